@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::claim::Claim;
+use super::available::Available;
 use super::ids::TenantId;
 use super::reason::Reason;
-use super::rooms::Rooms;
-use super::shed::Space;
-use super::why::{Rule, Why};
+use super::requirements::Requirements;
+use super::rule::{Rule, Why};
+use super::shedding::Space;
 use super::{Grant, Refusal, Scheduler, Ticket};
 use crate::config::OnFull;
 
@@ -35,12 +35,16 @@ impl<W> Scheduler<W> {
         self.tick(now);
         let id = self.queue.tenant(&ticket.tenant, now);
         // Where nothing is bounded nobody asks how much it takes.
-        let claim = if self.capacity.is_sized() { self.capacity.claim(ticket) } else { Claim::default() };
-        let oversize = self.capacity.oversize(ticket, &claim);
+        let requirements = if self.capacity.is_sized() {
+            self.capacity.requirements(ticket)
+        } else {
+            Requirements::default()
+        };
+        let oversize = self.capacity.oversize(ticket, &requirements);
         if oversize.is_none()
-            && let Some(rooms) = self.may_go(now, id, ticket, &claim)
+            && let Some(available) = self.may_go(now, id, ticket, &requirements)
         {
-            let grant = self.grant(now, id, ticket, claim.kind, rooms.kept, false);
+            let grant = self.grant(now, id, ticket, requirements.kind, available.kept, false);
             // It may have filled the tenant's cap while others of its calls wait.
             self.queue.place_after(id, ticket.lane);
             return Ok(Some(grant));
@@ -49,30 +53,42 @@ impl<W> Scheduler<W> {
             Some((rule, most)) => {
                 No { rule: Some(rule), most: Some(most), ..No::new(Reason::TooLarge, None) }
             }
-            None => match self.objection(now, id, ticket, &claim) {
+            None => match self.objection(now, id, ticket, &requirements) {
                 Some(no) => no,
                 None => return Ok(None),
             },
         };
-        Err(self.refusal(now, id, ticket, &claim, no))
+        Err(self.refusal(now, id, ticket, &requirements, no))
     }
 
     /// What it would take of, where it may go.
-    fn may_go(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> Option<Rooms> {
+    fn may_go(
+        &mut self,
+        now: Instant,
+        id: TenantId,
+        ticket: &Ticket,
+        requirements: &Requirements,
+    ) -> Option<Available> {
         let ready = self.capacity.upstream.ready(now, ticket.has_failed);
         if self.draining || ticket.deadline <= now {
             return None;
         }
-        let rooms = self.selector(now).available_to(id, ticket, claim)?;
+        let available = self.selector(now).available_to(id, ticket, requirements)?;
         if ready.is_err() {
             self.gap.stop(now);
             return None;
         }
-        Some(rooms)
+        Some(available)
     }
 
     /// Why it may not even wait.
-    fn objection(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> Option<No> {
+    fn objection(
+        &mut self,
+        now: Instant,
+        id: TenantId,
+        ticket: &Ticket,
+        requirements: &Requirements,
+    ) -> Option<No> {
         let waiting = self.queue.tenants.get(id)?.waiting;
         if self.draining {
             return Some(No::new(Reason::Draining, None));
@@ -91,7 +107,7 @@ impl<W> Scheduler<W> {
             return None;
         }
         if self.settings.on_full == OnFull::Refuse {
-            let full = |this: &mut Self| this.full(now, id, ticket, claim);
+            let full = |this: &mut Self| this.full(now, id, ticket, requirements);
             return Some(closed.or_else(|| self.nobody(now)).unwrap_or_else(|| full(self)));
         }
         if let Space::Full = self.queue.space(id, ticket.lane) {
@@ -100,7 +116,7 @@ impl<W> Scheduler<W> {
                 Some(self.predictor.retry_after(&self.capacity, waiting + 1)),
             ));
         }
-        let late = self.predictor.too_late(now, &self.queue, &self.capacity, id, ticket, claim)?;
+        let late = self.predictor.too_late(now, &self.queue, &self.capacity, id, ticket, requirements)?;
         let after = late.over.clamp(Duration::from_secs(1), Duration::from_secs(60));
         Some(No { expected: Some(late.wait), ..No::new(Reason::PredictedWait, Some(after)) })
     }
@@ -116,8 +132,8 @@ impl<W> Scheduler<W> {
     }
 
     /// At a target that does not queue.
-    fn full(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim) -> No {
-        match self.selector(now).obstacle(id, ticket, claim, None) {
+    fn full(&mut self, now: Instant, id: TenantId, ticket: &Ticket, requirements: &Requirements) -> No {
+        match self.selector(now).obstacle(id, ticket, requirements, None) {
             Some((rule, at)) if rule.is_budget() => {
                 let after = at.map_or_else(
                     || self.predictor.retry_after(&self.capacity, 1),
@@ -129,13 +145,20 @@ impl<W> Scheduler<W> {
         }
     }
 
-    fn refusal(&mut self, now: Instant, id: TenantId, ticket: &Ticket, claim: &Claim, no: No) -> Refusal {
+    fn refusal(
+        &mut self,
+        now: Instant,
+        id: TenantId,
+        ticket: &Ticket,
+        requirements: &Requirements,
+        no: No,
+    ) -> Refusal {
         let (position, in_line) = self
             .queue
             .tenants
             .get(id)
             .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
-        let why = self.why(now, id, ticket, in_line, claim, None);
+        let why = self.why(now, id, ticket, in_line, requirements, None);
         let why = Why { rule: no.rule.unwrap_or(why.rule), expected: no.expected.or(why.expected), ..why };
         Refusal { reason: no.reason, position, retry_after: no.retry_after, why: Some(why), most: no.most }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::why::Rule;
+use super::rule::Rule;
 use crate::budget::{Charge, Need, RateBudgets, Room};
 use crate::estimate::Demand;
 use crate::kv::Kv;

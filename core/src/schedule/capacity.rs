@@ -6,17 +6,17 @@
 
 use std::time::Instant;
 
+use super::available::Available;
 use super::budgets::{Budgets, Resources};
-use super::claim::{Claim, Kind};
 use super::explain::{BlockedSince, SIZES};
 use super::lanes::Slots;
 use super::pool::Pool;
-use super::rooms::Rooms;
+use super::requirements::{Kind, Requirements};
+use super::rule::Rule;
 use super::select::Hold;
 use super::settings::Settings;
 use super::single::SingleUpstream;
 use super::upstream::{Admitted, Failed, Limits, Upstream, UpstreamSlot};
-use super::why::Rule;
 use super::{GrantId, Ticket};
 use crate::adaptive::Ended;
 use crate::budget::{Charge, Need, Room};
@@ -121,56 +121,56 @@ impl Capacity {
     }
 
     /// Returns what a call takes.
-    pub(super) fn claim(&mut self, ticket: &Ticket) -> Claim {
+    pub(super) fn requirements(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
         if !self.has_tenant_tokens && self.budgets.is_none() && !self.upstream.is_sized() {
-            return Claim { has_failed, ..Claim::default() };
+            return Requirements { has_failed, ..Requirements::default() };
         }
         let own = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
         let need =
             Need { kv: self.upstream.memory_need(&ticket.demand), ..self.budgets.need(&ticket.demand) };
-        Claim { need, own, kind: self.upstream.kind(ticket), has_failed }
+        Requirements { need, own, kind: self.upstream.kind(ticket), has_failed }
     }
 
     /// Returns the rule that a call can never satisfy, and the most tokens that it may take.
-    pub(super) fn oversize(&self, ticket: &Ticket, claim: &Claim) -> Option<(Rule, u64)> {
-        let most = self.upstream.oversize(ticket, claim).map(|most| (Rule::Kv, most));
+    pub(super) fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<(Rule, u64)> {
+        let most = self.upstream.oversize(ticket, requirements).map(|most| (Rule::Kv, most));
         most.or_else(|| self.budgets.oversize(&ticket.demand))
     }
 
     /// Measures what there is to take now.
-    pub(super) fn rooms(&mut self, now: Instant) -> Rooms {
-        let rooms = self.upstream.available(self.in_flight, self.budgets.room(now));
-        Rooms { unfailed_only: self.upstream.ready(now, true).is_err(), ..rooms }
+    pub(super) fn available(&mut self, now: Instant) -> Available {
+        let available = self.upstream.available(self.in_flight, self.budgets.room(now));
+        Available { unfailed_only: self.upstream.ready(now, true).is_err(), ..available }
     }
 
     /// Returns what is left beside what is held.
-    pub(super) fn less_held(&self, mut rooms: Rooms, hold: Option<&Hold>) -> Rooms {
-        let Some(Hold { held, .. }) = hold else { return rooms };
-        rooms.shared = held.leave(rooms.shared);
-        self.upstream.without_held(rooms, held.at, self.in_flight)
+    pub(super) fn less_held(&self, mut available: Available, hold: Option<&Hold>) -> Available {
+        let Some(Hold { held, .. }) = hold else { return available };
+        available.shared = held.leave(available.shared);
+        self.upstream.without_held(available, held.at, self.in_flight)
     }
 
     /// Returns `true` if a call fits into what there is. Exact.
-    pub(super) fn fits(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool {
-        rooms.fit(claim) && self.upstream.has_memory(claim, ticket, rooms)
+    pub(super) fn fits(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
+        available.fit(requirements) && self.upstream.has_memory(requirements, ticket, available)
     }
 
     /// Returns what a call lacks of what there is, and when it comes if time alone brings it.
     pub(super) fn lack(
         &self,
         now: Instant,
-        claim: &Claim,
+        requirements: &Requirements,
         ticket: &Ticket,
-        rooms: &Rooms,
+        available: &Available,
     ) -> Option<(Rule, Option<Instant>)> {
-        if rooms.of(claim).is_none() {
+        if available.of(requirements).is_none() {
             return Some((Rule::Replicas, None));
         }
-        if !self.upstream.has_memory(claim, ticket, rooms) {
+        if !self.upstream.has_memory(requirements, ticket, available) {
             return Some((Rule::Kv, None));
         }
-        self.budgets.lack(now, &claim.need).map(|(rule, at)| (rule, Some(at)))
+        self.budgets.lack(now, &requirements.need).map(|(rule, at)| (rule, Some(at)))
     }
 
     /// Returns when the budgets have room for a call of that need, if nothing else goes. `None`: time

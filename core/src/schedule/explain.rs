@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
+use super::requirements::Requirements;
+use super::rule::{Rule, Why};
 use super::select::Selector;
 use super::span::Span;
-use super::why::{Rule, Why};
 use super::{Scheduler, Ticket};
 
 /// Since when each rule has stood in the way of whoever was to go next.
@@ -42,11 +42,11 @@ impl<W> Selector<'_, W> {
         &mut self,
         id: TenantId,
         ticket: &Ticket,
-        claim: &Claim,
+        requirements: &Requirements,
         call: Option<WaiterId>,
     ) -> Option<(Rule, Option<Instant>)> {
         let now = self.now;
-        if let Err(at) = self.capacity.upstream.ready(now, claim.has_failed) {
+        if let Err(at) = self.capacity.upstream.ready(now, requirements.has_failed) {
             return Some((self.capacity.closed_rule(), Some(at)));
         }
         if self.capacity.upstream.has_no_replica() {
@@ -56,18 +56,18 @@ impl<W> Selector<'_, W> {
         if tenant.is_capped() {
             return Some((Rule::TenantCap, None));
         }
-        if let Some(own) = tenant.own.as_ref().filter(|own| claim.own > own.room(now)) {
-            return Some((Rule::TenantTokens, Some(own.ready_at(now, claim.own))));
+        if let Some(own) = tenant.own.as_ref().filter(|own| requirements.own > own.room(now)) {
+            return Some((Rule::TenantTokens, Some(own.ready_at(now, requirements.own))));
         }
         if let Some(rule) = self.capacity.shortage() {
             return Some((rule, None));
         }
-        let rooms = self.capacity.rooms(now);
-        if let Some(lack) = self.capacity.lack(now, claim, ticket, &rooms) {
+        let available = self.capacity.available(now);
+        if let Some(lack) = self.capacity.lack(now, requirements, ticket, &available) {
             return Some(lack);
         }
         self.order.hold.filter(|hold| Some(hold.call) != call)?;
-        (!self.capacity.fits(claim, ticket, &self.less_held(rooms))).then_some((Rule::Held, None))
+        (!self.capacity.fits(requirements, ticket, &self.less_held(available))).then_some((Rule::Held, None))
     }
 
     /// Returns since when a rule has stood in the way of a tenant's calls.
@@ -89,13 +89,13 @@ impl<W> Scheduler<W> {
     /// Returns why a call waits now, or `None` if it does not wait any more.
     pub fn explain(&mut self, now: Instant, call: WaiterId) -> Option<Why> {
         let waiter = self.queue.waiters.get(call)?;
-        let (tenant, ticket, claim) = (waiter.tenant, waiter.ticket.clone(), waiter.claim);
+        let (tenant, ticket, requirements) = (waiter.tenant, waiter.ticket.clone(), waiter.requirements);
         if self.capacity.is_sized() {
             // What is held, is held as of now.
             let _ = self.selector(now).pick();
         }
         let ahead = self.queue.position(call);
-        Some(self.why(now, tenant, &ticket, ahead, &claim, Some(call)))
+        Some(self.why(now, tenant, &ticket, ahead, &requirements, Some(call)))
     }
 
     /// Returns what stands in the way of a call that has `own_ahead` calls of its line ahead.
@@ -105,17 +105,18 @@ impl<W> Scheduler<W> {
         id: TenantId,
         ticket: &Ticket,
         own_ahead: usize,
-        claim: &Claim,
+        requirements: &Requirements,
         call: Option<WaiterId>,
     ) -> Why {
         let Ticket { lane, queued_at, .. } = *ticket;
         let mut selector = self.selector(now);
-        let (rule, ready) = selector.obstacle(id, ticket, claim, call).unwrap_or((Rule::Turn, None));
+        let (rule, ready) = selector.obstacle(id, ticket, requirements, call).unwrap_or((Rule::Turn, None));
         let blocked_since = selector.blocked_since(rule, id, queued_at);
         let waited = now.saturating_duration_since(queued_at);
         let weight = self.queue.tenants.get(id).map_or(1.0, |tenant| tenant.weight);
         let ready = ready.map(|at| at.saturating_duration_since(now));
-        let expected = self.predictor.wait(now, &self.queue, &self.capacity, (id, lane), own_ahead, claim);
+        let expected =
+            self.predictor.wait(now, &self.queue, &self.capacity, (id, lane), own_ahead, requirements);
         Why {
             rule,
             since: waited.min(now.saturating_duration_since(blocked_since)),

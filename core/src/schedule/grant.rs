@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::charges::TenantCharge;
-use super::claim::Kind;
 use super::ids::TenantId;
+use super::requirements::Kind;
+use super::rule::Rule;
 use super::upstream::{Failed, UpstreamSlot};
-use super::why::Rule;
 use super::{Scheduler, Settled, Ticket};
 use crate::adaptive::Ended;
 use crate::budget::Charge;
@@ -72,7 +72,7 @@ impl Grant {
     /// goes.
     pub fn is_tracked(&self) -> bool {
         let slot = &self.slot;
-        slot.tracked.is_some() || slot.lodging.as_ref().is_some_and(|lodging| lodging.awaits)
+        slot.tracked.is_some() || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
     }
 
     /// Its name: what [`Scheduler::reclaim`] calls it by.
@@ -104,8 +104,8 @@ impl Grant {
 impl<W> Scheduler<W> {
     /// The head of an answer came: the call is not called back any more ([`Scheduler::reclaim`]).
     pub fn answered(&mut self, grant: &mut Grant) {
-        if let Some(lent) = &mut self.lent {
-            lent.settled(grant.id);
+        if let Some(borrowed) = &mut self.borrowed {
+            borrowed.settled(grant.id);
         }
         self.capacity.upstream.on_answer(grant.id);
     }
@@ -216,8 +216,8 @@ impl<W> Scheduler<W> {
         }
         self.capacity.end(now, grant.tenant.lane, &mut grant.slot, grant.ended);
         self.predictor.on_freed(now, Rule::Slots, &self.queue, &self.capacity);
-        if let Some(lent) = &mut self.lent {
-            lent.settled(grant.id);
+        if let Some(borrowed) = &mut self.borrowed {
+            borrowed.settled(grant.id);
         }
         let corrected = !grant.may_have_run();
         if corrected {
@@ -253,8 +253,8 @@ impl<W> Scheduler<W> {
         let reserved = held.into_iter().chain(kept).collect();
         let (name, slot, budget) = self.capacity.admit(now, ticket, kind, reserved);
         let tenant = self.queue.charge(now, id, ticket, out_of_turn);
-        if let Some(lent) = &mut self.lent {
-            lent.went(name, id, ticket.lane);
+        if let Some(borrowed) = &mut self.borrowed {
+            borrowed.went(name, id, ticket.lane);
         }
         Grant {
             id: name,

@@ -25,11 +25,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::GrantId;
-use super::claim::Claim;
+use super::available::Available;
+use super::fit_set::FitSet;
 use super::ids::{TenantId, WaiterId};
-use super::ranked::Ranked;
-use super::rooms::Rooms;
-use super::tardy::Tardy;
+use super::lazy_order::LazyOrder;
+use super::requirements::Requirements;
 use super::tenants::Line;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
@@ -59,7 +59,7 @@ pub(super) struct Standing {
 pub(super) struct Head {
     pub(super) call: WaiterId,
     /// What it takes.
-    pub(super) claim: Claim,
+    pub(super) requirements: Requirements,
     /// When it was queued.
     pub(super) age: Instant,
     /// Of a retry, the tag of its first dispatch.
@@ -68,18 +68,18 @@ pub(super) struct Head {
     /// Of its tenant.
     pub(super) weight: f64,
     /// The least that a call of the line takes.
-    pub(super) least: Claim,
+    pub(super) least: Requirements,
 }
 
 /// The lines of one lane that have a call waiting, and whose tenant is not held back by its own cap or tokens.
 #[derive(Debug, Default)]
 struct Ready {
     time: VirtualTime,
-    by_tag: Ranked<Spot>,
-    ages: Tardy<Instant>,
+    by_tag: FitSet<Spot>,
+    ages: LazyOrder<Instant>,
     /// The lines in debt, by `dispatched` when they last went or came to stand; and since when they
     /// or their head have waited.
-    debtors: Tardy<(u64, Instant)>,
+    debtors: LazyOrder<(u64, Instant)>,
     /// Calls dispatched so far.
     dispatched: u64,
     /// The weights of all lines that stand.
@@ -184,7 +184,7 @@ impl Lanes {
             }
         }
         let ready = &mut self.lanes[lane as usize];
-        ready.by_tag.insert(spot, Claim { own: 0, ..head.least });
+        ready.by_tag.insert(spot, Requirements { own: 0, ..head.least });
         ready.ages.set(tenant, Some(head.age));
         let is_owed = ready.time.is_owed(&line.account);
         if is_owed || line.is_debtor {
@@ -337,21 +337,21 @@ impl Lanes {
     }
 
     /// The first line behind `after` with a call that may fit.
-    pub(super) fn next_fit(&self, lane: Lane, after: Option<&Spot>, rooms: &Rooms) -> Option<Spot> {
-        self.lanes[lane as usize].by_tag.next_fit(after, rooms, u32::MAX)
+    pub(super) fn next_fit(&self, lane: Lane, after: Option<&Spot>, available: &Available) -> Option<Spot> {
+        self.lanes[lane as usize].by_tag.next_fit(after, available, u32::MAX)
     }
 
     /// The least that a call of a line takes turned out to be more: only its head may go.
-    pub(super) fn set(&mut self, lane: Lane, spot: &Spot, least: Claim) {
-        self.lanes[lane as usize].by_tag.set(spot, Claim { own: 0, ..least });
+    pub(super) fn set(&mut self, lane: Lane, spot: &Spot, least: Requirements) {
+        self.lanes[lane as usize].by_tag.set(spot, Requirements { own: 0, ..least });
     }
 
-    /// See [`Ranked::soonest`].
+    /// See [`FitSet::soonest`].
     pub(super) fn soonest(
         &self,
         lane: Lane,
         best: Option<Instant>,
-        bound: &mut dyn FnMut(&Claim) -> Option<Instant>,
+        bound: &mut dyn FnMut(&Requirements) -> Option<Instant>,
         of: &mut dyn FnMut(TenantId) -> Option<Instant>,
     ) -> Option<Instant> {
         self.lanes[lane as usize].by_tag.soonest(best, bound, &mut |spot, _| of(spot.tenant))

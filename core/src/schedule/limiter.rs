@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::rule::Rule;
 use super::ticket::Ticket;
-use super::why::Rule;
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
 
 /// So many moves are kept for whoever asks for them.

@@ -23,7 +23,7 @@ impl Load {
         if of_line == 1 {
             load.weight += weight;
         }
-        load.need.iter_mut().zip(kinds(need)).for_each(|(sum, part)| *sum += part);
+        load.need.iter_mut().zip(classes(need)).for_each(|(sum, part)| *sum += part);
     }
 
     /// A call has left, and so many of its line are still there.
@@ -34,7 +34,7 @@ impl Load {
             // Without rounding errors that would add up.
             load.weight = if load.waiting == 0 { 0.0 } else { load.weight - weight };
         }
-        load.need.iter_mut().zip(kinds(need)).for_each(|(sum, part)| *sum -= part);
+        load.need.iter_mut().zip(classes(need)).for_each(|(sum, part)| *sum -= part);
     }
 
     pub(super) fn waiting(&self, lane: Lane) -> usize {
@@ -61,6 +61,6 @@ impl Load {
     }
 }
 
-fn kinds(need: &Need) -> [u64; 4] {
+fn classes(need: &Need) -> [u64; 4] {
     [need.tokens, need.input, need.output, need.kv].map(u64::from)
 }

@@ -18,7 +18,7 @@
 //!   is a single server or a pool of replicas; the scheduler does not know which.
 //! - [`select::Order`]: floors, and what is held for an aged head. [`select::Selector`] applies the
 //!   order to the queue and the capacity.
-//! - [`preempt::Lent`]: the calls in flight that may be called back for a floor.
+//! - [`preempt::Borrowed`]: the calls in flight that may be called back for a floor.
 //! - [`predict::Predictor`]: the pace at which slots come free, and the waits that follow from it.
 //!
 //! # Invariants
@@ -35,33 +35,34 @@
 //! the driver needs to answer a waiting call.
 
 mod admit;
+mod available;
 mod budgets;
 mod capacity;
 mod charges;
-mod claim;
 mod explain;
+mod fit_set;
 mod floors;
 mod grant;
 mod ids;
 mod lanes;
+mod lazy_order;
 mod limiter;
 mod load;
-mod own;
 mod pace;
 mod pool;
 mod predict;
 mod preempt;
 mod queue;
-mod ranked;
 mod reason;
-mod rooms;
+mod requirements;
+mod rule;
 mod scheduler;
 mod select;
 mod settings;
-mod shed;
+mod shedding;
 mod single;
 mod span;
-mod tardy;
+mod tenant_tokens;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -70,15 +71,14 @@ mod upstream;
 mod view;
 mod waiters;
 mod wake;
-mod why;
 
 pub use budgets::Resources;
 pub use grant::{Grant, GrantId};
 pub use ids::WaiterId;
 pub use reason::Reason;
+pub use rule::{Rule, Why};
 pub use scheduler::Scheduler;
 pub use settings::Settings;
 pub use ticket::{Refusal, Settled, Ticket, Verdict};
 pub use upstream::Moved;
 pub use view::{LaneView, TenantView, View};
-pub use why::{Rule, Why};

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::Ticket;
 use super::capacity::Capacity;
-use super::claim::Claim;
 use super::ids::TenantId;
 use super::pace::Pace;
 use super::queue::Queue;
+use super::requirements::Requirements;
+use super::rule::Rule;
 use super::settings::Settings;
-use super::why::Rule;
 use crate::config::Predict;
 use crate::context::Lane;
 
@@ -76,15 +76,15 @@ impl Predictor {
         capacity: &Capacity,
         (id, lane): (TenantId, Lane),
         own_ahead: usize,
-        claim: &Claim,
+        requirements: &Requirements,
     ) -> Option<Duration> {
         let tenant = queue.tenants.get(id)?;
         let ahead = queue.load.ahead(lane, own_ahead, tenant.weight);
         let slots = capacity.shortage().and_then(|_| self.pace(capacity).until(ahead + 1));
         let own = tenant.own.as_ref().map(|own| {
-            let all = u64::from(claim.own).saturating_mul(own_ahead as u64 + 1);
+            let all = u64::from(requirements.own).saturating_mul(own_ahead as u64 + 1);
             if own_ahead == 0 {
-                own.ready_at(now, claim.own).saturating_duration_since(now)
+                own.ready_at(now, requirements.own).saturating_duration_since(now)
             } else {
                 own.time_for(now, all)
             }
@@ -94,11 +94,12 @@ impl Predictor {
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
             // Not before a budget has room for it at all: a day that is used up, or what is owed.
-            let alone = budgets.ready_at(now, &claim.need).saturating_duration_since(now);
+            let alone = budgets.ready_at(now, &requirements.need).saturating_duration_since(now);
             if ahead == 0 {
                 alone
             } else {
-                let all = budgets.time_for(ahead, &queue.load.mean(lane)) + budgets.time_for(1, &claim.need);
+                let all =
+                    budgets.time_for(ahead, &queue.load.mean(lane)) + budgets.time_for(1, &requirements.need);
                 all.max(alone)
             }
         });
@@ -113,14 +114,14 @@ impl Predictor {
         capacity: &Capacity,
         id: TenantId,
         ticket: &Ticket,
-        claim: &Claim,
+        requirements: &Requirements,
     ) -> Option<TooLate> {
         // How fast a target comes back from a cool-down or an outage, nobody knows.
         if self.mode == Predict::Off || !capacity.upstream.is_open() {
             return None;
         }
         let own_ahead = queue.line(id, ticket.lane)?.calls.len();
-        let open = self.wait(now, queue, capacity, (id, ticket.lane), own_ahead, claim)?;
+        let open = self.wait(now, queue, capacity, (id, ticket.lane), own_ahead, requirements)?;
         let cooling = capacity.upstream.cooling_until();
         let closed = cooling.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         let all = open.saturating_add(closed);

@@ -9,22 +9,22 @@ use std::collections::BTreeMap;
 use std::iter::successors;
 
 use super::GrantId;
+use super::available::Available;
 use super::floors::{Holder, UnderFloor, slots};
 use super::ids::{TenantId, WaiterId};
 use super::lanes::Spot;
-use super::rooms::Rooms;
 use super::select::Selector;
 use crate::context::Lane;
 use crate::placement::Places;
 
 /// The calls in flight that have no answer yet: those that may be called back, and those that have been and are not back yet.
 #[derive(Debug, Default)]
-pub(super) struct Lent {
+pub(super) struct Borrowed {
     unanswered: BTreeMap<GrantId, (TenantId, Lane)>,
-    called_back: BTreeMap<GrantId, (TenantId, Lane)>,
+    preempted: BTreeMap<GrantId, (TenantId, Lane)>,
 }
 
-impl Lent {
+impl Borrowed {
     pub(super) fn went(&mut self, id: GrantId, tenant: TenantId, lane: Lane) {
         self.unanswered.insert(id, (tenant, lane));
     }
@@ -32,11 +32,11 @@ impl Lent {
     /// It has an answer, or is back.
     pub(super) fn settled(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
-        self.called_back.remove(&id);
+        self.preempted.remove(&id);
     }
 }
 
-impl Lent {
+impl Borrowed {
     /// Returns a call to be called back now: the youngest without an answer that holds more than the
     /// floors of its tenant and of its lane, while somebody who holds less than its floor waits for
     /// nothing but a slot.
@@ -49,11 +49,11 @@ impl Lent {
         }
         selector.queue.unpark(selector.now);
         let mut owed = owed(&mut selector);
-        if owed.len() <= self.called_back.len() {
+        if owed.len() <= self.preempted.len() {
             return None;
         }
         let upstream = &selector.capacity.upstream;
-        for id in self.called_back.keys() {
+        for id in self.preempted.keys() {
             if let Some(at) = owed.iter().position(|places| upstream.is_at(*id, *places)) {
                 owed.swap_remove(at);
             }
@@ -63,7 +63,7 @@ impl Lent {
         })?;
         let (id, of) = (*id, *of);
         self.unanswered.remove(&id);
-        self.called_back.insert(id, of);
+        self.preempted.insert(id, of);
         Some(id)
     }
 
@@ -73,7 +73,7 @@ impl Lent {
         let limit = selector.capacity.slots();
         let more_than = |floor: f64, held: usize, is_of: &dyn Fn(&(TenantId, Lane)) -> bool| {
             let more = held.saturating_sub(slots(floor, limit));
-            more > 0 && self.called_back.values().filter(|line| is_of(line)).take(more).count() < more
+            more > 0 && self.preempted.values().filter(|line| is_of(line)).take(more).count() < more
         };
         let floor = selector.order.floors.share_of(lane);
         more_than(floor, selector.capacity.in_flight_of(lane), &|line| line.1 == lane)
@@ -92,7 +92,7 @@ impl Lent {
 /// If the floors fill the limit, a floor of less than a slot goes first only every other time, and
 /// is owed nothing: the calls that go in between would be called back each time.
 fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<Places> {
-    let mut rooms = rooms_but_slots(selector);
+    let mut available = rooms_but_slots(selector);
     let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
     let mut owed = Vec::new();
     let is_filled = selector.order.floors.fill(selector.capacity.slots());
@@ -110,7 +110,7 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<Places> {
         }
         if selector.capacity.is_sized() {
             // Where calls may lack more than slots, no more is known than that one could go.
-            if let Some(next) = selector.first_for(holder, &mut rooms)
+            if let Some(next) = selector.first_for(holder, &mut available)
                 && let Some((line, places)) = places_without_slot(selector, next.call)
                 && calls.insert(line, 1).is_none()
             {
@@ -136,12 +136,12 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<Places> {
 }
 
 /// Returns what there is to take beside what is held, if there were slots.
-fn rooms_but_slots<W>(selector: &mut Selector<'_, W>) -> Rooms {
-    let rooms = selector.capacity.rooms(selector.now);
-    let rooms = selector.capacity.upstream.with_free_slots(rooms, None);
-    let held = selector.hold_for_front(&rooms).map(|hold| hold.held).unwrap_or_default();
-    let rooms = Rooms { shared: held.leave(rooms.shared), ..rooms };
-    selector.capacity.upstream.with_free_slots(rooms, held.at)
+fn rooms_but_slots<W>(selector: &mut Selector<'_, W>) -> Available {
+    let available = selector.capacity.available(selector.now);
+    let available = selector.capacity.upstream.with_free_slots(available, None);
+    let held = selector.hold_for_front(&available).map(|hold| hold.held).unwrap_or_default();
+    let available = Available { shared: held.leave(available.shared), ..available };
+    selector.capacity.upstream.with_free_slots(available, held.at)
 }
 
 /// Returns the first lines, at most so many, whose calls go by that floor.
@@ -150,7 +150,7 @@ fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> V
         Holder::Tenant(tenant) => selector.turns().map(|turn| (tenant, turn.lane)).collect(),
         Holder::Lane(lane) => {
             let lanes = &selector.queue.lanes;
-            let next = |after: Option<&Spot>| lanes.next_fit(lane, after, &Rooms::UNBOUNDED);
+            let next = |after: Option<&Spot>| lanes.next_fit(lane, after, &Available::UNBOUNDED);
             let spots = successors(next(None), |spot| next(Some(spot)));
             spots.take(most).map(|spot| (spot.tenant, lane)).collect()
         }
@@ -161,7 +161,7 @@ fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> V
 /// see [`Upstream::slots_for`](super::upstream::Upstream::slots_for).
 fn places_without_slot<W>(selector: &Selector<'_, W>, call: WaiterId) -> Option<((TenantId, Lane), Places)> {
     let waiter = selector.queue.waiters.get(call)?;
-    let places = selector.capacity.upstream.slots_for(&waiter.claim, selector.capacity.in_flight())?;
+    let places = selector.capacity.upstream.slots_for(&waiter.requirements, selector.capacity.in_flight())?;
     Some(((waiter.tenant, waiter.ticket.lane), places))
 }
 

@@ -8,12 +8,12 @@
 use std::time::{Duration, Instant};
 
 use super::Ticket;
-use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
 use super::lanes::{Head, Lanes};
 use super::load::Load;
+use super::requirements::Requirements;
 use super::settings::Settings;
-use super::shed::{Crowds, Space};
+use super::shedding::{ShedCandidates, Space};
 use super::tenants::{Line, Tenant, Tenants};
 use super::waiters::{Waiter, Waiters};
 use crate::context::Lane;
@@ -28,7 +28,7 @@ pub(super) struct Queue<W> {
     pub(super) lanes: Lanes,
     pub(super) waiters: Waiters<W>,
     pub(super) load: Load,
-    crowds: Crowds,
+    shed_candidates: ShedCandidates,
     /// The most calls that may wait: of all lanes together, and of each lane.
     backlog: usize,
     most: [Option<usize>; 3],
@@ -43,7 +43,7 @@ impl<W> Queue<W> {
             lanes: Lanes::default(),
             waiters: Waiters::new(),
             load: Load::default(),
-            crowds: Crowds::default(),
+            shed_candidates: ShedCandidates::default(),
             backlog: settings.backlog,
             most: Lane::ALL.map(|lane| settings.lanes[lane as usize].queue),
             short_bias: settings.short_bias,
@@ -73,22 +73,22 @@ impl<W> Queue<W> {
         &mut self,
         id: TenantId,
         ticket: Ticket,
-        claim: Claim,
+        requirements: Requirements,
         open: Duration,
         who: W,
     ) -> WaiterId {
         let order = self.order_of(&ticket);
         let lane = ticket.lane;
         let fresh = ticket.charged.is_none();
-        let call = self.waiters.insert(Waiter::new(who, id, ticket, claim, order, open));
+        let call = self.waiters.insert(Waiter::new(who, id, ticket, requirements, order, open));
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.waiting += 1;
             let line = &mut tenant.lines[lane as usize];
-            line.calls.insert((order, call), claim);
-            self.load.came(lane, &claim.need, line.calls.len(), tenant.weight);
+            line.calls.insert((order, call), requirements);
+            self.load.came(lane, &requirements.need, line.calls.len(), tenant.weight);
             if fresh {
                 line.fresh += 1;
-                self.crowds.update(lane, id, tenant);
+                self.shed_candidates.update(lane, id, tenant);
             }
         }
         self.place(id, lane);
@@ -103,10 +103,10 @@ impl<W> Queue<W> {
             tenant.waiting -= 1;
             let line = &mut tenant.lines[lane as usize];
             line.calls.remove(&(waiter.order, id));
-            self.load.left(lane, &waiter.claim.need, line.calls.len(), tenant.weight);
+            self.load.left(lane, &waiter.requirements.need, line.calls.len(), tenant.weight);
             if waiter.ticket.charged.is_none() {
                 line.fresh -= 1;
-                self.crowds.update(lane, waiter.tenant, tenant);
+                self.shed_candidates.update(lane, waiter.tenant, tenant);
             }
         }
         Some(waiter)
@@ -140,7 +140,7 @@ impl<W> Queue<W> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = !tenant.is_capped();
         let line = &mut tenant.lines[lane as usize];
-        let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), claim)| {
+        let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), requirements)| {
             let least = line.calls.least()?;
             // Of the head that stands already all is known.
             if let Some(head) = line.standing.map(|standing| standing.head).filter(|head| head.call == call) {
@@ -148,7 +148,7 @@ impl<W> Queue<W> {
             }
             let ticket = &self.waiters.get(call)?.ticket;
             let Ticket { queued_at: age, charged, cost, .. } = *ticket;
-            Some(Head { call, claim, age, charged, cost, weight: tenant.weight, least })
+            Some(Head { call, requirements, age, charged, cost, weight: tenant.weight, least })
         });
         self.lanes.place(lane, id, line, head);
     }
@@ -172,19 +172,19 @@ impl<W> Queue<W> {
     }
 
     /// Computes anew what each call takes that `reclassify` changes.
-    pub(super) fn update_claims(&mut self, mut reclassify: impl FnMut(&Ticket, &mut Claim) -> bool) {
+    pub(super) fn update_claims(&mut self, mut reclassify: impl FnMut(&Ticket, &mut Requirements) -> bool) {
         let mut moved = Vec::new();
         for (call, waiter) in self.waiters.iter_mut() {
-            if reclassify(&waiter.ticket, &mut waiter.claim) {
-                moved.push((waiter.tenant, waiter.ticket.lane, (waiter.order, call), waiter.claim));
+            if reclassify(&waiter.ticket, &mut waiter.requirements) {
+                moved.push((waiter.tenant, waiter.ticket.lane, (waiter.order, call), waiter.requirements));
             }
         }
-        for (tenant, lane, place, claim) in &moved {
+        for (tenant, lane, place, requirements) in &moved {
             let Some(tenant) = self.tenants.get_mut(*tenant) else { continue };
             let line = &mut tenant.lines[*lane as usize];
-            line.calls.set(place, *claim);
+            line.calls.set(place, *requirements);
             if let Some(standing) = line.standing.as_mut().filter(|standing| standing.head.call == place.1) {
-                standing.head.claim = *claim;
+                standing.head.requirements = *requirements;
             }
         }
         moved.dedup_by_key(|(tenant, lane, ..)| (*tenant, *lane));
@@ -223,7 +223,7 @@ impl<W> Queue<W> {
         }
         let mut lower = Lane::ALL.into_iter().rev().take_while(|below| *below > lane);
         let victim = lower.find_map(|below| {
-            let of = if of_tenant { id } else { self.crowds.longest(below)? };
+            let of = if of_tenant { id } else { self.shed_candidates.longest(below)? };
             self.youngest(of, below)
         });
         victim.map_or(Space::Full, Space::Of)

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use super::budgets::Resources;
 use super::capacity::Capacity;
+use super::fit_set::earlier;
 use super::floors::Floors;
 use super::lanes::Turn;
 use super::pace::Gap;
 use super::predict::Predictor;
-use super::preempt::Lent;
+use super::preempt::Borrowed;
 use super::queue::{COUNTED, Queue};
-use super::ranked::earlier;
 use super::reason::Reason;
 use super::select::{Order, Right, Selector};
 use super::settings::Settings;
-use super::shed::Space;
+use super::shedding::Space;
 use super::ticket::{Refusal, Ticket, Verdict};
 use super::upstream::Moved;
 use super::waiters::Waiter;
@@ -30,7 +30,7 @@ pub struct Scheduler<W> {
     pub(super) capacity: Capacity,
     pub(super) order: Order,
     /// The calls that may be called back for a floor, if that is configured.
-    pub(super) lent: Option<Lent>,
+    pub(super) borrowed: Option<Borrowed>,
     pub(super) predictor: Predictor,
     pub(super) gap: Gap,
     /// The calls that gave up their places to more urgent ones, until they are told.
@@ -57,7 +57,7 @@ impl<W> Scheduler<W> {
             queue,
             capacity: Capacity::new(settings, resources, now),
             order: Order { floors, hold: None, aging: settings.aging },
-            lent: settings.reclaim.then(Lent::default),
+            borrowed: settings.reclaim.then(Borrowed::default),
             predictor: Predictor::new(settings),
             gap: Gap::default(),
             displaced: Vec::new(),
@@ -76,10 +76,10 @@ impl<W> Scheduler<W> {
         {
             self.displace(now, victim);
         }
-        let claim = self.capacity.claim(&ticket);
-        self.capacity.upstream.on_enqueue(claim.kind);
+        let requirements = self.capacity.requirements(&ticket);
+        self.capacity.upstream.on_enqueue(requirements.kind);
         let open = self.open(now);
-        let call = self.queue.enqueue(id, ticket, claim, open, who);
+        let call = self.queue.enqueue(id, ticket, requirements, open, who);
         self.watch(now);
         call
     }
@@ -127,7 +127,7 @@ impl<W> Scheduler<W> {
             Right::Turn(turn) => (None, turn.is_early),
         };
         let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
-        let kind = waiter.claim.kind;
+        let kind = waiter.requirements.kind;
         let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, out_of_turn);
         grant.spent = self.open(now).saturating_sub(waiter.since);
         self.order.floors.went(floor, self.capacity.grants());
@@ -237,9 +237,9 @@ impl<W> Scheduler<W> {
     /// holds more than the floors of its tenant and of its lane, while somebody who holds less than
     /// its floor waits for nothing but a slot. Ask until `None`; each is named once.
     pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
-        let Self { queue, capacity, order, lent, draining, .. } = self;
-        let lent = lent.as_mut().filter(|_| !*draining)?;
-        lent.next(Selector { now, queue, capacity, order })
+        let Self { queue, capacity, order, borrowed, draining, .. } = self;
+        let borrowed = borrowed.as_mut().filter(|_| !*draining)?;
+        borrowed.next(Selector { now, queue, capacity, order })
     }
 
     /// So many slots are in force from now on, whatever set their number before: for drivers that know it better. Of a pool it bounds those of all replicas together.
@@ -296,7 +296,7 @@ impl<W> Scheduler<W> {
 
     fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.queue.remove(id)?;
-        self.capacity.upstream.on_dequeue(waiter.claim.kind);
+        self.capacity.upstream.on_dequeue(waiter.requirements.kind);
         Some(waiter)
     }
 

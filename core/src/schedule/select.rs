@@ -6,7 +6,7 @@
 //!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
 //!
 //! Whether the engine's memory has room for a call is only known when the call is looked at. So that a decision takes no longer however
-//! many wait, it ends after [`LOOKS`](super::rooms) of them that have no room: behind half as many, only those with a shorter prompt
+//! many wait, it ends after [`LOOKS`](super::available) of them that have no room: behind half as many, only those with a shorter prompt
 //! than each of those are looked at. Floors have looks of their own, so that the front is always looked at.
 //!
 //! Of a line whose head is aged only the head goes. At a pool the others go where they take nothing that it lacks: where none of the replicas that may take it has a slot,
@@ -18,13 +18,13 @@
 use std::time::{Duration, Instant};
 
 use super::Ticket;
+use super::available::Available;
 use super::capacity::Capacity;
-use super::claim::{Claim, Held};
 use super::floors::{Floors, Holder, UnderFloor};
 use super::ids::{TenantId, WaiterId};
 use super::lanes::{self, Turn};
 use super::queue::Queue;
-use super::rooms::Rooms;
+use super::requirements::{Held, Requirements};
 use crate::context::Lane;
 
 /// What is kept for the front.
@@ -64,14 +64,14 @@ enum Offer {
     /// Its tenant has no tokens of its own for any of them until then.
     Dry(Instant),
     /// Nothing that fits; and the least that one that may go takes.
-    Nothing(Claim),
+    Nothing(Requirements),
 }
 
 /// A line's head.
 #[derive(Clone, Copy)]
 pub(super) struct LineHead {
     pub(super) call: WaiterId,
-    pub(super) claim: Claim,
+    pub(super) requirements: Requirements,
     pub(super) aged: bool,
 }
 
@@ -105,10 +105,10 @@ impl<W> Selector<'_, W> {
         if self.queue.lanes.is_empty() || self.capacity.upstream.ready(self.now, false).is_err() {
             return None;
         }
-        let all = self.capacity.rooms(self.now);
+        let all = self.capacity.available(self.now);
         let mut pick = None;
         if self.capacity.upstream.is_probing() {
-            pick = self.pick_within(Rooms { unfailed_only: true, ..all.clone() });
+            pick = self.pick_within(Available { unfailed_only: true, ..all.clone() });
         }
         let pick = pick.or_else(|| self.pick_within(all.clone()));
         if pick.is_none() {
@@ -118,36 +118,36 @@ impl<W> Selector<'_, W> {
     }
 
     /// The same, where there is so much to take.
-    fn pick_within(&mut self, rooms: Rooms) -> Option<Pick> {
-        self.order.hold = self.hold_for_front(&rooms);
-        let mut rooms = self.less_held(rooms);
+    fn pick_within(&mut self, available: Available) -> Option<Pick> {
+        self.order.hold = self.hold_for_front(&available);
+        let mut available = self.less_held(available);
         // What was looked at for a floor does not count against the front.
-        self.by_floor(&mut rooms.clone()).or_else(|| self.by_turn(&mut rooms))
+        self.by_floor(&mut available.clone()).or_else(|| self.by_turn(&mut available))
     }
 
-    fn by_turn(&mut self, rooms: &mut Rooms) -> Option<Pick> {
+    fn by_turn(&mut self, available: &mut Available) -> Option<Pick> {
         self.turns().find_map(|turn| {
-            let next = self.first_in(turn.lane, rooms)?;
+            let next = self.first_in(turn.lane, available)?;
             Some(Pick { next, right: Right::Turn(turn) })
         })
     }
 
     /// The call that goes because its tenant or its lane holds less than its floor.
-    fn by_floor(&mut self, rooms: &mut Rooms) -> Option<Pick> {
+    fn by_floor(&mut self, available: &mut Available) -> Option<Pick> {
         let had = self.order.floors.went_last();
         let under = self.under_floor();
         let due = under.into_iter().filter(|floor| !(floor.rounded && had));
         due.into_iter().find_map(|UnderFloor { holder, .. }| {
-            let next = self.first_for(holder, rooms)?;
+            let next = self.first_for(holder, available)?;
             Some(Pick { next, right: Right::Floor(holder) })
         })
     }
 
     /// The first call that fits of those that a floor is for.
-    pub(super) fn first_for(&mut self, holder: Holder, rooms: &mut Rooms) -> Option<Next> {
+    pub(super) fn first_for(&mut self, holder: Holder, available: &mut Available) -> Option<Next> {
         match holder {
-            Holder::Tenant(tenant) => self.first_of(tenant, rooms),
-            Holder::Lane(lane) => self.first_in(lane, rooms),
+            Holder::Tenant(tenant) => self.first_of(tenant, available),
+            Holder::Lane(lane) => self.first_in(lane, available),
         }
     }
 
@@ -173,15 +173,15 @@ impl<W> Selector<'_, W> {
     }
 
     /// The first call of a lane that fits.
-    pub(super) fn first_in(&mut self, lane: Lane, rooms: &mut Rooms) -> Option<Next> {
+    pub(super) fn first_in(&mut self, lane: Lane, available: &mut Available) -> Option<Next> {
         if let Some(tenant) = self.debtor(lane)
-            && let Some(Offer::Goes(next)) = self.offer(tenant, lane, rooms)
+            && let Some(Offer::Goes(next)) = self.offer(tenant, lane, available)
         {
             return Some(next);
         }
         let mut after: Option<lanes::Spot> = None;
-        while let Some(spot) = self.queue.lanes.next_fit(lane, after.as_ref(), rooms) {
-            match self.offer(spot.tenant, lane, rooms) {
+        while let Some(spot) = self.queue.lanes.next_fit(lane, after.as_ref(), available) {
+            match self.offer(spot.tenant, lane, available) {
                 Some(Offer::Goes(next)) => return Some(next),
                 Some(Offer::Dry(until)) => self.queue.park(self.now, spot.tenant, lane, until),
                 Some(Offer::Nothing(least)) => self.queue.lanes.set(lane, &spot, least),
@@ -193,80 +193,92 @@ impl<W> Selector<'_, W> {
     }
 
     /// The first call of a tenant that fits, of whichever of its lines would go first.
-    pub(super) fn first_of(&mut self, tenant: TenantId, rooms: &mut Rooms) -> Option<Next> {
-        self.turns().find_map(|turn| match self.offer(tenant, turn.lane, rooms) {
+    pub(super) fn first_of(&mut self, tenant: TenantId, available: &mut Available) -> Option<Next> {
+        self.turns().find_map(|turn| match self.offer(tenant, turn.lane, available) {
             Some(Offer::Goes(next)) => Some(next),
             _ => None,
         })
     }
 
     /// `None`: the line does not stand.
-    fn offer(&self, tenant: TenantId, lane: Lane, rooms: &mut Rooms) -> Option<Offer> {
-        let head = self.head_within(tenant, lane, rooms)?;
+    fn offer(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<Offer> {
+        let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
         let own = tenant.own_room(self.now);
-        let behind = if head.aged { self.behind(&head, rooms, own) } else { Some(rooms.clone()) };
+        let behind = if head.aged { self.behind(&head, available, own) } else { Some(available.clone()) };
         let all = line.calls.least()?;
         // While the target is probed, calls pass a head that has failed.
-        let has_failed = line.standing?.head.claim.has_failed;
-        let least = if behind.is_some() || has_failed { all } else { head.claim };
+        let has_failed = line.standing?.head.requirements.has_failed;
+        let least = if behind.is_some() || has_failed { all } else { head.requirements };
         if least.own > own {
             return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(self.now, least.own)));
         }
-        if head.claim.fits(rooms, own) {
-            if self.capacity.fits(&head.claim, &self.queue.waiters.get(head.call)?.ticket, rooms) {
+        if head.requirements.fits(available, own) {
+            if self.capacity.fits(&head.requirements, &self.queue.waiters.get(head.call)?.ticket, available) {
                 return Some(Offer::Goes(Next { call: head.call, kept: None }));
             }
-            rooms.looks.failed(head.claim.need.kv);
+            available.looks.failed(head.requirements.need.kv);
         }
         if let Some(mut behind) = behind {
-            behind.looks = rooms.looks;
+            behind.looks = available.looks;
             let mut after = None;
             while let Some(key @ (_, call)) = line.calls.next_fit(after.as_ref(), &behind, own) {
                 after = Some(key);
                 let Some(waiter) = self.queue.waiters.get(call).filter(|_| call != head.call) else {
                     continue;
                 };
-                if self.capacity.fits(&waiter.claim, &waiter.ticket, &behind) {
+                if self.capacity.fits(&waiter.requirements, &waiter.ticket, &behind) {
                     return Some(Offer::Goes(Next { call, kept: behind.kept }));
                 }
-                behind.looks.failed(waiter.claim.need.kv);
+                behind.looks.failed(waiter.requirements.need.kv);
             }
-            rooms.looks = behind.looks;
+            available.looks = behind.looks;
         }
         // Where calls may pass the head, what it lacks changes, and with it who may.
         Some(Offer::Nothing(if self.capacity.upstream.can_bypass() { all } else { least }))
     }
 
     /// What is left for those behind an aged head. `None`: nothing; only the head goes.
-    pub(super) fn behind(&self, head: &LineHead, rooms: &Rooms, own: u32) -> Option<Rooms> {
-        let Some(room) = rooms.of(&head.claim) else { return Some(rooms.clone()) };
-        if head.claim.own > own || !room.open || Held::lacking(&head.claim.need, &room, true).of_all() {
+    pub(super) fn behind(&self, head: &LineHead, available: &Available, own: u32) -> Option<Available> {
+        let Some(room) = available.of(&head.requirements) else { return Some(available.clone()) };
+        if head.requirements.own > own
+            || !room.open
+            || Held::lacking(&head.requirements.need, &room, true).of_all()
+        {
             return None;
         }
         let ticket = &self.queue.waiters.get(head.call)?.ticket;
-        self.capacity.upstream.left_behind(&head.claim, ticket, rooms)
+        self.capacity.upstream.left_behind(&head.requirements, ticket, available)
     }
 
     /// `None`: the line does not stand.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
         let head = self.queue.tenants.get(tenant)?.lines[lane as usize].standing?.head;
-        Some(LineHead { call: head.call, claim: head.claim, aged: self.is_aged(head.age) })
+        Some(LineHead { call: head.call, requirements: head.requirements, aged: self.is_aged(head.age) })
     }
 
     /// Returns the first call of a line that the rooms do not exclude, or its head if they exclude
     /// all. `None`: the line does not stand.
-    pub(super) fn head_within(&self, tenant: TenantId, lane: Lane, rooms: &Rooms) -> Option<LineHead> {
+    pub(super) fn head_within(
+        &self,
+        tenant: TenantId,
+        lane: Lane,
+        available: &Available,
+    ) -> Option<LineHead> {
         let head = self.line_head(tenant, lane)?;
-        if !(rooms.unfailed_only && head.claim.has_failed) {
+        if !(available.unfailed_only && head.requirements.has_failed) {
             return Some(head);
         }
-        let unfailed = Rooms { unfailed_only: true, ..Rooms::UNBOUNDED };
+        let unfailed = Available { unfailed_only: true, ..Available::UNBOUNDED };
         let calls = &self.queue.tenants.get(tenant)?.lines[lane as usize].calls;
         let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
         let waiter = self.queue.waiters.get(call)?;
-        Some(LineHead { call, claim: waiter.claim, aged: self.is_aged(waiter.ticket.queued_at) })
+        Some(LineHead {
+            call,
+            requirements: waiter.requirements,
+            aged: self.is_aged(waiter.ticket.queued_at),
+        })
     }
 
     /// Returns `true` if a call queued at that time has waited for the ageing time.
@@ -292,46 +304,47 @@ impl<W> Selector<'_, W> {
         let tenant = self.queue.tenants.get(tenant)?;
         let own = tenant.own.as_ref()?;
         let alone = head.aged && !self.capacity.upstream.can_bypass();
-        let least = if alone { head.claim.own } else { tenant.lines[lane as usize].calls.least()?.own };
+        let least =
+            if alone { head.requirements.own } else { tenant.lines[lane as usize].calls.least()?.own };
         (least > own.room(self.now)).then(|| own.ready_at(self.now, least))
     }
 
     /// What the front lacks and is to have before others, if it is aged.
-    pub(super) fn hold_for_front(&mut self, rooms: &Rooms) -> Option<Hold> {
+    pub(super) fn hold_for_front(&mut self, available: &Available) -> Option<Hold> {
         if !self.capacity.is_sized() {
             return None;
         }
         let (lane, tenant) = self.front()?;
         let head = self.line_head(tenant, lane).filter(|head| head.aged)?;
         // Where only a slot is lacking there is nothing to hold: the first slot that comes free is its own, or goes to whom goes before it.
-        let room = rooms.of(&head.claim)?;
+        let room = available.of(&head.requirements)?;
         let ticket = &self.queue.waiters.get(head.call)?.ticket;
-        let memory = self.capacity.upstream.has_memory(&head.claim, ticket, rooms);
-        if memory && rooms.fit(&head.claim) {
+        let memory = self.capacity.upstream.has_memory(&head.requirements, ticket, available);
+        if memory && available.fit(&head.requirements) {
             return None;
         }
         // What will not be there before the call has gone would be kept for nobody.
-        let ready = self.capacity.ready_at(self.now, &head.claim.need, &room).filter(|_| memory);
+        let ready = self.capacity.ready_at(self.now, &head.requirements.need, &room).filter(|_| memory);
         let in_time = ready.is_none_or(|at| at <= ticket.deadline);
-        let held = Held::lacking(&head.claim.need, &room, memory);
-        let held = self.capacity.upstream.narrow(held, &head.claim, ticket);
+        let held = Held::lacking(&head.requirements.need, &room, memory);
+        let held = self.capacity.upstream.narrow(held, &head.requirements, ticket);
         (in_time && (held != Held::default() || !room.open)).then_some(Hold { call: head.call, held })
     }
 
     /// What is left beside what is held.
-    pub(super) fn less_held(&self, rooms: Rooms) -> Rooms {
-        self.capacity.less_held(rooms, self.order.hold.as_ref())
+    pub(super) fn less_held(&self, available: Available) -> Available {
+        self.capacity.less_held(available, self.order.hold.as_ref())
     }
 
     /// Notes what stands in the way of the front, where nobody can go though slots are free.
-    fn note_lack(&mut self, rooms: &Rooms) {
+    fn note_lack(&mut self, available: &Available) {
         if !self.capacity.is_sized() {
             return;
         }
         let front = self.front().and_then(|(lane, tenant)| self.line_head(tenant, lane));
         let lack = front.and_then(|head| {
             let ticket = &self.queue.waiters.get(head.call)?.ticket;
-            self.capacity.lack(self.now, &head.claim, ticket, rooms)
+            self.capacity.lack(self.now, &head.requirements, ticket, available)
         });
         let lack = lack.map(|(rule, _)| rule);
         self.capacity.note_lack(self.now, lack, self.order.hold.is_some());
@@ -339,7 +352,12 @@ impl<W> Selector<'_, W> {
 
     /// Returns what a new call could take, if it fits beside the calls that wait and none of them
     /// goes before it.
-    pub(super) fn available_to(&mut self, id: TenantId, ticket: &Ticket, claim: &Claim) -> Option<Rooms> {
+    pub(super) fn available_to(
+        &mut self,
+        id: TenantId,
+        ticket: &Ticket,
+        requirements: &Requirements,
+    ) -> Option<Available> {
         let tenant = self.queue.tenants.get(id)?;
         let own = tenant.own_room(self.now);
         let free = self.capacity.has_slot() && !tenant.is_capped();
@@ -349,22 +367,22 @@ impl<W> Selector<'_, W> {
         let leads = || {
             self.capacity.upstream.is_probing() && line.calls.least().is_some_and(|least| least.has_failed)
         };
-        if !(free && claim.own <= own && (first || leads() || self.capacity.upstream.can_bypass())) {
+        if !(free && requirements.own <= own && (first || leads() || self.capacity.upstream.can_bypass())) {
             return None;
         }
-        let mut rooms = self.left_for_new()?;
+        let mut available = self.left_for_new()?;
         if !first {
             let head = self.line_head(id, ticket.lane)?;
-            rooms = if head.aged { self.behind(&head, &rooms, own)? } else { rooms };
+            available = if head.aged { self.behind(&head, &available, own)? } else { available };
         }
-        self.capacity.fits(claim, ticket, &rooms).then_some(rooms)
+        self.capacity.fits(requirements, ticket, &available).then_some(available)
     }
 
     /// What those who wait leave to one that does not. `None`: one of them goes before it.
-    fn left_for_new(&mut self) -> Option<Rooms> {
+    fn left_for_new(&mut self) -> Option<Available> {
         // While a target is probed, not every call that has a slot may go.
         if !self.capacity.is_sized() && !self.capacity.upstream.is_probing() {
-            return self.queue.lanes.is_empty().then_some(Rooms::UNBOUNDED);
+            return self.queue.lanes.is_empty().then_some(Available::UNBOUNDED);
         }
         self.queue.unpark(self.now);
         // Whoever could go is let go first, by the driver; who could not is overtaken, as in the queue.
@@ -372,7 +390,7 @@ impl<W> Selector<'_, W> {
         if !alone && self.pick().is_some() {
             return None;
         }
-        let rooms = self.capacity.rooms(self.now);
-        Some(if alone { rooms } else { self.less_held(rooms) })
+        let available = self.capacity.available(self.now);
+        Some(if alone { available } else { self.less_held(available) })
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::claim::{Claim, Held, Kind};
+use super::available::Available;
 use super::limiter::Limiter;
-use super::rooms::Rooms;
+use super::requirements::{Held, Kind, Requirements};
+use super::rule::Rule;
 use super::settings::Settings;
 use super::span::Span;
 use super::upstream::{Admitted, Failed, Limits, MemoryUse, Moved, Upstream, UpstreamSlot};
-use super::why::Rule;
 use super::{GrantId, Ticket};
 use crate::adaptive::AdaptiveView;
 use crate::budget::Room;
@@ -96,37 +96,37 @@ impl Upstream for SingleUpstream {
         self.memory.as_ref().map_or(0, |memory| memory.need(demand))
     }
 
-    fn oversize(&self, ticket: &Ticket, _: &Claim) -> Option<u64> {
+    fn oversize(&self, ticket: &Ticket, _: &Requirements) -> Option<u64> {
         // The output is not certain, and an engine cuts an answer that becomes too long.
         let most = self.memory.as_ref()?.most();
         (ticket.demand.least_input() > most).then_some(most)
     }
 
-    fn available(&mut self, _: usize, mut shared: Room) -> Rooms {
+    fn available(&mut self, _: usize, mut shared: Room) -> Available {
         if let Some(memory) = &mut self.memory {
             shared.most.kv = memory.room();
         }
-        Rooms::new(shared, None)
+        Available::new(shared, None)
     }
 
-    fn without_held(&self, rooms: Rooms, _: Option<usize>, _: usize) -> Rooms {
-        rooms
+    fn without_held(&self, available: Available, _: Option<usize>, _: usize) -> Available {
+        available
     }
 
-    fn with_free_slots(&self, rooms: Rooms, _: Option<usize>) -> Rooms {
-        rooms
+    fn with_free_slots(&self, available: Available, _: Option<usize>) -> Available {
+        available
     }
 
-    fn has_memory(&self, _: &Claim, ticket: &Ticket, _: &Rooms) -> bool {
+    fn has_memory(&self, _: &Requirements, ticket: &Ticket, _: &Available) -> bool {
         let fits = |memory: &Kv| memory.fits(&ticket.demand, &ticket.forecast, &Prefix::default());
         self.memory.as_ref().is_none_or(fits)
     }
 
-    fn narrow(&self, held: Held, _: &Claim, _: &Ticket) -> Held {
+    fn narrow(&self, held: Held, _: &Requirements, _: &Ticket) -> Held {
         held
     }
 
-    fn left_behind(&self, _: &Claim, _: &Ticket, _: &Rooms) -> Option<Rooms> {
+    fn left_behind(&self, _: &Requirements, _: &Ticket, _: &Available) -> Option<Available> {
         None
     }
 
@@ -135,7 +135,7 @@ impl Upstream for SingleUpstream {
         self.limiter.lack(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
     }
 
-    fn slots_for(&self, _: &Claim, _: usize) -> Option<Places> {
+    fn slots_for(&self, _: &Requirements, _: usize) -> Option<Places> {
         Some(Places::NONE)
     }
 
@@ -205,7 +205,7 @@ impl Upstream for SingleUpstream {
             attempt: self.cooldown.admit(now, ticket.has_failed, slots_bind),
             tracked,
             memory: memory.map(|memory| Box::new(MemoryUse::take(memory, ticket, Prefix::default()))),
-            lodging: None,
+            assignment: None,
         }
     }
 

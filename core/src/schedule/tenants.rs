@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fit_set::FitSet;
 use super::ids::{TenantId, WaiterId};
 use super::lanes::{Lanes, Standing};
-use super::own::Own;
-use super::ranked::Ranked;
 use super::settings::Settings;
 use super::span::Span;
+use super::tenant_tokens::TenantTokens;
 use crate::config::TenantConfig;
 use crate::context::Lane;
 use crate::fairness::Account;
@@ -28,7 +28,7 @@ pub(super) type Place = (Instant, WaiterId);
 /// A tenant's queue in one lane.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    pub(super) calls: Ranked<Place>,
+    pub(super) calls: FitSet<Place>,
     /// How many of them are no retries.
     pub(super) fresh: usize,
     pub(super) account: Account,
@@ -54,7 +54,7 @@ pub(super) struct Tenant {
     pub(super) floor: f64,
     /// Whether its waiting calls may be refused for more urgent ones.
     pub(super) shed: bool,
-    pub(super) own: Option<Own>,
+    pub(super) own: Option<TenantTokens>,
     pub(super) in_flight: usize,
     pub(super) peak: usize,
     pub(super) waiting: usize,
@@ -147,7 +147,7 @@ impl Tenants {
             queue: config.queue.unwrap_or(self.queue),
             floor: config.floor,
             shed: config.shed,
-            own: config.tpm.map(|tpm| Own::new(tpm, self.burst, now)),
+            own: config.tpm.map(|tpm| TenantTokens::new(tpm, self.burst, now)),
             in_flight: 0,
             peak: 0,
             waiting: 0,

@@ -11,14 +11,14 @@ use crate::estimate::Demand;
 mod ageing;
 mod costs;
 mod fairness;
+mod fit_set;
 mod limits;
 mod oracle;
 mod outages;
-mod ranked;
 mod rules;
 mod shares;
 mod sizes;
-mod strangers;
+mod unconfigured_tenants;
 
 /// Nobody named, no bound that a test does not set.
 pub(super) fn settings(limit: usize) -> Settings {

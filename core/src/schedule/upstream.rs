@@ -8,11 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::claim::{Claim, Held, Kind};
+use super::available::Available;
 use super::limiter::{Limiter, Tracked};
-use super::pool::{Lodging, Pool};
-use super::rooms::Rooms;
-use super::why::Rule;
+use super::pool::{Assignment, Pool};
+use super::requirements::{Held, Kind, Requirements};
+use super::rule::Rule;
 use super::{GrantId, Ticket};
 use crate::adaptive::{AdaptiveView, Decision};
 use crate::budget::Room;
@@ -30,10 +30,10 @@ pub(super) struct UpstreamSlot {
     pub(super) attempt: Attempt,
     /// How the adaptive limit knows the attempt. `None` if the limit is fixed.
     pub(super) tracked: Option<Tracked>,
-    /// The memory that it takes of a single engine. Replicas keep theirs in `lodging`.
+    /// The memory that it takes of a single engine. Replicas keep theirs in `assignment`.
     pub(super) memory: Option<Box<MemoryUse>>,
     /// Where the attempt runs, if the upstream is a pool.
-    pub(super) lodging: Option<Box<Lodging>>,
+    pub(super) assignment: Option<Box<Assignment>>,
 }
 
 impl UpstreamSlot {
@@ -44,7 +44,7 @@ impl UpstreamSlot {
 
     /// Returns where to write how far the answer has come, or `None` if no memory is accounted for.
     pub(super) fn progress(&self) -> Option<&Progress> {
-        let of_replica = self.lodging.as_ref().map(|lodging| lodging.progress());
+        let of_replica = self.assignment.as_ref().map(|assignment| assignment.progress());
         of_replica.or_else(|| self.memory.as_ref().map(|memory| &memory.progress))
     }
 }
@@ -139,37 +139,42 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn memory_need(&self, demand: &Demand) -> u32;
 
     /// Returns the most tokens that the memory can ever hold of one call, if that call has more.
-    fn oversize(&self, ticket: &Ticket, claim: &Claim) -> Option<u64>;
+    fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<u64>;
 
     /// Measures the slots and the memory, and returns them beside the room in the shared budgets.
-    fn available(&mut self, in_flight: usize, shared: Room) -> Rooms;
+    fn available(&mut self, in_flight: usize, shared: Room) -> Available;
 
     /// Measures the memory alone, for a call that is admitted whatever there is. A single server
     /// needs no measure for that.
     fn measure_memory(&mut self) {}
 
     /// Returns what is available if the memory of that replica is held for one call.
-    fn without_held(&self, rooms: Rooms, held: Option<usize>, in_flight: usize) -> Rooms;
+    fn without_held(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available;
 
     /// Returns what would be available if slots were free, and the memory of that replica is held.
-    fn with_free_slots(&self, rooms: Rooms, held: Option<usize>) -> Rooms;
+    fn with_free_slots(&self, available: Available, held: Option<usize>) -> Available;
 
     /// Returns `true` if there is memory for the call, where `rooms` let it go. Exact.
-    fn has_memory(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool;
+    fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool;
 
     /// Narrows what is held for a call to the memory that is to come free for it.
-    fn narrow(&self, held: Held, claim: &Claim, ticket: &Ticket) -> Held;
+    fn narrow(&self, held: Held, requirements: &Requirements, ticket: &Ticket) -> Held;
 
     /// Returns what is left for the calls behind an aged head that does not fit, or `None` if
     /// nothing is.
-    fn left_behind(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> Option<Rooms>;
+    fn left_behind(
+        &self,
+        requirements: &Requirements,
+        ticket: &Ticket,
+        available: &Available,
+    ) -> Option<Available>;
 
     /// Returns `true` if a waiting call may lack a slot that an end of another call would give it.
     fn may_lack_slots(&self, in_flight: usize) -> bool;
 
     /// Returns the replicas where the next slot that comes free would go to the call; for a single
     /// server, the empty set. `None` if the call has a slot already, or no use for one.
-    fn slots_for(&self, claim: &Claim, in_flight: usize) -> Option<Places>;
+    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<Places>;
 
     /// Returns `true` if a slot that the attempt gives back is one of those of [`Upstream::slots_for`].
     fn is_at(&self, id: GrantId, places: Places) -> bool;

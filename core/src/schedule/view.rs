@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Scheduler;
 use super::floors::slots;
-use super::why::Rule;
+use super::rule::Rule;
 use crate::adaptive::AdaptiveView;
 use crate::context::Lane;
 use crate::cooldown::State;

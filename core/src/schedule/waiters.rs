@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::Ticket;
-use super::claim::Claim;
 use super::ids::{TenantId, WaiterId};
+use super::requirements::Requirements;
 
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     pub(super) who: W,
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
-    pub(super) claim: Claim,
+    pub(super) requirements: Requirements,
     /// Its place in its tenant's queue.
     pub(super) order: Instant,
     /// When it was queued, on the clock that stands still during cool-downs.
@@ -27,12 +27,12 @@ impl<W> Waiter<W> {
         who: W,
         tenant: TenantId,
         ticket: Ticket,
-        claim: Claim,
+        requirements: Requirements,
         order: Instant,
         open: Duration,
     ) -> Self {
         let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
-        Self { who, tenant, ticket, claim, order, since: open, budget_ends }
+        Self { who, tenant, ticket, requirements, order, since: open, budget_ends }
     }
 }
 

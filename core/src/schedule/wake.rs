@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::claim::Claim;
+use super::available::Available;
+use super::fit_set::earlier;
 use super::ids::TenantId;
-use super::ranked::earlier;
-use super::rooms::Rooms;
+use super::requirements::Requirements;
 use super::select::{LineHead, Selector};
 use super::tenants::Tenant;
 use crate::context::Lane;
@@ -21,11 +21,11 @@ impl<W> Selector<'_, W> {
         let mut best = None;
         // Time alone gives back tokens, and neither slots nor memory.
         if self.capacity.has_rates() {
-            let all = self.capacity.rooms(now);
+            let all = self.capacity.available(now);
             best = self.soonest_tokens(all.clone());
             if self.capacity.upstream.is_probing() {
                 // The calls that have failed here hold nothing back from a probe.
-                let unfailed = Rooms { unfailed_only: true, ..all };
+                let unfailed = Available { unfailed_only: true, ..all };
                 let hold = self.hold_for_front(&unfailed);
                 let hold = std::mem::replace(&mut self.order.hold, hold);
                 best = earlier(best, self.soonest_tokens(unfailed));
@@ -41,50 +41,59 @@ impl<W> Selector<'_, W> {
     }
 
     /// Returns when a call has the tokens that it lacks of these rooms, or of its tenant's own.
-    fn soonest_tokens(&mut self, rooms: Rooms) -> Option<Instant> {
+    fn soonest_tokens(&mut self, available: Available) -> Option<Instant> {
         // What the budgets have now lacks memory, which time alone does not give back.
         let now = self.now;
         let later = |at: &Instant| *at > now;
         let mut best = None;
-        let less = self.less_held(rooms.clone());
+        let less = self.less_held(available.clone());
         for lane in Lane::ALL {
             let this = &*self;
-            let (capacity, hold, rooms, less) = (&*this.capacity, this.order.hold, &rooms, &less);
-            let unheld = |claim: &Claim| capacity.ready_at(now, &claim.need, &rooms.of(claim)?);
-            let among = |claim: &Claim, rooms: &Rooms| {
-                let held = hold.is_some_and(|hold| hold.held.is_used_by(&claim.need));
-                if held { None } else { capacity.ready_at(now, &claim.need, &rooms.of(claim)?) }
+            let (capacity, hold, available, less) = (&*this.capacity, this.order.hold, &available, &less);
+            let unheld = |requirements: &Requirements| {
+                capacity.ready_at(now, &requirements.need, &available.of(requirements)?)
             };
-            let time = |claim: &Claim| among(claim, less);
+            let among = |requirements: &Requirements, available: &Available| {
+                let held = hold.is_some_and(|hold| hold.held.is_used_by(&requirements.need));
+                if held {
+                    None
+                } else {
+                    capacity.ready_at(now, &requirements.need, &available.of(requirements)?)
+                }
+            };
+            let time = |requirements: &Requirements| among(requirements, less);
             let of = &mut |id: TenantId| {
                 let tenant = this.queue.tenants.get(id)?;
                 let line = &tenant.lines[lane as usize];
-                let LineHead { call, claim, aged } = this.head_within(id, lane, rooms)?;
-                let own = |claim: &Claim, at: Instant| own_ready(tenant, now, claim).max(at);
+                let LineHead { call, requirements, aged } = this.head_within(id, lane, available)?;
+                let own =
+                    |requirements: &Requirements, at: Instant| own_ready(tenant, now, requirements).max(at);
                 let head = if hold.is_some_and(|hold| hold.call == call) {
-                    unheld(&claim).map(|at| own(&claim, at)).filter(later)
+                    unheld(&requirements).map(|at| own(&requirements, at)).filter(later)
                 } else {
-                    time(&claim).map(|at| own(&claim, at)).filter(later)
+                    time(&requirements).map(|at| own(&requirements, at)).filter(later)
                 };
                 let behind = if aged {
-                    this.behind(&LineHead { call, claim, aged }, less, tenant.own_room(now))
+                    this.behind(&LineHead { call, requirements, aged }, less, tenant.own_room(now))
                 } else {
                     Some(less.clone())
                 };
                 let Some(behind) = behind else { return head };
-                let of = &mut |claim: &Claim| among(claim, &behind).map(|at| own(claim, at)).filter(later);
-                let bound = &mut |least: &Claim| among(least, &behind);
-                line.calls.soonest(head, bound, &mut |_, claim| of(claim))
+                let of = &mut |requirements: &Requirements| {
+                    among(requirements, &behind).map(|at| own(requirements, at)).filter(later)
+                };
+                let bound = &mut |least: &Requirements| among(least, &behind);
+                line.calls.soonest(head, bound, &mut |_, requirements| of(requirements))
             };
             // Of the head for which room is held, the lane's own bound says nothing.
-            let bound = &mut |least: &Claim| if hold.is_some() { unheld(least) } else { time(least) };
+            let bound = &mut |least: &Requirements| if hold.is_some() { unheld(least) } else { time(least) };
             best = this.queue.lanes.soonest(lane, best, bound, of);
         }
-        earlier(best, self.soonest_parked(&rooms, best))
+        earlier(best, self.soonest_parked(&available, best))
     }
 
     /// When a line that stands aside for want of its tenant's own tokens has a call that fits, if that is before `best`.
-    fn soonest_parked(&self, rooms: &Rooms, mut best: Option<Instant>) -> Option<Instant> {
+    fn soonest_parked(&self, available: &Available, mut best: Option<Instant>) -> Option<Instant> {
         for (until, lane, id) in self.queue.lanes.parked() {
             if best.is_some_and(|best| best <= until) {
                 break;
@@ -92,13 +101,13 @@ impl<W> Selector<'_, W> {
             let least =
                 self.queue.tenants.get(id).and_then(|tenant| tenant.lines[lane as usize].calls.least());
             let at =
-                least.and_then(|least| self.capacity.ready_at(self.now, &least.need, &rooms.of(&least)?));
+                least.and_then(|least| self.capacity.ready_at(self.now, &least.need, &available.of(&least)?));
             best = earlier(best, at.map(|at| at.max(until)));
         }
         best
     }
 }
 
-fn own_ready(tenant: &Tenant, now: Instant, claim: &Claim) -> Instant {
-    tenant.own.as_ref().map_or(now, |own| own.ready_at(now, claim.own))
+fn own_ready(tenant: &Tenant, now: Instant, requirements: &Requirements) -> Instant {
+    tenant.own.as_ref().map_or(now, |own| own.ready_at(now, requirements.own))
 }

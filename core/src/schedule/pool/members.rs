@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Pool;
-use super::site::Site;
+use super::replica_slots::ReplicaSlots;
 use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight, SlotsView};
 use crate::schedule::Scheduler;
 use crate::schedule::limiter::Limiter;
@@ -14,26 +14,26 @@ impl Pool {
         self.placement.set_members(now, members);
         for view in self.placement.view(now) {
             let Some(at) = self.placement.place_of(view.id) else { continue };
-            if self.sites.len() <= at {
-                self.sites.resize_with(at + 1, || None);
+            if self.replicas.len() <= at {
+                self.replicas.resize_with(at + 1, || None);
             }
             let limiter = || Limiter::new(self.of_each.slots, self.of_each.adaptive.as_ref(), now);
-            let Some(place) = self.sites.get_mut(at) else { continue };
-            if place.as_ref().is_none_or(|site| site.placed.id != view.id) {
-                *place = Some(Site::new(Placed { id: view.id, url: view.url.clone() }, limiter()));
+            let Some(place) = self.replicas.get_mut(at) else { continue };
+            if place.as_ref().is_none_or(|replica| replica.placed.id != view.id) {
+                *place = Some(ReplicaSlots::new(Placed { id: view.id, url: view.url.clone() }, limiter()));
             }
             let told =
                 members.iter().find(|member| member.url == view.url).and_then(|member| member.kv_tokens);
-            let Some(site) = place else { continue };
+            let Some(replica) = place else { continue };
             match told.or(self.of_each.kv_tokens) {
-                Some(tokens) => site.set_memory(tokens, self.of_each.kv_headroom, true),
-                None => site.ask_memory(),
+                Some(tokens) => replica.set_memory(tokens, self.of_each.kv_headroom, true),
+                None => replica.ask_memory(),
             }
         }
         // One that had no calls has left at once, and nobody says so.
-        let Self { sites, placement, .. } = self;
-        for place in sites {
-            place.take_if(|site| placement.place_of(site.placed.id).is_none());
+        let Self { replicas, placement, .. } = self;
+        for place in replicas {
+            place.take_if(|replica| placement.place_of(replica.placed.id).is_none());
         }
         self.refresh(now);
     }
@@ -41,16 +41,16 @@ impl Pool {
     /// Whether other calls than before may go there.
     fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) -> bool {
         let headroom = self.of_each.kv_headroom;
-        let site = self.placement.place_of(id).and_then(|at| self.site_mut(at));
-        let changed = site.is_some_and(|site| match &sight {
+        let replica = self.placement.place_of(id).and_then(|at| self.replica_mut(at));
+        let changed = replica.is_some_and(|replica| match &sight {
             Sight::Standing(standing) => {
-                standing.kv_tokens.into_iter().for_each(|tokens| site.set_memory(tokens, headroom, false));
-                site.shares = standing.shares_prefixes;
+                standing.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
+                replica.shares = standing.shares_prefixes;
                 false
             }
-            Sight::Models(models) => site.models.replace(models.clone()).as_ref() != Some(models),
+            Sight::Models(models) => replica.models.replace(models.clone()).as_ref() != Some(models),
             Sight::Gone | Sight::Silent | Sight::Unwell => {
-                site.said_room();
+                replica.said_room();
                 false
             }
             Sight::Well | Sight::Unknown => false,
@@ -63,15 +63,15 @@ impl Pool {
     fn views(&self, now: Instant) -> Vec<ReplicaView> {
         let mut views = self.placement.view(now);
         for view in &mut views {
-            let site = self.placement.place_of(view.id).and_then(|at| self.site(at));
-            view.slots = site.map(|site| {
-                let adaptive = site.limiter.view(now, site.in_flight);
+            let replica = self.placement.place_of(view.id).and_then(|at| self.replica(at));
+            view.slots = replica.map(|replica| {
+                let adaptive = replica.limiter.view(now, replica.in_flight);
                 SlotsView {
-                    limit: site.slots(),
-                    in_flight: site.in_flight,
+                    limit: replica.slots(),
+                    in_flight: replica.in_flight,
                     cuts: adaptive.as_ref().map_or(0, |adaptive| adaptive.limit.cuts),
                     adaptive,
-                    kv: site.memory(),
+                    kv: replica.memory(),
                 }
             });
         }

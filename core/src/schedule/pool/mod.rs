@@ -5,11 +5,11 @@
 //! Invariants: a call is placed at a replica that may take it, which has a slot and memory for it, unless it was forced; what it takes there is given back once, when it is
 //! over, also where the replica drains meanwhile; what happens to it is told to [`Placement`] once.
 
-mod faults;
-mod kinds;
-mod lodging;
+mod assignment;
+mod call_classes;
+mod failures;
 mod members;
-mod site;
+mod replica_slots;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -17,12 +17,12 @@ mod upstream;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use kinds::Kinds;
-pub(super) use lodging::Lodging;
-use site::Site;
+pub(super) use assignment::Assignment;
+use call_classes::CallClasses;
+use replica_slots::ReplicaSlots;
 
-use super::claim::{Claim, Kind};
-use super::rooms::{ByKind, Most};
+use super::available::{LongestPrompt, ReplicaAvailability};
+use super::requirements::{Kind, Requirements};
 use super::settings::Settings;
 use super::span::Span;
 use super::upstream::Upstream;
@@ -37,10 +37,10 @@ use crate::placement::{Placement, Places, Wants};
 pub(super) struct Pool {
     placement: Placement,
     /// By place.
-    sites: Vec<Option<Site>>,
+    replicas: Vec<Option<ReplicaSlots>>,
     /// Those that calls may go to.
     choice: Places,
-    kinds: Kinds,
+    classes: CallClasses,
     /// The most calls in flight, at all of them together.
     cap: usize,
     of_each: OfEach,
@@ -72,9 +72,9 @@ impl Pool {
         let config = settings.pool.as_ref()?;
         Some(Self {
             placement: Placement::new(config, fastrand::u64(..)),
-            sites: Vec::new(),
+            replicas: Vec::new(),
             choice: Places::NONE,
-            kinds: Kinds::default(),
+            classes: CallClasses::default(),
             cap: settings.limit,
             of_each: OfEach {
                 slots: config.cap,
@@ -96,8 +96,8 @@ impl Pool {
         let choice = self.placement.in_choice(now);
         self.choice = Places::NONE;
         for at in choice.iter() {
-            if let Some(site) = self.sites.get_mut(at).and_then(Option::as_mut) {
-                site.share = self.placement.share(now, at);
+            if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
+                replica.share = self.placement.share(now, at);
                 self.choice.insert(at);
             }
         }
@@ -133,7 +133,7 @@ impl Pool {
 
     /// What sets the replicas apart that take a prompt: the longest that each model takes, in order.
     fn lengths(&self) -> Vec<u64> {
-        let models = self.sites.iter().flatten().filter_map(|site| site.models.as_ref()).flatten();
+        let models = self.replicas.iter().flatten().filter_map(|replica| replica.models.as_ref()).flatten();
         let mut lengths: Vec<_> = models.filter_map(|model| model.longest).collect();
         lengths.sort_unstable();
         lengths.dedup();
@@ -141,7 +141,7 @@ impl Pool {
     }
 
     fn places_of(&self, kind: Kind) -> Places {
-        kind.number().and_then(|number| self.kinds.get(number)).unwrap_or_default()
+        kind.number().and_then(|number| self.classes.get(number)).unwrap_or_default()
     }
 
     /// Those in the choice that a call of that kind may go to.
@@ -157,52 +157,58 @@ impl Pool {
     /// Returns those in the choice where a call of that claim would go if a slot came free, beside
     /// so many in flight. That is not so where more calls are in flight than there are slots, nor
     /// where calls are turned away.
-    fn would_fit_at(&self, claim: &Claim, in_flight: usize) -> Places {
-        let fits =
-            |site: &Site| site.in_flight <= site.slots() && !site.is_full && claim.need.kv <= site.longest;
-        let among = self.choice_of(claim.kind).iter().filter(|_| in_flight <= self.cap);
-        among.filter(|at| self.site(*at).is_some_and(fits)).collect()
+    fn would_fit_at(&self, requirements: &Requirements, in_flight: usize) -> Places {
+        let fits = |replica: &ReplicaSlots| {
+            replica.in_flight <= replica.slots()
+                && !replica.is_full
+                && requirements.need.kv <= replica.longest
+        };
+        let among = self.choice_of(requirements.kind).iter().filter(|_| in_flight <= self.cap);
+        among.filter(|at| self.replica(*at).is_some_and(fits)).collect()
     }
 
     /// Looks at what memory there is: it comes free as calls end, and as they turn out.
     fn survey(&mut self) {
-        self.sites.iter_mut().flatten().for_each(Site::survey);
+        self.replicas.iter_mut().flatten().for_each(ReplicaSlots::survey);
     }
 
     /// What there is for calls of each kind, beside so many in flight; at `held`, memory for none but one.
-    fn by_kind(&self, in_flight: usize, held: Option<usize>) -> ByKind {
+    fn by_kind(&self, in_flight: usize, held: Option<usize>) -> ReplicaAvailability {
         let open = self.open(in_flight);
         self.longest_of_each(open, held)
     }
 
     /// The same, if each replica in the choice had a slot.
-    fn by_kind_but_slots(&self, held: Option<usize>) -> ByKind {
+    fn by_kind_but_slots(&self, held: Option<usize>) -> ReplicaAvailability {
         self.longest_of_each(self.choice, held)
     }
 
-    fn longest_of_each(&self, open: Places, held: Option<usize>) -> ByKind {
+    fn longest_of_each(&self, open: Places, held: Option<usize>) -> ReplicaAvailability {
         let open = open.and(self.choice);
-        let longest = |at| Some((at, if held == Some(at) { 0 } else { self.site(at)?.longest }));
-        let most = |places: Places| Most::of(places.and(open).iter().filter_map(longest));
-        ByKind::new(open, held, self.kinds.iter().map(|places| most(places?)))
+        let longest = |at| Some((at, if held == Some(at) { 0 } else { self.replica(at)?.longest }));
+        let most = |places: Places| LongestPrompt::of(places.and(open).iter().filter_map(longest));
+        ReplicaAvailability::new(open, held, self.classes.iter().map(|places| most(places?)))
     }
 
     /// Returns the forecast of a call as of now, once for all replicas; empty where no memory's size is known.
     fn forecast(&self, ticket: &Ticket) -> Forecast {
-        let sized = self.sites.iter().flatten().any(|site| site.most().is_some());
+        let sized = self.replicas.iter().flatten().any(|replica| replica.most().is_some());
         if sized { ticket.forecast.clone().now() } else { Forecast::default() }
     }
 
     /// The replica whose memory is kept for a call that lacks some: the one that has come nearest to having it. `None`: one has it, and lacks but a slot; or none
     /// will ever have it.
-    fn reserve(&self, claim: &Claim, ticket: &Ticket) -> Option<usize> {
+    fn reserve(&self, requirements: &Requirements, ticket: &Ticket) -> Option<usize> {
         let forecast = self.forecast(ticket);
-        let could = |site: &Site| site.most().is_none_or(|most| u64::from(claim.need.kv) <= most);
-        let among = self.choice_of(claim.kind).iter();
-        let sites = among
-            .filter_map(|at| Some((at, self.site(at).filter(|site| could(site))?.slack(ticket, &forecast))));
-        let nearest =
-            sites.max_by(|(at, slack), (other, of_other)| slack.total_cmp(of_other).then(other.cmp(at)))?;
+        let could = |replica: &ReplicaSlots| {
+            replica.most().is_none_or(|most| u64::from(requirements.need.kv) <= most)
+        };
+        let among = self.choice_of(requirements.kind).iter();
+        let replicas = among.filter_map(|at| {
+            Some((at, self.replica(at).filter(|replica| could(replica))?.slack(ticket, &forecast)))
+        });
+        let nearest = replicas
+            .max_by(|(at, slack), (other, of_other)| slack.total_cmp(of_other).then(other.cmp(at)))?;
         Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
     }
 
@@ -211,24 +217,24 @@ impl Pool {
         if in_flight >= self.cap {
             return Places::NONE;
         }
-        self.in_choice().filter(|(_, site)| site.lack().is_none()).map(|(at, _)| at).collect()
+        self.in_choice().filter(|(_, replica)| replica.lack().is_none()).map(|(at, _)| at).collect()
     }
 
-    fn in_choice(&self) -> impl Iterator<Item = (usize, &Site)> {
-        self.choice.iter().filter_map(|at| Some((at, self.site(at)?)))
+    fn in_choice(&self) -> impl Iterator<Item = (usize, &ReplicaSlots)> {
+        self.choice.iter().filter_map(|at| Some((at, self.replica(at)?)))
     }
 
-    fn site(&self, at: usize) -> Option<&Site> {
-        self.sites.get(at)?.as_ref()
+    fn replica(&self, at: usize) -> Option<&ReplicaSlots> {
+        self.replicas.get(at)?.as_ref()
     }
 
-    fn site_mut(&mut self, at: usize) -> Option<&mut Site> {
-        self.sites.get_mut(at)?.as_mut()
+    fn replica_mut(&mut self, at: usize) -> Option<&mut ReplicaSlots> {
+        self.replicas.get_mut(at)?.as_mut()
     }
 
-    fn site_of(&mut self, lodging: &Lodging) -> Option<&mut Site> {
-        let site = self.site_mut(lodging.parcel.at)?;
-        (site.placed.id == lodging.parcel.placed.id).then_some(site)
+    fn replica_of(&mut self, assignment: &Assignment) -> Option<&mut ReplicaSlots> {
+        let replica = self.replica_mut(assignment.parcel.at)?;
+        (replica.placed.id == assignment.parcel.placed.id).then_some(replica)
     }
 }
 
@@ -240,17 +246,17 @@ impl<W> Scheduler<W> {
             let lengths = pool.lengths();
             // Few models and lengths, however many wait. A number that is remembered here stays: whoever it was found for waits of it.
             let mut known = HashMap::new();
-            queue.update_claims(|ticket, claim| {
+            queue.update_claims(|ticket, requirements| {
                 let model = ticket.wants.as_ref().and_then(|wants| wants.model.clone());
                 let input = ticket.demand.least_input();
                 let length = lengths.partition_point(|longest| *longest <= input);
                 let kind = *known.entry((model, length)).or_insert_with(|| pool.kind(ticket));
-                if kind == claim.kind {
+                if kind == requirements.kind {
                     return false;
                 }
                 // The new one first: a number that nobody waits of may be given to another.
                 pool.on_enqueue(kind);
-                pool.on_dequeue(std::mem::replace(&mut claim.kind, kind));
+                pool.on_dequeue(std::mem::replace(&mut requirements.kind, kind));
                 true
             });
         });

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Pool;
-use super::site::Site;
+use super::replica_slots::ReplicaSlots;
 use crate::adaptive::AdaptiveView;
 use crate::budget::Room;
 use crate::cooldown::{Attempt, Failure, Hold, State};
 use crate::estimate::Demand;
 use crate::kv;
 use crate::placement::{Fault, Places};
-use crate::schedule::claim::{Claim, Held, Kind};
+use crate::schedule::available::Available;
 use crate::schedule::limiter::Limiter;
-use crate::schedule::rooms::Rooms;
+use crate::schedule::requirements::{Held, Kind, Requirements};
+use crate::schedule::rule::Rule;
 use crate::schedule::upstream::{Admitted, Failed, Limits, Moved, Upstream, UpstreamSlot};
-use crate::schedule::why::Rule;
 use crate::schedule::{GrantId, Ticket};
 
 impl Pool {
     fn slots(&self) -> usize {
-        self.in_choice().map(|(_, site)| site.slots()).fold(0, usize::saturating_add).min(self.cap)
+        self.in_choice().map(|(_, replica)| replica.slots()).fold(0, usize::saturating_add).min(self.cap)
     }
 
     fn shortage(&self, in_flight: usize) -> Option<Rule> {
@@ -31,8 +31,8 @@ impl Pool {
             return Some(Rule::Slots);
         }
         let mut lack = Rule::Slots;
-        for (_, site) in self.in_choice() {
-            if site.lack()? == Rule::FirstTokens {
+        for (_, replica) in self.in_choice() {
+            if replica.lack()? == Rule::FirstTokens {
                 lack = Rule::FirstTokens;
             }
         }
@@ -50,21 +50,22 @@ impl Upstream for Pool {
     }
 
     fn tick(&mut self, now: Instant) {
-        self.sites.iter_mut().flatten().for_each(|site| site.tick(now));
+        self.replicas.iter_mut().flatten().for_each(|replica| replica.tick(now));
         self.refresh(now);
     }
 
     fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let sites = self.sites.iter().flatten();
-        let sites = sites.flat_map(|site| site.limiter.next_wake().into_iter().chain(site.patience_ends()));
-        sites.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
+        let replicas = self.replicas.iter().flatten();
+        let replicas = replicas
+            .flat_map(|replica| replica.limiter.next_wake().into_iter().chain(replica.patience_ends()));
+        replicas.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
     }
 
     fn take_moves(&mut self) -> Vec<Moved> {
         let mut moves = Vec::new();
-        for site in self.sites.iter_mut().flatten() {
-            let moved = site.limiter.take_moves().into_iter();
-            moves.extend(moved.map(|moved| (Some(site.placed.url.clone()), moved)));
+        for replica in self.replicas.iter_mut().flatten() {
+            let moved = replica.limiter.take_moves().into_iter();
+            moves.extend(moved.map(|moved| (Some(replica.placed.url.clone()), moved)));
         }
         moves
     }
@@ -74,7 +75,7 @@ impl Upstream for Pool {
     }
 
     fn memory(&self) -> Option<kv::View> {
-        let views = self.sites.iter().flatten().filter_map(Site::memory);
+        let views = self.replicas.iter().flatten().filter_map(ReplicaSlots::memory);
         views.reduce(|sum, view| kv::View {
             capacity: sum.capacity.saturating_add(view.capacity),
             usable: sum.usable.saturating_add(view.usable),
@@ -85,7 +86,7 @@ impl Upstream for Pool {
     }
 
     fn limiter_of(&mut self, slot: &UpstreamSlot) -> Option<&mut Limiter> {
-        self.site_of(slot.lodging.as_deref()?).map(|site| &mut site.limiter)
+        self.replica_of(slot.assignment.as_deref()?).map(|replica| &mut replica.limiter)
     }
 
     fn is_sized(&self) -> bool {
@@ -98,15 +99,15 @@ impl Upstream for Pool {
 
     fn kind(&mut self, ticket: &Ticket) -> Kind {
         let places = self.eligible(ticket.wants.as_deref(), ticket.demand.least_input());
-        Kind::new(self.kinds.number(places))
+        Kind::new(self.classes.number(places))
     }
 
     fn on_enqueue(&mut self, kind: Kind) {
-        kind.number().into_iter().for_each(|number| self.kinds.came(number));
+        kind.number().into_iter().for_each(|number| self.classes.came(number));
     }
 
     fn on_dequeue(&mut self, kind: Kind) {
-        kind.number().into_iter().for_each(|number| self.kinds.left(number));
+        kind.number().into_iter().for_each(|number| self.classes.left(number));
     }
 
     /// Whatever replica the call goes to, and whether that one's memory is known yet or not.
@@ -114,49 +115,54 @@ impl Upstream for Pool {
         u32::try_from(demand.input).unwrap_or(u32::MAX)
     }
 
-    fn oversize(&self, ticket: &Ticket, claim: &Claim) -> Option<u64> {
-        let sites = self.places_of(claim.kind).iter().filter_map(|at| self.site(at));
-        let most = sites.map(|site| site.most().unwrap_or(u64::MAX)).max()?;
+    fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<u64> {
+        let replicas = self.places_of(requirements.kind).iter().filter_map(|at| self.replica(at));
+        let most = replicas.map(|replica| replica.most().unwrap_or(u64::MAX)).max()?;
         (ticket.demand.least_input() > most).then_some(most)
     }
 
-    fn available(&mut self, in_flight: usize, shared: Room) -> Rooms {
+    fn available(&mut self, in_flight: usize, shared: Room) -> Available {
         self.survey();
-        Rooms::new(shared, Some(Arc::new(self.by_kind(in_flight, None))))
+        Available::new(shared, Some(Arc::new(self.by_kind(in_flight, None))))
     }
 
     fn measure_memory(&mut self) {
         self.survey();
     }
 
-    fn without_held(&self, rooms: Rooms, held: Option<usize>, in_flight: usize) -> Rooms {
+    fn without_held(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available {
         if held.is_none() {
-            return rooms;
+            return available;
         }
-        Rooms { replicas: Some(Arc::new(self.by_kind(in_flight, held))), ..rooms }
+        Available { replicas: Some(Arc::new(self.by_kind(in_flight, held))), ..available }
     }
 
-    fn with_free_slots(&self, rooms: Rooms, held: Option<usize>) -> Rooms {
-        Rooms { replicas: Some(Arc::new(self.by_kind_but_slots(held))), ..rooms }
+    fn with_free_slots(&self, available: Available, held: Option<usize>) -> Available {
+        Available { replicas: Some(Arc::new(self.by_kind_but_slots(held))), ..available }
     }
 
     /// What is held, or kept, at a replica is there for nobody else.
-    fn has_memory(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> bool {
-        let Some(at) = rooms.replicas.as_deref() else { return true };
-        let (taken, forecast) = ([at.held, rooms.kept], self.forecast(ticket));
-        let mut among = self.places_of(claim.kind).and(at.open).iter();
+    fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
+        let Some(at) = available.replicas.as_deref() else { return true };
+        let (taken, forecast) = ([at.held, available.kept], self.forecast(ticket));
+        let mut among = self.places_of(requirements.kind).and(at.open).iter();
         among.any(|at| {
-            let free = claim.need.kv == 0 || !taken.contains(&Some(at));
-            free && self.site(at).is_some_and(|site| site.fits(ticket, &forecast))
+            let free = requirements.need.kv == 0 || !taken.contains(&Some(at));
+            free && self.replica(at).is_some_and(|replica| replica.fits(ticket, &forecast))
         })
     }
 
-    fn narrow(&self, held: Held, claim: &Claim, ticket: &Ticket) -> Held {
-        held.at(self.reserve(claim, ticket))
+    fn narrow(&self, held: Held, requirements: &Requirements, ticket: &Ticket) -> Held {
+        held.at(self.reserve(requirements, ticket))
     }
 
-    fn left_behind(&self, claim: &Claim, ticket: &Ticket, rooms: &Rooms) -> Option<Rooms> {
-        Some(Rooms { kept: self.reserve(claim, ticket), ..rooms.clone() })
+    fn left_behind(
+        &self,
+        requirements: &Requirements,
+        ticket: &Ticket,
+        available: &Available,
+    ) -> Option<Available> {
+        Some(Available { kept: self.reserve(requirements, ticket), ..available.clone() })
     }
 
     /// A slot may be free that is none for whom it is owed to.
@@ -164,9 +170,9 @@ impl Upstream for Pool {
         true
     }
 
-    fn slots_for(&self, claim: &Claim, in_flight: usize) -> Option<Places> {
-        let places = self.would_fit_at(claim, in_flight);
-        (!self.has_slot_for(claim.kind, in_flight) && !places.is_empty()).then_some(places)
+    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<Places> {
+        let places = self.would_fit_at(requirements, in_flight);
+        (!self.has_slot_for(requirements.kind, in_flight) && !places.is_empty()).then_some(places)
     }
 
     fn is_at(&self, id: GrantId, places: Places) -> bool {
@@ -216,7 +222,7 @@ impl Upstream for Pool {
 
     /// Unless a replica asked to be left alone.
     fn is_down(&self) -> bool {
-        !self.sites.iter().flatten().any(|site| site.is_full)
+        !self.replicas.iter().flatten().any(|replica| replica.is_full)
     }
 
     fn state(&self, _: Instant) -> State {
@@ -228,12 +234,12 @@ impl Upstream for Pool {
     }
 
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
-        let lodged = self.lodge(now, &admitted);
-        let (lodging, tracked) =
-            lodged.map_or((None, None), |(lodging, tracked)| (Some(Box::new(lodging)), tracked));
+        let assigned = self.assign(now, &admitted);
+        let (assignment, tracked) =
+            assigned.map_or((None, None), |(assignment, tracked)| (Some(Box::new(assignment)), tracked));
         let slots_bind = self.shortage(admitted.in_flight).is_some();
         let attempt = self.cooldown.admit(now, admitted.ticket.has_failed, slots_bind);
-        UpstreamSlot { attempt, tracked, memory: None, lodging }
+        UpstreamSlot { attempt, tracked, memory: None, assignment }
     }
 
     fn on_answer(&mut self, id: GrantId) {
@@ -241,26 +247,26 @@ impl Upstream for Pool {
     }
 
     fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        if let Some(lodging) = &mut slot.lodging
-            && std::mem::take(&mut lodging.awaits)
+        if let Some(assignment) = &mut slot.assignment
+            && std::mem::take(&mut assignment.awaits)
         {
-            self.placement.first_token(now, &mut lodging.parcel);
+            self.placement.first_token(now, &mut assignment.parcel);
         }
     }
 
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        if let Some(lodging) = &mut slot.lodging {
-            self.succeeded(now, lodging);
+        if let Some(assignment) = &mut slot.assignment {
+            self.succeeded(now, assignment);
         }
     }
 
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
         let Failed { call, failure, delay, jitter } = failed;
-        let Some(lodging) = &slot.lodging else {
+        let Some(assignment) = &slot.assignment else {
             return self.cooldown.failed(now, call, failure, slot.attempt, delay, jitter);
         };
         let unread = matches!(failure, Failure::Unread { .. });
-        self.failed(now, lodging, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
+        self.failed(now, assignment, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
     }
 
     fn on_inconclusive(&mut self, attempt: Attempt) {
@@ -268,8 +274,8 @@ impl Upstream for Pool {
     }
 
     fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
-        let Some(lodging) = slot.lodging else { return false };
-        self.leave(now, id, *lodging);
+        let Some(assignment) = slot.assignment else { return false };
+        self.leave(now, id, *assignment);
         // Others may have waited for the place of one that drained.
         let Some(members) = self.placement.take_pending() else { return false };
         self.tick(now);

@@ -1,14 +1,14 @@
 //! A second set of books, kept by brute force over everything that waits: whatever happens, in whatever order, the scheduler's answers must agree.
 
 mod lazy;
+mod model;
 mod order;
-mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::{QUEUE, TENANTS, Truth, World};
 use order::{Line, Moment, Order};
 use proptest::prelude::*;
-use truth::{QUEUE, TENANTS, Truth, World};
 
 use super::*;
 use crate::adaptive::Ended;
@@ -87,7 +87,7 @@ struct Books {
     running: Vec<(Call, Grant)>,
     /// Those of them that have an answer, and those that were called back and are not back yet.
     answered: BTreeSet<u64>,
-    called_back: BTreeSet<u64>,
+    preempted: BTreeSet<u64>,
     /// When each running attempt was admitted, and after how many changes of the target's state.
     admitted: BTreeMap<u64, (Instant, u64)>,
     /// Cool-downs that began, and probes that were accepted.
@@ -116,7 +116,7 @@ impl Books {
             waiting: BTreeMap::new(),
             running: Vec::new(),
             answered: BTreeSet::new(),
-            called_back: BTreeSet::new(),
+            preempted: BTreeSet::new(),
             admitted: BTreeMap::new(),
             changes: 0,
             numbers: 0,
@@ -149,14 +149,14 @@ impl Books {
             Event::Answer { which } => {
                 let running = self.running.len().max(1);
                 if let Some((call, grant)) = self.running.get_mut(which % running) {
-                    self.called_back.remove(&call.number);
+                    self.preempted.remove(&call.number);
                     self.answered.insert(call.number);
                     self.scheduler.answered(grant);
                 }
             }
             Event::Back { which } => {
-                let called_back: Vec<_> = self.called_back.iter().copied().collect();
-                let number = called_back.get(which % called_back.len().max(1));
+                let preempted: Vec<_> = self.preempted.iter().copied().collect();
+                let number = preempted.get(which % preempted.len().max(1));
                 let at = self.running.iter().position(|(call, _)| Some(&call.number) == number);
                 at.into_iter().for_each(|at| self.end(at, How::Unjudged, true, false, None));
             }
@@ -238,7 +238,7 @@ impl Books {
             return;
         }
         let (call, mut grant) = self.running.swap_remove(which % self.running.len());
-        let was_called_back = self.called_back.remove(&call.number);
+        let was_called_back = self.preempted.remove(&call.number);
         self.answered.remove(&call.number);
         let retries = was_called_back || matches!(how, How::Failed(_));
         if sent {
@@ -339,7 +339,7 @@ impl Books {
             assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
             match wake.filter(|wake| *wake <= end) {
                 Some(wake) => {
-                    self.advance((wake - self.now).saturating_sub(truth::LATE));
+                    self.advance((wake - self.now).saturating_sub(model::LATE));
                     assert_eq!(self.settle(), 0, "the wake-up was too late");
                     let moved = self.advance(wake - self.now);
                     let state = self.scheduler.view(self.now).state;
@@ -351,7 +351,7 @@ impl Books {
                 }
                 None => {
                     self.advance(end - self.now);
-                    let due = wake.is_some_and(|wake| wake <= end + truth::LATE);
+                    let due = wake.is_some_and(|wake| wake <= end + model::LATE);
                     assert!(self.settle() == 0 || due, "the wake-up was too late");
                     return;
                 }
@@ -451,23 +451,23 @@ impl Books {
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
         let (least, most) = self.truth.by_floors(waiting.collect());
         while let Some(id) = self.scheduler.reclaim(self.now) {
-            let lent = self.youngest_lent().expect("nothing was lent");
-            assert_eq!(lent.1, id);
+            let borrowed = self.youngest_lent().expect("nothing was borrowed");
+            assert_eq!(borrowed.1, id);
             assert!(self.running.len() == self.truth.slots(), "nobody gets that slot");
-            self.called_back.insert(lent.0);
-            assert!(self.called_back.len() <= most, "{:?}, of {most} that could go", self.called_back);
+            self.preempted.insert(borrowed.0);
+            assert!(self.preempted.len() <= most, "{:?}, of {most} that could go", self.preempted);
         }
         let waits = self.truth.reclaims(self.running.len()) && self.scheduler.is_open() && !self.draining;
-        let enough = self.called_back.len() >= least || self.youngest_lent().is_none();
-        assert!(!waits || enough, "{:?}, of {least} that would go", self.called_back);
+        let enough = self.preempted.len() >= least || self.youngest_lent().is_none();
+        assert!(!waits || enough, "{:?}, of {least} that would go", self.preempted);
     }
 
     fn youngest_lent(&self) -> Option<(u64, GrantId)> {
         let unanswered = self.running.iter().filter(|(call, _)| {
-            !self.answered.contains(&call.number) && !self.called_back.contains(&call.number)
+            !self.answered.contains(&call.number) && !self.preempted.contains(&call.number)
         });
-        let lent = unanswered.filter(|(call, _)| self.truth.is_lent(call, &self.called_back));
-        lent.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
+        let borrowed = unanswered.filter(|(call, _)| self.truth.is_lent(call, &self.preempted));
+        borrowed.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
     }
 
     fn admitted(&mut self, call: Call, grant: Grant, moment: &Moment, has_waited: bool) {
@@ -562,7 +562,7 @@ impl Books {
     }
 
     /// Somebody who holds less than its floor, and has a call that nothing stands in the way of.
-    fn hungry(&self) -> Option<truth::Holder> {
+    fn hungry(&self) -> Option<model::Holder> {
         let holders = self.truth.below_their_floors();
         holders.into_iter().find(|holder| {
             let goes =
@@ -649,7 +649,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_books_agree(events in prop::collection::vec(event(), 1..150), world in truth::world()) {
+    fn the_books_agree(events in prop::collection::vec(event(), 1..150), world in model::world()) {
         let mut books = Books::new(world);
         for event in events {
             books.apply(event);
@@ -668,7 +668,7 @@ proptest! {
     #[test]
     fn as_much_is_called_back_as_floors_can_use(
         events in prop::collection::vec(event(), 1..150),
-        world in truth::world(),
+        world in model::world(),
     ) {
         let mut books = Books::new(world.lending());
         for event in events {

@@ -152,9 +152,9 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
     assert_eq!(scheduler.reclaim(now), Some(held[2].id()));
     assert_eq!(scheduler.reclaim(now), Some(held[1].id()));
     assert_eq!(scheduler.reclaim(now), None, "its floor is two");
-    let called_back = held.remove(2);
-    let again = Ticket { charged: Some(called_back.charged()), ..ticket("hog", Lane::Standard, now) };
-    scheduler.release(now, called_back);
+    let preempted = held.remove(2);
+    let again = Ticket { charged: Some(preempted.charged()), ..ticket("hog", Lane::Standard, now) };
+    scheduler.release(now, preempted);
     let (who, vip) = scheduler.next(now).expect("the holder");
     assert_eq!(who, "vip");
     queue(&mut scheduler, now, again, "again");
@@ -166,7 +166,7 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
 }
 
 /// How many of the calls in flight are called back now.
-fn called_back<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
+fn preempted<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
     std::iter::from_fn(|| scheduler.reclaim(now)).count()
 }
 
@@ -179,11 +179,11 @@ fn one_waiting_call_calls_one_back_for_the_floors_of_its_tenant_and_its_lane() {
     let mut scheduler = Scheduler::new(&configured, now);
     let _held = fill(&mut scheduler, now, "hog", Lane::Batch, 4);
     queue(&mut scheduler, now, ticket("vip", Lane::Interactive, now), 1);
-    assert_eq!(called_back(&mut scheduler, now), 1);
+    assert_eq!(preempted(&mut scheduler, now), 1);
     queue(&mut scheduler, now, ticket("other", Lane::Interactive, now), 2);
-    assert_eq!(called_back(&mut scheduler, now), 1, "the lane's floor is two");
+    assert_eq!(preempted(&mut scheduler, now), 1, "the lane's floor is two");
     queue(&mut scheduler, now, ticket("vip", Lane::Interactive, now), 3);
-    assert_eq!(called_back(&mut scheduler, now), 0, "both floors are served by two calls");
+    assert_eq!(preempted(&mut scheduler, now), 0, "both floors are served by two calls");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_call_that_its_tenants_cap_holds_back_calls_nothing_back() {
     for who in 0..5 {
         queue(&mut scheduler, now, ticket("capped", Lane::Interactive, now), who);
     }
-    assert_eq!(called_back(&mut scheduler, now), 1);
+    assert_eq!(preempted(&mut scheduler, now), 1);
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn a_limit_that_was_lowered_calls_nothing_back() {
     queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), ());
     scheduler.set_limit(2);
     for _ in 0..2 {
-        assert_eq!(called_back(&mut scheduler, now), 0, "a slot that comes free is gone");
+        assert_eq!(preempted(&mut scheduler, now), 0, "a slot that comes free is gone");
         scheduler.release(now, held.remove(0));
     }
-    assert_eq!(called_back(&mut scheduler, now), 1);
+    assert_eq!(preempted(&mut scheduler, now), 1);
 }
 
 /// A limit of one slot, which is the floor of one of two tenants: it goes first every other time.
@@ -260,7 +260,7 @@ fn a_borrower_keeps_its_own_floor() {
         queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), who);
         queue(&mut scheduler, now, ticket("other", Lane::Interactive, now), who);
     }
-    assert_eq!(called_back(&mut scheduler, now), 2, "four are owed, and two were lent");
+    assert_eq!(preempted(&mut scheduler, now), 2, "four are owed, and two were borrowed");
 }
 
 #[test]

@@ -143,12 +143,12 @@ fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
     for (name, serves) in [(0, "large"), (1, "small")] {
         scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
     }
-    let lent: Vec<_> =
+    let borrowed: Vec<_> =
         (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some("large"), &[], now))).collect();
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
-    assert_eq!(scheduler.reclaim(now), Some(lent[1].id()), "the other replica has two slots");
+    assert_eq!(scheduler.reclaim(now), Some(borrowed[1].id()), "the other replica has two slots");
     assert_eq!(scheduler.reclaim(now), None, "one is on its way");
-    lent.into_iter().for_each(|grant| scheduler.release(now, grant));
+    borrowed.into_iter().for_each(|grant| scheduler.release(now, grant));
     let (_, grant) = scheduler.next(now).expect("the owner");
     scheduler.release(now, grant);
     assert_eq!(scheduler.reclaim(now), None);

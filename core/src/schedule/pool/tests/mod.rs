@@ -10,8 +10,8 @@ use crate::schedule::{Grant, Rule, Settings, Ticket};
 use crate::testing::epoch;
 use crate::{Lane, Reason};
 
-mod books;
 mod choices;
+mod model;
 mod properties;
 mod rules;
 
@@ -74,10 +74,14 @@ fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Grant)> {
 fn assert_empty<W>(scheduler: &Scheduler<W>, now: Instant) {
     let pool = scheduler.capacity.upstream.as_pool().expect("a pool");
     assert!(pool.unanswered.is_empty() && pool.fallen.is_empty());
-    assert_eq!(pool.kinds.waiting(), 0);
+    assert_eq!(pool.classes.waiting(), 0);
     assert_eq!((scheduler.view(now).in_flight, scheduler.view(now).waiting), (0, 0));
-    for site in pool.sites.iter().flatten() {
-        assert_eq!((site.in_flight, site.memory().map_or(0, |memory| memory.calls)), (0, 0), "{site:?}");
+    for replica in pool.replicas.iter().flatten() {
+        assert_eq!(
+            (replica.in_flight, replica.memory().map_or(0, |memory| memory.calls)),
+            (0, 0),
+            "{replica:?}"
+        );
     }
     assert!(pool.placement.view(now).iter().all(|view| view.requests == 0));
 }

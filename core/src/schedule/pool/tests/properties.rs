@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::books::{Books, Event, OUTPUTS};
+use super::model::{Books, Event, OUTPUTS};
 use super::*;
 use crate::config::AdaptiveConfig;
 use crate::placement::{Fault, Sight};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::*;
-use super::{Call, truth};
+use super::{Call, model};
 
 /// What rounding may change.
 const CLOSE: f64 = 1e-6;
@@ -90,7 +90,7 @@ fn line(call: &Call) -> Line {
 }
 
 fn share(call: &Call) -> f64 {
-    call.ticket.cost / truth::weight(call.tenant)
+    call.ticket.cost / model::weight(call.tenant)
 }
 
 impl Order {
@@ -242,7 +242,7 @@ impl Order {
     /// What the call cost is known.
     pub(super) fn settle(&mut self, call: &Call, cost: f64) {
         let charge = self.charges.get_mut(&call.number).expect("in flight");
-        let more = (cost - std::mem::replace(&mut charge.cost, cost)) / truth::weight(call.tenant);
+        let more = (cost - std::mem::replace(&mut charge.cost, cost)) / model::weight(call.tenant);
         let account = self.accounts.get_mut(&line(call)).expect("charged");
         account.finish += more;
         let time = &mut self.times[call.ticket.lane as usize];
@@ -257,11 +257,11 @@ impl Order {
         let charge = self.charges.remove(&call.number).expect("in flight");
         if charge.moves {
             let stands = |(line, account): (&Line, &Account)| {
-                (line.1 == call.ticket.lane && account.since.is_some()).then(|| truth::weight(line.0))
+                (line.1 == call.ticket.lane && account.since.is_some()).then(|| model::weight(line.0))
             };
             let waiting: f64 = self.accounts.iter().filter_map(stands).sum();
             let time = &mut self.times[call.ticket.lane as usize];
-            time.now += charge.cost / (waiting + truth::weight(call.tenant));
+            time.now += charge.cost / (waiting + model::weight(call.tenant));
         }
         let slots = slots.clamp(1, PARTS) as u32;
         for early in self.early.iter_mut().filter(|early| early.call == call.number) {

@@ -11,18 +11,18 @@ use crate::schedule::{Grant, GrantId, Ticket};
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(in crate::schedule) struct Lodging {
+pub(in crate::schedule) struct Assignment {
     pub(super) parcel: Parcel,
     /// Those that it could be tried at next, at once; none where it was tried here before.
     pub(super) others: Places,
     space: MemoryUse,
     /// Whether it asks, for all others, whether its replica has room again.
-    knocks: bool,
+    is_half_open_probe: bool,
     /// Whether its first token is still to come.
     pub(in crate::schedule) awaits: bool,
 }
 
-impl Lodging {
+impl Assignment {
     pub(in crate::schedule) fn placed(&self) -> &Placed {
         &self.parcel.placed
     }
@@ -35,11 +35,11 @@ impl Lodging {
 impl Pool {
     /// Places a call that goes, by the last survey; not where memory is reserved for others. A forced one goes to whom may take it, room or not.
     /// `None`: there is no replica.
-    pub(super) fn lodge(
+    pub(super) fn assign(
         &mut self,
         now: Instant,
         admitted: &Admitted<'_>,
-    ) -> Option<(Lodging, Option<Tracked>)> {
+    ) -> Option<(Assignment, Option<Tracked>)> {
         let Admitted { id, ticket, kind, in_flight, reserved } = *admitted;
         // Of those in flight before it.
         let in_flight = in_flight.saturating_sub(1);
@@ -51,14 +51,14 @@ impl Pool {
         let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
         let at = chosen.or_else(|| open.iter().next())?;
         let parcel = self.placement.sent(now, at, wants, work)?;
-        let site = self.sites.get_mut(at)?.as_mut()?;
-        let knocks = site.sent(now);
-        let tracked = site.limiter.sent(now, ticket);
-        let space = site.admit(ticket);
+        let replica = self.replicas.get_mut(at)?.as_mut()?;
+        let is_half_open_probe = replica.sent(now);
+        let tracked = replica.limiter.sent(now, ticket);
+        let space = replica.admit(ticket);
         self.unanswered.insert(id, at);
         self.refresh(now);
         let others = if tried.contains(at) { Places::NONE } else { may.less(tried).less(Places::one(at)) };
-        Some((Lodging { parcel, others, space, knocks, awaits: ticket.streams }, tracked))
+        Some((Assignment { parcel, others, space, is_half_open_probe, awaits: ticket.streams }, tracked))
     }
 
     /// The replicas that have room for it, of these those that it was not tried at; where there is none, those that it is least wrong to send it to.
@@ -73,11 +73,12 @@ impl Pool {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.choice);
         let forecast = self.forecast(ticket);
-        let fits = |at: &usize| self.site(*at).is_some_and(|site| site.fits(ticket, &forecast));
+        let fits = |at: &usize| self.replica(*at).is_some_and(|replica| replica.fits(ticket, &forecast));
         let with_slot = among.and(self.open(in_flight));
         let open: Places = with_slot.iter().filter(fits).collect();
         let free = if need > 0 { open.less(reserved) } else { open };
-        let present = || self.sites.iter().enumerate().filter_map(|(at, site)| site.as_ref().map(|_| at));
+        let present =
+            || self.replicas.iter().enumerate().filter_map(|(at, replica)| replica.as_ref().map(|_| at));
         let new = |places: Places| places.less(tried);
         // A forecast may have grown since the call was picked: it has a slot all the same.
         let fitting = [new(free), free, new(open), open, new(with_slot), with_slot];
@@ -90,16 +91,16 @@ impl Pool {
     }
 
     /// It has ended: what it took comes back.
-    pub(super) fn leave(&mut self, now: Instant, id: GrantId, lodging: Lodging) {
+    pub(super) fn leave(&mut self, now: Instant, id: GrantId, assignment: Assignment) {
         self.settled(id);
-        if let Some(site) = self.site_of(&lodging) {
-            site.left(lodging.knocks);
-            site.release(lodging.space);
+        if let Some(replica) = self.replica_of(&assignment) {
+            replica.left(assignment.is_half_open_probe);
+            replica.release(assignment.space);
         }
-        if let Some(left) = self.placement.ended(lodging.parcel)
-            && let Some(site) = self.sites.get_mut(left)
+        if let Some(left) = self.placement.ended(assignment.parcel)
+            && let Some(replica) = self.replicas.get_mut(left)
         {
-            *site = None;
+            *replica = None;
         }
         self.refresh(now);
     }
@@ -108,11 +109,11 @@ impl Pool {
 impl Grant {
     /// The replica that it is placed at, where its target is a pool.
     pub fn placed(&self) -> Option<&Placed> {
-        self.slot.lodging.as_ref().map(|lodging| lodging.placed())
+        self.slot.assignment.as_ref().map(|assignment| assignment.placed())
     }
 
     /// The replica's place in the pool's table.
     pub fn place(&self) -> Option<usize> {
-        self.slot.lodging.as_ref().map(|lodging| lodging.parcel.at)
+        self.slot.assignment.as_ref().map(|assignment| assignment.parcel.at)
     }
 }

@@ -9,12 +9,12 @@ const LONGEST_DEBT: u64 = 10;
 
 /// What a tenant may take, and what it owes.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct TenantTokens {
     bucket: TokenBucket,
     most_owed: u64,
 }
 
-impl Own {
+impl TenantTokens {
     pub(super) fn new(tpm: u64, burst: Duration, now: Instant) -> Self {
         Self { bucket: TokenBucket::per_minute(tpm, burst, now), most_owed: tpm.saturating_mul(LONGEST_DEBT) }
     }

@@ -7,16 +7,16 @@
 use std::cmp::Ordering;
 use std::time::Instant;
 
-use super::claim::Claim;
-use super::rooms::Rooms;
+use super::available::Available;
+use super::requirements::Requirements;
 
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Node<K> {
     key: K,
-    claim: Claim,
-    least: Claim,
+    requirements: Requirements,
+    least: Requirements,
     left: u32,
     right: u32,
     priority: u32,
@@ -25,7 +25,7 @@ struct Node<K> {
 
 /// See the module's documentation. Keys are unique: whoever inserts sees to it.
 #[derive(Debug)]
-pub(super) struct Ranked<K> {
+pub(super) struct FitSet<K> {
     nodes: Vec<Node<K>>,
     free: Vec<u32>,
     root: u32,
@@ -34,13 +34,13 @@ pub(super) struct Ranked<K> {
     path: Vec<u32>,
 }
 
-impl<K> Default for Ranked<K> {
+impl<K> Default for FitSet<K> {
     fn default() -> Self {
         Self { nodes: Vec::new(), free: Vec::new(), root: NIL, seed: 0x9E37_79B9, path: Vec::new() }
     }
 }
 
-impl<K: Copy + Ord> Ranked<K> {
+impl<K: Copy + Ord> FitSet<K> {
     pub(super) fn len(&self) -> usize {
         self.size(self.root) as usize
     }
@@ -50,16 +50,16 @@ impl<K: Copy + Ord> Ranked<K> {
     }
 
     /// The least that any member takes, each kind by itself.
-    pub(super) fn least(&self) -> Option<Claim> {
+    pub(super) fn least(&self) -> Option<Requirements> {
         Some(self.node(self.root)?.least)
     }
 
-    pub(super) fn first(&self) -> Option<(K, Claim)> {
+    pub(super) fn first(&self) -> Option<(K, Requirements)> {
         let mut at = self.node(self.root)?;
         while let Some(left) = self.node(at.left) {
             at = left;
         }
-        Some((at.key, at.claim))
+        Some((at.key, at.requirements))
     }
 
     /// The member that so many stand before.
@@ -93,12 +93,20 @@ impl<K: Copy + Ord> Ranked<K> {
     }
 
     /// The first member behind `after` (of all, where that is `None`) that fits.
-    pub(super) fn next_fit(&self, after: Option<&K>, rooms: &Rooms, own: u32) -> Option<K> {
-        self.fit(self.root, after, rooms, own)
+    pub(super) fn next_fit(&self, after: Option<&K>, available: &Available, own: u32) -> Option<K> {
+        self.fit(self.root, after, available, own)
     }
 
-    pub(super) fn insert(&mut self, key: K, claim: Claim) {
-        let node = Node { key, claim, least: claim, left: NIL, right: NIL, priority: self.draw(), size: 1 };
+    pub(super) fn insert(&mut self, key: K, requirements: Requirements) {
+        let node = Node {
+            key,
+            requirements,
+            least: requirements,
+            left: NIL,
+            right: NIL,
+            priority: self.draw(),
+            size: 1,
+        };
         let new = match self.free.pop() {
             Some(free) => {
                 self.nodes[free as usize] = node;
@@ -109,7 +117,7 @@ impl<K: Copy + Ord> Ranked<K> {
                 (self.nodes.len() - 1) as u32
             }
         };
-        self.hang(new, key, claim);
+        self.hang(new, key, requirements);
     }
 
     /// `false`: it was not in.
@@ -132,9 +140,9 @@ impl<K: Copy + Ord> Ranked<K> {
     }
 
     /// Changes what a member takes.
-    pub(super) fn set(&mut self, key: &K, claim: Claim) {
+    pub(super) fn set(&mut self, key: &K, requirements: Requirements) {
         if let Some((at, left, right)) = self.descend(key) {
-            self.nodes[at as usize].claim = claim;
+            self.nodes[at as usize].requirements = requirements;
             self.join(at, left, right);
             self.ascend();
         }
@@ -145,8 +153,8 @@ impl<K: Copy + Ord> Ranked<K> {
     pub(super) fn soonest(
         &self,
         best: Option<Instant>,
-        bound: &mut dyn FnMut(&Claim) -> Option<Instant>,
-        of: &mut dyn FnMut(&K, &Claim) -> Option<Instant>,
+        bound: &mut dyn FnMut(&Requirements) -> Option<Instant>,
+        of: &mut dyn FnMut(&K, &Requirements) -> Option<Instant>,
     ) -> Option<Instant> {
         self.soonest_below(self.root, best, bound, of)
     }
@@ -155,42 +163,42 @@ impl<K: Copy + Ord> Ranked<K> {
         &self,
         at: u32,
         mut best: Option<Instant>,
-        bound: &mut dyn FnMut(&Claim) -> Option<Instant>,
-        of: &mut dyn FnMut(&K, &Claim) -> Option<Instant>,
+        bound: &mut dyn FnMut(&Requirements) -> Option<Instant>,
+        of: &mut dyn FnMut(&K, &Requirements) -> Option<Instant>,
     ) -> Option<Instant> {
         let Some(node) = self.node(at) else { return best };
         let Some(earliest) = bound(&node.least) else { return best };
         if best.is_some_and(|best| best <= earliest) {
             return best;
         }
-        best = earlier(best, of(&node.key, &node.claim));
+        best = earlier(best, of(&node.key, &node.requirements));
         best = self.soonest_below(node.left, best, bound, of);
         self.soonest_below(node.right, best, bound, of)
     }
 
-    fn fit(&self, at: u32, after: Option<&K>, rooms: &Rooms, own: u32) -> Option<K> {
+    fn fit(&self, at: u32, after: Option<&K>, available: &Available, own: u32) -> Option<K> {
         let node = self.node(at)?;
-        if !node.least.fits(rooms, own) {
+        if !node.least.fits(available, own) {
             return None;
         }
         if after.is_none_or(|after| *after < node.key) {
-            if let Some(found) = self.fit(node.left, after, rooms, own) {
+            if let Some(found) = self.fit(node.left, after, available, own) {
                 return Some(found);
             }
-            if node.claim.fits(rooms, own) {
+            if node.requirements.fits(available, own) {
                 return Some(node.key);
             }
         }
-        self.fit(node.right, after, rooms, own)
+        self.fit(node.right, after, available, own)
     }
 
     /// Puts a new node where its key and its priority belong. What it passes on the way has one more below it.
-    fn hang(&mut self, new: u32, key: K, claim: Claim) {
+    fn hang(&mut self, new: u32, key: K, requirements: Requirements) {
         let priority = self.nodes[new as usize].priority;
         let (mut at, mut parent) = (self.root, None);
         while let Some(node) = self.nodes.get_mut(at as usize).filter(|node| node.priority >= priority) {
             node.size += 1;
-            node.least = node.least.least(claim);
+            node.least = node.least.least(requirements);
             let before = key < node.key;
             parent = Some((at, before));
             at = if before { node.left } else { node.right };
@@ -265,7 +273,7 @@ impl<K: Copy + Ord> Ranked<K> {
 
     /// Hangs these two below a node, and puts right what it knows of them.
     fn join(&mut self, at: u32, left: u32, right: u32) {
-        let mut least = self.nodes[at as usize].claim;
+        let mut least = self.nodes[at as usize].requirements;
         for below in [left, right] {
             if let Some(node) = self.node(below) {
                 least = least.least(node.least);
@@ -301,7 +309,7 @@ pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
 }
 
 #[cfg(test)]
-impl<K: Copy + Ord> Ranked<K> {
+impl<K: Copy + Ord> FitSet<K> {
     /// The longest way from the root.
     pub(super) fn depth(&self) -> usize {
         let mut deepest = 0;

@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-use super::{Lodging, Pool};
+use super::{Assignment, Pool};
 use crate::cooldown::{Attempt, Hold};
 use crate::placement::{Fault, ReplicaId};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
     /// An attempt was accepted.
-    pub(super) fn succeeded(&mut self, now: Instant, lodging: &mut Lodging) {
-        if let Some(site) = self.site_of(lodging) {
-            site.said_room();
-            self.placement.succeeded(now, &mut lodging.parcel);
+    pub(super) fn succeeded(&mut self, now: Instant, assignment: &mut Assignment) {
+        if let Some(replica) = self.replica_of(assignment) {
+            replica.said_room();
+            self.placement.succeeded(now, &mut assignment.parcel);
             self.refresh(now);
         }
     }
@@ -21,22 +21,28 @@ impl Pool {
     /// rate, says nothing of the others. Nobody else decides whether there is one.
     ///
     /// A call that broke at another replica before may do so anywhere: it is no evidence against this one.
-    pub(super) fn failed(&mut self, now: Instant, lodging: &Lodging, fault: Fault, attempt: Attempt) -> Hold {
-        if self.site_of(lodging).is_some() {
+    pub(super) fn failed(
+        &mut self,
+        now: Instant,
+        assignment: &Assignment,
+        fault: Fault,
+        attempt: Attempt,
+    ) -> Hold {
+        if self.replica_of(assignment).is_some() {
             let is_own = fault == Fault::Broke && attempt.has_failed();
-            let counts = !is_own && self.placement.failed(now, &lodging.parcel, fault);
-            if let Some(site) = self.site_of(lodging) {
+            let counts = !is_own && self.placement.failed(now, &assignment.parcel, fault);
+            if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
-                        site.turned_away(now.saturating_duration_since(attempt.sent()));
+                        replica.turned_away(now.saturating_duration_since(attempt.sent()));
                     }
                     Fault::Full(_) | Fault::Limited(_) => {}
-                    _ => site.said_room(),
+                    _ => replica.said_room(),
                 }
             }
             self.refresh(now);
         }
-        if fault != Fault::Broke && !lodging.others.and(self.choice).is_empty() {
+        if fault != Fault::Broke && !assignment.others.and(self.choice).is_empty() {
             Hold::RetryOther
         } else if !self.is_empty() {
             // All that it may go to are full, or were; and one says that it may be asked again at once.
@@ -50,12 +56,12 @@ impl Pool {
     }
 
     /// Something came from the replica of that call. Says whether it is back in the choice with it.
-    fn alive(&mut self, now: Instant, lodging: &Lodging) -> bool {
-        if self.site_of(lodging).is_none() {
+    fn alive(&mut self, now: Instant, assignment: &Assignment) -> bool {
+        if self.replica_of(assignment).is_none() {
             return false;
         }
         let before = self.choice;
-        self.placement.alive(now, lodging.parcel.at);
+        self.placement.alive(now, assignment.parcel.at);
         self.refresh(now);
         !self.choice.less(before).is_empty()
     }
@@ -88,7 +94,8 @@ impl<W> Scheduler<W> {
     pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged = true;
         let slot = &grant.slot;
-        let failed = |pool: &mut Pool| Some(pool.failed(now, slot.lodging.as_deref()?, fault, slot.attempt));
+        let failed =
+            |pool: &mut Pool| Some(pool.failed(now, slot.assignment.as_deref()?, fault, slot.attempt));
         let hold = self.capacity.with_pool(failed).flatten().unwrap_or(Hold::No);
         self.capacity.update(now);
         hold
@@ -96,8 +103,8 @@ impl<W> Scheduler<W> {
 
     /// Something came from the replica that has this slot. Says whether it is back in the choice with it: ask [`Scheduler::next`] then.
     pub fn alive(&mut self, now: Instant, grant: &Grant) -> bool {
-        let Some(lodging) = &grant.slot.lodging else { return false };
-        let is_back = self.capacity.with_pool(|pool| pool.alive(now, lodging)).unwrap_or(false);
+        let Some(assignment) = &grant.slot.assignment else { return false };
+        let is_back = self.capacity.with_pool(|pool| pool.alive(now, assignment)).unwrap_or(false);
         if is_back {
             self.capacity.update(now);
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::limiter::Limiter;
-use super::super::why::Rule;
+use super::super::rule::Rule;
 use crate::kv::{self, Forecast, Kv, Prefix};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
@@ -19,7 +19,7 @@ const ENDLESS: u64 = 1 << 40;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(super) struct ReplicaSlots {
     pub(super) placed: Placed,
     pub(super) limiter: Limiter,
     /// The share of its slots that is in force, 0 to 1: less than all while it comes back.
@@ -40,12 +40,12 @@ pub(super) struct Site {
     /// How long a call that asks must not have been turned away to count as taken in.
     patience: Duration,
     /// When that call went, if one is on its way.
-    knock: Option<Instant>,
+    half_open_probe: Option<Instant>,
     /// What it last said that it serves.
     pub(super) models: Option<Vec<Model>>,
 }
 
-impl Site {
+impl ReplicaSlots {
     pub(super) fn new(placed: Placed, limiter: Limiter) -> Self {
         Self {
             placed,
@@ -59,7 +59,7 @@ impl Site {
             shares: false,
             is_full: false,
             patience: PATIENCE,
-            knock: None,
+            half_open_probe: None,
             models: None,
         }
     }
@@ -82,7 +82,7 @@ impl Site {
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots();
         if self.is_full {
-            let others = self.in_flight.saturating_sub(usize::from(self.knock.is_some()));
+            let others = self.in_flight.saturating_sub(usize::from(self.half_open_probe.is_some()));
             return all.min(others + 1);
         }
         if self.share >= 1.0 { all } else { ((self.share * all as f64) as usize).max(1).min(all) }
@@ -91,11 +91,11 @@ impl Site {
     /// A call goes there. Says whether it is the one that asks for all.
     pub(super) fn sent(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
-        let knocks = self.is_full && self.knock.is_none();
-        if knocks {
-            self.knock = Some(now);
+        let is_half_open_probe = self.is_full && self.half_open_probe.is_none();
+        if is_half_open_probe {
+            self.half_open_probe = Some(now);
         }
-        knocks
+        is_half_open_probe
     }
 
     /// It turned a call away, so long after the call was sent.
@@ -107,20 +107,20 @@ impl Site {
     /// It has room, or something else is known of it since.
     pub(super) fn said_room(&mut self) {
         self.is_full = false;
-        self.knock = None;
+        self.half_open_probe = None;
     }
 
     /// A call is over there.
-    pub(super) fn left(&mut self, knocked: bool) {
+    pub(super) fn left(&mut self, was_half_open_probe: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        if knocked {
-            self.knock = None;
+        if was_half_open_probe {
+            self.half_open_probe = None;
         }
     }
 
     /// Until when it has to have turned the one that asks away, if it is to be believed that it still has no room.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
-        self.knock.map(|since| since + self.patience)
+        self.half_open_probe.map(|since| since + self.patience)
     }
 
     /// Time passes.

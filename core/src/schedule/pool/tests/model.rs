@@ -113,7 +113,7 @@ pub(super) struct Books {
     shared: BTreeSet<(ReplicaId, u64)>,
     numbers: u64,
     /// Calls that were there when their replicas fell.
-    called_back: Vec<GrantId>,
+    preempted: Vec<GrantId>,
 }
 
 impl Books {
@@ -133,7 +133,7 @@ impl Books {
             sharing: BTreeSet::new(),
             shared: BTreeSet::new(),
             numbers: 0,
-            called_back: Vec::new(),
+            preempted: Vec::new(),
         };
         books.scheduler.set_members(now, &members(0..replicas));
         books.learn();
@@ -266,7 +266,7 @@ impl Books {
             None => self.scheduler.succeeded(self.now, &mut running.grant),
         }
         let charged = running.grant.charged();
-        self.called_back.retain(|called| *called != running.grant.id());
+        self.preempted.retain(|called| *called != running.grant.id());
         self.memories.get_mut(&id).expect("it has a call").release(running.place);
         let held: BTreeSet<u64> = self.begun(id);
         self.shared.retain(|(at, hash)| *at != id || held.contains(hash));
@@ -296,8 +296,8 @@ impl Books {
     fn fall(&mut self) {
         while let Some(id) = self.scheduler.next_fallen() {
             let running = self.running.iter().find(|running| running.grant.id() == id).expect("in flight");
-            assert!(!running.answered && !self.called_back.contains(&id));
-            self.called_back.push(id);
+            assert!(!running.answered && !self.preempted.contains(&id));
+            self.preempted.push(id);
         }
     }
 
@@ -460,7 +460,7 @@ impl Books {
         let waiter = self.scheduler.queue.waiters.get(hold.call).expect("it waits");
         assert!(self.is_aged(&waiter.ticket));
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
-        hold.held.at.and_then(|at| pool.site(at)).map(|site| site.placed.id).into_iter().collect()
+        hold.held.at.and_then(|at| pool.replica(at)).map(|replica| replica.placed.id).into_iter().collect()
     }
 
     fn room(&mut self) -> Room {
@@ -519,7 +519,7 @@ impl Books {
     fn choice(&self) -> Vec<ReplicaId> {
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
         let choice = pool.placement.clone().in_choice(self.now);
-        choice.iter().filter_map(|at| Some(pool.site(at)?.placed.id)).collect()
+        choice.iter().filter_map(|at| Some(pool.replica(at)?.placed.id)).collect()
     }
 
     fn places(&self, ids: &[ReplicaId]) -> Places {

@@ -8,7 +8,7 @@ use super::ids::TenantId;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Tardy<V> {
+pub(super) struct LazyOrder<V> {
     /// By tenant.
     known: Vec<Known<V>>,
     order: BTreeSet<(V, TenantId)>,
@@ -23,13 +23,13 @@ struct Known<V> {
     is_changed: bool,
 }
 
-impl<V> Default for Tardy<V> {
+impl<V> Default for LazyOrder<V> {
     fn default() -> Self {
         Self { known: Vec::new(), order: BTreeSet::new(), changed: Vec::new() }
     }
 }
 
-impl<V: Copy + Ord> Tardy<V> {
+impl<V: Copy + Ord> LazyOrder<V> {
     /// `None`: the tenant is in the order no more.
     pub(super) fn set(&mut self, tenant: TenantId, value: Option<V>) {
         if self.known.len() <= tenant.0 {
@@ -71,18 +71,18 @@ mod tests {
         /// Whenever it is asked, it is as if it had been in order all along.
         #[test]
         fn agrees_with_a_map(steps in prop::collection::vec((0usize..8, prop::option::of(0u8..8), any::<bool>()), 1..200)) {
-            let (mut tardy, mut map) = (Tardy::default(), BTreeMap::new());
+            let (mut lazy_order, mut map) = (LazyOrder::default(), BTreeMap::new());
             for (tenant, value, ask) in steps {
-                tardy.set(TenantId(tenant), value);
+                lazy_order.set(TenantId(tenant), value);
                 match value {
                     Some(value) => map.insert(TenantId(tenant), value),
                     None => map.remove(&TenantId(tenant)),
                 };
                 if ask {
                     let truth: BTreeSet<_> = map.iter().map(|(tenant, value)| (*value, *tenant)).collect();
-                    prop_assert_eq!(tardy.order(), &truth);
+                    prop_assert_eq!(lazy_order.order(), &truth);
                 }
-                prop_assert!(tardy.changed.len() <= 8);
+                prop_assert!(lazy_order.changed.len() <= 8);
             }
         }
     }

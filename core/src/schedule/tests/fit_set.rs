@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::claim::{Claim, Kind};
-use super::super::ranked::Ranked;
-use super::super::rooms::{ByKind, Most, Rooms};
+use super::super::available::{Available, LongestPrompt, ReplicaAvailability};
+use super::super::fit_set::FitSet;
+use super::super::requirements::{Kind, Requirements};
 use super::*;
 use crate::budget::{Need, Room};
 use crate::placement::Places;
@@ -28,10 +28,10 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn claim([tokens, kv, own]: [u32; 3]) -> Claim {
+fn requirements([tokens, kv, own]: [u32; 3]) -> Requirements {
     // Of several kinds, by what they take.
     let has_failed = (tokens + kv) % 3 == 0;
-    Claim {
+    Requirements {
         need: Need { tokens, kv, ..Need::ZERO },
         own,
         kind: Kind::new((tokens + 3 * kv) % 40),
@@ -47,14 +47,14 @@ proptest! {
         of_kinds in prop::option::of(prop::collection::vec(prop::option::weighted(0.5, 0u32..20), 40)),
     ) {
         let now = epoch();
-        let mut list: Vec<(u16, Claim)> = Vec::new();
-        let mut ranked = Ranked::default();
+        let mut list: Vec<(u16, Requirements)> = Vec::new();
+        let mut ranked = FitSet::default();
         for act in acts {
             match act {
                 Act::Insert(key, sizes) => {
                     if let Err(at) = list.binary_search_by_key(&key, |(key, _)| *key) {
-                        list.insert(at, (key, claim(sizes)));
-                        ranked.insert(key, claim(sizes));
+                        list.insert(at, (key, requirements(sizes)));
+                        ranked.insert(key, requirements(sizes));
                     }
                 }
                 Act::Remove(key) => {
@@ -64,42 +64,42 @@ proptest! {
                 }
                 Act::Set(key, sizes) => {
                     if let Some((_, kept)) = list.iter_mut().find(|(kept, _)| *kept == key) {
-                        *kept = claim(sizes);
+                        *kept = requirements(sizes);
                     }
-                    ranked.set(&key, claim(sizes));
+                    ranked.set(&key, requirements(sizes));
                 }
             }
             let [tokens, kv, own] = probe;
             let shared = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
-            let most = |longest: Option<u32>| Most::of(longest.map(|longest| (0, longest)).into_iter());
-            let replicas = of_kinds.clone().map(|kinds| Arc::new(ByKind::new(Places::NONE, None, kinds.into_iter().map(most))));
-            for rooms in [Rooms::new(shared, None), Rooms::new(shared, replicas)] {
-                let rooms = Rooms { unfailed_only, ..rooms };
-                let fits = |(_, claim): &&(u16, Claim)| {
+            let most = |longest: Option<u32>| LongestPrompt::of(longest.map(|longest| (0, longest)).into_iter());
+            let replicas = of_kinds.clone().map(|classes| Arc::new(ReplicaAvailability::new(Places::NONE, None, classes.into_iter().map(most))));
+            for available in [Available::new(shared, None), Available::new(shared, replicas)] {
+                let available = Available { unfailed_only, ..available };
+                let fits = |(_, requirements): &&(u16, Requirements)| {
                     let longest = match &of_kinds {
-                        Some(kinds) if rooms.replicas.is_some() => kinds[claim.kind.number().unwrap()],
+                        Some(classes) if available.replicas.is_some() => classes[requirements.kind.number().unwrap()],
                         _ => Some(kv),
                     };
-                    let is_left_out = unfailed_only && claim.has_failed;
-                    !is_left_out && claim.own <= own && claim.need.tokens <= tokens && longest.is_some_and(|most| claim.need.kv <= most)
+                    let is_left_out = unfailed_only && requirements.has_failed;
+                    !is_left_out && requirements.own <= own && requirements.need.tokens <= tokens && longest.is_some_and(|most| requirements.need.kv <= most)
                 };
-                prop_assert_eq!(ranked.next_fit(None, &rooms, own), list.iter().find(fits).map(|(key, _)| *key));
+                prop_assert_eq!(ranked.next_fit(None, &available, own), list.iter().find(fits).map(|(key, _)| *key));
                 let behind = list.iter().filter(|(key, _)| *key > after);
                 let behind = behind.into_iter().find(fits).map(|(key, _)| *key);
-                prop_assert_eq!(ranked.next_fit(Some(&after), &rooms, own), behind);
+                prop_assert_eq!(ranked.next_fit(Some(&after), &available, own), behind);
             }
             prop_assert_eq!(ranked.first(), list.first().copied());
             prop_assert_eq!((ranked.len(), ranked.is_empty()), (list.len(), list.is_empty()));
-            prop_assert_eq!(ranked.least(), list.iter().map(|(_, claim)| *claim).reduce(Claim::least));
+            prop_assert_eq!(ranked.least(), list.iter().map(|(_, requirements)| *requirements).reduce(Requirements::least));
             prop_assert_eq!(ranked.rank(&after), list.iter().filter(|(key, _)| *key < after).count());
             prop_assert_eq!(ranked.nth(after as usize), list.get(after as usize).map(|(key, _)| *key));
             // What takes more comes later; what takes much, never.
-            let time = |claim: &Claim| {
-                let sum = u64::from(claim.need.tokens + claim.need.kv);
+            let time = |requirements: &Requirements| {
+                let sum = u64::from(requirements.need.tokens + requirements.need.kv);
                 (sum < 30).then(|| now + Duration::from_secs(sum))
             };
-            let soonest = ranked.soonest(None, &mut { time }, &mut |_, claim| time(claim));
-            prop_assert_eq!(soonest, list.iter().filter_map(|(_, claim)| time(claim)).min());
+            let soonest = ranked.soonest(None, &mut { time }, &mut |_, requirements| time(requirements));
+            prop_assert_eq!(soonest, list.iter().filter_map(|(_, requirements)| time(requirements)).min());
         }
     }
 }
@@ -107,8 +107,8 @@ proptest! {
 /// The depth of the tree, and so the work of each step, stays that of a balanced one also where keys come in order.
 #[test]
 fn it_stays_shallow_in_order() {
-    let mut ranked = Ranked::default();
-    (0..100_000u32).for_each(|key| ranked.insert(key, claim([1, 1, 1])));
+    let mut ranked = FitSet::default();
+    (0..100_000u32).for_each(|key| ranked.insert(key, requirements([1, 1, 1])));
     assert!(ranked.depth() < 60, "{}", ranked.depth());
     (0..100_000u32).filter(|key| key % 8 != 0).for_each(|key| assert!(ranked.remove(&key)));
     assert!(ranked.len() == 12_500 && ranked.depth() < 50);

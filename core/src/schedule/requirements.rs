@@ -1,11 +1,11 @@
 //! What a waiting call takes, in every kind that it is measured in.
 
-use super::rooms::Rooms;
+use super::available::Available;
 use crate::budget::{Need, Room};
 
 /// What a call takes of its target, and of its tenant's own budget of tokens. Taken once, when the call is queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct Requirements {
     pub(super) need: Need,
     pub(super) own: u32,
     pub(super) kind: Kind,
@@ -51,7 +51,7 @@ impl Default for Kind {
     }
 }
 
-impl Claim {
+impl Requirements {
     /// The least of both, each kind by itself: where this does not fit, neither does.
     pub(super) fn least(self, other: Self) -> Self {
         Self {
@@ -63,10 +63,10 @@ impl Claim {
     }
 
     /// Returns whether it may fit into the target's room, and into so many tokens of its tenant's own. `false` is exact, for a
-    /// call and for each of several, while [`Looks`](super::rooms::Looks) are left; whether a call fits into the memory is only known from
+    /// call and for each of several, while [`Looks`](super::available::Looks) are left; whether a call fits into the memory is only known from
     /// [`Scheduler::fits`](super::Scheduler::fits).
-    pub(super) fn fits(&self, rooms: &Rooms, own: u32) -> bool {
-        self.own <= own && rooms.looks.allow(self.need.kv) && rooms.fit(self)
+    pub(super) fn fits(&self, available: &Available, own: u32) -> bool {
+        self.own <= own && available.looks.allow(self.need.kv) && available.fit(self)
     }
 }
 

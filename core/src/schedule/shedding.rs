@@ -5,14 +5,14 @@
 //! tenants that are exempt.
 
 use super::ids::{TenantId, WaiterId};
-use super::tardy::Tardy;
+use super::lazy_order::LazyOrder;
 use super::tenants::Tenant;
 use crate::context::Lane;
 
 /// The lines that may be shed from, the longest last.
 #[derive(Debug, Default)]
-pub(super) struct Crowds {
-    by_lane: [Tardy<usize>; 3],
+pub(super) struct ShedCandidates {
+    by_lane: [LazyOrder<usize>; 3],
 }
 
 /// Whether one more call may wait.
@@ -23,7 +23,7 @@ pub(super) enum Space {
     Full,
 }
 
-impl Crowds {
+impl ShedCandidates {
     /// Follows a line, of which one call more or less waits now.
     pub(super) fn update(&mut self, lane: Lane, id: TenantId, tenant: &Tenant) {
         if tenant.shed {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::claim::{Claim, Kind};
+use super::requirements::{Kind, Requirements};
 use crate::budget::{Need, Room};
 use crate::placement::Places;
 
@@ -38,10 +38,10 @@ impl Looks {
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub(super) struct Rooms {
+pub(super) struct Available {
     pub(super) shared: Room,
     /// `None`: the target is no pool.
-    pub(super) replicas: Option<Arc<ByKind>>,
+    pub(super) replicas: Option<Arc<ReplicaAvailability>>,
     /// The replica whose memory is kept for the head of a line from those behind it.
     pub(super) kept: Option<usize>,
     /// Whether calls that have failed here are excluded, because what goes next is a probe.
@@ -51,14 +51,14 @@ pub(super) struct Rooms {
 
 /// The longest prompt that one of several replicas has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Most {
+pub(super) struct LongestPrompt {
     longest: u32,
     at: usize,
     /// The same without that one's memory.
     but: u32,
 }
 
-impl Most {
+impl LongestPrompt {
     /// Of those with a slot, by place; `None`: there is none.
     pub(super) fn of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
         all.fold(None, |most: Option<Self>, (at, longest)| match most {
@@ -75,8 +75,8 @@ impl Most {
 
 /// For each kind of call, the longest prompt that a replica has room for which may take it; `None`: none of them has a slot.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ByKind {
-    kinds: Vec<Option<Most>>,
+pub(super) struct ReplicaAvailability {
+    classes: Vec<Option<LongestPrompt>>,
     /// The most of all kinds of a shade.
     shades: [Option<u32>; Kind::SHADES],
     /// The replicas with a slot, or those that count as having one.
@@ -85,48 +85,52 @@ pub(super) struct ByKind {
     pub(super) held: Option<usize>,
 }
 
-impl ByKind {
+impl ReplicaAvailability {
     /// What there is for each kind, in the order of their numbers, at these replicas.
-    pub(super) fn new(open: Places, held: Option<usize>, kinds: impl Iterator<Item = Option<Most>>) -> Self {
-        let kinds: Vec<_> = kinds.collect();
+    pub(super) fn new(
+        open: Places,
+        held: Option<usize>,
+        classes: impl Iterator<Item = Option<LongestPrompt>>,
+    ) -> Self {
+        let classes: Vec<_> = classes.collect();
         let mut shades = [None; Kind::SHADES];
-        for (number, most) in kinds.iter().enumerate() {
+        for (number, most) in classes.iter().enumerate() {
             if let Some(shade) = shades.get_mut(Kind::shade(number as u32)) {
                 *shade = (*shade).max(most.map(|most| most.longest));
             }
         }
-        Self { kinds, shades, open, held }
+        Self { classes, shades, open, held }
     }
 
     /// Of several kinds it says at least what there is.
     fn of(&self, kind: Kind, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = kind.number() {
-            return self.kinds.get(number).copied().flatten().map(|most| most.beside(kept));
+            return self.classes.get(number).copied().flatten().map(|most| most.beside(kept));
         }
         let shades = self.shades.iter().enumerate();
         shades.filter(|(shade, _)| kind.shades & (1 << shade) != 0).filter_map(|(_, most)| *most).max()
     }
 }
 
-impl Rooms {
+impl Available {
     /// Nothing is bounded.
     pub(super) const UNBOUNDED: Self = Self::new(Room::UNBOUNDED, None);
 
-    pub(super) const fn new(shared: Room, replicas: Option<Arc<ByKind>>) -> Self {
+    pub(super) const fn new(shared: Room, replicas: Option<Arc<ReplicaAvailability>>) -> Self {
         Self { shared, replicas, kept: None, unfailed_only: false, looks: Looks::ALL }
     }
 
     /// What there is for that call; for several calls, at most. `None`: it is excluded, or no replica that may take it has a slot.
-    pub(super) fn of(&self, claim: &Claim) -> Option<Room> {
-        if self.unfailed_only && claim.has_failed {
+    pub(super) fn of(&self, requirements: &Requirements) -> Option<Room> {
+        if self.unfailed_only && requirements.has_failed {
             return None;
         }
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
-        let kv = replicas.of(claim.kind, self.kept)?;
+        let kv = replicas.of(requirements.kind, self.kept)?;
         Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
     }
 
-    pub(super) fn fit(&self, claim: &Claim) -> bool {
-        self.of(claim).is_some_and(|room| claim.need.fits(&room))
+    pub(super) fn fit(&self, requirements: &Requirements) -> bool {
+        self.of(requirements).is_some_and(|room| requirements.need.fits(&room))
     }
 }

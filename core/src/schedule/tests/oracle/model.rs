@@ -375,8 +375,8 @@ impl Truth {
             }
             None => true,
         };
-        let kinds = [(need.tokens, most.tokens), (need.input, most.input), (need.output, most.output)];
-        let [tokens, input, output] = kinds.map(|(need, most)| need > most);
+        let classes = [(need.tokens, most.tokens), (need.input, most.input), (need.output, most.output)];
+        let [tokens, input, output] = classes.map(|(need, most)| need > most);
         (!room.open, [tokens, input, output, !memory])
     }
 
@@ -511,9 +511,9 @@ impl Truth {
 
     /// Whether a call in flight holds more than the floors of its tenant and of its lane, also when
     /// those are back that were called back.
-    pub(super) fn is_lent(&self, call: &Call, called_back: &BTreeSet<u64>) -> bool {
+    pub(super) fn is_lent(&self, call: &Call, preempted: &BTreeSet<u64>) -> bool {
         let (of_c, of_batch) = self.floors().unwrap_or_default();
-        let staying = self.running.iter().filter(|(number, _)| !called_back.contains(number));
+        let staying = self.running.iter().filter(|(number, _)| !preempted.contains(number));
         let (mut of_tenant, mut of_lane) = (0, 0);
         for (_, running) in staying {
             of_tenant += usize::from(running.tenant == call.tenant);

@@ -10,7 +10,7 @@ const REMEMBERED: usize = 64;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Kinds {
+pub(super) struct CallClasses {
     /// With how many who wait are of each.
     table: Vec<Option<(Places, usize)>>,
     free: Vec<usize>,
@@ -19,7 +19,7 @@ pub(super) struct Kinds {
     many: usize,
 }
 
-impl Kinds {
+impl CallClasses {
     /// The number of that kind. It stays its number while somebody of it waits, and until others are asked for.
     pub(super) fn number(&mut self, places: Places) -> u32 {
         if let Some(number) = self.numbers.get(&places) {
@@ -92,17 +92,17 @@ mod tests {
 
     #[test]
     fn a_kind_that_nobody_waits_of_is_forgotten_and_another_keeps_its_number() {
-        let mut kinds = Kinds::default();
+        let mut classes = CallClasses::default();
         let of = Places::one;
-        let kept = kinds.number(of(3));
-        kinds.came(kept as usize);
+        let kept = classes.number(of(3));
+        classes.came(kept as usize);
         for at in 0..128 {
-            let number = kinds.number(of(at));
-            assert_eq!(kinds.get(number as usize), Some(of(at)));
+            let number = classes.number(of(at));
+            assert_eq!(classes.get(number as usize), Some(of(at)));
         }
-        assert_eq!(kinds.number(of(3)), kept);
-        assert!(kinds.table.len() <= REMEMBERED + 1, "{}", kinds.table.len());
-        kinds.left(kept as usize);
-        assert_eq!(kinds.waiting(), 0);
+        assert_eq!(classes.number(of(3)), kept);
+        assert!(classes.table.len() <= REMEMBERED + 1, "{}", classes.table.len());
+        classes.left(kept as usize);
+        assert_eq!(classes.waiting(), 0);
     }
 }
