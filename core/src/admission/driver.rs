@@ -397,7 +397,7 @@ impl Admission {
 
     /// Calls back what a replica that went down had not begun to answer. Under the lock, as above.
     fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
-        while let Some(id) = scheduler.next_fallen() {
+        while let Some(id) = scheduler.next_stranded() {
             self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
         }
     }

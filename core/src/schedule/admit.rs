@@ -7,12 +7,12 @@ use super::ids::TenantId;
 use super::reason::Reason;
 use super::requirements::Requirements;
 use super::rule::{Rule, Why};
-use super::shedding::Space;
+use super::shedding::QueueSpace;
 use super::{Grant, Refusal, Scheduler, Ticket};
 use crate::config::OnFull;
 
 /// A no, before it says why.
-struct No {
+struct RefusalCause {
     reason: Reason,
     retry_after: Option<Duration>,
     rule: Option<Rule>,
@@ -20,7 +20,7 @@ struct No {
     most: Option<u64>,
 }
 
-impl No {
+impl RefusalCause {
     fn new(reason: Reason, retry_after: Option<Duration>) -> Self {
         Self { reason, retry_after, rule: None, expected: None, most: None }
     }
@@ -34,7 +34,7 @@ impl<W> Scheduler<W> {
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         self.tick(now);
         let id = self.queue.tenant(&ticket.tenant, now);
-        // Where nothing is bounded nobody asks how much it takes.
+        // Where nothing is bounded no_replica asks how much it takes.
         let requirements = if self.capacity.is_sized() {
             self.capacity.requirements(ticket)
         } else {
@@ -44,21 +44,23 @@ impl<W> Scheduler<W> {
         if oversize.is_none()
             && let Some(available) = self.may_go(now, id, ticket, &requirements)
         {
-            let grant = self.grant(now, id, ticket, requirements.kind, available.kept, false);
+            let grant = self.grant(now, id, ticket, requirements.class, available.kept, false);
             // It may have filled the tenant's cap while others of its calls wait.
             self.queue.place_after(id, ticket.lane);
             return Ok(Some(grant));
         }
-        let no = match oversize.filter(|_| !self.draining) {
-            Some((rule, most)) => {
-                No { rule: Some(rule), most: Some(most), ..No::new(Reason::TooLarge, None) }
-            }
-            None => match self.objection(now, id, ticket, &requirements) {
-                Some(no) => no,
+        let cause = match oversize.filter(|_| !self.draining) {
+            Some((rule, most)) => RefusalCause {
+                rule: Some(rule),
+                most: Some(most),
+                ..RefusalCause::new(Reason::TooLarge, None)
+            },
+            None => match self.refusal_cause(now, id, ticket, &requirements) {
+                Some(cause) => cause,
                 None => return Ok(None),
             },
         };
-        Err(self.refusal(now, id, ticket, &requirements, no))
+        Err(self.refusal(now, id, ticket, &requirements, cause))
     }
 
     /// What it would take of, where it may go.
@@ -82,24 +84,24 @@ impl<W> Scheduler<W> {
     }
 
     /// Why it may not even wait.
-    fn objection(
+    fn refusal_cause(
         &mut self,
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
         requirements: &Requirements,
-    ) -> Option<No> {
+    ) -> Option<RefusalCause> {
         let waiting = self.queue.tenants.get(id)?.waiting;
         if self.draining {
-            return Some(No::new(Reason::Draining, None));
+            return Some(RefusalCause::new(Reason::Draining, None));
         }
         if ticket.deadline <= now {
             let after = self.predictor.retry_after(&self.capacity, self.capacity.in_flight() + waiting);
-            return Some(No::new(Reason::Deadline, Some(after)));
+            return Some(RefusalCause::new(Reason::Deadline, Some(after)));
         }
         let cooling = self.capacity.upstream.cooling_until().filter(|until| *until > now);
-        let closed =
-            cooling.map(|until| No::new(self.closed_reason(), Some(until.saturating_duration_since(now))));
+        let closed = cooling
+            .map(|until| RefusalCause::new(self.closed_reason(), Some(until.saturating_duration_since(now))));
         if cooling.is_some_and(|until| until > ticket.deadline) {
             return closed;
         }
@@ -107,41 +109,50 @@ impl<W> Scheduler<W> {
             return None;
         }
         if self.settings.on_full == OnFull::Refuse {
-            let full = |this: &mut Self| this.full(now, id, ticket, requirements);
-            return Some(closed.or_else(|| self.nobody(now)).unwrap_or_else(|| full(self)));
+            let when_full = |this: &mut Self| this.when_full(now, id, ticket, requirements);
+            return Some(closed.or_else(|| self.no_replica(now)).unwrap_or_else(|| when_full(self)));
         }
-        if let Space::Full = self.queue.space(id, ticket.lane) {
-            return Some(No::new(
+        if let QueueSpace::Full = self.queue.space(id, ticket.lane) {
+            return Some(RefusalCause::new(
                 Reason::QueueFull,
                 Some(self.predictor.retry_after(&self.capacity, waiting + 1)),
             ));
         }
         let late = self.predictor.too_late(now, &self.queue, &self.capacity, id, ticket, requirements)?;
         let after = late.over.clamp(Duration::from_secs(1), Duration::from_secs(60));
-        Some(No { expected: Some(late.wait), ..No::new(Reason::PredictedWait, Some(after)) })
+        Some(RefusalCause {
+            expected: Some(late.wait),
+            ..RefusalCause::new(Reason::PredictedWait, Some(after))
+        })
     }
 
-    /// At a pool that has nobody in the choice. A deadline says nothing there: somebody may be back before, as well as later.
-    fn nobody(&self, now: Instant) -> Option<No> {
+    /// At a pool that has no_replica in the choice. A deadline says nothing there: somebody may be back before, as well as later.
+    fn no_replica(&self, now: Instant) -> Option<RefusalCause> {
         let upstream = &self.capacity.upstream;
         if !upstream.has_no_replica() {
             return None;
         }
         let until = upstream.closed_until(now).unwrap_or(now + Duration::from_secs(1));
-        Some(No::new(self.closed_reason(), Some(until.saturating_duration_since(now))))
+        Some(RefusalCause::new(self.closed_reason(), Some(until.saturating_duration_since(now))))
     }
 
     /// At a target that does not queue.
-    fn full(&mut self, now: Instant, id: TenantId, ticket: &Ticket, requirements: &Requirements) -> No {
+    fn when_full(
+        &mut self,
+        now: Instant,
+        id: TenantId,
+        ticket: &Ticket,
+        requirements: &Requirements,
+    ) -> RefusalCause {
         match self.selector(now).obstacle(id, ticket, requirements, None) {
             Some((rule, at)) if rule.is_budget() => {
                 let after = at.map_or_else(
                     || self.predictor.retry_after(&self.capacity, 1),
                     |at| at.saturating_duration_since(now),
                 );
-                No { rule: Some(rule), ..No::new(Reason::NoBudget, Some(after)) }
+                RefusalCause { rule: Some(rule), ..RefusalCause::new(Reason::NoBudget, Some(after)) }
             }
-            _ => No::new(Reason::NoSlot, Some(self.predictor.retry_after(&self.capacity, 1))),
+            _ => RefusalCause::new(Reason::NoSlot, Some(self.predictor.retry_after(&self.capacity, 1))),
         }
     }
 
@@ -151,7 +162,7 @@ impl<W> Scheduler<W> {
         id: TenantId,
         ticket: &Ticket,
         requirements: &Requirements,
-        no: No,
+        cause: RefusalCause,
     ) -> Refusal {
         let (position, in_line) = self
             .queue
@@ -159,7 +170,14 @@ impl<W> Scheduler<W> {
             .get(id)
             .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
         let why = self.why(now, id, ticket, in_line, requirements, None);
-        let why = Why { rule: no.rule.unwrap_or(why.rule), expected: no.expected.or(why.expected), ..why };
-        Refusal { reason: no.reason, position, retry_after: no.retry_after, why: Some(why), most: no.most }
+        let why =
+            Why { rule: cause.rule.unwrap_or(why.rule), expected: cause.expected.or(why.expected), ..why };
+        Refusal {
+            reason: cause.reason,
+            position,
+            retry_after: cause.retry_after,
+            why: Some(why),
+            most: cause.most,
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::requirements::{Kind, Requirements};
+use super::requirements::{CallClass, Requirements};
 use crate::budget::{Need, Room};
 use crate::placement::Places;
 
@@ -68,7 +68,7 @@ impl LongestPrompt {
         })
     }
 
-    fn beside(self, kept: Option<usize>) -> u32 {
+    fn without(self, kept: Option<usize>) -> u32 {
         if kept == Some(self.at) { self.but } else { self.longest }
     }
 }
@@ -78,7 +78,7 @@ impl LongestPrompt {
 pub(super) struct ReplicaAvailability {
     classes: Vec<Option<LongestPrompt>>,
     /// The most of all kinds of a shade.
-    shades: [Option<u32>; Kind::SHADES],
+    mask: [Option<u32>; CallClass::MASK_BITS],
     /// The replicas with a slot, or those that count as having one.
     pub(super) open: Places,
     /// The replica whose memory is held.
@@ -93,22 +93,22 @@ impl ReplicaAvailability {
         classes: impl Iterator<Item = Option<LongestPrompt>>,
     ) -> Self {
         let classes: Vec<_> = classes.collect();
-        let mut shades = [None; Kind::SHADES];
+        let mut mask = [None; CallClass::MASK_BITS];
         for (number, most) in classes.iter().enumerate() {
-            if let Some(shade) = shades.get_mut(Kind::shade(number as u32)) {
-                *shade = (*shade).max(most.map(|most| most.longest));
+            if let Some(mask_bit) = mask.get_mut(CallClass::mask_bit(number as u32)) {
+                *mask_bit = (*mask_bit).max(most.map(|most| most.longest));
             }
         }
-        Self { classes, shades, open, held }
+        Self { classes, mask, open, held }
     }
 
     /// Of several kinds it says at least what there is.
-    fn of(&self, kind: Kind, kept: Option<usize>) -> Option<u32> {
-        if let Some(number) = kind.number() {
-            return self.classes.get(number).copied().flatten().map(|most| most.beside(kept));
+    fn of(&self, class: CallClass, kept: Option<usize>) -> Option<u32> {
+        if let Some(number) = class.number() {
+            return self.classes.get(number).copied().flatten().map(|most| most.without(kept));
         }
-        let shades = self.shades.iter().enumerate();
-        shades.filter(|(shade, _)| kind.shades & (1 << shade) != 0).filter_map(|(_, most)| *most).max()
+        let mask = self.mask.iter().enumerate();
+        mask.filter(|(mask_bit, _)| class.mask & (1 << mask_bit) != 0).filter_map(|(_, most)| *most).max()
     }
 }
 
@@ -126,7 +126,7 @@ impl Available {
             return None;
         }
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
-        let kv = replicas.of(requirements.kind, self.kept)?;
+        let kv = replicas.of(requirements.class, self.kept)?;
         Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
     }
 

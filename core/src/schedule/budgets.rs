@@ -74,14 +74,14 @@ impl Budgets {
     }
 
     /// Returns the budget that has no room for the call, and when it will, if nothing else goes.
-    pub(super) fn lack(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
+    pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
         let (kind, at) = self.limiting()?.lock().ready_at(now, need)?;
         Some((kind.into(), at))
     }
 
     /// Returns when the budgets have room for the call, if nothing else goes.
     pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Instant {
-        self.lack(now, need).map_or(now, |(_, at)| at)
+        self.lacking(now, need).map_or(now, |(_, at)| at)
     }
 
     /// Returns the time in which so many calls of that need get through the budgets.

@@ -11,9 +11,9 @@ use super::budgets::{Budgets, Resources};
 use super::explain::{BlockedSince, SIZES};
 use super::lanes::Slots;
 use super::pool::Pool;
-use super::requirements::{Kind, Requirements};
+use super::requirements::{CallClass, Requirements};
 use super::rule::Rule;
-use super::select::Hold;
+use super::select::HeadReservation;
 use super::settings::Settings;
 use super::single::SingleUpstream;
 use super::upstream::{Admitted, Failed, Limits, Upstream, UpstreamSlot};
@@ -126,10 +126,10 @@ impl Capacity {
         if !self.has_tenant_tokens && self.budgets.is_none() && !self.upstream.is_sized() {
             return Requirements { has_failed, ..Requirements::default() };
         }
-        let own = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
+        let tenant_tokens = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
         let need =
             Need { kv: self.upstream.memory_need(&ticket.demand), ..self.budgets.need(&ticket.demand) };
-        Requirements { need, own, kind: self.upstream.kind(ticket), has_failed }
+        Requirements { need, tenant_tokens, class: self.upstream.class(ticket), has_failed }
     }
 
     /// Returns the rule that a call can never satisfy, and the most tokens that it may take.
@@ -145,10 +145,14 @@ impl Capacity {
     }
 
     /// Returns what is left beside what is held.
-    pub(super) fn less_held(&self, mut available: Available, hold: Option<&Hold>) -> Available {
-        let Some(Hold { held, .. }) = hold else { return available };
+    pub(super) fn less_reserved(
+        &self,
+        mut available: Available,
+        reservation: Option<&HeadReservation>,
+    ) -> Available {
+        let Some(HeadReservation { resources: held, .. }) = reservation else { return available };
         available.shared = held.leave(available.shared);
-        self.upstream.without_held(available, held.at, self.in_flight)
+        self.upstream.without_reserved(available, held.at, self.in_flight)
     }
 
     /// Returns `true` if a call fits into what there is. Exact.
@@ -157,7 +161,7 @@ impl Capacity {
     }
 
     /// Returns what a call lacks of what there is, and when it comes if time alone brings it.
-    pub(super) fn lack(
+    pub(super) fn lacking(
         &self,
         now: Instant,
         requirements: &Requirements,
@@ -170,7 +174,7 @@ impl Capacity {
         if !self.upstream.has_memory(requirements, ticket, available) {
             return Some((Rule::Kv, None));
         }
-        self.budgets.lack(now, &requirements.need).map(|(rule, at)| (rule, Some(at)))
+        self.budgets.lacking(now, &requirements.need).map(|(rule, at)| (rule, Some(at)))
     }
 
     /// Returns when the budgets have room for a call of that need, if nothing else goes. `None`: time
@@ -202,7 +206,7 @@ impl Capacity {
         &mut self,
         now: Instant,
         ticket: &Ticket,
-        kind: Kind,
+        class: CallClass,
         reserved: Places,
     ) -> (GrantId, UpstreamSlot, Option<Box<Charge>>) {
         self.in_flight += 1;
@@ -211,7 +215,7 @@ impl Capacity {
         self.grants += 1;
         self.last_grant = Some(now);
         let id = GrantId::new(self.grants);
-        let admitted = Admitted { id, ticket, kind, in_flight: self.in_flight, reserved };
+        let admitted = Admitted { id, ticket, class, in_flight: self.in_flight, reserved };
         let slot = self.upstream.admit(now, admitted);
         self.update(now);
         (id, slot, self.budgets.charge(now, &ticket.demand))
@@ -221,7 +225,7 @@ impl Capacity {
     pub(super) fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
         let Some(mut tracked) = slot.tracked.take() else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot) {
-            limiter.first_token(now, &mut tracked);
+            limiter.on_first_token(now, &mut tracked);
         }
         slot.tracked = Some(tracked);
         self.update(now);
@@ -231,7 +235,7 @@ impl Capacity {
     pub(super) fn on_unseen(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
         let Some(mut tracked) = slot.tracked.take() else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot) {
-            limiter.unseen(now, &mut tracked, output);
+            limiter.on_unobservable(now, &mut tracked, output);
         }
         slot.tracked = Some(tracked);
         self.update(now);
@@ -245,9 +249,9 @@ impl Capacity {
 
     /// The upstream failed an attempt.
     pub(super) fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> cooldown::Hold {
-        let hold = self.upstream.on_failure(now, slot, failed);
+        let reservation = self.upstream.on_failure(now, slot, failed);
         self.follow(now);
-        hold
+        reservation
     }
 
     /// An attempt ended: the limit learns how, and its slot is counted no more.
@@ -257,7 +261,7 @@ impl Capacity {
         if let Some(tracked) = slot.tracked.take()
             && let Some(limiter) = self.upstream.limiter_of(slot)
         {
-            limiter.ended(now, tracked, how);
+            limiter.on_end(now, tracked, how);
         }
         self.measure();
     }

@@ -21,7 +21,7 @@ pub(super) struct TenantCharge {
     /// Whether its work moves virtual time ([`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch)).
     moves_by_work: bool,
     /// Tokens of the tenant's own budget.
-    own: u64,
+    tenant_tokens: u64,
 }
 
 impl<W> Queue<W> {
@@ -35,18 +35,24 @@ impl<W> Queue<W> {
         out_of_turn: bool,
     ) -> TenantCharge {
         let Ticket { lane, cost, .. } = *ticket;
-        let mut charge =
-            TenantCharge { tenant: id, lane, tag: Tag::default(), cost, moves_by_work: false, own: 0 };
+        let mut charge = TenantCharge {
+            tenant: id,
+            lane,
+            tag: Tag::default(),
+            cost,
+            moves_by_work: false,
+            tenant_tokens: 0,
+        };
         let Some(tenant) = self.tenants.get_mut(id) else { return charge };
         tenant.in_flight += 1;
         tenant.peak = tenant.peak.max(tenant.in_flight);
         tenant.capped.set(now, tenant.in_flight >= tenant.cap);
-        if let Some(bucket) = &mut tenant.own {
-            charge.own = bucket.settle(now, 0, ticket.demand.total());
+        if let Some(bucket) = &mut tenant.tokens {
+            charge.tenant_tokens = bucket.settle(now, 0, ticket.demand.total());
         }
         let line = &mut tenant.lines[lane as usize];
         let entry = || self.lanes.entry(lane, cost / tenant.weight);
-        let since = line.standing.map_or_else(entry, |standing| standing.since);
+        let since = line.position.map_or_else(entry, |position| position.since);
         charge.tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
         // A call of a line in debt may have overtaken what does not fit.
         let out_of_turn = out_of_turn || self.lanes.time(lane).is_owed(&line.account);
@@ -70,9 +76,9 @@ impl<W> Queue<W> {
     /// Corrects what an attempt is charged of its tenant's own tokens. Returns `true` if the tenant
     /// has such a budget.
     pub(super) fn correct_tokens(&mut self, now: Instant, charge: &mut TenantCharge, used: u64) -> bool {
-        let own = self.tenants.get_mut(charge.tenant).and_then(|tenant| tenant.own.as_mut());
-        let Some(own) = own else { return false };
-        charge.own = own.settle(now, charge.own, used);
+        let tenant_tokens = self.tenants.get_mut(charge.tenant).and_then(|tenant| tenant.tokens.as_mut());
+        let Some(tenant_tokens) = tenant_tokens else { return false };
+        charge.tenant_tokens = tenant_tokens.settle(now, charge.tenant_tokens, used);
         true
     }
 
@@ -93,11 +99,11 @@ impl<W> Queue<W> {
             let weights = self.lanes.weight(lane) + tenant.weight;
             self.lanes.time_mut(lane).serve(charge.cost, weights);
         }
-        let frees_all = tenant.is_capped() || tenant.own.is_some();
+        let frees_all = tenant.is_capped() || tenant.tokens.is_some();
         tenant.in_flight -= 1;
         tenant.capped.set(now, tenant.in_flight >= tenant.cap);
-        if let Some(own) = tenant.own.as_mut().filter(|_| !sent) {
-            own.give(now, charge.own);
+        if let Some(tenant_tokens) = tenant.tokens.as_mut().filter(|_| !sent) {
+            tenant_tokens.give(now, charge.tenant_tokens);
         }
         frees_all
     }

@@ -56,18 +56,23 @@ impl<W> Selector<'_, W> {
         if tenant.is_capped() {
             return Some((Rule::TenantCap, None));
         }
-        if let Some(own) = tenant.own.as_ref().filter(|own| requirements.own > own.room(now)) {
-            return Some((Rule::TenantTokens, Some(own.ready_at(now, requirements.own))));
+        if let Some(tenant_tokens) = tenant
+            .tokens
+            .as_ref()
+            .filter(|tenant_tokens| requirements.tenant_tokens > tenant_tokens.room(now))
+        {
+            return Some((Rule::TenantTokens, Some(tenant_tokens.ready_at(now, requirements.tenant_tokens))));
         }
         if let Some(rule) = self.capacity.shortage() {
             return Some((rule, None));
         }
         let available = self.capacity.available(now);
-        if let Some(lack) = self.capacity.lack(now, requirements, ticket, &available) {
+        if let Some(lack) = self.capacity.lacking(now, requirements, ticket, &available) {
             return Some(lack);
         }
-        self.order.hold.filter(|hold| Some(hold.call) != call)?;
-        (!self.capacity.fits(requirements, ticket, &self.less_held(available))).then_some((Rule::Held, None))
+        self.order.reservation.filter(|reservation| Some(reservation.call) != call)?;
+        (!self.capacity.fits(requirements, ticket, &self.less_reserved(available)))
+            .then_some((Rule::Held, None))
     }
 
     /// Returns since when a rule has stood in the way of a tenant's calls.
@@ -76,7 +81,7 @@ impl<W> Selector<'_, W> {
         let since = match rule {
             Rule::Turn => Some(queued_at),
             Rule::TenantCap => tenant.and_then(|tenant| tenant.capped.since()),
-            Rule::TenantTokens => tenant.and_then(|tenant| tenant.dry.since()),
+            Rule::TenantTokens => tenant.and_then(|tenant| tenant.out_of_tokens.since()),
             Rule::CoolDown | Rule::Outage => self.capacity.upstream.closed_since(),
             rule => self.capacity.blocked.since(rule),
         };

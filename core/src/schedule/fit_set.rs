@@ -93,8 +93,8 @@ impl<K: Copy + Ord> FitSet<K> {
     }
 
     /// The first member behind `after` (of all, where that is `None`) that fits.
-    pub(super) fn next_fit(&self, after: Option<&K>, available: &Available, own: u32) -> Option<K> {
-        self.fit(self.root, after, available, own)
+    pub(super) fn next_fit(&self, after: Option<&K>, available: &Available, tenant_tokens: u32) -> Option<K> {
+        self.fit(self.root, after, available, tenant_tokens)
     }
 
     pub(super) fn insert(&mut self, key: K, requirements: Requirements) {
@@ -176,20 +176,20 @@ impl<K: Copy + Ord> FitSet<K> {
         self.soonest_below(node.right, best, bound, of)
     }
 
-    fn fit(&self, at: u32, after: Option<&K>, available: &Available, own: u32) -> Option<K> {
+    fn fit(&self, at: u32, after: Option<&K>, available: &Available, tenant_tokens: u32) -> Option<K> {
         let node = self.node(at)?;
-        if !node.least.fits(available, own) {
+        if !node.least.fits(available, tenant_tokens) {
             return None;
         }
         if after.is_none_or(|after| *after < node.key) {
-            if let Some(found) = self.fit(node.left, after, available, own) {
+            if let Some(found) = self.fit(node.left, after, available, tenant_tokens) {
                 return Some(found);
             }
-            if node.requirements.fits(available, own) {
+            if node.requirements.fits(available, tenant_tokens) {
                 return Some(node.key);
             }
         }
-        self.fit(node.right, after, available, own)
+        self.fit(node.right, after, available, tenant_tokens)
     }
 
     /// Puts a new node where its key and its priority belong. What it passes on the way has one more below it.

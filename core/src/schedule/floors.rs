@@ -55,7 +55,7 @@ impl Floors {
     }
 
     /// Returns `true` if the last call went by a floor.
-    pub(super) fn went_last(&self) -> bool {
+    pub(super) fn was_last(&self) -> bool {
         self.last.is_some()
     }
 
@@ -88,7 +88,7 @@ impl Floors {
     }
 
     /// A call went, by that floor or by its turn.
-    pub(super) fn went(&mut self, by: Option<Holder>, grant: u64) {
+    pub(super) fn on_dispatch(&mut self, by: Option<Holder>, grant: u64) {
         self.last = by;
         if let Some(floor) = self.floors.iter_mut().find(|floor| Some(floor.holder) == by) {
             floor.last = grant;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::charges::TenantCharge;
 use super::ids::TenantId;
-use super::requirements::Kind;
+use super::requirements::CallClass;
 use super::rule::Rule;
 use super::upstream::{Failed, UpstreamSlot};
 use super::{Scheduler, Settled, Ticket};
@@ -244,17 +244,21 @@ impl<W> Scheduler<W> {
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
-        kind: Kind,
+        class: CallClass,
         kept: Option<usize>,
         out_of_turn: bool,
     ) -> Grant {
         // What is held, is held for somebody who waits.
-        let held = self.order.hold.filter(|_| !self.queue.lanes.is_empty()).and_then(|hold| hold.held.at);
+        let held = self
+            .order
+            .reservation
+            .filter(|_| !self.queue.lanes.is_empty())
+            .and_then(|reservation| reservation.resources.at);
         let reserved = held.into_iter().chain(kept).collect();
-        let (name, slot, budget) = self.capacity.admit(now, ticket, kind, reserved);
+        let (name, slot, budget) = self.capacity.admit(now, ticket, class, reserved);
         let tenant = self.queue.charge(now, id, ticket, out_of_turn);
         if let Some(borrowed) = &mut self.borrowed {
-            borrowed.went(name, id, ticket.lane);
+            borrowed.on_dispatch(name, id, ticket.lane);
         }
         Grant {
             id: name,

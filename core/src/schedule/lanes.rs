@@ -40,7 +40,7 @@ const SHARE: usize = 8;
 
 /// Where a line stands in its lane: by its start tag, and of equal ones by the age of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct LineKey {
     tag: Tag,
     age: Instant,
     pub(super) tenant: TenantId,
@@ -48,8 +48,8 @@ pub(super) struct Spot {
 
 /// Where a line stands, and the virtual time when it came to stand: as long as it does not leave, it keeps what it had earned then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub(super) spot: Spot,
+pub(super) struct LinePosition {
+    pub(super) key: LineKey,
     pub(super) since: Tag,
     pub(super) head: Head,
 }
@@ -73,9 +73,9 @@ pub(super) struct Head {
 
 /// The lines of one lane that have a call waiting, and whose tenant is not held back by its own cap or tokens.
 #[derive(Debug, Default)]
-struct Ready {
+struct ReadyLines {
     time: VirtualTime,
-    by_tag: FitSet<Spot>,
+    by_tag: FitSet<LineKey>,
     ages: LazyOrder<Instant>,
     /// The lines in debt, by `dispatched` when they last went or came to stand; and since when they
     /// or their head have waited.
@@ -92,7 +92,7 @@ struct Ready {
     debt: f64,
 }
 
-impl Ready {
+impl ReadyLines {
     /// When the oldest head was queued.
     fn oldest(&mut self) -> Option<Instant> {
         Some(self.ages.order().first()?.0)
@@ -137,7 +137,7 @@ pub(super) struct Turn {
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    lanes: [Ready; 3],
+    lanes: [ReadyLines; 3],
     /// Lines whose tenant has used up its own tokens, and until when.
     parked: BTreeSet<(Instant, Lane, TenantId)>,
 }
@@ -159,21 +159,21 @@ impl Lanes {
     /// Puts a line where it belongs now: among those that stand, or nowhere.
     pub(super) fn place(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, head: Option<Head>) {
         let Some(head) = head else { return self.leave(lane, tenant, line) };
-        let before = line.standing;
+        let before = line.position;
         let since =
-            before.map_or_else(|| self.entry(lane, head.cost / head.weight), |standing| standing.since);
+            before.map_or_else(|| self.entry(lane, head.cost / head.weight), |position| position.since);
         let tag = head.charged.unwrap_or_else(|| line.account.start(since));
-        let spot = Spot { tag, age: head.age, tenant };
-        line.standing = Some(Standing { spot, since, head });
+        let key = LineKey { tag, age: head.age, tenant };
+        line.position = Some(LinePosition { key, since, head });
         match before {
             // It stands where it stood: what was found out about it since holds.
-            Some(Standing { spot: old, head: was, .. }) if old == spot && was.call == head.call => {
+            Some(LinePosition { key: old, head: was, .. }) if old == key && was.call == head.call => {
                 if was.least != head.least {
-                    self.set(lane, &spot, head.least);
+                    self.set(lane, &key, head.least);
                 }
                 return;
             }
-            Some(Standing { spot: old, .. }) => {
+            Some(LinePosition { key: old, .. }) => {
                 self.lanes[lane as usize].by_tag.remove(&old);
             }
             None => {
@@ -184,11 +184,11 @@ impl Lanes {
             }
         }
         let ready = &mut self.lanes[lane as usize];
-        ready.by_tag.insert(spot, Requirements { own: 0, ..head.least });
+        ready.by_tag.insert(key, Requirements { tenant_tokens: 0, ..head.least });
         ready.ages.set(tenant, Some(head.age));
         let is_owed = ready.time.is_owed(&line.account);
         if is_owed || line.is_debtor {
-            let since = line.went.map_or(head.age, |went| went.max(head.age));
+            let since = line.last_dispatch.map_or(head.age, |went| went.max(head.age));
             ready.debtors.set(tenant, is_owed.then_some((line.passed_since, since)));
         }
         line.is_debtor = is_owed;
@@ -197,7 +197,7 @@ impl Lanes {
     /// See [`VirtualTime::entry`].
     pub(super) fn entry(&self, lane: Lane, share: f64) -> Tag {
         let ready = &self.lanes[lane as usize];
-        ready.time.entry(ready.by_tag.first().map(|(spot, _)| spot.tag), share)
+        ready.time.entry(ready.by_tag.first().map(|(key, _)| key.tag), share)
     }
 
     /// The weights of all lines of a lane that stand.
@@ -214,15 +214,15 @@ impl Lanes {
 
     fn leave(&mut self, lane: Lane, tenant: TenantId, line: &mut Line) {
         self.unpark(lane, tenant, line);
-        if let Some(standing) = line.standing.take() {
+        if let Some(position) = line.position.take() {
             let ready = &mut self.lanes[lane as usize];
-            ready.by_tag.remove(&standing.spot);
+            ready.by_tag.remove(&position.key);
             ready.ages.set(tenant, None);
             if std::mem::take(&mut line.is_debtor) {
                 ready.debtors.set(tenant, None);
             }
             // Without rounding errors that would add up.
-            let rest = (ready.weight - standing.head.weight).max(0.0);
+            let rest = (ready.weight - position.head.weight).max(0.0);
             ready.weight = if ready.by_tag.is_empty() { 0.0 } else { rest };
         }
     }
@@ -288,7 +288,7 @@ impl Lanes {
 
     /// Counts a queued call of that cost that goes, as paid for lower lanes, and as owed if it goes
     /// early.
-    pub(super) fn went(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, slots: &Slots) {
+    pub(super) fn on_dispatch(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, slots: &Slots) {
         for lower in self.lanes.iter_mut().skip(turn.lane as usize + 1) {
             lower.debt = (lower.debt - cost).max(0.0);
         }
@@ -326,24 +326,29 @@ impl Lanes {
     pub(super) fn count(&mut self, now: Instant, lane: Lane, line: &mut Line) {
         let ready = &mut self.lanes[lane as usize];
         ready.dispatched += 1;
-        (line.passed_since, line.went) = (ready.dispatched, Some(now));
+        (line.passed_since, line.last_dispatch) = (ready.dispatched, Some(now));
     }
 
     /// The tag of the first line of a lane but that tenant's.
     pub(super) fn first_tag_but(&self, lane: Lane, tenant: TenantId) -> Option<Tag> {
         let by_tag = &self.lanes[lane as usize].by_tag;
-        let first = (0..2).filter_map(|at| by_tag.nth(at)).find(|spot| spot.tenant != tenant)?;
+        let first = (0..2).filter_map(|at| by_tag.nth(at)).find(|key| key.tenant != tenant)?;
         Some(first.tag)
     }
 
     /// The first line behind `after` with a call that may fit.
-    pub(super) fn next_fit(&self, lane: Lane, after: Option<&Spot>, available: &Available) -> Option<Spot> {
+    pub(super) fn next_fit(
+        &self,
+        lane: Lane,
+        after: Option<&LineKey>,
+        available: &Available,
+    ) -> Option<LineKey> {
         self.lanes[lane as usize].by_tag.next_fit(after, available, u32::MAX)
     }
 
     /// The least that a call of a line takes turned out to be more: only its head may go.
-    pub(super) fn set(&mut self, lane: Lane, spot: &Spot, least: Requirements) {
-        self.lanes[lane as usize].by_tag.set(spot, Requirements { own: 0, ..least });
+    pub(super) fn set(&mut self, lane: Lane, key: &LineKey, least: Requirements) {
+        self.lanes[lane as usize].by_tag.set(key, Requirements { tenant_tokens: 0, ..least });
     }
 
     /// See [`FitSet::soonest`].
@@ -354,6 +359,6 @@ impl Lanes {
         bound: &mut dyn FnMut(&Requirements) -> Option<Instant>,
         of: &mut dyn FnMut(TenantId) -> Option<Instant>,
     ) -> Option<Instant> {
-        self.lanes[lane as usize].by_tag.soonest(best, bound, &mut |spot, _| of(spot.tenant))
+        self.lanes[lane as usize].by_tag.soonest(best, bound, &mut |key, _| of(key.tenant))
     }
 }

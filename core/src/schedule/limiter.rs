@@ -10,9 +10,9 @@ use super::ticket::Ticket;
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
 
 /// So many moves are kept for whoever asks for them.
-const UNTOLD: usize = 64;
+const MAX_MOVES: usize = 64;
 /// A limit that was too high this lately, and that calls press on, is saturated.
-const LATELY: Duration = Duration::from_secs(60);
+const RECENT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Limiter {
@@ -22,12 +22,12 @@ pub(super) struct Limiter {
     most_awaiting: usize,
     /// Calls that do, where that is bounded.
     awaiting: usize,
-    found: Option<Box<Found>>,
+    adaptive: Option<Box<AdaptiveLimit>>,
 }
 
 /// A limit that is found.
 #[derive(Debug)]
-struct Found {
+struct AdaptiveLimit {
     limit: Limit,
     ceiling: usize,
     /// Of its calls: to the first token, or, where none streams, to the end.
@@ -50,7 +50,7 @@ pub(super) struct Tracked {
 
 impl Limiter {
     pub(super) fn fixed(slots: usize) -> Self {
-        Self { slots, most_awaiting: usize::MAX, awaiting: 0, found: None }
+        Self { slots, most_awaiting: usize::MAX, awaiting: 0, adaptive: None }
     }
 
     /// `None`: all of these slots, always.
@@ -61,7 +61,7 @@ impl Limiter {
             slots: limit.slots(),
             most_awaiting: limit.first_token_limit(),
             awaiting: 0,
-            found: Some(Box::new(Found {
+            adaptive: Some(Box::new(AdaptiveLimit {
                 limit,
                 ceiling: settings.max,
                 objective: settings.objective.or(settings.latency),
@@ -77,7 +77,7 @@ impl Limiter {
     }
 
     /// What leaves no room for another call, beside so many in flight.
-    pub(super) fn lack(&self, in_flight: usize) -> Option<Rule> {
+    pub(super) fn shortage(&self, in_flight: usize) -> Option<Rule> {
         if in_flight >= self.slots {
             Some(Rule::Slots)
         } else if self.awaiting >= self.most_awaiting {
@@ -87,41 +87,41 @@ impl Limiter {
         }
     }
 
-    pub(super) fn sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
-        let found = self.found.as_mut()?;
+    pub(super) fn on_sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
+        let adaptive = self.adaptive.as_mut()?;
         let demand = &ticket.demand;
         let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
-        let sample = found.limit.on_sent(now, kind);
+        let sample = adaptive.limit.on_sent(now, kind);
         self.awaiting += usize::from(kind.streams);
         self.follow();
         Some(Tracked { sample, output: kind.output, awaits: kind.streams })
     }
 
-    pub(super) fn first_token(&mut self, now: Instant, tracked: &mut Tracked) {
-        self.awaits_no_more(tracked);
-        if let Some(found) = &mut self.found {
-            found.limit.on_first_token(now, &mut tracked.sample);
+    pub(super) fn on_first_token(&mut self, now: Instant, tracked: &mut Tracked) {
+        self.stop_awaiting(tracked);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.limit.on_first_token(now, &mut tracked.sample);
             self.follow();
         }
     }
 
-    pub(super) fn unseen(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
-        self.awaits_no_more(tracked);
-        if let Some(found) = &mut self.found {
-            found.limit.mark_unobservable(now, &mut tracked.sample, output);
+    pub(super) fn on_unobservable(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
+        self.stop_awaiting(tracked);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.limit.mark_unobservable(now, &mut tracked.sample, output);
             self.follow();
         }
     }
 
-    pub(super) fn ended(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
-        self.awaits_no_more(&mut tracked);
-        if let Some(found) = &mut self.found {
-            found.limit.on_ended(now, tracked.sample, how);
+    pub(super) fn on_end(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
+        self.stop_awaiting(&mut tracked);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.limit.on_ended(now, tracked.sample, how);
             self.follow();
         }
     }
 
-    fn awaits_no_more(&mut self, tracked: &mut Tracked) {
+    fn stop_awaiting(&mut self, tracked: &mut Tracked) {
         if std::mem::take(&mut tracked.awaits) {
             // A limit that was set by hand meanwhile has begun anew.
             self.awaiting = self.awaiting.saturating_sub(1);
@@ -130,47 +130,47 @@ impl Limiter {
 
     /// Lets the limit see the time.
     pub(super) fn tick(&mut self, now: Instant) {
-        if let Some(found) = &mut self.found
-            && found.due.is_some_and(|at| at <= now)
+        if let Some(adaptive) = &mut self.adaptive
+            && adaptive.due.is_some_and(|at| at <= now)
         {
-            found.limit.on_tick(now);
+            adaptive.limit.on_tick(now);
             self.follow();
         }
     }
 
     /// When time alone may move it.
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.found.as_ref()?.due
+        self.adaptive.as_ref()?.due
     }
 
     /// Takes over what the limit has come to, and notes why.
     fn follow(&mut self) {
-        let Some(found) = &mut self.found else { return };
-        found.due = found.limit.next_wake();
-        self.most_awaiting = found.limit.first_token_limit();
-        self.slots = found.limit.slots();
-        let last = found.limit.last_change();
-        if let Some(decision) = last.filter(|_| last != found.last_move) {
-            found.last_move = last;
+        let Some(adaptive) = &mut self.adaptive else { return };
+        adaptive.due = adaptive.limit.next_wake();
+        self.most_awaiting = adaptive.limit.first_token_limit();
+        self.slots = adaptive.limit.slots();
+        let last = adaptive.limit.last_change();
+        if let Some(decision) = last.filter(|_| last != adaptive.last_move) {
+            adaptive.last_move = last;
             // A driver that never asks for them is owed no more than these.
-            if found.moves.len() < UNTOLD {
-                found.moves.push(decision);
+            if adaptive.moves.len() < MAX_MOVES {
+                adaptive.moves.push(decision);
             }
         }
     }
 
     pub(super) fn take_moves(&mut self) -> Vec<Decision> {
-        self.found.as_mut().map(|found| std::mem::take(&mut found.moves)).unwrap_or_default()
+        self.adaptive.as_mut().map(|adaptive| std::mem::take(&mut adaptive.moves)).unwrap_or_default()
     }
 
     /// Beside so many in flight.
     pub(super) fn view(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
-        let found = self.found.as_ref()?;
-        let lately = |at: Instant| now.saturating_duration_since(at) <= LATELY;
+        let adaptive = self.adaptive.as_ref()?;
+        let lately = |at: Instant| now.saturating_duration_since(at) <= RECENT;
         Some(AdaptiveView {
-            limit: LimitView { objective: found.objective, ..found.limit.view(now) },
-            ceiling: found.ceiling,
-            saturated: self.lack(in_flight).is_some() && found.limit.last_breach().is_some_and(lately),
+            limit: LimitView { objective: adaptive.objective, ..adaptive.limit.view(now) },
+            ceiling: adaptive.ceiling,
+            saturated: self.shortage(in_flight).is_some() && adaptive.limit.last_breach().is_some_and(lately),
         })
     }
 }

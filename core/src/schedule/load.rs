@@ -17,7 +17,7 @@ pub(super) struct Load([LaneLoad; 3]);
 
 impl Load {
     /// A call was queued, and makes so many of its line.
-    pub(super) fn came(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
+    pub(super) fn on_enqueue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting += 1;
         if of_line == 1 {
@@ -27,7 +27,7 @@ impl Load {
     }
 
     /// A call has left, and so many of its line are still there.
-    pub(super) fn left(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
+    pub(super) fn on_dequeue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting -= 1;
         if of_line == 0 {
@@ -42,10 +42,10 @@ impl Load {
     }
 
     /// How many calls go before one that has so many of its own line ahead: all of the higher lanes, and of its own what the others' shares come to.
-    pub(super) fn ahead(&self, lane: Lane, own: usize, weight: f64) -> usize {
+    pub(super) fn ahead(&self, lane: Lane, tenant_tokens: usize, weight: f64) -> usize {
         let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();
         let load = &self.0[lane as usize];
-        let turns = (own + 1) as f64 * load.weight.max(weight) / weight;
+        let turns = (tenant_tokens + 1) as f64 * load.weight.max(weight) / weight;
         higher + load.waiting.min((turns.ceil() as usize).saturating_sub(1))
     }
 

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 /// Releases to observe before waits are predicted from their pace.
-const ENOUGH: u32 = 32;
+const MIN_RELEASES: u32 = 32;
 /// The share of the observed pace that each release replaces: about the last hundred releases
 /// count.
-const FORGOTTEN: f64 = 1.0 / 128.0;
+const DECAY: f64 = 1.0 / 128.0;
 /// The pace that hints assume before any was observed, in seconds a slot.
-const UNKNOWN: f64 = 1.0;
+const DEFAULT_INTERVAL: f64 = 1.0;
 
 /// The rate at which slots come free while they are short: the source of `retry_after` in refusals,
 /// and of predicted waits.
@@ -32,7 +32,7 @@ impl Pace {
     ///
     /// Slots were short since the last release if calls waited at both, and else since none was
     /// free.
-    pub(super) fn released(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
+    pub(super) fn on_release(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
         let since = match self.last {
             Some(last) if waits && self.waited => Some(last),
             last => full_since.max(full_since.and(last)),
@@ -40,8 +40,8 @@ impl Pace {
         if let Some(since) = since {
             let seconds = now.saturating_duration_since(since).as_secs_f64();
             self.seen = self.seen.saturating_add(1);
-            self.count += 1.0 - self.count * FORGOTTEN;
-            self.seconds += seconds - self.seconds * FORGOTTEN;
+            self.count += 1.0 - self.count * DECAY;
+            self.seconds += seconds - self.seconds * DECAY;
         }
         self.waited = waits;
         self.last = Some(now);
@@ -54,7 +54,7 @@ impl Pace {
 
     /// Returns the time until so many slots have come free, between 1 s and 60 s.
     pub(super) fn expected(&self, slots: usize) -> Duration {
-        let wait = self.interval().unwrap_or(UNKNOWN) * slots as f64;
+        let wait = self.interval().unwrap_or(DEFAULT_INTERVAL) * slots as f64;
         Duration::from_secs_f64(wait.clamp(1.0, 60.0))
     }
 
@@ -62,7 +62,7 @@ impl Pace {
     /// earlier than on the average. `None`: too few releases were observed.
     pub(super) fn until(&self, slots: usize) -> Option<Duration> {
         let slots = slots as f64;
-        let interval = self.interval().filter(|_| self.seen >= ENOUGH)?;
+        let interval = self.interval().filter(|_| self.seen >= MIN_RELEASES)?;
         let wait = (slots - slots.sqrt()).max(0.0) * interval;
         Some(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
     }

@@ -54,7 +54,7 @@ impl Predictor {
         let waits = is_open && queue.has_ready_line();
         let full_since = capacity.blocked.since(rule).filter(|_| is_open);
         let pace = if rule == Rule::FirstTokens { &mut self.first_tokens } else { &mut self.slots };
-        pace.released(now, waits, full_since);
+        pace.on_release(now, waits, full_since);
     }
 
     /// Returns the time until so many calls can go, between 1 s and 60 s.
@@ -81,12 +81,12 @@ impl Predictor {
         let tenant = queue.tenants.get(id)?;
         let ahead = queue.load.ahead(lane, own_ahead, tenant.weight);
         let slots = capacity.shortage().and_then(|_| self.pace(capacity).until(ahead + 1));
-        let own = tenant.own.as_ref().map(|own| {
-            let all = u64::from(requirements.own).saturating_mul(own_ahead as u64 + 1);
+        let tenant_tokens = tenant.tokens.as_ref().map(|tenant_tokens| {
+            let all = u64::from(requirements.tenant_tokens).saturating_mul(own_ahead as u64 + 1);
             if own_ahead == 0 {
-                own.ready_at(now, requirements.own).saturating_duration_since(now)
+                tenant_tokens.ready_at(now, requirements.tenant_tokens).saturating_duration_since(now)
             } else {
-                own.time_for(now, all)
+                tenant_tokens.time_for(now, all)
             }
         });
         let (budgets, upstream) = (&capacity.budgets, &capacity.upstream);
@@ -103,7 +103,7 @@ impl Predictor {
                 all.max(alone)
             }
         });
-        [slots, own, rates].into_iter().flatten().max()
+        [slots, tenant_tokens, rates].into_iter().flatten().max()
     }
 
     /// Returns the predicted wait of a new call, if the call cannot wait that long.

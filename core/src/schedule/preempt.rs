@@ -12,7 +12,7 @@ use super::GrantId;
 use super::available::Available;
 use super::floors::{Holder, UnderFloor, slots};
 use super::ids::{TenantId, WaiterId};
-use super::lanes::Spot;
+use super::lanes::LineKey;
 use super::select::Selector;
 use crate::context::Lane;
 use crate::placement::Places;
@@ -25,7 +25,7 @@ pub(super) struct Borrowed {
 }
 
 impl Borrowed {
-    pub(super) fn went(&mut self, id: GrantId, tenant: TenantId, lane: Lane) {
+    pub(super) fn on_dispatch(&mut self, id: GrantId, tenant: TenantId, lane: Lane) {
         self.unanswered.insert(id, (tenant, lane));
     }
 
@@ -139,7 +139,8 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<Places> {
 fn rooms_but_slots<W>(selector: &mut Selector<'_, W>) -> Available {
     let available = selector.capacity.available(selector.now);
     let available = selector.capacity.upstream.with_free_slots(available, None);
-    let held = selector.hold_for_front(&available).map(|hold| hold.held).unwrap_or_default();
+    let held =
+        selector.reserve_for_front(&available).map(|reservation| reservation.resources).unwrap_or_default();
     let available = Available { shared: held.leave(available.shared), ..available };
     selector.capacity.upstream.with_free_slots(available, held.at)
 }
@@ -150,9 +151,9 @@ fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> V
         Holder::Tenant(tenant) => selector.turns().map(|turn| (tenant, turn.lane)).collect(),
         Holder::Lane(lane) => {
             let lanes = &selector.queue.lanes;
-            let next = |after: Option<&Spot>| lanes.next_fit(lane, after, &Available::UNBOUNDED);
-            let spots = successors(next(None), |spot| next(Some(spot)));
-            spots.take(most).map(|spot| (spot.tenant, lane)).collect()
+            let next = |after: Option<&LineKey>| lanes.next_fit(lane, after, &Available::UNBOUNDED);
+            let keys = successors(next(None), |key| next(Some(key)));
+            keys.take(most).map(|key| (key.tenant, lane)).collect()
         }
     }
 }

@@ -13,7 +13,7 @@ use super::lanes::{Head, Lanes};
 use super::load::Load;
 use super::requirements::Requirements;
 use super::settings::Settings;
-use super::shedding::{ShedCandidates, Space};
+use super::shedding::{QueueSpace, ShedCandidates};
 use super::tenants::{Line, Tenant, Tenants};
 use super::waiters::{Waiter, Waiters};
 use crate::context::Lane;
@@ -85,7 +85,7 @@ impl<W> Queue<W> {
             tenant.waiting += 1;
             let line = &mut tenant.lines[lane as usize];
             line.calls.insert((order, call), requirements);
-            self.load.came(lane, &requirements.need, line.calls.len(), tenant.weight);
+            self.load.on_enqueue(lane, &requirements.need, line.calls.len(), tenant.weight);
             if fresh {
                 line.fresh += 1;
                 self.shed_candidates.update(lane, id, tenant);
@@ -103,7 +103,7 @@ impl<W> Queue<W> {
             tenant.waiting -= 1;
             let line = &mut tenant.lines[lane as usize];
             line.calls.remove(&(waiter.order, id));
-            self.load.left(lane, &waiter.requirements.need, line.calls.len(), tenant.weight);
+            self.load.on_dequeue(lane, &waiter.requirements.need, line.calls.len(), tenant.weight);
             if waiter.ticket.charged.is_none() {
                 line.fresh -= 1;
                 self.shed_candidates.update(lane, waiter.tenant, tenant);
@@ -129,7 +129,7 @@ impl<W> Queue<W> {
     /// Places a tenant's line of one lane anew, or all of its lines.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
         let concerns =
-            |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.standing.is_some());
+            |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());
         if self.tenants.get(id).is_some_and(concerns) {
             Lane::ALL.into_iter().filter(|of| all || *of == lane).for_each(|lane| self.place(id, lane));
         }
@@ -143,7 +143,7 @@ impl<W> Queue<W> {
         let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), requirements)| {
             let least = line.calls.least()?;
             // Of the head that stands already all is known.
-            if let Some(head) = line.standing.map(|standing| standing.head).filter(|head| head.call == call) {
+            if let Some(head) = line.position.map(|position| position.head).filter(|head| head.call == call) {
                 return Some(Head { least, ..head });
             }
             let ticket = &self.waiters.get(call)?.ticket;
@@ -156,7 +156,7 @@ impl<W> Queue<W> {
     /// Takes a line out of its lane until its tenant has tokens of its own again.
     pub(super) fn park(&mut self, now: Instant, id: TenantId, lane: Lane, until: Instant) {
         if let Some(tenant) = self.tenants.get_mut(id) {
-            tenant.dry.set(now, true);
+            tenant.out_of_tokens.set(now, true);
             self.lanes.park(lane, id, &mut tenant.lines[lane as usize], until);
         }
     }
@@ -165,7 +165,7 @@ impl<W> Queue<W> {
     pub(super) fn unpark(&mut self, now: Instant) {
         while let Some((lane, id)) = self.lanes.due(now) {
             if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.dry.set(now, false);
+                tenant.out_of_tokens.set(now, false);
             }
             self.place(id, lane);
         }
@@ -183,8 +183,8 @@ impl<W> Queue<W> {
             let Some(tenant) = self.tenants.get_mut(*tenant) else { continue };
             let line = &mut tenant.lines[*lane as usize];
             line.calls.set(place, *requirements);
-            if let Some(standing) = line.standing.as_mut().filter(|standing| standing.head.call == place.1) {
-                standing.head.requirements = *requirements;
+            if let Some(position) = line.position.as_mut().filter(|position| position.head.call == place.1) {
+                position.head.requirements = *requirements;
             }
         }
         moved.dedup_by_key(|(tenant, lane, ..)| (*tenant, *lane));
@@ -211,22 +211,22 @@ impl<W> Queue<W> {
     }
 
     /// Returns whether a new call of that tenant may wait in that lane.
-    pub(super) fn space(&mut self, id: TenantId, lane: Lane) -> Space {
-        let Some(tenant) = self.tenants.get(id) else { return Space::Full };
+    pub(super) fn space(&mut self, id: TenantId, lane: Lane) -> QueueSpace {
+        let Some(tenant) = self.tenants.get(id) else { return QueueSpace::Full };
         if self.most[lane as usize].is_some_and(|most| self.load.waiting(lane) >= most) {
             // In its own lane nobody is below it.
-            return Space::Full;
+            return QueueSpace::Full;
         }
         let of_tenant = tenant.waiting >= tenant.queue;
         if !of_tenant && self.waiters.len() < self.backlog {
-            return Space::Free;
+            return QueueSpace::Free;
         }
         let mut lower = Lane::ALL.into_iter().rev().take_while(|below| *below > lane);
         let victim = lower.find_map(|below| {
             let of = if of_tenant { id } else { self.shed_candidates.longest(below)? };
             self.youngest(of, below)
         });
-        victim.map_or(Space::Full, Space::Of)
+        victim.map_or(QueueSpace::Full, QueueSpace::Replacing)
     }
 
     /// Returns the last call of a line that may be shed.

@@ -7,27 +7,27 @@ use crate::budget::{Need, Room};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requirements {
     pub(super) need: Need,
-    pub(super) own: u32,
-    pub(super) kind: Kind,
+    pub(super) tenant_tokens: u32,
+    pub(super) class: CallClass,
     /// Whether the call has failed here; for several calls, whether all of them have.
     pub(super) has_failed: bool,
 }
 
 /// Which replicas may take a call, where its target is a pool: the number of their set among those that calls ask for. Of calls of several kinds, the
-/// shades of all of them: what is in none of those shades is of none of those kinds.
+/// mask of all of them: what is in none of those mask is of none of those kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct CallClass {
     number: u32,
-    pub(super) shades: u32,
+    pub(super) mask: u32,
 }
 
-impl Kind {
-    /// How many shades there are.
-    pub(super) const SHADES: usize = u32::BITS as usize;
+impl CallClass {
+    /// How many mask there are.
+    pub(super) const MASK_BITS: usize = u32::BITS as usize;
     const SEVERAL: u32 = u32::MAX;
 
     pub(super) fn new(number: u32) -> Self {
-        Self { number, shades: 1 << Self::shade(number) }
+        Self { number, mask: 1 << Self::mask_bit(number) }
     }
 
     /// `None`: it stands for several.
@@ -35,17 +35,17 @@ impl Kind {
         (self.number != Self::SEVERAL).then_some(self.number as usize)
     }
 
-    pub(super) fn shade(number: u32) -> usize {
-        number as usize % Self::SHADES
+    pub(super) fn mask_bit(number: u32) -> usize {
+        number as usize % Self::MASK_BITS
     }
 
     fn or(self, other: Self) -> Self {
         let number = if self.number == other.number { self.number } else { Self::SEVERAL };
-        Self { number, shades: self.shades | other.shades }
+        Self { number, mask: self.mask | other.mask }
     }
 }
 
-impl Default for Kind {
+impl Default for CallClass {
     fn default() -> Self {
         Self::new(0)
     }
@@ -56,8 +56,8 @@ impl Requirements {
     pub(super) fn least(self, other: Self) -> Self {
         Self {
             need: self.need.least(other.need),
-            own: self.own.min(other.own),
-            kind: self.kind.or(other.kind),
+            tenant_tokens: self.tenant_tokens.min(other.tenant_tokens),
+            class: self.class.or(other.class),
             has_failed: self.has_failed && other.has_failed,
         }
     }
@@ -65,14 +65,14 @@ impl Requirements {
     /// Returns whether it may fit into the target's room, and into so many tokens of its tenant's own. `false` is exact, for a
     /// call and for each of several, while [`Looks`](super::available::Looks) are left; whether a call fits into the memory is only known from
     /// [`Scheduler::fits`](super::Scheduler::fits).
-    pub(super) fn fits(&self, available: &Available, own: u32) -> bool {
-        self.own <= own && available.looks.allow(self.need.kv) && available.fit(self)
+    pub(super) fn fits(&self, available: &Available, tenant_tokens: u32) -> bool {
+        self.tenant_tokens <= tenant_tokens && available.looks.allow(self.need.kv) && available.fit(self)
     }
 }
 
 /// The kinds of which none is left for anybody but one: see [`super::order`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct ReservedResources {
     tokens: bool,
     input: bool,
     output: bool,
@@ -81,7 +81,7 @@ pub(super) struct Held {
     pub(super) at: Option<usize>,
 }
 
-impl Held {
+impl ReservedResources {
     /// What a call lacks that has `memory` enough, or has not.
     pub(super) fn lacking(need: &Need, room: &Room, memory: bool) -> Self {
         let most = &room.most;

@@ -13,9 +13,9 @@ use super::predict::Predictor;
 use super::preempt::Borrowed;
 use super::queue::{COUNTED, Queue};
 use super::reason::Reason;
-use super::select::{Order, Right, Selector};
+use super::select::{DispatchBasis, Order, Selector};
 use super::settings::Settings;
-use super::shedding::Space;
+use super::shedding::QueueSpace;
 use super::ticket::{Refusal, Ticket, Verdict};
 use super::upstream::Moved;
 use super::waiters::Waiter;
@@ -56,7 +56,7 @@ impl<W> Scheduler<W> {
         Self {
             queue,
             capacity: Capacity::new(settings, resources, now),
-            order: Order { floors, hold: None, aging: settings.aging },
+            order: Order { floors, reservation: None, aging: settings.aging },
             borrowed: settings.reclaim.then(Borrowed::default),
             predictor: Predictor::new(settings),
             gap: Gap::default(),
@@ -72,12 +72,12 @@ impl<W> Scheduler<W> {
     pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
         if ticket.charged.is_none()
-            && let Space::Of(victim) = self.queue.space(id, ticket.lane)
+            && let QueueSpace::Replacing(victim) = self.queue.space(id, ticket.lane)
         {
             self.displace(now, victim);
         }
         let requirements = self.capacity.requirements(&ticket);
-        self.capacity.upstream.on_enqueue(requirements.kind);
+        self.capacity.upstream.on_enqueue(requirements.class);
         let open = self.open(now);
         let call = self.queue.enqueue(id, ticket, requirements, open, who);
         self.watch(now);
@@ -102,9 +102,9 @@ impl<W> Scheduler<W> {
             Err(refusal) => Err(refusal),
         };
         let id = self.queue.tenant(&ticket.tenant, now);
-        let kind = self.capacity.upstream.kind(ticket);
+        let class = self.capacity.upstream.class(ticket);
         self.capacity.upstream.measure_memory();
-        let grant = self.grant(now, id, ticket, kind, None, false);
+        let grant = self.grant(now, id, ticket, class, None, false);
         // It may have filled the tenant's cap while others of its calls wait.
         self.queue.place_after(id, ticket.lane);
         (grant, verdict)
@@ -122,16 +122,16 @@ impl<W> Scheduler<W> {
         let debtor = selector.debtor(lane);
         let slots = self.capacity.slot_use();
         let waiter = self.remove(pick.next.call)?;
-        let (floor, is_early) = match pick.right {
-            Right::Floor(holder) => (Some(holder), false),
-            Right::Turn(turn) => (None, turn.is_early),
+        let (floor, is_early) = match pick.basis {
+            DispatchBasis::Floor(holder) => (Some(holder), false),
+            DispatchBasis::Turn(turn) => (None, turn.is_early),
         };
         let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
-        let kind = waiter.requirements.kind;
-        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, kind, pick.next.kept, out_of_turn);
+        let class = waiter.requirements.class;
+        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, class, pick.next.kept, out_of_turn);
         grant.spent = self.open(now).saturating_sub(waiter.since);
-        self.order.floors.went(floor, self.capacity.grants());
-        self.queue.lanes.went(now, Turn { lane, is_early }, grant.id(), waiter.ticket.cost, &slots);
+        self.order.floors.on_dispatch(floor, self.capacity.grants());
+        self.queue.lanes.on_dispatch(now, Turn { lane, is_early }, grant.id(), waiter.ticket.cost, &slots);
         self.queue.place_after(waiter.tenant, lane);
         Some((waiter.who, grant))
     }
@@ -296,7 +296,7 @@ impl<W> Scheduler<W> {
 
     fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.queue.remove(id)?;
-        self.capacity.upstream.on_dequeue(waiter.requirements.kind);
+        self.capacity.upstream.on_dequeue(waiter.requirements.class);
         Some(waiter)
     }
 

@@ -24,26 +24,26 @@ use super::floors::{Floors, Holder, UnderFloor};
 use super::ids::{TenantId, WaiterId};
 use super::lanes::{self, Turn};
 use super::queue::Queue;
-use super::requirements::{Held, Requirements};
+use super::requirements::{Requirements, ReservedResources};
 use crate::context::Lane;
 
 /// What is kept for the front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
+pub(super) struct HeadReservation {
     pub(super) call: WaiterId,
-    pub(super) held: Held,
+    pub(super) resources: ReservedResources,
 }
 
 /// The call that goes.
 #[derive(Debug)]
 pub(super) struct Pick {
     pub(super) next: Next,
-    pub(super) right: Right,
+    pub(super) basis: DispatchBasis,
 }
 
 /// By what right a call goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Right {
+pub(super) enum DispatchBasis {
     /// Somebody's floor.
     Floor(Holder),
     /// Its lane's turn.
@@ -62,7 +62,7 @@ pub(super) struct Next {
 enum Offer {
     Goes(Next),
     /// Its tenant has no tokens of its own for any of them until then.
-    Dry(Instant),
+    OutOfTokens(Instant),
     /// Nothing that fits; and the least that one that may go takes.
     Nothing(Requirements),
 }
@@ -80,7 +80,7 @@ pub(super) struct LineHead {
 pub(super) struct Order {
     pub(super) floors: Floors,
     /// What is held for the front, as of the last [`Selector::pick`].
-    pub(super) hold: Option<Hold>,
+    pub(super) reservation: Option<HeadReservation>,
     /// See [`Settings::aging`](super::Settings::aging).
     pub(super) aging: Duration,
 }
@@ -97,7 +97,7 @@ pub(super) struct Selector<'a, W> {
 impl<W> Selector<'_, W> {
     /// The call that goes now, where one may. It stays where it is.
     pub(super) fn pick(&mut self) -> Option<Pick> {
-        self.order.hold = None;
+        self.order.reservation = None;
         if !self.capacity.has_slot() {
             return None;
         }
@@ -119,8 +119,8 @@ impl<W> Selector<'_, W> {
 
     /// The same, where there is so much to take.
     fn pick_within(&mut self, available: Available) -> Option<Pick> {
-        self.order.hold = self.hold_for_front(&available);
-        let mut available = self.less_held(available);
+        self.order.reservation = self.reserve_for_front(&available);
+        let mut available = self.less_reserved(available);
         // What was looked at for a floor does not count against the front.
         self.by_floor(&mut available.clone()).or_else(|| self.by_turn(&mut available))
     }
@@ -128,18 +128,18 @@ impl<W> Selector<'_, W> {
     fn by_turn(&mut self, available: &mut Available) -> Option<Pick> {
         self.turns().find_map(|turn| {
             let next = self.first_in(turn.lane, available)?;
-            Some(Pick { next, right: Right::Turn(turn) })
+            Some(Pick { next, basis: DispatchBasis::Turn(turn) })
         })
     }
 
     /// The call that goes because its tenant or its lane holds less than its floor.
     fn by_floor(&mut self, available: &mut Available) -> Option<Pick> {
-        let had = self.order.floors.went_last();
+        let had = self.order.floors.was_last();
         let under = self.under_floor();
         let due = under.into_iter().filter(|floor| !(floor.rounded && had));
         due.into_iter().find_map(|UnderFloor { holder, .. }| {
             let next = self.first_for(holder, available)?;
-            Some(Pick { next, right: Right::Floor(holder) })
+            Some(Pick { next, basis: DispatchBasis::Floor(holder) })
         })
     }
 
@@ -179,15 +179,15 @@ impl<W> Selector<'_, W> {
         {
             return Some(next);
         }
-        let mut after: Option<lanes::Spot> = None;
-        while let Some(spot) = self.queue.lanes.next_fit(lane, after.as_ref(), available) {
-            match self.offer(spot.tenant, lane, available) {
+        let mut after: Option<lanes::LineKey> = None;
+        while let Some(key) = self.queue.lanes.next_fit(lane, after.as_ref(), available) {
+            match self.offer(key.tenant, lane, available) {
                 Some(Offer::Goes(next)) => return Some(next),
-                Some(Offer::Dry(until)) => self.queue.park(self.now, spot.tenant, lane, until),
-                Some(Offer::Nothing(least)) => self.queue.lanes.set(lane, &spot, least),
+                Some(Offer::OutOfTokens(until)) => self.queue.park(self.now, key.tenant, lane, until),
+                Some(Offer::Nothing(least)) => self.queue.lanes.set(lane, &key, least),
                 None => {}
             }
-            after = Some(spot);
+            after = Some(key);
         }
         None
     }
@@ -205,16 +205,20 @@ impl<W> Selector<'_, W> {
         let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
-        let own = tenant.own_room(self.now);
-        let behind = if head.aged { self.behind(&head, available, own) } else { Some(available.clone()) };
+        let tenant_tokens = tenant.token_room(self.now);
+        let behind =
+            if head.aged { self.behind(&head, available, tenant_tokens) } else { Some(available.clone()) };
         let all = line.calls.least()?;
         // While the target is probed, calls pass a head that has failed.
-        let has_failed = line.standing?.head.requirements.has_failed;
+        let has_failed = line.position?.head.requirements.has_failed;
         let least = if behind.is_some() || has_failed { all } else { head.requirements };
-        if least.own > own {
-            return tenant.own.as_ref().map(|bucket| Offer::Dry(bucket.ready_at(self.now, least.own)));
+        if least.tenant_tokens > tenant_tokens {
+            return tenant
+                .tokens
+                .as_ref()
+                .map(|bucket| Offer::OutOfTokens(bucket.ready_at(self.now, least.tenant_tokens)));
         }
-        if head.requirements.fits(available, own) {
+        if head.requirements.fits(available, tenant_tokens) {
             if self.capacity.fits(&head.requirements, &self.queue.waiters.get(head.call)?.ticket, available) {
                 return Some(Offer::Goes(Next { call: head.call, kept: None }));
             }
@@ -223,7 +227,7 @@ impl<W> Selector<'_, W> {
         if let Some(mut behind) = behind {
             behind.looks = available.looks;
             let mut after = None;
-            while let Some(key @ (_, call)) = line.calls.next_fit(after.as_ref(), &behind, own) {
+            while let Some(key @ (_, call)) = line.calls.next_fit(after.as_ref(), &behind, tenant_tokens) {
                 after = Some(key);
                 let Some(waiter) = self.queue.waiters.get(call).filter(|_| call != head.call) else {
                     continue;
@@ -240,11 +244,16 @@ impl<W> Selector<'_, W> {
     }
 
     /// What is left for those behind an aged head. `None`: nothing; only the head goes.
-    pub(super) fn behind(&self, head: &LineHead, available: &Available, own: u32) -> Option<Available> {
+    pub(super) fn behind(
+        &self,
+        head: &LineHead,
+        available: &Available,
+        tenant_tokens: u32,
+    ) -> Option<Available> {
         let Some(room) = available.of(&head.requirements) else { return Some(available.clone()) };
-        if head.requirements.own > own
+        if head.requirements.tenant_tokens > tenant_tokens
             || !room.open
-            || Held::lacking(&head.requirements.need, &room, true).of_all()
+            || ReservedResources::lacking(&head.requirements.need, &room, true).of_all()
         {
             return None;
         }
@@ -254,7 +263,7 @@ impl<W> Selector<'_, W> {
 
     /// `None`: the line does not stand.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
-        let head = self.queue.tenants.get(tenant)?.lines[lane as usize].standing?.head;
+        let head = self.queue.tenants.get(tenant)?.lines[lane as usize].position?.head;
         Some(LineHead { call: head.call, requirements: head.requirements, aged: self.is_aged(head.age) })
     }
 
@@ -291,7 +300,7 @@ impl<W> Selector<'_, W> {
         loop {
             let lane = self.turns().next()?.lane;
             let tenant = self.debtor(lane).or_else(|| self.queue.lanes.first(lane))?;
-            match self.dry_until(tenant, lane) {
+            match self.out_of_tokens_until(tenant, lane) {
                 Some(until) => self.queue.park(self.now, tenant, lane, until),
                 None => return Some((lane, tenant)),
             }
@@ -299,18 +308,21 @@ impl<W> Selector<'_, W> {
     }
 
     /// When a line's tenant has tokens of its own again for a call of it that may go; `None`: it has.
-    fn dry_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
+    fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
         let tenant = self.queue.tenants.get(tenant)?;
-        let own = tenant.own.as_ref()?;
+        let tenant_tokens = tenant.tokens.as_ref()?;
         let alone = head.aged && !self.capacity.upstream.can_bypass();
-        let least =
-            if alone { head.requirements.own } else { tenant.lines[lane as usize].calls.least()?.own };
-        (least > own.room(self.now)).then(|| own.ready_at(self.now, least))
+        let least = if alone {
+            head.requirements.tenant_tokens
+        } else {
+            tenant.lines[lane as usize].calls.least()?.tenant_tokens
+        };
+        (least > tenant_tokens.room(self.now)).then(|| tenant_tokens.ready_at(self.now, least))
     }
 
     /// What the front lacks and is to have before others, if it is aged.
-    pub(super) fn hold_for_front(&mut self, available: &Available) -> Option<Hold> {
+    pub(super) fn reserve_for_front(&mut self, available: &Available) -> Option<HeadReservation> {
         if !self.capacity.is_sized() {
             return None;
         }
@@ -326,14 +338,15 @@ impl<W> Selector<'_, W> {
         // What will not be there before the call has gone would be kept for nobody.
         let ready = self.capacity.ready_at(self.now, &head.requirements.need, &room).filter(|_| memory);
         let in_time = ready.is_none_or(|at| at <= ticket.deadline);
-        let held = Held::lacking(&head.requirements.need, &room, memory);
+        let held = ReservedResources::lacking(&head.requirements.need, &room, memory);
         let held = self.capacity.upstream.narrow(held, &head.requirements, ticket);
-        (in_time && (held != Held::default() || !room.open)).then_some(Hold { call: head.call, held })
+        (in_time && (held != ReservedResources::default() || !room.open))
+            .then_some(HeadReservation { call: head.call, resources: held })
     }
 
     /// What is left beside what is held.
-    pub(super) fn less_held(&self, available: Available) -> Available {
-        self.capacity.less_held(available, self.order.hold.as_ref())
+    pub(super) fn less_reserved(&self, available: Available) -> Available {
+        self.capacity.less_reserved(available, self.order.reservation.as_ref())
     }
 
     /// Notes what stands in the way of the front, where nobody can go though slots are free.
@@ -344,10 +357,10 @@ impl<W> Selector<'_, W> {
         let front = self.front().and_then(|(lane, tenant)| self.line_head(tenant, lane));
         let lack = front.and_then(|head| {
             let ticket = &self.queue.waiters.get(head.call)?.ticket;
-            self.capacity.lack(self.now, &head.requirements, ticket, available)
+            self.capacity.lacking(self.now, &head.requirements, ticket, available)
         });
         let lack = lack.map(|(rule, _)| rule);
-        self.capacity.note_lack(self.now, lack, self.order.hold.is_some());
+        self.capacity.note_lack(self.now, lack, self.order.reservation.is_some());
     }
 
     /// Returns what a new call could take, if it fits beside the calls that wait and none of them
@@ -359,7 +372,7 @@ impl<W> Selector<'_, W> {
         requirements: &Requirements,
     ) -> Option<Available> {
         let tenant = self.queue.tenants.get(id)?;
-        let own = tenant.own_room(self.now);
+        let tenant_tokens = tenant.token_room(self.now);
         let free = self.capacity.has_slot() && !tenant.is_capped();
         let line = &tenant.lines[ticket.lane as usize];
         let first = line.calls.is_empty();
@@ -367,13 +380,16 @@ impl<W> Selector<'_, W> {
         let leads = || {
             self.capacity.upstream.is_probing() && line.calls.least().is_some_and(|least| least.has_failed)
         };
-        if !(free && requirements.own <= own && (first || leads() || self.capacity.upstream.can_bypass())) {
+        if !(free
+            && requirements.tenant_tokens <= tenant_tokens
+            && (first || leads() || self.capacity.upstream.can_bypass()))
+        {
             return None;
         }
         let mut available = self.left_for_new()?;
         if !first {
             let head = self.line_head(id, ticket.lane)?;
-            available = if head.aged { self.behind(&head, &available, own)? } else { available };
+            available = if head.aged { self.behind(&head, &available, tenant_tokens)? } else { available };
         }
         self.capacity.fits(requirements, ticket, &available).then_some(available)
     }
@@ -391,6 +407,6 @@ impl<W> Selector<'_, W> {
             return None;
         }
         let available = self.capacity.available(self.now);
-        Some(if alone { available } else { self.less_held(available) })
+        Some(if alone { available } else { self.less_reserved(available) })
     }
 }

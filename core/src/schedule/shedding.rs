@@ -16,10 +16,10 @@ pub(super) struct ShedCandidates {
 }
 
 /// Whether one more call may wait.
-pub(super) enum Space {
+pub(super) enum QueueSpace {
     Free,
     /// In the place of this one.
-    Of(WaiterId),
+    Replacing(WaiterId),
     Full,
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::available::Available;
 use super::limiter::Limiter;
-use super::requirements::{Held, Kind, Requirements};
+use super::requirements::{CallClass, Requirements, ReservedResources};
 use super::rule::Rule;
 use super::settings::Settings;
 use super::span::Span;
@@ -45,7 +45,7 @@ impl SingleUpstream {
 
 impl Upstream for SingleUpstream {
     fn limits(&self, in_flight: usize) -> Limits {
-        Limits { slots: self.limiter.slots(), shortage: self.limiter.lack(in_flight) }
+        Limits { slots: self.limiter.slots(), shortage: self.limiter.shortage(in_flight) }
     }
 
     fn set_limit(&mut self, limit: usize) {
@@ -84,13 +84,13 @@ impl Upstream for SingleUpstream {
         false
     }
 
-    fn kind(&mut self, _: &Ticket) -> Kind {
-        Kind::default()
+    fn class(&mut self, _: &Ticket) -> CallClass {
+        CallClass::default()
     }
 
-    fn on_enqueue(&mut self, _: Kind) {}
+    fn on_enqueue(&mut self, _: CallClass) {}
 
-    fn on_dequeue(&mut self, _: Kind) {}
+    fn on_dequeue(&mut self, _: CallClass) {}
 
     fn memory_need(&self, demand: &Demand) -> u32 {
         self.memory.as_ref().map_or(0, |memory| memory.need(demand))
@@ -109,7 +109,7 @@ impl Upstream for SingleUpstream {
         Available::new(shared, None)
     }
 
-    fn without_held(&self, available: Available, _: Option<usize>, _: usize) -> Available {
+    fn without_reserved(&self, available: Available, _: Option<usize>, _: usize) -> Available {
         available
     }
 
@@ -122,7 +122,7 @@ impl Upstream for SingleUpstream {
         self.memory.as_ref().is_none_or(fits)
     }
 
-    fn narrow(&self, held: Held, _: &Requirements, _: &Ticket) -> Held {
+    fn narrow(&self, held: ReservedResources, _: &Requirements, _: &Ticket) -> ReservedResources {
         held
     }
 
@@ -132,7 +132,7 @@ impl Upstream for SingleUpstream {
 
     fn may_lack_slots(&self, in_flight: usize) -> bool {
         // Above a limit that was lowered, no slot comes free with a call.
-        self.limiter.lack(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
+        self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
     }
 
     fn slots_for(&self, _: &Requirements, _: usize) -> Option<Places> {
@@ -198,8 +198,8 @@ impl Upstream for SingleUpstream {
 
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
         let Admitted { ticket, in_flight, .. } = admitted;
-        let tracked = self.limiter.sent(now, ticket);
-        let slots_bind = self.limiter.lack(in_flight).is_some();
+        let tracked = self.limiter.on_sent(now, ticket);
+        let slots_bind = self.limiter.shortage(in_flight).is_some();
         let memory = self.memory.as_mut();
         UpstreamSlot {
             attempt: self.cooldown.admit(now, ticket.has_failed, slots_bind),

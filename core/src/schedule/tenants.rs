@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::fit_set::FitSet;
 use super::ids::{TenantId, WaiterId};
-use super::lanes::{Lanes, Standing};
+use super::lanes::{Lanes, LinePosition};
 use super::settings::Settings;
 use super::span::Span;
 use super::tenant_tokens::TenantTokens;
@@ -20,7 +20,7 @@ const REMEMBERED: usize = 1024;
 /// so that no call pays for the rest.
 const LOOKS: usize = 4;
 /// How many are remembered though they owe something.
-const CROWDED: usize = 65_536;
+const MAX_REMEMBERED: usize = 65_536;
 
 /// A call's place in its tenant's queue: when it was queued, shifted by its length where short ones are preferred.
 pub(super) type Place = (Instant, WaiterId);
@@ -33,11 +33,11 @@ pub(super) struct Line {
     pub(super) fresh: usize,
     pub(super) account: Account,
     /// Where the line stands among those that could go now.
-    pub(super) standing: Option<Standing>,
+    pub(super) position: Option<LinePosition>,
     /// Until when it is out of them, for want of the tenant's own tokens.
     pub(super) parked: Option<Instant>,
     /// When a call of it last went.
-    pub(super) went: Option<Instant>,
+    pub(super) last_dispatch: Option<Instant>,
     /// How many calls its lane had dispatched when it last went or came to stand.
     pub(super) passed_since: u64,
     /// Whether it stands among its lane's debtors.
@@ -54,14 +54,14 @@ pub(super) struct Tenant {
     pub(super) floor: f64,
     /// Whether its waiting calls may be refused for more urgent ones.
     pub(super) shed: bool,
-    pub(super) own: Option<TenantTokens>,
+    pub(super) tokens: Option<TenantTokens>,
     pub(super) in_flight: usize,
     pub(super) peak: usize,
     pub(super) waiting: usize,
     /// Since when it has been at its cap.
     pub(super) capped: Span,
     /// Since when it has had no tokens of its own for what waits.
-    pub(super) dry: Span,
+    pub(super) out_of_tokens: Span,
     pub(super) lines: [Line; 3],
     configured: bool,
 }
@@ -72,8 +72,8 @@ impl Tenant {
     }
 
     /// The most of its own tokens that one call may take now.
-    pub(super) fn own_room(&self, now: Instant) -> u32 {
-        self.own.as_ref().map_or(u32::MAX, |own| own.room(now))
+    pub(super) fn token_room(&self, now: Instant) -> u32 {
+        self.tokens.as_ref().map_or(u32::MAX, |tenant_tokens| tenant_tokens.room(now))
     }
 
     fn is_idle(&self) -> bool {
@@ -82,7 +82,7 @@ impl Tenant {
 
     /// Whether forgetting it would forgive more than what it was charged for its last call, and what its bucket holds at most.
     fn is_owing(&self, now: Instant, lanes: &Lanes) -> bool {
-        self.own.as_ref().is_some_and(|own| own.debt(now) > 0)
+        self.tokens.as_ref().is_some_and(|tenant_tokens| tenant_tokens.debt(now) > 0)
             || Lane::ALL.iter().any(|lane| lanes.time(*lane).is_owed(&self.lines[*lane as usize].account))
     }
 }
@@ -97,7 +97,7 @@ pub(super) struct Tenants {
     burst: Duration,
     unconfigured: usize,
     /// The place that is looked at next for an idle tenant.
-    hand: usize,
+    next_checked: usize,
     /// Who was found last: a call that is to wait is looked for twice.
     last: Option<TenantId>,
 }
@@ -112,7 +112,7 @@ impl Tenants {
             queue: settings.queue,
             burst: settings.burst,
             unconfigured: 0,
-            hand: 0,
+            next_checked: 0,
             last: None,
         };
         for (name, config) in &settings.tenants {
@@ -125,12 +125,12 @@ impl Tenants {
     pub(super) fn find(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
         let last = self.last.filter(|id| self.get(*id).is_some_and(|tenant| tenant.name == *name));
         let known = last.or_else(|| self.ids.get(name).copied());
-        let id = known.unwrap_or_else(|| self.welcome(name, lanes, now));
+        let id = known.unwrap_or_else(|| self.add(name, lanes, now));
         self.last = Some(id);
         id
     }
 
-    fn welcome(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
+    fn add(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
         if self.unconfigured >= REMEMBERED {
             self.forget(lanes, now);
         }
@@ -147,12 +147,12 @@ impl Tenants {
             queue: config.queue.unwrap_or(self.queue),
             floor: config.floor,
             shed: config.shed,
-            own: config.tpm.map(|tpm| TenantTokens::new(tpm, self.burst, now)),
+            tokens: config.tpm.map(|tpm| TenantTokens::new(tpm, self.burst, now)),
             in_flight: 0,
             peak: 0,
             waiting: 0,
             capped: Span::default(),
-            dry: Span::default(),
+            out_of_tokens: Span::default(),
             lines: Default::default(),
             configured,
         };
@@ -174,13 +174,13 @@ impl Tenants {
     /// paid, unless there are so many of them that memory is at stake.
     fn forget(&mut self, lanes: &Lanes, now: Instant) {
         for _ in 0..LOOKS {
-            self.hand = (self.hand + 1) % self.table.len().max(1);
-            let Some(place) = self.table.get_mut(self.hand) else { return };
-            let crowded = self.unconfigured >= CROWDED;
+            self.next_checked = (self.next_checked + 1) % self.table.len().max(1);
+            let Some(place) = self.table.get_mut(self.next_checked) else { return };
+            let crowded = self.unconfigured >= MAX_REMEMBERED;
             let goes = place.as_ref().is_some_and(|t| t.is_idle() && (crowded || !t.is_owing(now, lanes)));
             if goes && let Some(tenant) = place.take() {
                 self.ids.remove(&tenant.name);
-                self.free.push(self.hand);
+                self.free.push(self.next_checked);
                 self.unconfigured -= 1;
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::available::Available;
 use super::limiter::{Limiter, Tracked};
 use super::pool::{Assignment, Pool};
-use super::requirements::{Held, Kind, Requirements};
+use super::requirements::{CallClass, Requirements, ReservedResources};
 use super::rule::Rule;
 use super::{GrantId, Ticket};
 use crate::adaptive::{AdaptiveView, Decision};
@@ -71,7 +71,7 @@ impl MemoryUse {
 pub(super) struct Admitted<'a> {
     pub(super) id: GrantId,
     pub(super) ticket: &'a Ticket,
-    pub(super) kind: Kind,
+    pub(super) class: CallClass,
     /// Slots held, this attempt's included.
     pub(super) in_flight: usize,
     /// The replicas whose memory is reserved for other calls.
@@ -127,13 +127,13 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn can_bypass(&self) -> bool;
 
     /// Returns which replicas may take the call.
-    fn kind(&mut self, ticket: &Ticket) -> Kind;
+    fn class(&mut self, ticket: &Ticket) -> CallClass;
 
     /// A call of that kind was queued.
-    fn on_enqueue(&mut self, kind: Kind);
+    fn on_enqueue(&mut self, class: CallClass);
 
     /// A call of that kind has left the queue.
-    fn on_dequeue(&mut self, kind: Kind);
+    fn on_dequeue(&mut self, class: CallClass);
 
     /// Returns the memory that a call needs, in tokens.
     fn memory_need(&self, demand: &Demand) -> u32;
@@ -149,7 +149,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn measure_memory(&mut self) {}
 
     /// Returns what is available if the memory of that replica is held for one call.
-    fn without_held(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available;
+    fn without_reserved(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available;
 
     /// Returns what would be available if slots were free, and the memory of that replica is held.
     fn with_free_slots(&self, available: Available, held: Option<usize>) -> Available;
@@ -158,7 +158,12 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool;
 
     /// Narrows what is held for a call to the memory that is to come free for it.
-    fn narrow(&self, held: Held, requirements: &Requirements, ticket: &Ticket) -> Held;
+    fn narrow(
+        &self,
+        held: ReservedResources,
+        requirements: &Requirements,
+        ticket: &Ticket,
+    ) -> ReservedResources;
 
     /// Returns what is left for the calls behind an aged head that does not fit, or `None` if
     /// nothing is.

@@ -75,7 +75,7 @@ impl<W> Scheduler<W> {
             cool_for: upstream.closed_until(now).map(|until| until.saturating_duration_since(now)),
             gap: self.gap.total,
             up: now.saturating_duration_since(self.began),
-            held_for: self.order.hold.map(|_| now.saturating_duration_since(held_since())),
+            held_for: self.order.reservation.map(|_| now.saturating_duration_since(held_since())),
             kv: upstream.memory(),
             lanes: Lane::ALL.map(|lane| LaneView {
                 in_flight: capacity.in_flight_of(lane),
@@ -91,7 +91,7 @@ impl<W> Scheduler<W> {
                     peak: t.peak,
                     waiting: t.waiting,
                     floor: slots(t.floor, limit),
-                    debt: t.own.as_ref().map_or(0, |own| own.debt(now)),
+                    debt: t.tokens.as_ref().map_or(0, |tenant_tokens| tenant_tokens.debt(now)),
                 })
                 .collect(),
         }

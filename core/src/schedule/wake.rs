@@ -26,13 +26,13 @@ impl<W> Selector<'_, W> {
             if self.capacity.upstream.is_probing() {
                 // The calls that have failed here hold nothing back from a probe.
                 let unfailed = Available { unfailed_only: true, ..all };
-                let hold = self.hold_for_front(&unfailed);
-                let hold = std::mem::replace(&mut self.order.hold, hold);
+                let reservation = self.reserve_for_front(&unfailed);
+                let reservation = std::mem::replace(&mut self.order.reservation, reservation);
                 best = earlier(best, self.soonest_tokens(unfailed));
-                self.order.hold = hold;
+                self.order.reservation = reservation;
             }
         }
-        if self.order.hold.is_some() {
+        if self.order.reservation.is_some() {
             // Another line at the front may want nothing held, or something else.
             best = earlier(best, self.queue.lanes.next_change(now, self.order.aging));
             best = earlier(best, self.queue.lanes.parked().next().map(|(until, ..)| until));
@@ -46,15 +46,17 @@ impl<W> Selector<'_, W> {
         let now = self.now;
         let later = |at: &Instant| *at > now;
         let mut best = None;
-        let less = self.less_held(available.clone());
+        let less = self.less_reserved(available.clone());
         for lane in Lane::ALL {
             let this = &*self;
-            let (capacity, hold, available, less) = (&*this.capacity, this.order.hold, &available, &less);
+            let (capacity, reservation, available, less) =
+                (&*this.capacity, this.order.reservation, &available, &less);
             let unheld = |requirements: &Requirements| {
                 capacity.ready_at(now, &requirements.need, &available.of(requirements)?)
             };
             let among = |requirements: &Requirements, available: &Available| {
-                let held = hold.is_some_and(|hold| hold.held.is_used_by(&requirements.need));
+                let held = reservation
+                    .is_some_and(|reservation| reservation.resources.is_used_by(&requirements.need));
                 if held {
                     None
                 } else {
@@ -66,27 +68,28 @@ impl<W> Selector<'_, W> {
                 let tenant = this.queue.tenants.get(id)?;
                 let line = &tenant.lines[lane as usize];
                 let LineHead { call, requirements, aged } = this.head_within(id, lane, available)?;
-                let own =
+                let tenant_tokens =
                     |requirements: &Requirements, at: Instant| own_ready(tenant, now, requirements).max(at);
-                let head = if hold.is_some_and(|hold| hold.call == call) {
-                    unheld(&requirements).map(|at| own(&requirements, at)).filter(later)
+                let head = if reservation.is_some_and(|reservation| reservation.call == call) {
+                    unheld(&requirements).map(|at| tenant_tokens(&requirements, at)).filter(later)
                 } else {
-                    time(&requirements).map(|at| own(&requirements, at)).filter(later)
+                    time(&requirements).map(|at| tenant_tokens(&requirements, at)).filter(later)
                 };
                 let behind = if aged {
-                    this.behind(&LineHead { call, requirements, aged }, less, tenant.own_room(now))
+                    this.behind(&LineHead { call, requirements, aged }, less, tenant.token_room(now))
                 } else {
                     Some(less.clone())
                 };
                 let Some(behind) = behind else { return head };
                 let of = &mut |requirements: &Requirements| {
-                    among(requirements, &behind).map(|at| own(requirements, at)).filter(later)
+                    among(requirements, &behind).map(|at| tenant_tokens(requirements, at)).filter(later)
                 };
                 let bound = &mut |least: &Requirements| among(least, &behind);
                 line.calls.soonest(head, bound, &mut |_, requirements| of(requirements))
             };
             // Of the head for which room is held, the lane's own bound says nothing.
-            let bound = &mut |least: &Requirements| if hold.is_some() { unheld(least) } else { time(least) };
+            let bound =
+                &mut |least: &Requirements| if reservation.is_some() { unheld(least) } else { time(least) };
             best = this.queue.lanes.soonest(lane, best, bound, of);
         }
         earlier(best, self.soonest_parked(&available, best))
@@ -109,5 +112,8 @@ impl<W> Selector<'_, W> {
 }
 
 fn own_ready(tenant: &Tenant, now: Instant, requirements: &Requirements) -> Instant {
-    tenant.own.as_ref().map_or(now, |own| own.ready_at(now, requirements.own))
+    tenant
+        .tokens
+        .as_ref()
+        .map_or(now, |tenant_tokens| tenant_tokens.ready_at(now, requirements.tenant_tokens))
 }

@@ -40,11 +40,11 @@ impl Pool {
         now: Instant,
         admitted: &Admitted<'_>,
     ) -> Option<(Assignment, Option<Tracked>)> {
-        let Admitted { id, ticket, kind, in_flight, reserved } = *admitted;
+        let Admitted { id, ticket, class, in_flight, reserved } = *admitted;
         // Of those in flight before it.
         let in_flight = in_flight.saturating_sub(1);
         let wants = ticket.wants.as_deref();
-        let (may, tried) = (self.places_of(kind), self.tried(wants));
+        let (may, tried) = (self.places_of(class), self.tried(wants));
         let open = self.fitting(ticket, may, tried, in_flight, reserved);
         let work = Work { input: ticket.demand.input, output: ticket.demand.output };
         // What is not among those that were asked for would be in nobody's books.
@@ -52,8 +52,8 @@ impl Pool {
         let at = chosen.or_else(|| open.iter().next())?;
         let parcel = self.placement.sent(now, at, wants, work)?;
         let replica = self.replicas.get_mut(at)?.as_mut()?;
-        let is_half_open_probe = replica.sent(now);
-        let tracked = replica.limiter.sent(now, ticket);
+        let is_half_open_probe = replica.on_sent(now);
+        let tracked = replica.limiter.on_sent(now, ticket);
         let space = replica.admit(ticket);
         self.unanswered.insert(id, at);
         self.refresh(now);
@@ -94,7 +94,7 @@ impl Pool {
     pub(super) fn leave(&mut self, now: Instant, id: GrantId, assignment: Assignment) {
         self.settled(id);
         if let Some(replica) = self.replica_of(&assignment) {
-            replica.left(assignment.is_half_open_probe);
+            replica.on_end(assignment.is_half_open_probe);
             replica.release(assignment.space);
         }
         if let Some(left) = self.placement.ended(assignment.parcel)

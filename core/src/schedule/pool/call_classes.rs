@@ -50,14 +50,14 @@ impl CallClasses {
     }
 
     /// One more of that kind waits.
-    pub(super) fn came(&mut self, number: usize) {
+    pub(super) fn on_enqueue(&mut self, number: usize) {
         if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
             *waiting += 1;
         }
     }
 
     /// One fewer.
-    pub(super) fn left(&mut self, number: usize) {
+    pub(super) fn on_dequeue(&mut self, number: usize) {
         if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
             *waiting = waiting.saturating_sub(1);
         }
@@ -95,14 +95,14 @@ mod tests {
         let mut classes = CallClasses::default();
         let of = Places::one;
         let kept = classes.number(of(3));
-        classes.came(kept as usize);
+        classes.on_enqueue(kept as usize);
         for at in 0..128 {
             let number = classes.number(of(at));
             assert_eq!(classes.get(number as usize), Some(of(at)));
         }
         assert_eq!(classes.number(of(3)), kept);
         assert!(classes.table.len() <= REMEMBERED + 1, "{}", classes.table.len());
-        classes.left(kept as usize);
+        classes.on_dequeue(kept as usize);
         assert_eq!(classes.waiting(), 0);
     }
 }

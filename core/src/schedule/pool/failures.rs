@@ -11,7 +11,7 @@ impl Pool {
     /// An attempt was accepted.
     pub(super) fn succeeded(&mut self, now: Instant, assignment: &mut Assignment) {
         if let Some(replica) = self.replica_of(assignment) {
-            replica.said_room();
+            replica.on_room();
             self.placement.succeeded(now, &mut assignment.parcel);
             self.refresh(now);
         }
@@ -34,10 +34,10 @@ impl Pool {
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
-                        replica.turned_away(now.saturating_duration_since(attempt.sent()));
+                        replica.on_turned_away(now.saturating_duration_since(attempt.sent()));
                     }
                     Fault::Full(_) | Fault::Limited(_) => {}
-                    _ => replica.said_room(),
+                    _ => replica.on_room(),
                 }
             }
             self.refresh(now);
@@ -66,28 +66,28 @@ impl Pool {
         !self.choice.less(before).is_empty()
     }
 
-    fn next_fallen(&mut self) -> Option<GrantId> {
+    fn next_stranded(&mut self) -> Option<GrantId> {
         let places = self.placement.take_fallen();
         if !places.is_empty() {
-            let Self { unanswered, fallen, .. } = self;
+            let Self { unanswered, stranded, .. } = self;
             unanswered.retain(|id, at| {
                 let falls = places.contains(*at);
-                fallen.extend(falls.then_some(*id));
+                stranded.extend(falls.then_some(*id));
                 !falls
             });
         }
-        self.fallen.pop()
+        self.stranded.pop()
     }
 
     /// It has an answer, or is over.
     pub(super) fn settled(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
-        self.fallen.retain(|fallen| *fallen != id);
+        self.stranded.retain(|stranded| *stranded != id);
     }
 }
 
 impl<W> Scheduler<W> {
-    /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_fallen`] then.
+    /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_stranded`] then.
     ///
     /// Says [`Hold::RetryOther`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
     /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. What all have no room for that are still there: [`Hold::AllFull`].
@@ -118,7 +118,7 @@ impl<W> Scheduler<W> {
 
     /// A call that its replica has not begun to answer, and will not: it went down. To be called back, and queued again with what it was charged. Ask until `None`
     /// after each event; each is named once.
-    pub fn next_fallen(&mut self) -> Option<GrantId> {
-        self.capacity.upstream.as_pool_mut()?.next_fallen()
+    pub fn next_stranded(&mut self) -> Option<GrantId> {
+        self.capacity.upstream.as_pool_mut()?.next_stranded()
     }
 }

@@ -17,7 +17,7 @@ impl Pool {
             if self.replicas.len() <= at {
                 self.replicas.resize_with(at + 1, || None);
             }
-            let limiter = || Limiter::new(self.of_each.slots, self.of_each.adaptive.as_ref(), now);
+            let limiter = || Limiter::new(self.each.slots, self.each.adaptive.as_ref(), now);
             let Some(place) = self.replicas.get_mut(at) else { continue };
             if place.as_ref().is_none_or(|replica| replica.placed.id != view.id) {
                 *place = Some(ReplicaSlots::new(Placed { id: view.id, url: view.url.clone() }, limiter()));
@@ -25,8 +25,8 @@ impl Pool {
             let told =
                 members.iter().find(|member| member.url == view.url).and_then(|member| member.kv_tokens);
             let Some(replica) = place else { continue };
-            match told.or(self.of_each.kv_tokens) {
-                Some(tokens) => replica.set_memory(tokens, self.of_each.kv_headroom, true),
+            match told.or(self.each.kv_tokens) {
+                Some(tokens) => replica.set_memory(tokens, self.each.kv_headroom, true),
                 None => replica.ask_memory(),
             }
         }
@@ -40,17 +40,17 @@ impl Pool {
 
     /// Whether other calls than before may go there.
     fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) -> bool {
-        let headroom = self.of_each.kv_headroom;
+        let headroom = self.each.kv_headroom;
         let replica = self.placement.place_of(id).and_then(|at| self.replica_mut(at));
         let changed = replica.is_some_and(|replica| match &sight {
             Sight::Standing(standing) => {
                 standing.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
-                replica.shares = standing.shares_prefixes;
+                replica.shares_prefixes = standing.shares_prefixes;
                 false
             }
             Sight::Models(models) => replica.models.replace(models.clone()).as_ref() != Some(models),
             Sight::Gone | Sight::Silent | Sight::Unwell => {
-                replica.said_room();
+                replica.on_room();
                 false
             }
             Sight::Well | Sight::Unknown => false,
@@ -91,7 +91,7 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// What was seen of a replica. Ask [`Scheduler::next`] then, and [`Scheduler::next_fallen`].
+    /// What was seen of a replica. Ask [`Scheduler::next`] then, and [`Scheduler::next_stranded`].
     pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
         let see = |pool: &mut Pool| {
             pool.tick(now);
@@ -107,7 +107,7 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// What to ask of the replicas now. Ask [`Scheduler::next_fallen`] then: one that was silent for long enough is down.
+    /// What to ask of the replicas now. Ask [`Scheduler::next_stranded`] then: one that was silent for long enough is down.
     pub fn errands(&mut self, now: Instant) -> Errands {
         let is_busy = self.is_busy();
         let errands = |pool: &mut Pool| {

@@ -22,7 +22,7 @@ use call_classes::CallClasses;
 use replica_slots::ReplicaSlots;
 
 use super::available::{LongestPrompt, ReplicaAvailability};
-use super::requirements::{Kind, Requirements};
+use super::requirements::{CallClass, Requirements};
 use super::settings::Settings;
 use super::span::Span;
 use super::upstream::Upstream;
@@ -43,11 +43,11 @@ pub(super) struct Pool {
     classes: CallClasses,
     /// The most calls in flight, at all of them together.
     cap: usize,
-    of_each: OfEach,
+    each: ReplicaSettings,
     /// The calls without an answer, and where they are.
     unanswered: BTreeMap<GrantId, usize>,
     /// Those of them whose replicas went down, until they are told.
-    fallen: Vec<GrantId>,
+    stranded: Vec<GrantId>,
     /// How long there was nobody in the choice, up to the last change, and since when if now.
     closed: Duration,
     closed_since: Option<Instant>,
@@ -59,7 +59,7 @@ pub(super) struct Pool {
 
 /// What each replica gets.
 #[derive(Debug)]
-struct OfEach {
+struct ReplicaSettings {
     slots: usize,
     adaptive: Option<adaptive::Settings>,
     kv_tokens: Option<u64>,
@@ -76,14 +76,14 @@ impl Pool {
             choice: Places::NONE,
             classes: CallClasses::default(),
             cap: settings.limit,
-            of_each: OfEach {
+            each: ReplicaSettings {
                 slots: config.cap,
                 adaptive: settings.adaptive.clone(),
                 kv_tokens: settings.kv_tokens,
                 kv_headroom: settings.kv_headroom,
             },
             unanswered: BTreeMap::new(),
-            fallen: Vec::new(),
+            stranded: Vec::new(),
             closed: Duration::ZERO,
             closed_since: Some(now),
             seen_closed: Span::default(),
@@ -140,18 +140,18 @@ impl Pool {
         lengths
     }
 
-    fn places_of(&self, kind: Kind) -> Places {
-        kind.number().and_then(|number| self.classes.get(number)).unwrap_or_default()
+    fn places_of(&self, class: CallClass) -> Places {
+        class.number().and_then(|number| self.classes.get(number)).unwrap_or_default()
     }
 
     /// Those in the choice that a call of that kind may go to.
-    fn choice_of(&self, kind: Kind) -> Places {
-        self.places_of(kind).and(self.choice)
+    fn choice_of(&self, class: CallClass) -> Places {
+        self.places_of(class).and(self.choice)
     }
 
     /// Whether one of those has a slot, beside so many in flight.
-    fn has_slot_for(&self, kind: Kind, in_flight: usize) -> bool {
-        !self.choice_of(kind).and(self.open(in_flight)).is_empty()
+    fn has_slot_for(&self, class: CallClass, in_flight: usize) -> bool {
+        !self.choice_of(class).and(self.open(in_flight)).is_empty()
     }
 
     /// Returns those in the choice where a call of that claim would go if a slot came free, beside
@@ -163,23 +163,23 @@ impl Pool {
                 && !replica.is_full
                 && requirements.need.kv <= replica.longest
         };
-        let among = self.choice_of(requirements.kind).iter().filter(|_| in_flight <= self.cap);
+        let among = self.choice_of(requirements.class).iter().filter(|_| in_flight <= self.cap);
         among.filter(|at| self.replica(*at).is_some_and(fits)).collect()
     }
 
     /// Looks at what memory there is: it comes free as calls end, and as they turn out.
-    fn survey(&mut self) {
-        self.replicas.iter_mut().flatten().for_each(ReplicaSlots::survey);
+    fn measure(&mut self) {
+        self.replicas.iter_mut().flatten().for_each(ReplicaSlots::measure);
     }
 
     /// What there is for calls of each kind, beside so many in flight; at `held`, memory for none but one.
-    fn by_kind(&self, in_flight: usize, held: Option<usize>) -> ReplicaAvailability {
+    fn by_class(&self, in_flight: usize, held: Option<usize>) -> ReplicaAvailability {
         let open = self.open(in_flight);
         self.longest_of_each(open, held)
     }
 
     /// The same, if each replica in the choice had a slot.
-    fn by_kind_but_slots(&self, held: Option<usize>) -> ReplicaAvailability {
+    fn by_class_with_free_slots(&self, held: Option<usize>) -> ReplicaAvailability {
         self.longest_of_each(self.choice, held)
     }
 
@@ -203,7 +203,7 @@ impl Pool {
         let could = |replica: &ReplicaSlots| {
             replica.most().is_none_or(|most| u64::from(requirements.need.kv) <= most)
         };
-        let among = self.choice_of(requirements.kind).iter();
+        let among = self.choice_of(requirements.class).iter();
         let replicas = among.filter_map(|at| {
             Some((at, self.replica(at).filter(|replica| could(replica))?.slack(ticket, &forecast)))
         });
@@ -217,7 +217,7 @@ impl Pool {
         if in_flight >= self.cap {
             return Places::NONE;
         }
-        self.in_choice().filter(|(_, replica)| replica.lack().is_none()).map(|(at, _)| at).collect()
+        self.in_choice().filter(|(_, replica)| replica.shortage().is_none()).map(|(at, _)| at).collect()
     }
 
     fn in_choice(&self) -> impl Iterator<Item = (usize, &ReplicaSlots)> {
@@ -250,13 +250,13 @@ impl<W> Scheduler<W> {
                 let model = ticket.wants.as_ref().and_then(|wants| wants.model.clone());
                 let input = ticket.demand.least_input();
                 let length = lengths.partition_point(|longest| *longest <= input);
-                let kind = *known.entry((model, length)).or_insert_with(|| pool.kind(ticket));
-                if kind == requirements.kind {
+                let class = *known.entry((model, length)).or_insert_with(|| pool.class(ticket));
+                if class == requirements.class {
                     return false;
                 }
                 // The new one first: a number that nobody waits of may be given to another.
-                pool.on_enqueue(kind);
-                pool.on_dequeue(std::mem::replace(&mut requirements.kind, kind));
+                pool.on_enqueue(class);
+                pool.on_dequeue(std::mem::replace(&mut requirements.class, class));
                 true
             });
         });

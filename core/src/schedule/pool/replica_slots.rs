@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LONGER: u32 = 4;
 
 /// What a memory counts as having before its size is known, in tokens: more than any engine.
-const ENDLESS: u64 = 1 << 40;
+const UNKNOWN_SIZE: u64 = 1 << 40;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub(super) struct ReplicaSlots {
     /// Whether that is known.
     sized: bool,
     /// Whether its memory's size was configured, and so is not asked.
-    told: bool,
+    is_size_configured: bool,
     /// The longest prompt that it may have memory for, at the last survey: see [`Kv::room`].
     pub(super) longest: u32,
     /// Whether calls that begin alike hold their beginning once: see [`Standing::shares_prefixes`](crate::placement::Standing).
-    pub(super) shares: bool,
+    pub(super) shares_prefixes: bool,
     /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
     pub(super) is_full: bool,
     /// How long a call that asks must not have been turned away to count as taken in.
@@ -52,11 +52,11 @@ impl ReplicaSlots {
             limiter,
             share: 1.0,
             in_flight: 0,
-            memory: Kv::new(ENDLESS, 0.0),
+            memory: Kv::new(UNKNOWN_SIZE, 0.0),
             sized: false,
-            told: false,
+            is_size_configured: false,
             longest: u32::MAX,
-            shares: false,
+            shares_prefixes: false,
             is_full: false,
             patience: PATIENCE,
             half_open_probe: None,
@@ -65,17 +65,17 @@ impl ReplicaSlots {
     }
 
     /// Its memory is so large. `told`: by the configuration, which knows better than the replica.
-    pub(super) fn set_memory(&mut self, tokens: u64, headroom: f64, told: bool) {
-        if self.told && !told {
+    pub(super) fn set_memory(&mut self, tokens: u64, headroom: f64, is_size_configured: bool) {
+        if self.is_size_configured && !is_size_configured {
             return;
         }
-        (self.told, self.sized) = (told, true);
+        (self.is_size_configured, self.sized) = (is_size_configured, true);
         self.memory.resize(tokens, headroom);
     }
 
     /// Nobody configures how large its memory is any more: what it says of itself holds, once it does.
     pub(super) fn ask_memory(&mut self) {
-        self.told = false;
+        self.is_size_configured = false;
     }
 
     /// Slots in force.
@@ -89,7 +89,7 @@ impl ReplicaSlots {
     }
 
     /// A call goes there. Says whether it is the one that asks for all.
-    pub(super) fn sent(&mut self, now: Instant) -> bool {
+    pub(super) fn on_sent(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
         let is_half_open_probe = self.is_full && self.half_open_probe.is_none();
         if is_half_open_probe {
@@ -99,19 +99,19 @@ impl ReplicaSlots {
     }
 
     /// It turned a call away, so long after the call was sent.
-    pub(super) fn turned_away(&mut self, took: Duration) {
+    pub(super) fn on_turned_away(&mut self, took: Duration) {
         self.is_full = true;
         self.patience = (took * LONGER).max(PATIENCE);
     }
 
     /// It has room, or something else is known of it since.
-    pub(super) fn said_room(&mut self) {
+    pub(super) fn on_room(&mut self) {
         self.is_full = false;
         self.half_open_probe = None;
     }
 
     /// A call is over there.
-    pub(super) fn left(&mut self, was_half_open_probe: bool) {
+    pub(super) fn on_end(&mut self, was_half_open_probe: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_half_open_probe {
             self.half_open_probe = None;
@@ -127,13 +127,13 @@ impl ReplicaSlots {
     pub(super) fn tick(&mut self, now: Instant) {
         self.limiter.tick(now);
         if self.patience_ends().is_some_and(|at| at <= now) {
-            self.said_room();
+            self.on_room();
         }
     }
 
     /// What leaves no room for another call, whatever that takes.
-    pub(super) fn lack(&self) -> Option<Rule> {
-        if self.in_flight >= self.slots() { Some(Rule::Slots) } else { self.limiter.lack(self.in_flight) }
+    pub(super) fn shortage(&self) -> Option<Rule> {
+        if self.in_flight >= self.slots() { Some(Rule::Slots) } else { self.limiter.shortage(self.in_flight) }
     }
 
     /// The most that any call may hold; `None`: not known.
@@ -155,14 +155,14 @@ impl ReplicaSlots {
 
     /// Returns what a call may share with others there.
     fn prefix(&self, ticket: &Ticket) -> Prefix {
-        let wants = ticket.wants.as_ref().filter(|_| self.shares);
+        let wants = ticket.wants.as_ref().filter(|_| self.shares_prefixes);
         wants.map(|wants| wants.affinity.prefix.clone()).unwrap_or_default()
     }
 
-    pub(super) fn survey(&mut self) {
+    pub(super) fn measure(&mut self) {
         let longest = if self.sized { self.memory.longest() } else { u32::MAX };
         // A call needs less than its prompt where it shares the beginning: how much, is only known of each call.
-        self.longest = if self.shares && self.in_flight > 0 { u32::MAX } else { longest };
+        self.longest = if self.shares_prefixes && self.in_flight > 0 { u32::MAX } else { longest };
     }
 
     pub(super) fn memory(&self) -> Option<kv::View> {

@@ -13,7 +13,7 @@ use crate::kv;
 use crate::placement::{Fault, Places};
 use crate::schedule::available::Available;
 use crate::schedule::limiter::Limiter;
-use crate::schedule::requirements::{Held, Kind, Requirements};
+use crate::schedule::requirements::{CallClass, Requirements, ReservedResources};
 use crate::schedule::rule::Rule;
 use crate::schedule::upstream::{Admitted, Failed, Limits, Moved, Upstream, UpstreamSlot};
 use crate::schedule::{GrantId, Ticket};
@@ -32,7 +32,7 @@ impl Pool {
         }
         let mut lack = Rule::Slots;
         for (_, replica) in self.in_choice() {
-            if replica.lack()? == Rule::FirstTokens {
+            if replica.shortage()? == Rule::FirstTokens {
                 lack = Rule::FirstTokens;
             }
         }
@@ -97,17 +97,17 @@ impl Upstream for Pool {
         true
     }
 
-    fn kind(&mut self, ticket: &Ticket) -> Kind {
+    fn class(&mut self, ticket: &Ticket) -> CallClass {
         let places = self.eligible(ticket.wants.as_deref(), ticket.demand.least_input());
-        Kind::new(self.classes.number(places))
+        CallClass::new(self.classes.number(places))
     }
 
-    fn on_enqueue(&mut self, kind: Kind) {
-        kind.number().into_iter().for_each(|number| self.classes.came(number));
+    fn on_enqueue(&mut self, class: CallClass) {
+        class.number().into_iter().for_each(|number| self.classes.on_enqueue(number));
     }
 
-    fn on_dequeue(&mut self, kind: Kind) {
-        kind.number().into_iter().for_each(|number| self.classes.left(number));
+    fn on_dequeue(&mut self, class: CallClass) {
+        class.number().into_iter().for_each(|number| self.classes.on_dequeue(number));
     }
 
     /// Whatever replica the call goes to, and whether that one's memory is known yet or not.
@@ -116,43 +116,48 @@ impl Upstream for Pool {
     }
 
     fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<u64> {
-        let replicas = self.places_of(requirements.kind).iter().filter_map(|at| self.replica(at));
+        let replicas = self.places_of(requirements.class).iter().filter_map(|at| self.replica(at));
         let most = replicas.map(|replica| replica.most().unwrap_or(u64::MAX)).max()?;
         (ticket.demand.least_input() > most).then_some(most)
     }
 
     fn available(&mut self, in_flight: usize, shared: Room) -> Available {
-        self.survey();
-        Available::new(shared, Some(Arc::new(self.by_kind(in_flight, None))))
+        self.measure();
+        Available::new(shared, Some(Arc::new(self.by_class(in_flight, None))))
     }
 
     fn measure_memory(&mut self) {
-        self.survey();
+        self.measure();
     }
 
-    fn without_held(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available {
+    fn without_reserved(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available {
         if held.is_none() {
             return available;
         }
-        Available { replicas: Some(Arc::new(self.by_kind(in_flight, held))), ..available }
+        Available { replicas: Some(Arc::new(self.by_class(in_flight, held))), ..available }
     }
 
     fn with_free_slots(&self, available: Available, held: Option<usize>) -> Available {
-        Available { replicas: Some(Arc::new(self.by_kind_but_slots(held))), ..available }
+        Available { replicas: Some(Arc::new(self.by_class_with_free_slots(held))), ..available }
     }
 
     /// What is held, or kept, at a replica is there for nobody else.
     fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
         let Some(at) = available.replicas.as_deref() else { return true };
         let (taken, forecast) = ([at.held, available.kept], self.forecast(ticket));
-        let mut among = self.places_of(requirements.kind).and(at.open).iter();
+        let mut among = self.places_of(requirements.class).and(at.open).iter();
         among.any(|at| {
             let free = requirements.need.kv == 0 || !taken.contains(&Some(at));
             free && self.replica(at).is_some_and(|replica| replica.fits(ticket, &forecast))
         })
     }
 
-    fn narrow(&self, held: Held, requirements: &Requirements, ticket: &Ticket) -> Held {
+    fn narrow(
+        &self,
+        held: ReservedResources,
+        requirements: &Requirements,
+        ticket: &Ticket,
+    ) -> ReservedResources {
         held.at(self.reserve(requirements, ticket))
     }
 
@@ -172,7 +177,7 @@ impl Upstream for Pool {
 
     fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<Places> {
         let places = self.would_fit_at(requirements, in_flight);
-        (!self.has_slot_for(requirements.kind, in_flight) && !places.is_empty()).then_some(places)
+        (!self.has_slot_for(requirements.class, in_flight) && !places.is_empty()).then_some(places)
     }
 
     fn is_at(&self, id: GrantId, places: Places) -> bool {

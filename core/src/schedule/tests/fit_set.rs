@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::available::{Available, LongestPrompt, ReplicaAvailability};
 use super::super::fit_set::FitSet;
-use super::super::requirements::{Kind, Requirements};
+use super::super::requirements::{CallClass, Requirements};
 use super::*;
 use crate::budget::{Need, Room};
 use crate::placement::Places;
@@ -28,13 +28,13 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn requirements([tokens, kv, own]: [u32; 3]) -> Requirements {
+fn requirements([tokens, kv, tenant_tokens]: [u32; 3]) -> Requirements {
     // Of several kinds, by what they take.
     let has_failed = (tokens + kv) % 3 == 0;
     Requirements {
         need: Need { tokens, kv, ..Need::ZERO },
-        own,
-        kind: Kind::new((tokens + 3 * kv) % 40),
+        tenant_tokens,
+        class: CallClass::new((tokens + 3 * kv) % 40),
         has_failed,
     }
 }
@@ -69,7 +69,7 @@ proptest! {
                     ranked.set(&key, requirements(sizes));
                 }
             }
-            let [tokens, kv, own] = probe;
+            let [tokens, kv, tenant_tokens] = probe;
             let shared = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
             let most = |longest: Option<u32>| LongestPrompt::of(longest.map(|longest| (0, longest)).into_iter());
             let replicas = of_kinds.clone().map(|classes| Arc::new(ReplicaAvailability::new(Places::NONE, None, classes.into_iter().map(most))));
@@ -77,16 +77,16 @@ proptest! {
                 let available = Available { unfailed_only, ..available };
                 let fits = |(_, requirements): &&(u16, Requirements)| {
                     let longest = match &of_kinds {
-                        Some(classes) if available.replicas.is_some() => classes[requirements.kind.number().unwrap()],
+                        Some(classes) if available.replicas.is_some() => classes[requirements.class.number().unwrap()],
                         _ => Some(kv),
                     };
                     let is_left_out = unfailed_only && requirements.has_failed;
-                    !is_left_out && requirements.own <= own && requirements.need.tokens <= tokens && longest.is_some_and(|most| requirements.need.kv <= most)
+                    !is_left_out && requirements.tenant_tokens <= tenant_tokens && requirements.need.tokens <= tokens && longest.is_some_and(|most| requirements.need.kv <= most)
                 };
-                prop_assert_eq!(ranked.next_fit(None, &available, own), list.iter().find(fits).map(|(key, _)| *key));
+                prop_assert_eq!(ranked.next_fit(None, &available, tenant_tokens), list.iter().find(fits).map(|(key, _)| *key));
                 let behind = list.iter().filter(|(key, _)| *key > after);
                 let behind = behind.into_iter().find(fits).map(|(key, _)| *key);
-                prop_assert_eq!(ranked.next_fit(Some(&after), &available, own), behind);
+                prop_assert_eq!(ranked.next_fit(Some(&after), &available, tenant_tokens), behind);
             }
             prop_assert_eq!(ranked.first(), list.first().copied());
             prop_assert_eq!((ranked.len(), ranked.is_empty()), (list.len(), list.is_empty()));

@@ -73,7 +73,7 @@ fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Grant)> {
 /// Nothing is left of any call.
 fn assert_empty<W>(scheduler: &Scheduler<W>, now: Instant) {
     let pool = scheduler.capacity.upstream.as_pool().expect("a pool");
-    assert!(pool.unanswered.is_empty() && pool.fallen.is_empty());
+    assert!(pool.unanswered.is_empty() && pool.stranded.is_empty());
     assert_eq!(pool.classes.waiting(), 0);
     assert_eq!((scheduler.view(now).in_flight, scheduler.view(now).waiting), (0, 0));
     for replica in pool.replicas.iter().flatten() {

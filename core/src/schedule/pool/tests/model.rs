@@ -294,7 +294,7 @@ impl Books {
 
     /// Who is told to go elsewhere has not been answered, and was not told before.
     fn fall(&mut self) {
-        while let Some(id) = self.scheduler.next_fallen() {
+        while let Some(id) = self.scheduler.next_stranded() {
             let running = self.running.iter().find(|running| running.grant.id() == id).expect("in flight");
             assert!(!running.answered && !self.preempted.contains(&id));
             self.preempted.push(id);
@@ -456,11 +456,16 @@ impl Books {
     /// What is held, as the scheduler says: one replica, at most, and only for one that is aged.
     fn held(&mut self) -> Vec<ReplicaId> {
         let _ = self.scheduler.selector(self.now).pick();
-        let Some(hold) = self.scheduler.order.hold else { return Vec::new() };
+        let Some(hold) = self.scheduler.order.reservation else { return Vec::new() };
         let waiter = self.scheduler.queue.waiters.get(hold.call).expect("it waits");
         assert!(self.is_aged(&waiter.ticket));
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
-        hold.held.at.and_then(|at| pool.replica(at)).map(|replica| replica.placed.id).into_iter().collect()
+        hold.resources
+            .at
+            .and_then(|at| pool.replica(at))
+            .map(|replica| replica.placed.id)
+            .into_iter()
+            .collect()
     }
 
     fn room(&mut self) -> Room {

@@ -256,21 +256,21 @@ fn what_a_replica_that_falls_has_not_begun_to_answer_is_named_once() {
     let mut expected: Vec<_> =
         held.iter().filter(|grant| at(grant) == falls && grant.id() != answered_id).map(Grant::id).collect();
     let over = held.iter().position(|grant| grant.id() == expected[0]).expect("there");
-    assert_eq!(scheduler.next_fallen(), None);
+    assert_eq!(scheduler.next_stranded(), None);
     for sight in [Sight::Well, Sight::Gone, Sight::Gone] {
-        assert_eq!(scheduler.next_fallen(), None);
+        assert_eq!(scheduler.next_stranded(), None);
         scheduler.saw(now, id_of(&scheduler, falls, now), sight);
     }
     // It ended by itself before anybody could call it back.
     scheduler.release(now, held.swap_remove(over));
     expected.remove(0);
-    let mut fallen: Vec<_> = std::iter::from_fn(|| scheduler.next_fallen()).collect();
+    let mut fallen: Vec<_> = std::iter::from_fn(|| scheduler.next_stranded()).collect();
     assert!(!fallen.contains(&answered_id));
     fallen.sort_unstable();
     expected.sort_unstable();
     // Those that were there when it fell, but the one that was over before somebody asked.
     assert_eq!(fallen, expected);
-    assert_eq!(scheduler.next_fallen(), None);
+    assert_eq!(scheduler.next_stranded(), None);
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
 }
