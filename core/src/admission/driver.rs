@@ -17,9 +17,10 @@ use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::{Errands, Fault, Member, Placed, ReplicaId, ReplicaView, Sight};
+use crate::placement::{Fault, Member, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
 use crate::schedule::{
-    Grant, Moved, Refusal, Resources, Scheduler, Settings, Settled, Ticket, Verdict, View, WaiterId, Why,
+    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, Settings, Settled, Ticket, View,
+    WaiterId, Why,
 };
 use crate::wire::RateHeaders;
 use tidegate_policy::outcome::Cancellation;
@@ -199,8 +200,8 @@ impl Admission {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
         let would = match verdict {
-            Ok(Verdict::Admitted) => None,
-            Ok(Verdict::WouldWait) => Some("wait"),
+            Ok(ForcedDecision::Admitted) => None,
+            Ok(ForcedDecision::WouldWait) => Some("wait"),
             Err(refusal) => Some(refusal.reason.as_str()),
         };
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
@@ -239,18 +240,18 @@ impl Admission {
     }
 
     /// What was seen of a replica.
-    pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, sight: Sight) {
-        self.state.lock().scheduler.saw(now(), id, sight);
+    pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
+        self.state.lock().scheduler.observe(now(), id, observation);
         self.answer(Event::Look);
     }
 
     /// What to ask of the pool's replicas now.
-    pub(crate) fn poll_requests(&self) -> Errands {
+    pub(crate) fn poll_requests(&self) -> PollRequests {
         let mut state = self.state.lock();
-        let errands = state.scheduler.errands(now());
+        let poll_requests = state.scheduler.poll_requests(now());
         // One that was silent for long enough counts as down from here on.
         self.cancel_on_down_replicas(&mut state.scheduler);
-        errands
+        poll_requests
     }
 
     /// Whether calls wait or are in flight.
@@ -265,7 +266,7 @@ impl Admission {
 
     /// A replica for a request that takes no slot.
     pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
-        self.state.lock().scheduler.beside(now())
+        self.state.lock().scheduler.pick_without_slot(now())
     }
 
     /// Whether that replica is down.
@@ -308,7 +309,7 @@ impl Admission {
     }
 
     pub(super) fn on_replica_fault(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
-        let hold = self.state.lock().scheduler.failed_there(now(), grant, fault);
+        let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
         // Those that wait for that replica alone are told; those that it has not begun to answer go elsewhere.
         self.answer(Event::Look);
         hold
@@ -319,7 +320,7 @@ impl Admission {
         let Some((liveness, at)) = self.liveness.as_ref().zip(grant.place()) else { return };
         let now = now();
         if liveness.is_due(at, now) {
-            let is_back = self.state.lock().scheduler.alive(now, grant);
+            let is_back = self.state.lock().scheduler.on_alive(now, grant);
             if is_back {
                 self.admit_waiting();
             }
@@ -355,7 +356,7 @@ impl Admission {
     }
 
     /// Says how the limit has moved, and why.
-    fn log(&self, moves: &[Moved]) {
+    fn log(&self, moves: &[LimitChange]) {
         for (replica, Decision { from, to, cause, .. }) in moves {
             let (replica, cause) = (replica.as_deref(), cause.as_str());
             tracing::debug!(target = %self.name, replica, from, to, cause, "limit moved");
@@ -390,7 +391,7 @@ impl Admission {
         loop {
             // Under the lock: a release forgets the call only when the scheduler has.
             let mut state = self.state.lock();
-            let Some(id) = state.scheduler.reclaim(now()) else { return };
+            let Some(id) = state.scheduler.preempt(now()) else { return };
             self.cancel_signals.cancel(id, Cancellation::Reclaimed);
         }
     }
@@ -431,8 +432,8 @@ impl Admission {
                     Event::Look => {}
                     Event::Back(grant) => scheduler.release(now, grant),
                     Event::Told(LimitEvent::FirstToken, grant) => scheduler.first_token(now, grant),
-                    Event::Told(LimitEvent::Unobservable, grant) => scheduler.unseen(now, grant),
-                    Event::Told(LimitEvent::Detached, grant) => scheduler.untold(now, grant),
+                    Event::Told(LimitEvent::Unobservable, grant) => scheduler.mark_unobservable(now, grant),
+                    Event::Told(LimitEvent::Detached, grant) => scheduler.detach(now, grant),
                 }
                 unused.drain(..).for_each(|grant| scheduler.release(now, grant));
                 answers.extend(scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal))));
@@ -440,7 +441,7 @@ impl Admission {
                     answers.push((who, Ok(grant)));
                 }
                 self.cancel_on_down_replicas(scheduler);
-                let moves = scheduler.take_moves();
+                let moves = scheduler.take_limit_changes();
                 (state.is_late(now), moves)
             };
             self.log(&moves);

@@ -48,7 +48,7 @@ impl ReplicaSnapshot {
             id: _,
             url,
             state,
-            in_choice: _,
+            is_eligible: _,
             weight,
             share,
             ejections,

@@ -8,7 +8,7 @@
 //!
 //! Unknown where a counter is missing, and where prompts are processed and none is looked up: the cache is off.
 
-use crate::wire::vllm::Standing;
+use crate::wire::vllm::EngineMetrics;
 
 /// Looks after which what was the least before is forgotten: once or twice as many count, some minutes.
 const LOOKS: u32 = 64;
@@ -35,7 +35,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn read(standing: &Standing) -> Option<Self> {
+    fn read(standing: &EngineMetrics) -> Option<Self> {
         let (queries, hits) = (standing.prefix_queries?, standing.prefix_hits?);
         let prompts = standing.prompt_tokens?;
         let is_off = queries == 0.0 && prompts > 0.0;
@@ -50,7 +50,7 @@ impl Counters {
 
 impl Backlog {
     /// Prompt tokens of scheduled calls that are still to be computed. `None`: unknown.
-    pub(super) fn look(&mut self, standing: &Standing) -> Option<f64> {
+    pub(super) fn look(&mut self, standing: &EngineMetrics) -> Option<f64> {
         let Some(now) = Counters::read(standing) else {
             *self = Self::default();
             return None;
@@ -89,13 +89,13 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    fn counters(queries: f64, hits: f64, prompts: f64, running: f64) -> Standing {
-        Standing {
+    fn counters(queries: f64, hits: f64, prompts: f64, running: f64) -> EngineMetrics {
+        EngineMetrics {
             running,
             prefix_queries: Some(queries),
             prefix_hits: Some(hits),
             prompt_tokens: Some(prompts),
-            ..Standing::default()
+            ..EngineMetrics::default()
         }
     }
 
@@ -117,14 +117,14 @@ mod tests {
         assert!(seen[0] > 49_000.0 && seen[199] == 0.0);
         let more = counters(90_000.0, 0.0, 10.0, 1.0);
         assert!(backlog.look(&more).unwrap() > 39_000.0);
-        assert_eq!(backlog.look(&Standing { running: 0.0, ..more }), Some(0.0), "nothing runs");
+        assert_eq!(backlog.look(&EngineMetrics { running: 0.0, ..more }), Some(0.0), "nothing runs");
         assert!(backlog.look(&counters(100_000.0, 0.0, 10.0, 1.0)).unwrap() > 9_900.0);
     }
 
     #[test]
     fn what_says_nothing_is_unknown_and_a_restart_begins_anew() {
         let mut backlog = Backlog::default();
-        assert_eq!(backlog.look(&Standing::default()), None);
+        assert_eq!(backlog.look(&EngineMetrics::default()), None);
         assert_eq!(backlog.look(&counters(0.0, 0.0, 500.0, 1.0)), None, "the cache is off");
         assert_eq!(backlog.look(&counters(f64::NAN, 0.0, 500.0, 1.0)), None);
         backlog.look(&counters(9_000.0, 0.0, 0.0, 1.0));

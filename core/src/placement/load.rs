@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::backlog::Backlog;
-use super::memory::Cache;
+use super::prefix_cache::EngineCache;
 use super::speed::Speed;
-use crate::wire::vllm::Standing;
+use crate::wire::vllm::EngineMetrics;
 
 /// After how many periods a poll is stale.
 const STALE: u32 = 3;
@@ -44,7 +44,7 @@ pub(super) struct Load {
     /// Tokens of all of our calls, as expected: prompts and answers.
     pub(super) tokens: u64,
     pub(super) speed: Speed,
-    pub(super) cache: Cache,
+    pub(super) cache: EngineCache,
     backlog: Backlog,
     seen: Option<Seen>,
     /// What it had computed by its own account at the last look, and since the first.
@@ -76,7 +76,7 @@ impl Load {
             answering: 0,
             tokens: 0,
             speed: Speed::default(),
-            cache: Cache { name: fresh(), filled: 0, holds: None },
+            cache: EngineCache { name: fresh(), filled: 0, holds: None },
             backlog: Backlog::default(),
             seen: None,
             counted: None,
@@ -105,7 +105,7 @@ impl Load {
         (now.saturating_duration_since(seen.at) <= poll * STALE).then_some(seen)
     }
 
-    pub(super) fn saw(&mut self, now: Instant, standing: &Standing) {
+    pub(super) fn observe(&mut self, now: Instant, standing: &EngineMetrics) {
         // What strangers write may be no number.
         let number = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
         let (running, waiting) = (number(standing.running), number(standing.waiting));
@@ -197,8 +197,8 @@ mod tests {
 
     const POLL: Duration = Duration::from_secs(1);
 
-    fn standing(running: f64, waiting: f64) -> Standing {
-        Standing { running, waiting, ..Standing::default() }
+    fn standing(running: f64, waiting: f64) -> EngineMetrics {
+        EngineMetrics { running, waiting, ..EngineMetrics::default() }
     }
 
     #[test]
@@ -209,11 +209,11 @@ mod tests {
         load.send(500, 10, 600);
         load.send(700, 10, 800);
         load.answers(500);
-        load.saw(now, &standing(4.0, 3.0));
+        load.observe(now, &standing(4.0, 3.0));
         assert_eq!(load.others(now, POLL), Some(Others { running: 3.0, waiting: 2.0, under_way: 0.0 }));
-        load.saw(now, &standing(0.0, 1.0));
+        load.observe(now, &standing(0.0, 1.0));
         assert_eq!(load.others(now, POLL), Some(Others::default()), "never below none");
-        load.saw(now, &standing(f64::NAN, f64::INFINITY));
+        load.observe(now, &standing(f64::NAN, f64::INFINITY));
         assert_eq!(load.others(now, POLL), Some(Others::default()));
         assert_eq!(load.others(now + POLL * 3, POLL), Some(Others::default()));
         assert_eq!(load.others(now + POLL * 4, POLL), None, "stale is unknown");
@@ -235,19 +235,19 @@ mod tests {
     fn what_others_computed_there_displaces_ours_and_a_restart_all_of_it() {
         let now = crate::clock::now();
         let mut load = Load::new();
-        let counters = |queries: f64, hits: f64| Standing {
+        let counters = |queries: f64, hits: f64| EngineMetrics {
             prefix_queries: Some(queries),
             prefix_hits: Some(hits),
             kv_tokens: Some(1_000),
-            ..Standing::default()
+            ..EngineMetrics::default()
         };
-        load.saw(now, &counters(5_000.0, 1_000.0));
+        load.observe(now, &counters(5_000.0, 1_000.0));
         assert_eq!((load.cache.filled, load.cache.holds), (0, Some(800)), "before our time");
         load.send(300, 50, 350);
-        load.saw(now, &counters(6_000.0, 1_200.0));
+        load.observe(now, &counters(6_000.0, 1_200.0));
         assert_eq!(load.cache.filled, 850, "800 computed, 300 of them ours, and our answer");
         let before = load.cache.name;
-        load.saw(now, &counters(10.0, 0.0));
+        load.observe(now, &counters(10.0, 0.0));
         assert_ne!(load.cache.name, before);
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::replica::Replica;
-use super::words::{Member, ReplicaId, Wants};
-use super::{MOST, Placement, Places};
+use super::types::{Member, ReplicaId, Wants};
+use super::{MOST, Placement, ReplicaSet};
 
 impl Placement {
     /// From now on these are the replicas. Who is new joins, whose URL is known already stays what it is (its weight may change), and who is not among them
     /// drains: it gets no more calls, and leaves with its last one. One that comes back before that goes on as what it is. Returns the places of those that joined; of
     /// more than [`MOST`], those that drain included, the last do not: see [`Placement::take_pending`].
-    pub fn set_members(&mut self, now: Instant, members: &[Member]) -> Places {
+    pub fn set_members(&mut self, now: Instant, members: &[Member]) -> ReplicaSet {
         for slot in &mut self.replicas {
             let Some(replica) = slot else { continue };
             replica.draining = !members.iter().any(|member| member.url == replica.member.url);
@@ -20,8 +20,8 @@ impl Placement {
             }
         }
         // Beside others that run, a new one is brought in slowly; the first all at once.
-        let starts = self.replicas.iter().flatten().any(|replica| replica.health.life().is_some());
-        let mut joined = Places::NONE;
+        let starts = self.replicas.iter().flatten().any(|replica| replica.health.last_alive().is_some());
+        let mut joined = ReplicaSet::NONE;
         let mut pending = false;
         for member in members {
             match self.replicas.iter_mut().flatten().find(|known| known.member.url == member.url) {
@@ -74,7 +74,7 @@ impl Placement {
     /// Those that could take such a call, well or not: they do not drain, are known to serve its model, take its length, as far as is known, and are none that it avoids. Where
     /// that leaves nobody, those that it avoids; where nobody is known to serve its model, those of which it is not known, and where there are none, all: the replica is
     /// the source of truth. The same where all are too short.
-    pub fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> Places {
+    pub fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         let all = self.present(|replica| !replica.draining);
         let model = wants.and_then(|wants| wants.model.as_deref());
         let serving = match model {
@@ -89,7 +89,7 @@ impl Placement {
         let long = self.present(|replica| replica.takes(model, least_input)).and(serving);
         let long = or_else(long, serving);
         let avoided = wants.map_or(&[][..], |wants| &wants.avoid);
-        let avoided: Places = avoided.iter().filter_map(|id| self.place_of(*id)).collect();
+        let avoided: ReplicaSet = avoided.iter().filter_map(|id| self.index_of(*id)).collect();
         or_else(long.less(avoided), long)
     }
 
@@ -100,6 +100,6 @@ impl Placement {
     }
 }
 
-fn or_else(some: Places, others: Places) -> Places {
+fn or_else(some: ReplicaSet, others: ReplicaSet) -> ReplicaSet {
     if some.is_empty() { others } else { some }
 }

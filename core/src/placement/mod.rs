@@ -7,47 +7,49 @@
 //!   that know nothing of one another agree on), `bound`.
 //! - `health`: who is in the choice, a state machine for each replica. Of evidence that may be wrong, calls that fail and silence, never more than half of the pool is
 //!   out: then the least bad stay in. Who refuses connections is out, whatever their number.
-//! - `errands`: when to ask what.
+//! - `poll_requests`: when to ask what.
 //! - `members`: who joins and who leaves, and what they serve.
 //!
 //! What is stale is unknown, and what is unknown is neither full nor ill.
 
+mod affinity_key;
 mod backlog;
-mod bound;
-mod choice;
-mod errands;
 mod health;
-mod key;
 mod load;
+mod load_bound;
 mod members;
-mod memory;
 mod outcome;
-mod places;
+mod polls;
+mod prefix_cache;
 mod rendezvous;
 mod replica;
+mod replica_set;
+mod select;
 mod speed;
 #[cfg(test)]
 mod tests;
-mod words;
+mod types;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use self::errands::Rounds;
-use self::health::{State, Terms};
-use self::key::Counts;
-use self::memory::{Cache, Memory};
-pub use self::places::{MOST, Places};
+use self::affinity_key::Counts;
+use self::health::{HealthSettings, HealthState};
+use self::polls::PollSchedule;
+use self::prefix_cache::{EngineCache, PrefixCache};
 use self::replica::Replica;
-pub use self::words::{Ask, Errand, Errands, Fault, Member, Placed, ReplicaId, Sight, Wants, Work};
+pub use self::replica_set::{MOST, ReplicaSet};
+pub use self::types::{
+    Fault, Member, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
+};
 use crate::adaptive::AdaptiveView;
 use crate::config::PoolConfig;
 use crate::duration;
 use crate::kv;
 pub use crate::wire::request::Affinity;
-pub use crate::wire::vllm::{Model, Standing};
+pub use crate::wire::vllm::{EngineMetrics, Model};
 
 /// How fast means over calls forget: about so many.
 const SPAN: f64 = 32.0;
@@ -59,11 +61,11 @@ pub struct Placement {
     ids: u64,
     calls: u64,
     rng: Rng,
-    rounds: Rounds,
-    terms: Terms,
+    polls: PollSchedule,
+    settings: HealthSettings,
     /// How often loads are looked at, as far as a look's age goes.
     poll: Duration,
-    memory: Memory,
+    prefix_cache: PrefixCache,
     counts: Counts,
     /// Tokens that a call's prompt has to be computed, in the mean.
     typical: f64,
@@ -76,7 +78,7 @@ pub struct Placement {
 /// A call at a replica: what was counted there for it. Goes back by [`Placement::ended`], once.
 #[derive(Debug)]
 #[must_use = "what is not ended counts for ever"]
-pub struct Parcel {
+pub struct PlacedCall {
     /// The replica's place.
     pub at: usize,
     /// Which it is.
@@ -105,7 +107,7 @@ pub struct ReplicaView {
     /// `in`, `suspect`, `down`, `trial` (half open), `starting` (slow start), `draining`.
     pub state: &'static str,
     /// Whether calls may go to it now: of one that is down too, where half of the pool would be out without it.
-    pub in_choice: bool,
+    pub is_eligible: bool,
     /// Its weight, as configured.
     pub weight: f64,
     /// The share of that which counts now: below 1 while it starts slowly.
@@ -118,7 +120,7 @@ pub struct ReplicaView {
     pub tokens: u64,
     /// Calls of others, at the last look that is not stale.
     pub others: Option<f64>,
-    /// See [`Standing::kv_usage`].
+    /// See [`EngineMetrics::kv_usage`].
     pub kv_usage: Option<f64>,
     /// What it is known to serve; `None`: not known.
     pub models: Option<Vec<Arc<str>>>,
@@ -151,14 +153,14 @@ impl Placement {
             ids: 0,
             calls: 0,
             rng: Rng::with_seed(seed),
-            rounds: Rounds { probes, poll, active: None, wanted: None },
-            terms: Terms {
+            polls: PollSchedule { probes, poll, active: None, wanted: None },
+            settings: HealthSettings {
                 probes,
                 down_after: config.down_after,
                 slow_start: config.slow_start.unwrap_or_default(),
             },
             poll: poll.unwrap_or(Duration::from_secs(1)),
-            memory: Memory::new(),
+            prefix_cache: PrefixCache::new(),
             counts: Counts::new(),
             typical: 0.0,
             pending: None,
@@ -167,32 +169,32 @@ impl Placement {
     }
 
     /// What was seen of a replica. One that has left is not known any more.
-    pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
-        let Some(replica) = self.place_of(id) else { return };
-        let terms = self.terms;
+    pub fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) {
+        let Some(replica) = self.index_of(id) else { return };
+        let settings = self.settings;
         let Some(replica) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return };
-        let (health, asked) = (&mut replica.health, &mut replica.asked);
+        let (health, polled) = (&mut replica.health, &mut replica.polled);
         match sight {
-            Sight::Well => {
-                asked.answered(Ask::Health);
-                health.well(now);
+            Observation::ProbeOk => {
+                polled.answered(PollKind::Health);
+                health.on_probe_ok(now);
             }
-            Sight::Unwell => {
-                asked.answered(Ask::Health);
-                health.unwell(now, &terms);
+            Observation::ProbeFailed => {
+                polled.answered(PollKind::Health);
+                health.on_probe_failed(now, &settings);
             }
-            Sight::Gone => {
-                asked.answered(Ask::Health);
-                health.gone(now);
+            Observation::ConnectRefused => {
+                polled.answered(PollKind::Health);
+                health.on_refused(now);
             }
-            Sight::Silent => {
-                let asked = asked.answered(Ask::Health).unwrap_or(now);
-                health.silent(now, asked, &terms);
+            Observation::ProbeTimeout => {
+                let polled = polled.answered(PollKind::Health).unwrap_or(now);
+                health.on_timeout(now, polled, &settings);
             }
-            Sight::Standing(standing) => {
-                asked.answered(Ask::Load);
-                health.alive(now);
-                replica.load.saw(now, &standing);
+            Observation::Metrics(standing) => {
+                polled.answered(PollKind::Load);
+                health.on_alive(now);
+                replica.load.observe(now, &standing);
                 if let Some(tokens) = replica.member.kv_tokens {
                     replica.load.holds(tokens);
                 }
@@ -202,16 +204,16 @@ impl Placement {
                     self.foreign += (others / (ours + others) - self.foreign) / SPAN;
                 }
             }
-            Sight::Unknown => {
-                asked.answered(Ask::Load);
+            Observation::MetricsUnreadable => {
+                polled.answered(PollKind::Load);
             }
-            Sight::Models(models) => {
-                asked.answered(Ask::Models);
-                health.alive(now);
+            Observation::Models(models) => {
+                polled.answered(PollKind::Models);
+                health.on_alive(now);
                 // One that loads yet serves nothing, and says so.
                 replica.models = Some(models).filter(|models| !models.is_empty());
                 if replica.models.is_some() {
-                    asked.told();
+                    polled.on_models();
                 }
             }
         }
@@ -219,36 +221,36 @@ impl Placement {
     }
 
     /// A sign of life: something came from a replica. Cheap, and need not be told for every byte.
-    pub fn alive(&mut self, now: Instant, at: usize) {
+    pub fn on_alive(&mut self, now: Instant, at: usize) {
         let replica = self.replicas.get_mut(at).and_then(Option::as_mut);
-        if replica.is_some_and(|replica| replica.health.alive(now)) {
+        if replica.is_some_and(|replica| replica.health.on_alive(now)) {
             self.settle(now);
         }
     }
 
     /// Calls wait: the replicas are to be looked after, though none is sent.
     pub fn wake(&mut self, now: Instant) {
-        self.rounds.active = Some(now);
+        self.polls.active = Some(now);
     }
 
-    /// What to ask of whom, now. Each errand is told once; its answer is [`Placement::saw`].
-    pub fn errands(&mut self, now: Instant) -> Errands {
+    /// What to ask of whom, now. Each poll_request is told once; its answer is [`Placement::saw`].
+    pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         self.settle(now);
-        self.rounds.due(now, self.replicas.iter_mut().flatten(), &mut self.rng)
+        self.polls.due(now, self.replicas.iter_mut().flatten(), &mut self.rng)
     }
 
     /// Those that calls may go to now: they are well, as far as is known, and do not drain.
-    pub fn in_choice(&mut self, now: Instant) -> Places {
+    pub fn eligible(&mut self, now: Instant) -> ReplicaSet {
         self.settle(now);
         self.present(|replica| replica.is_open(now))
     }
 
     /// A replica for a request that takes no slot: one in the choice, else one that merely asked to be left alone, else any that does not refuse connections. `None`: there is
     /// none.
-    pub fn beside(&mut self, now: Instant) -> Option<Placed> {
-        let choice = self.in_choice(now);
-        let held = |replica: &Replica| !replica.draining && replica.health.is_in_choice();
-        let open = [choice, self.present(held), self.present(|replica| !replica.health.refuses())];
+    pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
+        let choice = self.eligible(now);
+        let held = |replica: &Replica| !replica.draining && replica.health.is_eligible();
+        let open = [choice, self.present(held), self.present(|replica| !replica.health.is_refusing())];
         let open = open.into_iter().find(|places| !places.is_empty())?;
         let at = self.choose(now, None, Work::default(), open)?;
         Some(self.replicas.get(at)?.as_ref()?.placed.clone())
@@ -256,13 +258,13 @@ impl Placement {
 
     /// Whether a replica is down, or is not known any more: nothing is to be hoped of it for a stream that is silent.
     pub fn is_down(&self, id: ReplicaId) -> bool {
-        let replica = self.place_of(id).and_then(|at| self.replicas.get(at)?.as_ref());
-        replica.is_none_or(|replica| replica.health.state() == State::Down)
+        let replica = self.index_of(id).and_then(|at| self.replicas.get(at)?.as_ref());
+        replica.is_none_or(|replica| replica.health.state() == HealthState::Down)
     }
 
     /// Of those that are out by evidence that may be wrong, those that stay in because more than half of those that do not refuse connections would be out: the least bad.
-    fn kept(&self) -> Places {
-        let listens = |replica: &&Replica| !replica.draining && !replica.health.refuses();
+    fn kept(&self) -> ReplicaSet {
+        let listens = |replica: &&Replica| !replica.draining && !replica.health.is_refusing();
         let half = self.replicas.iter().flatten().filter(listens).count() / 2;
         let doubted = |replica: &Replica| listens(&replica) && replica.health.is_out();
         let mut doubted: Vec<(usize, &Replica)> =
@@ -273,35 +275,35 @@ impl Placement {
     }
 
     /// A call goes there.
-    pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<Parcel> {
-        let mut seat = self.seats(now, wants, work, Places::one(at)).pop()?;
+    pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
+        let mut candidate = self.candidates(now, wants, work, ReplicaSet::one(at)).pop()?;
         // What others sent there is not known, but how much the caches hold of what comes is.
-        seat.cached = seat.cached.max(self.found(work));
+        candidate.cached = candidate.cached.max(self.cached_by_others(work));
         let members = self.members();
         let lacks = wants.and_then(|wants| wants.model.as_deref()).is_some_and(|model| self.lacks(model));
         let replica = self.replicas.get_mut(at)?.as_mut()?;
-        self.rounds.active = Some(now);
+        self.polls.active = Some(now);
         self.calls += 1;
-        let uncached = work.input.saturating_sub(seat.cached);
+        let uncached = work.input.saturating_sub(candidate.cached);
         let tokens = work.input.saturating_add(work.output);
         replica.load.send(uncached, work.output, tokens);
         replica.health.sent(self.calls);
         if lacks {
-            self.rounds.wanted = Some(now);
+            self.polls.wanted = Some(now);
         }
         if let Some(wants) = wants {
             let affinity = &wants.affinity;
             self.counts.sent(affinity, members);
             for (index, beginning) in affinity.beginnings.iter().enumerate() {
                 let tokens = affinity.tokens(index, work.input);
-                self.memory.put(*beginning, &replica.load.cache, tokens, self.calls);
+                self.prefix_cache.put(*beginning, &replica.load.cache, tokens, self.calls);
             }
             if let Some(session) = affinity.session {
-                self.memory.put(session, &replica.load.cache, work.input, self.calls);
+                self.prefix_cache.put(session, &replica.load.cache, work.input, self.calls);
             }
         }
         self.typical += (uncached as f64 - self.typical) / if self.calls == 1 { 1.0 } else { SPAN };
-        Some(Parcel {
+        Some(PlacedCall {
             at,
             placed: replica.placed.clone(),
             number: self.calls,
@@ -309,82 +311,89 @@ impl Placement {
             awaited: Some(uncached),
             accepted: false,
             tokens,
-            work: seat.work(work),
+            work: candidate.work(work),
             affinity: wants.map(|wants| wants.affinity.clone()).unwrap_or_default(),
             cache: replica.load.cache.name,
         })
     }
 
     /// Its first token came.
-    pub fn first_token(&mut self, now: Instant, parcel: &mut Parcel) {
-        let Some(replica) = self.of(parcel) else { return };
-        let Some(uncached) = parcel.awaited.take() else { return };
+    pub fn first_token(&mut self, now: Instant, placed_call: &mut PlacedCall) {
+        let Some(replica) = self.of(placed_call) else { return };
+        let Some(uncached) = placed_call.awaited.take() else { return };
         replica.load.answers(uncached);
-        let took = now.saturating_duration_since(parcel.sent).mul_f64(replica.member.weight);
-        replica.load.speed.learn(now, parcel.work, took);
-        if replica.health.first_token(now, parcel.sent) {
+        let took = now.saturating_duration_since(placed_call.sent).mul_f64(replica.member.weight);
+        replica.load.speed.learn(now, placed_call.work, took);
+        if replica.health.first_token(now, placed_call.sent) {
             self.settle(now);
         }
     }
 
     /// It is over. A replica that drains leaves with its last call: then this is its place, which is free.
-    pub fn ended(&mut self, parcel: Parcel) -> Option<usize> {
-        let replica = self.of(&parcel)?;
-        replica.load.end(parcel.awaited, parcel.tokens);
-        replica.health.ended(parcel.number);
+    pub fn ended(&mut self, placed_call: PlacedCall) -> Option<usize> {
+        let replica = self.of(&placed_call)?;
+        replica.load.end(placed_call.awaited, placed_call.tokens);
+        replica.health.ended(placed_call.number);
         let leaves = replica.draining && replica.load.calls() == 0;
-        if parcel.awaited.is_some() && !parcel.accepted {
-            let Affinity { session, beginnings, .. } = &parcel.affinity;
+        if placed_call.awaited.is_some() && !placed_call.accepted {
+            let Affinity { session, beginnings, .. } = &placed_call.affinity;
             for hash in session.iter().chain(beginnings.iter()) {
-                self.memory.take_back(*hash, parcel.cache, parcel.number);
+                self.prefix_cache.take_back(*hash, placed_call.cache, placed_call.number);
             }
         }
-        if leaves && let Some(slot) = self.replicas.get_mut(parcel.at) {
+        if leaves && let Some(slot) = self.replicas.get_mut(placed_call.at) {
             *slot = None;
         }
-        leaves.then_some(parcel.at)
+        leaves.then_some(placed_call.at)
     }
 
     /// An attempt there was accepted.
-    pub fn succeeded(&mut self, now: Instant, parcel: &mut Parcel) {
-        parcel.accepted = true;
-        let replica = self.of(parcel);
-        if replica.is_some_and(|replica| replica.health.succeeded(now, parcel.number, parcel.sent)) {
+    pub fn succeeded(&mut self, now: Instant, placed_call: &mut PlacedCall) {
+        placed_call.accepted = true;
+        let replica = self.of(placed_call);
+        if replica.is_some_and(|replica| replica.health.succeeded(now, placed_call.number, placed_call.sent))
+        {
             self.settle(now);
         }
     }
 
     /// An attempt there failed. Returns `false` if that says nothing of the replica as it is now.
-    pub fn failed(&mut self, now: Instant, parcel: &Parcel, fault: Fault) -> bool {
-        let replica = self.replicas.get_mut(parcel.at).and_then(Option::as_mut);
-        let Some(replica) = replica.filter(|known| known.placed.id == parcel.placed.id) else { return false };
-        let counts = replica.health.failed(now, parcel.number, parcel.sent, fault, &mut self.rng);
+    pub fn failed(&mut self, now: Instant, placed_call: &PlacedCall, fault: Fault) -> bool {
+        let replica = self.replicas.get_mut(placed_call.at).and_then(Option::as_mut);
+        let Some(replica) = replica.filter(|known| known.placed.id == placed_call.placed.id) else {
+            return false;
+        };
+        let counts = replica.health.failed(now, placed_call.number, placed_call.sent, fault, &mut self.rng);
         self.settle(now);
         counts
     }
 
     /// Those that went down since this was last asked: what they have not begun to answer is to be called back.
-    pub fn take_fallen(&mut self) -> Places {
+    pub fn take_stranded(&mut self) -> ReplicaSet {
         let falls =
-            |known: &mut Option<Replica>| known.as_mut().is_some_and(|known| known.health.take_fell());
+            |known: &mut Option<Replica>| known.as_mut().is_some_and(|known| known.health.take_went_down());
         self.replicas.iter_mut().enumerate().filter_map(|(at, known)| falls(known).then_some(at)).collect()
     }
 
-    /// The share of its slots that a replica has in force: below 1 while it comes back slowly. As of the last time that [`Placement::in_choice`] was asked.
+    /// The share of its slots that a replica has in force: below 1 while it comes back slowly. As of the last time that [`Placement::is_eligible`] was asked.
     pub fn share(&self, now: Instant, at: usize) -> f64 {
         self.replicas
             .get(at)
             .and_then(Option::as_ref)
-            .map_or(1.0, |known| known.health.share(now, &self.terms))
+            .map_or(1.0, |known| known.health.share(now, &self.settings))
     }
 
     /// When time alone may bring a replica into the choice, or raise its share.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
-        self.replicas.iter().flatten().filter_map(|replica| replica.health.next_wake(now, &self.terms)).min()
+        self.replicas
+            .iter()
+            .flatten()
+            .filter_map(|replica| replica.health.next_wake(now, &self.settings))
+            .min()
     }
 
     /// Where a replica stands in the table.
-    pub fn place_of(&self, id: ReplicaId) -> Option<usize> {
+    pub fn index_of(&self, id: ReplicaId) -> Option<usize> {
         self.known().find(|(_, known)| known.placed.id == id).map(|(at, _)| at)
     }
 
@@ -394,9 +403,9 @@ impl Placement {
             id: replica.placed.id,
             url: replica.placed.url.clone(),
             state: if replica.draining { "draining" } else { replica.health.name() },
-            in_choice: replica.is_open(now),
+            is_eligible: replica.is_open(now),
             weight: replica.member.weight,
-            share: replica.health.share(now, &self.terms),
+            share: replica.health.share(now, &self.settings),
             ejections: replica.health.ejections(),
             requests: replica.load.calls(),
             tokens: replica.load.tokens,
@@ -411,32 +420,32 @@ impl Placement {
     /// Time passes for all of them, and what follows from how they are now.
     fn settle(&mut self, now: Instant) {
         for replica in self.replicas.iter_mut().flatten() {
-            replica.health.tick(now, &self.terms);
+            replica.health.tick(now, &self.settings);
             if let Some(soon) = replica.health.take_alarmed() {
-                replica.asked.urge(now + soon);
+                replica.polled.poll_health_at(now + soon);
             }
             if replica.health.take_ended() {
-                self.memory.forget(replica.load.cache.name);
+                self.prefix_cache.forget(replica.load.cache.name);
                 replica.load.restarted();
-                replica.asked.begin();
+                replica.polled.forget_models();
             }
         }
         let kept = self.kept();
         let whole = self.present(|replica| !replica.draining && replica.health.is_whole());
         for (at, replica) in self.replicas.iter_mut().enumerate() {
             if let Some(replica) = replica {
-                let alone = whole.less(Places::one(at)).is_empty();
-                replica.health.stands(kept.contains(at), alone);
+                let alone = whole.less(ReplicaSet::one(at)).is_empty();
+                replica.health.update_exemption(kept.contains(at), alone);
             }
         }
     }
 
-    fn of(&mut self, parcel: &Parcel) -> Option<&mut Replica> {
-        let replica = self.replicas.get_mut(parcel.at)?.as_mut()?;
-        (replica.placed.id == parcel.placed.id).then_some(replica)
+    fn of(&mut self, placed_call: &PlacedCall) -> Option<&mut Replica> {
+        let replica = self.replicas.get_mut(placed_call.at)?.as_mut()?;
+        (replica.placed.id == placed_call.placed.id).then_some(replica)
     }
 
-    fn cache(&self, at: usize) -> Option<Cache> {
+    fn cache(&self, at: usize) -> Option<EngineCache> {
         Some(self.replicas.get(at)?.as_ref()?.load.cache)
     }
 
@@ -449,7 +458,7 @@ impl Placement {
         self.replicas.iter().enumerate().filter_map(|(at, known)| Some((at, known.as_ref()?)))
     }
 
-    fn present(&self, wanted: impl Fn(&Replica) -> bool) -> Places {
+    fn present(&self, wanted: impl Fn(&Replica) -> bool) -> ReplicaSet {
         self.known().filter(|(_, replica)| wanted(replica)).map(|(at, _)| at).collect()
     }
 }

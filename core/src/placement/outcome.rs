@@ -22,7 +22,7 @@ impl Fault {
                 matches!(failure.kind, ErrorKind::Transport | ErrorKind::Truncated).then_some(Self::Broke)
             }
             AttemptOutcome::Failed(failure) => Some(match failure.cause {
-                FailureCause::ConnectRefused => Self::Gone,
+                FailureCause::ConnectRefused => Self::ConnectRefused,
                 _ if failure.kind.never_sent() => Self::Unreached,
                 _ => Self::Broke,
             }),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::errands::Asked;
 use super::health::Health;
 use super::load::Load;
+use super::polls::PollState;
 use super::rendezvous;
-use super::words::{Member, Placed, ReplicaId};
+use super::types::{Member, Placed, ReplicaId};
 use crate::wire::vllm::Model;
 
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Replica {
     pub(super) draining: bool,
     pub(super) load: Load,
     pub(super) health: Health,
-    pub(super) asked: Asked,
+    pub(super) polled: PollState,
     /// What it said that it serves.
     pub(super) models: Option<Vec<Model>>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Replica {
 impl Replica {
     /// Whether calls may go there now.
     pub(super) fn is_open(&self, now: Instant) -> bool {
-        !self.draining && self.health.is_in_choice() && !self.health.is_held(now)
+        !self.draining && self.health.is_eligible() && !self.health.is_busy(now)
     }
 
     pub(super) fn new(id: ReplicaId, member: Member, now: Instant, starts: bool) -> Self {
@@ -39,7 +39,7 @@ impl Replica {
             draining: false,
             load: Load::new(),
             health: Health::new(now, starts),
-            asked: Asked::default(),
+            polled: PollState::default(),
             models: None,
         }
     }

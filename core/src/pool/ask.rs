@@ -12,7 +12,7 @@ use tower::ServiceExt;
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::{Error, ErrorKind};
-use crate::placement::{Ask, Errand, Sight};
+use crate::placement::{Observation, PollKind, PollRequest};
 use crate::transport::Transport;
 use crate::wire::vllm;
 
@@ -36,21 +36,24 @@ pub(super) struct Asker {
 
 impl Asker {
     /// What was seen; `None`: nothing that would change what is known.
-    pub(super) async fn ask(&self, errand: &Errand) -> Option<Sight> {
-        match errand.ask {
-            Ask::Health => self.health(&errand.url).await,
-            Ask::Load => {
-                let text = self.read(&errand.url, "/metrics", None).await;
-                Some(text.and_then(|text| vllm::standing(&text)).map_or(Sight::Unknown, Sight::Standing))
+    pub(super) async fn ask(&self, poll_request: &PollRequest) -> Option<Observation> {
+        match poll_request.kind {
+            PollKind::Health => self.health(&poll_request.url).await,
+            PollKind::Load => {
+                let text = self.read(&poll_request.url, "/metrics", None).await;
+                Some(
+                    text.and_then(|text| vllm::standing(&text))
+                        .map_or(Observation::MetricsUnreadable, Observation::Metrics),
+                )
             }
-            Ask::Models => {
-                let body = self.read(&errand.url, "/v1/models", self.key.as_ref()).await?;
-                vllm::models(&body).map(Sight::Models)
+            PollKind::Models => {
+                let body = self.read(&poll_request.url, "/v1/models", self.key.as_ref()).await?;
+                vllm::models(&body).map(Observation::Models)
             }
         }
     }
 
-    async fn health(&self, replica: &str) -> Option<Sight> {
+    async fn health(&self, replica: &str) -> Option<Observation> {
         let path = self.health.as_deref().unwrap_or("/health");
         let exchange = async {
             let response = self.get(replica, path, None).await?;
@@ -61,18 +64,18 @@ impl Asker {
             Ok(Ok((status, response))) => {
                 // Read to its end, within bounds, so that the connection can be used again. What it says was said already.
                 let _ = timeout(HEALTH, Limited::new(response.into_body(), UNREAD).collect()).await;
-                Some(if status.is_server_error() { Sight::Unwell } else { Sight::Well })
+                Some(if status.is_server_error() { Observation::ProbeFailed } else { Observation::ProbeOk })
             }
             // What this side lacks says nothing of the other.
             Ok(Err(error)) if error.is_local() => None,
-            Ok(Err(error)) if error.is_nobody() => Some(Sight::Gone),
+            Ok(Err(error)) if error.is_nobody() => Some(Observation::ConnectRefused),
             Ok(Err(error)) => Some(match error.kind() {
                 // Its name, its certificate or the way there: whoever is there was not heard.
-                ErrorKind::Connect | ErrorKind::ConnectTimeout => Sight::Silent,
+                ErrorKind::Connect | ErrorKind::ConnectTimeout => Observation::ProbeTimeout,
                 // Something listens there, and hangs up.
-                _ => Sight::Unwell,
+                _ => Observation::ProbeFailed,
             }),
-            Err(_) => Some(Sight::Silent),
+            Err(_) => Some(Observation::ProbeTimeout),
         }
     }
 

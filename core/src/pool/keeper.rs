@@ -20,7 +20,7 @@ use crate::config::{self, PoolConfig};
 use crate::credential::Credential;
 use crate::duration;
 use crate::error::Error;
-use crate::placement::{ReplicaId, Sight};
+use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
 /// For how long it goes on after the last call.
@@ -147,7 +147,7 @@ impl Drop for Running {
 
 /// What comes of what was asked for.
 enum News {
-    Saw(ReplicaId, Option<Sight>),
+    Saw(ReplicaId, Option<Observation>),
     Looked(Look),
 }
 
@@ -169,11 +169,11 @@ async fn run(mut running: Running) {
             running.0 = None;
             return;
         }
-        let errands = admission.poll_requests();
+        let poll_requests = admission.poll_requests();
         drop(admission);
-        for errand in errands.due {
+        for poll_request in poll_requests.due {
             let shared = shared.clone();
-            under_way.spawn(async move { News::Saw(errand.to, shared.asker.ask(&errand).await) });
+            under_way.spawn(async move { News::Saw(poll_request.to, shared.asker.ask(&poll_request).await) });
         }
         let looks = look.as_ref().is_some_and(|look| !look.is_finished());
         if let Some(source) =
@@ -185,7 +185,7 @@ async fn run(mut running: Running) {
             look = Some(under_way.spawn(async move { News::Looked(source.look().await) }));
         }
         let next = next_look.filter(|at| *at > now);
-        let wake = [errands.next, next].into_iter().flatten().fold(now + PACE, Instant::min);
+        let wake = [poll_requests.next, next].into_iter().flatten().fold(now + PACE, Instant::min);
         tokio::select! {
             biased;
             Some(news) = under_way.join_next() => {
@@ -204,7 +204,7 @@ impl Shared {
     fn hear(&self, news: News, next_look: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match news {
-            News::Saw(replica, Some(sight)) => admission.observe(replica, sight),
+            News::Saw(replica, Some(observation)) => admission.observe(replica, observation),
             News::Looked(look) => {
                 if let Some(source) = &self.source {
                     *next_look = Some(duration::after(now(), source.every()));

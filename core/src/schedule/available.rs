@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::requirements::{CallClass, Requirements};
 use crate::budget::{Need, Room};
-use crate::placement::Places;
+use crate::placement::ReplicaSet;
 
 /// How many calls that may fit are looked at for floors, and again by turn, and turn out not to fit. From half of them on, only
 /// calls with a shorter prompt than each of those. It bounds the time of a decision, however many calls wait: a look takes microseconds.
@@ -80,7 +80,7 @@ pub(super) struct ReplicaAvailability {
     /// The most of all kinds of a shade.
     mask: [Option<u32>; CallClass::MASK_BITS],
     /// The replicas with a slot, or those that count as having one.
-    pub(super) open: Places,
+    pub(super) open: ReplicaSet,
     /// The replica whose memory is held.
     pub(super) held: Option<usize>,
 }
@@ -88,7 +88,7 @@ pub(super) struct ReplicaAvailability {
 impl ReplicaAvailability {
     /// What there is for each kind, in the order of their numbers, at these replicas.
     pub(super) fn new(
-        open: Places,
+        open: ReplicaSet,
         held: Option<usize>,
         classes: impl Iterator<Item = Option<LongestPrompt>>,
     ) -> Self {

@@ -23,7 +23,7 @@ use crate::budget::{Charge, Need, Room};
 use crate::config::TenantConfig;
 use crate::context::Lane;
 use crate::cooldown;
-use crate::placement::Places;
+use crate::placement::ReplicaSet;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -207,7 +207,7 @@ impl Capacity {
         now: Instant,
         ticket: &Ticket,
         class: CallClass,
-        reserved: Places,
+        reserved: ReplicaSet,
     ) -> (GrantId, UpstreamSlot, Option<Box<Charge>>) {
         self.in_flight += 1;
         self.by_lane[ticket.lane as usize] += 1;
@@ -232,7 +232,7 @@ impl Capacity {
     }
 
     /// The first token will not be seen. The answer has `output` tokens, as far as is known.
-    pub(super) fn on_unseen(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
+    pub(super) fn on_unobservable(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
         let Some(mut tracked) = slot.tracked.take() else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot) {
             limiter.on_unobservable(now, &mut tracked, output);

@@ -75,7 +75,7 @@ impl Grant {
         slot.tracked.is_some() || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
     }
 
-    /// Its name: what [`Scheduler::reclaim`] calls it by.
+    /// Its name: what [`Scheduler::preempt`] calls it by.
     pub fn id(&self) -> GrantId {
         self.id
     }
@@ -102,7 +102,7 @@ impl Grant {
 }
 
 impl<W> Scheduler<W> {
-    /// The head of an answer came: the call is not called back any more ([`Scheduler::reclaim`]).
+    /// The head of an answer came: the call is not called back any more ([`Scheduler::preempt`]).
     pub fn answered(&mut self, grant: &mut Grant) {
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.settled(grant.id);
@@ -159,23 +159,23 @@ impl<W> Scheduler<W> {
 
     /// An answer that was to stream has begun, and its tokens cannot be seen: it is judged as one that does not stream. Another call may go then:
     /// ask [`Scheduler::next`].
-    pub fn unseen(&mut self, now: Instant, grant: &mut Grant) {
+    pub fn mark_unobservable(&mut self, now: Instant, grant: &mut Grant) {
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if let Some(tracked) = grant.slot.tracked.as_ref().filter(|tracked| tracked.awaits) {
             let output = tracked.output;
-            self.tell_unseen(now, grant, output);
+            self.stop_observing(now, grant, output);
         }
     }
 
     /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
-    pub fn untold(&mut self, now: Instant, grant: &mut Grant) {
-        self.tell_unseen(now, grant, 0);
+    pub fn detach(&mut self, now: Instant, grant: &mut Grant) {
+        self.stop_observing(now, grant, 0);
     }
 
-    fn tell_unseen(&mut self, now: Instant, grant: &mut Grant, output: u64) {
+    fn stop_observing(&mut self, now: Instant, grant: &mut Grant, output: u64) {
         if grant.slot.tracked.is_some() {
             self.tick(now);
-            self.capacity.on_unseen(now, &mut grant.slot, output);
+            self.capacity.on_unobservable(now, &mut grant.slot, output);
             self.watch(now);
         }
     }
@@ -187,7 +187,7 @@ impl<W> Scheduler<W> {
     }
 
     /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1). Of a call at a replica
-    /// [`Scheduler::failed_there`] is told more.
+    /// [`Scheduler::on_replica_failure`] is told more.
     pub fn failed(
         &mut self,
         now: Instant,

@@ -159,7 +159,7 @@ impl Limiter {
         }
     }
 
-    pub(super) fn take_moves(&mut self) -> Vec<Decision> {
+    pub(super) fn take_limit_changes(&mut self) -> Vec<Decision> {
         self.adaptive.as_mut().map(|adaptive| std::mem::take(&mut adaptive.moves)).unwrap_or_default()
     }
 

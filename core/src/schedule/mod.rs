@@ -79,6 +79,6 @@ pub use reason::Reason;
 pub use rule::{Rule, Why};
 pub use scheduler::Scheduler;
 pub use settings::Settings;
-pub use ticket::{Refusal, Settled, Ticket, Verdict};
-pub use upstream::Moved;
+pub use ticket::{ForcedDecision, Refusal, Settled, Ticket};
+pub use upstream::LimitChange;
 pub use view::{LaneView, TenantView, View};

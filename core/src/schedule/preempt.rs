@@ -15,7 +15,7 @@ use super::ids::{TenantId, WaiterId};
 use super::lanes::LineKey;
 use super::select::Selector;
 use crate::context::Lane;
-use crate::placement::Places;
+use crate::placement::ReplicaSet;
 
 /// The calls in flight that have no answer yet: those that may be called back, and those that have been and are not back yet.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Borrowed {
 ///
 /// If the floors fill the limit, a floor of less than a slot goes first only every other time, and
 /// is owed nothing: the calls that go in between would be called back each time.
-fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<Places> {
+fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
     let mut available = rooms_but_slots(selector);
     let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
     let mut owed = Vec::new();
@@ -129,7 +129,7 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<Places> {
                 .min(missing);
             *of_line += more;
             missing -= more;
-            owed.extend(std::iter::repeat_n(Places::NONE, more));
+            owed.extend(std::iter::repeat_n(ReplicaSet::NONE, more));
         }
     }
     owed
@@ -160,7 +160,10 @@ fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> V
 
 /// Returns a waiting call's line, and the replicas where a slot that came free would be its own:
 /// see [`Upstream::slots_for`](super::upstream::Upstream::slots_for).
-fn places_without_slot<W>(selector: &Selector<'_, W>, call: WaiterId) -> Option<((TenantId, Lane), Places)> {
+fn places_without_slot<W>(
+    selector: &Selector<'_, W>,
+    call: WaiterId,
+) -> Option<((TenantId, Lane), ReplicaSet)> {
     let waiter = selector.queue.waiters.get(call)?;
     let places = selector.capacity.upstream.slots_for(&waiter.requirements, selector.capacity.in_flight())?;
     Some(((waiter.tenant, waiter.ticket.lane), places))

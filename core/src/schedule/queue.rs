@@ -119,14 +119,14 @@ impl<W> Queue<W> {
         bias.and_then(|bias| ticket.queued_at.checked_add(bias)).unwrap_or(ticket.deadline)
     }
 
-    /// Places the lines of a tenant anew of which a call was dispatched: that of the lane, or all if the
+    /// ReplicaSet the lines of a tenant anew of which a call was dispatched: that of the lane, or all if the
     /// tenant has reached its cap.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
         let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
         self.place_some(id, lane, capped);
     }
 
-    /// Places a tenant's line of one lane anew, or all of its lines.
+    /// ReplicaSet a tenant's line of one lane anew, or all of its lines.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
         let concerns =
             |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());

@@ -16,8 +16,8 @@ use super::reason::Reason;
 use super::select::{DispatchBasis, Order, Selector};
 use super::settings::Settings;
 use super::shedding::QueueSpace;
-use super::ticket::{Refusal, Ticket, Verdict};
-use super::upstream::Moved;
+use super::ticket::{ForcedDecision, Refusal, Ticket};
+use super::upstream::LimitChange;
 use super::waiters::Waiter;
 use super::{Grant, GrantId, Rule, WaiterId};
 
@@ -95,10 +95,10 @@ impl<W> Scheduler<W> {
     }
 
     /// Admits a call whatever the rules say, and tells what they would have said (observe mode).
-    pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<Verdict, Refusal>) {
+    pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<ForcedDecision, Refusal>) {
         let verdict = match self.try_admit(now, ticket) {
-            Ok(Some(grant)) => return (grant, Ok(Verdict::Admitted)),
-            Ok(None) => Ok(Verdict::WouldWait),
+            Ok(Some(grant)) => return (grant, Ok(ForcedDecision::Admitted)),
+            Ok(None) => Ok(ForcedDecision::WouldWait),
             Err(refusal) => Err(refusal),
         };
         let id = self.queue.tenant(&ticket.tenant, now);
@@ -236,7 +236,7 @@ impl<W> Scheduler<W> {
     /// Returns a call to be called back now, if that is configured: the youngest without an answer that
     /// holds more than the floors of its tenant and of its lane, while somebody who holds less than
     /// its floor waits for nothing but a slot. Ask until `None`; each is named once.
-    pub fn reclaim(&mut self, now: Instant) -> Option<GrantId> {
+    pub fn preempt(&mut self, now: Instant) -> Option<GrantId> {
         let Self { queue, capacity, order, borrowed, draining, .. } = self;
         let borrowed = borrowed.as_mut().filter(|_| !*draining)?;
         borrowed.next(Selector { now, queue, capacity, order })
@@ -279,8 +279,8 @@ impl<W> Scheduler<W> {
     }
 
     /// How the limit, or those of the replicas, have moved since this was last asked.
-    pub fn take_moves(&mut self) -> Vec<Moved> {
-        self.capacity.upstream.take_moves()
+    pub fn take_limit_changes(&mut self) -> Vec<LimitChange> {
+        self.capacity.upstream.take_limit_changes()
     }
 
     pub(super) fn selector(&mut self, now: Instant) -> Selector<'_, W> {

@@ -8,14 +8,14 @@ use super::requirements::{CallClass, Requirements, ReservedResources};
 use super::rule::Rule;
 use super::settings::Settings;
 use super::span::Span;
-use super::upstream::{Admitted, Failed, Limits, MemoryUse, Moved, Upstream, UpstreamSlot};
+use super::upstream::{Admitted, Failed, LimitChange, Limits, MemoryUse, Upstream, UpstreamSlot};
 use super::{GrantId, Ticket};
 use crate::adaptive::AdaptiveView;
 use crate::budget::Room;
 use crate::cooldown::{Attempt, Cooldown, Hold, State};
 use crate::estimate::Demand;
 use crate::kv::{self, Kv, Prefix};
-use crate::placement::Places;
+use crate::placement::ReplicaSet;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl Upstream for SingleUpstream {
         self.limiter.next_wake()
     }
 
-    fn take_moves(&mut self) -> Vec<Moved> {
-        self.limiter.take_moves().into_iter().map(|moved| (None, moved)).collect()
+    fn take_limit_changes(&mut self) -> Vec<LimitChange> {
+        self.limiter.take_limit_changes().into_iter().map(|moved| (None, moved)).collect()
     }
 
     fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
@@ -135,11 +135,11 @@ impl Upstream for SingleUpstream {
         self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
     }
 
-    fn slots_for(&self, _: &Requirements, _: usize) -> Option<Places> {
-        Some(Places::NONE)
+    fn slots_for(&self, _: &Requirements, _: usize) -> Option<ReplicaSet> {
+        Some(ReplicaSet::NONE)
     }
 
-    fn is_at(&self, _: GrantId, _: Places) -> bool {
+    fn is_at(&self, _: GrantId, _: ReplicaSet) -> bool {
         true
     }
 

@@ -75,7 +75,7 @@ impl Refusal {
 
 /// What the rules would have said to a call that observe mode let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ForcedDecision {
     /// Go.
     Admitted,
     /// Wait.

@@ -19,10 +19,10 @@ use crate::budget::Room;
 use crate::cooldown::{Attempt, Failure, Hold, State};
 use crate::estimate::Demand;
 use crate::kv::{self, Kv, Place, Prefix, Progress};
-use crate::placement::Places;
+use crate::placement::ReplicaSet;
 
 /// A change of an adaptive limit, with the URL of the replica if the upstream is a pool.
-pub type Moved = (Option<Arc<str>>, Decision);
+pub type LimitChange = (Option<Arc<str>>, Decision);
 
 /// What an attempt holds at its upstream, from its admission until its slot is released.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub(super) struct Admitted<'a> {
     /// Slots held, this attempt's included.
     pub(super) in_flight: usize,
     /// The replicas whose memory is reserved for other calls.
-    pub(super) reserved: Places,
+    pub(super) reserved: ReplicaSet,
 }
 
 /// The slots of an upstream, as they stand now.
@@ -106,7 +106,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn next_wake(&self, now: Instant) -> Option<Instant>;
 
     /// Returns the changes of the adaptive limits since the last call.
-    fn take_moves(&mut self) -> Vec<Moved>;
+    fn take_limit_changes(&mut self) -> Vec<LimitChange>;
 
     /// Returns the state of the one adaptive limit, or `None` if there is none or one for each replica.
     fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView>;
@@ -179,10 +179,10 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     /// Returns the replicas where the next slot that comes free would go to the call; for a single
     /// server, the empty set. `None` if the call has a slot already, or no use for one.
-    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<Places>;
+    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<ReplicaSet>;
 
     /// Returns `true` if a slot that the attempt gives back is one of those of [`Upstream::slots_for`].
-    fn is_at(&self, id: GrantId, places: Places) -> bool;
+    fn is_at(&self, id: GrantId, places: ReplicaSet) -> bool;
 
     // Whether it accepts calls.
 

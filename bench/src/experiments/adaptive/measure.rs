@@ -7,7 +7,7 @@ use super::oracle::Oracle;
 use super::plot::{self, Line};
 use super::roster::{Entry, Role, entries};
 use super::stage::Stage;
-use super::standing::{Standing, standings};
+use super::standing::{EngineMetrics, standings};
 use super::table::{LEGEND, table};
 use super::workload::Part;
 use super::{scenarios, spread_out};
@@ -58,11 +58,11 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
 struct Outcome {
     name: &'static str,
     held_out: bool,
-    standings: Vec<Standing>,
+    standings: Vec<EngineMetrics>,
 }
 
 impl Outcome {
-    fn of(&self, role: Role) -> impl Iterator<Item = &Standing> {
+    fn of(&self, role: Role) -> impl Iterator<Item = &EngineMetrics> {
         self.standings.iter().filter(move |standing| standing.role == role)
     }
 
@@ -145,7 +145,7 @@ fn bars(report: &mut Report, outcomes: &[Outcome]) {
         report.bar(what("of calls that went upstream"), outcome.behind(|run| run.sent), Op::AtMost, 1.0);
         report.bar(what("of calls asked for"), outcome.behind(|run| run.asked), Op::AtMost, 1.0);
     }
-    let floor = outcomes.iter().flat_map(|outcome| outcome.of(Role::Ours)).map(Standing::collapsed_s);
+    let floor = outcomes.iter().flat_map(|outcome| outcome.of(Role::Ours)).map(EngineMetrics::collapsed_s);
     report.bar("seconds at the floor (worst run of all)", floor.fold(0.0, f64::max), Op::AtMost, 0.0);
     for outcome in outcomes {
         let what = format!("{}: goodput / the best peer's ({all})", outcome.name);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::oracle::Oracle;
 use super::roster::Role;
 use super::stage::Stage;
-use super::standing::Standing;
+use super::standing::EngineMetrics;
 
 /// What stands above all of them.
 pub(crate) const LEGEND: &str = "\
@@ -20,7 +20,7 @@ settled   seconds from each step until the limit, or what was in flight while ca
 ";
 
 /// One scenario's.
-pub(crate) fn table(stage: &Stage, oracle: &Oracle, standings: &[Standing]) -> String {
+pub(crate) fn table(stage: &Stage, oracle: &Oracle, standings: &[EngineMetrics]) -> String {
     let names = standings.iter().map(|standing| standing.name.len()).max().unwrap_or(0);
     let widths = Widths { names, phases: (stage.scenario.phases.len() * 6).max(8) };
     let mut text = heading(stage, oracle, widths);
@@ -73,8 +73,8 @@ fn heading(stage: &Stage, oracle: &Oracle, Widths { names, phases: width }: Widt
 fn line(
     text: &mut String,
     stage: &Stage,
-    standing: &Standing,
-    best: &Standing,
+    standing: &EngineMetrics,
+    best: &EngineMetrics,
     Widths { names, phases: width }: Widths,
 ) -> std::fmt::Result {
     let phases =

@@ -5,7 +5,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use tidegate::config::PoolConfig;
 use tidegate::placement::{
-    Affinity, Member, Parcel, Placement, Places, ReplicaId, Sight, Standing, Wants, Work,
+    Affinity, EngineMetrics, Member, Observation, PlacedCall, Placement, ReplicaId, ReplicaSet, Wants, Work,
 };
 
 use super::wave::REPLICAS;
@@ -59,7 +59,7 @@ pub(crate) struct Client {
     seen: [f64; REPLICAS],
     ours: Placement,
     now: Instant,
-    parcels: Vec<Parcel>,
+    placed_calls: Vec<PlacedCall>,
 }
 
 impl Client {
@@ -73,15 +73,24 @@ impl Client {
             ours.set_members(now, &members);
         }
         let next = rng.usize(..REPLICAS);
-        Self { peer, rng, next, own: [0; REPLICAS], seen: [0.0; REPLICAS], ours, now, parcels: Vec::new() }
+        Self {
+            peer,
+            rng,
+            next,
+            own: [0; REPLICAS],
+            seen: [0.0; REPLICAS],
+            ours,
+            now,
+            placed_calls: Vec::new(),
+        }
     }
 
     /// How each replica stands, all clients' calls together.
-    pub(crate) fn look(&mut self, standings: &[Standing; REPLICAS]) {
+    pub(crate) fn look(&mut self, standings: &[EngineMetrics; REPLICAS]) {
         self.seen = standings.map(|standing| standing.running);
         let ids: Vec<ReplicaId> = self.ours.view(self.now).iter().map(|replica| replica.id).collect();
         for (id, standing) in ids.into_iter().zip(standings) {
-            self.ours.saw(self.now, id, Sight::Standing(*standing));
+            self.ours.observe(self.now, id, Observation::Metrics(*standing));
         }
     }
 
@@ -126,9 +135,9 @@ impl Client {
     fn ours(&mut self, beginnings: &[u64], work: Work) -> usize {
         let affinity = Affinity { beginnings: beginnings.into(), ..Affinity::default() };
         let wants = Wants { affinity, ..Wants::default() };
-        let open: Places = self.ours.in_choice(self.now);
+        let open: ReplicaSet = self.ours.eligible(self.now);
         let at = self.ours.choose(self.now, Some(&wants), work, open).unwrap_or_default();
-        self.parcels.extend(self.ours.sent(self.now, at, Some(&wants), work));
+        self.placed_calls.extend(self.ours.sent(self.now, at, Some(&wants), work));
         at
     }
 }

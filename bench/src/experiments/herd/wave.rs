@@ -1,6 +1,6 @@
 //! The clients, and what they send.
 
-use tidegate::placement::{Standing, Work};
+use tidegate::placement::{EngineMetrics, Work};
 
 use super::peers::{Client, Peer};
 
@@ -56,7 +56,7 @@ pub(crate) fn play(seed: u64, calls: usize, prompts: Prompts, peer: Peer) -> [us
             }
         }
         if wave == 0 {
-            let stand = |count: usize| Standing { running: count as f64, ..Standing::default() };
+            let stand = |count: usize| EngineMetrics { running: count as f64, ..EngineMetrics::default() };
             clients.iter_mut().for_each(|client| client.look(&counts.map(stand)));
         }
         counts.into_iter().max().unwrap_or_default()

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidegate::placement::Places;
+use tidegate::placement::ReplicaSet;
 use tidegate_sim::engine::{EngineConfig, EngineEvent, EventKind, SequenceId};
 
 use super::choosers::{Ask, Chooser};
@@ -131,7 +131,7 @@ impl Play<'_> {
                 self.run.seen(counts);
             }
             self.run.calls.push(Answered { measured: place >= warm, ..Answered::of(call) });
-            self.send(call.at, place, *client, Places::NONE);
+            self.send(call.at, place, *client, ReplicaSet::NONE);
         }
         self.until(None);
     }
@@ -164,7 +164,7 @@ impl Play<'_> {
                     if open.begun {
                         self.run.truncated += 1;
                     } else {
-                        self.send(now, id.0 as usize, open.client, Places::one(ILL));
+                        self.send(now, id.0 as usize, open.client, ReplicaSet::one(ILL));
                     }
                     self.schedule(open.client);
                 }
@@ -173,7 +173,7 @@ impl Play<'_> {
     }
 
     /// A client chooses, until somebody listens there.
-    fn send(&mut self, now: Duration, place: usize, client: usize, mut tried: Places) {
+    fn send(&mut self, now: Duration, place: usize, client: usize, mut tried: ReplicaSet) {
         let (Some(call), Some(chooser)) = (self.stage.calls.get(place), self.choosers.get_mut(client)) else {
             return;
         };

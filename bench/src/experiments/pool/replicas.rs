@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::placement::{Places, Standing};
+use tidegate::placement::{EngineMetrics, ReplicaSet};
 use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, SequenceId, StepCost};
 
 use super::workload::{Call, Workload};
@@ -44,7 +44,7 @@ pub(crate) struct Work {
 /// The engines.
 pub(crate) struct Replicas {
     pub(crate) engines: Vec<Engine>,
-    down: Places,
+    down: ReplicaSet,
     /// Nobody is told how they stand.
     pub(crate) mute: bool,
     /// Of engines that were killed.
@@ -52,7 +52,7 @@ pub(crate) struct Replicas {
     /// Of each, prompt tokens of the calls whose first token came: counted as vLLM does, whole and then.
     prompts: Vec<u64>,
     /// What they said when they froze.
-    frozen: Option<Vec<Option<Standing>>>,
+    frozen: Option<Vec<Option<EngineMetrics>>>,
 }
 
 impl Replicas {
@@ -60,7 +60,7 @@ impl Replicas {
         let engines = (0..REPLICAS).map(|_| Engine::new(config.clone())).collect();
         Self {
             engines,
-            down: Places::NONE,
+            down: ReplicaSet::NONE,
             mute: false,
             lost: vec![Work::default(); REPLICAS],
             prompts: vec![0; REPLICAS],
@@ -69,17 +69,17 @@ impl Replicas {
     }
 
     /// Those that take calls.
-    pub(crate) fn up(&self) -> Places {
-        (0..self.engines.len()).collect::<Places>().less(self.down)
+    pub(crate) fn up(&self) -> ReplicaSet {
+        (0..self.engines.len()).collect::<ReplicaSet>().less(self.down)
     }
 
     /// How a replica stands, if it says so.
-    pub(crate) fn standing(&self, at: usize) -> Option<Standing> {
+    pub(crate) fn standing(&self, at: usize) -> Option<EngineMetrics> {
         if let Some(frozen) = &self.frozen {
             return frozen.get(at).copied().flatten();
         }
         let engine = self.engines.get(at).filter(|_| !self.mute && !self.down.contains(at))?;
-        Some(Standing {
+        Some(EngineMetrics {
             running: engine.running() as f64,
             waiting: engine.waiting() as f64,
             kv_usage: Some(engine.blocks().usage()),

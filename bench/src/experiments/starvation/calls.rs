@@ -138,7 +138,7 @@ impl Order for Ours {
     }
 
     fn reclaim(&mut self, now: Duration, calls: &[Call]) -> Option<usize> {
-        let name = self.scheduler.reclaim(self.began + now)?;
+        let name = self.scheduler.preempt(self.began + now)?;
         let id = self.grants.iter().find(|(_, grant)| grant.id() == name).map(|(id, _)| *id)?;
         let grant = self.grants.remove(&id)?;
         let charged = Some(grant.charged());

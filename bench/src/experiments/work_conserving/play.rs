@@ -308,7 +308,7 @@ impl Play {
                 return;
             }
         }
-        if let Some(lent) = self.scheduler.reclaim(now) {
+        if let Some(lent) = self.scheduler.preempt(now) {
             self.call_back(lent);
             self.settle();
         }

@@ -2,7 +2,7 @@
 
 /// How a replica stood when it was asked (`/metrics`), all its engines together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct EngineMetrics {
     /// Calls in its batches (`vllm:num_requests_running`).
     pub running: f64,
     /// Calls that wait for a place (`vllm:num_requests_waiting`).
@@ -23,14 +23,14 @@ pub struct Standing {
 }
 
 /// How the engines behind an address stand, by the text of its `/metrics`. `None` where it does not say how many calls run and wait there.
-pub fn standing(text: &[u8]) -> Option<Standing> {
+pub fn standing(text: &[u8]) -> Option<EngineMetrics> {
     let mut seen = Seen::default();
     for line in text.split(|byte| *byte == b'\n') {
         if let Some(sample) = std::str::from_utf8(line).ok().and_then(Sample::read) {
             seen.take(&sample);
         }
     }
-    Some(Standing {
+    Some(EngineMetrics {
         running: seen.running.total?,
         waiting: seen.waiting.total?,
         kv_usage: seen.usage.mean().or(seen.old_usage.mean()).map(|share| share.min(1.0)),

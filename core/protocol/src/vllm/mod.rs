@@ -7,5 +7,5 @@ mod models;
 #[cfg(test)]
 mod tests;
 
-pub use metrics::{Standing, standing};
+pub use metrics::{EngineMetrics, standing};
 pub use models::{Model, models};

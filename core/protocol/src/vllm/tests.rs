@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Model, Standing, models, standing};
+use super::{EngineMetrics, Model, models, standing};
 
 use crate::classify::Class;
 use crate::{Scanner, classify, classify_event};
@@ -10,13 +10,13 @@ use crate::{Scanner, classify, classify_event};
 const ONE: &[u8] = include_bytes!("fixtures/one_engine.txt");
 const MODELS: &[u8] = include_bytes!("fixtures/models.json");
 
-fn standing_of(running: f64, waiting: f64) -> Standing {
-    Standing { running, waiting, ..Standing::default() }
+fn standing_of(running: f64, waiting: f64) -> EngineMetrics {
+    EngineMetrics { running, waiting, ..EngineMetrics::default() }
 }
 
 #[test]
 fn an_engine_says_how_it_stands() {
-    let expected = Standing {
+    let expected = EngineMetrics {
         kv_usage: Some(0.3716450216450217),
         kv_tokens: Some(443_520),
         prefix_queries: Some(2_883_412.0),
@@ -34,7 +34,7 @@ fn an_engine_says_how_it_stands() {
 /// As vLLM 0.33.0 told it after some load on little memory; histograms left out.
 #[test]
 fn a_real_engine_is_understood() {
-    let expected = Standing {
+    let expected = EngineMetrics {
         kv_usage: Some(0.0),
         kv_tokens: Some(2_592),
         prefix_queries: Some(33_799.0),
@@ -70,7 +70,7 @@ fn prefixes_are_shared_only_by_one_engine_that_says_so() {
 
 #[test]
 fn engines_behind_one_address_are_put_together() {
-    let expected = Standing {
+    let expected = EngineMetrics {
         kv_usage: Some(0.6),
         kv_tokens: Some(41_000 * 16),
         prefix_queries: Some(1_600.0),
@@ -80,13 +80,13 @@ fn engines_behind_one_address_are_put_together() {
     };
     let seen = standing(include_bytes!("fixtures/two_engines.txt")).unwrap();
     assert!((seen.kv_usage.unwrap() - 0.6).abs() < 1e-9);
-    assert_eq!(Standing { kv_usage: Some(0.6), ..seen }, expected);
+    assert_eq!(EngineMetrics { kv_usage: Some(0.6), ..seen }, expected);
 }
 
 #[test]
 fn what_has_had_two_names_is_not_counted_twice() {
     let seen = standing(include_bytes!("fixtures/old_names_too.txt")).unwrap();
-    let expected = Standing {
+    let expected = EngineMetrics {
         kv_usage: Some(0.25),
         prefix_queries: Some(100.0),
         prefix_hits: Some(40.0),
@@ -97,9 +97,9 @@ fn what_has_had_two_names_is_not_counted_twice() {
 
 #[test]
 fn older_and_other_engines_are_understood_as_far_as_they_say_the_same() {
-    let v0 = Standing { kv_usage: Some(0.0625), kv_tokens: Some(9_216 * 16), ..standing_of(4.0, 1.0) };
+    let v0 = EngineMetrics { kv_usage: Some(0.0625), kv_tokens: Some(9_216 * 16), ..standing_of(4.0, 1.0) };
     assert_eq!(standing(include_bytes!("fixtures/v0.txt")), Some(v0));
-    let sglang = Standing { kv_usage: Some(0.28), kv_tokens: Some(471_258), ..standing_of(8.0, 2.0) };
+    let sglang = EngineMetrics { kv_usage: Some(0.28), kv_tokens: Some(471_258), ..standing_of(8.0, 2.0) };
     assert_eq!(standing(include_bytes!("fixtures/sglang.txt")), Some(sglang));
     assert_eq!(standing(include_bytes!("fixtures/another_server.txt")), None);
     assert_eq!(standing(b"<html>404</html>"), None);

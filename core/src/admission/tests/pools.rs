@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::PoolConfig;
-use crate::placement::{Member, Sight};
+use crate::placement::{Member, Observation};
 
 /// Nothing else comes due: without a look it would wait until a call ends.
 #[tokio::test(start_paused = true)]
@@ -17,7 +17,7 @@ async fn who_waits_goes_when_a_sign_of_life_brings_a_replica_back() {
     let id = held[0].placed().expect("placed").id;
     for _ in 0..2 {
         tokio::time::advance(ms(400)).await;
-        door.observe(id, Sight::Silent);
+        door.observe(id, Observation::ProbeTimeout);
     }
     let second = held.iter().rposition(|permit| permit.placed().expect("placed").id == id).expect("two");
     drop(held.remove(second));

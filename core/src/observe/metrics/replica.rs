@@ -50,7 +50,7 @@ impl ReplicaMetrics {
         self.limit.set(view.slots.as_ref().map_or(0, |slots| slots.limit) as f64);
         // Whoever left and came back counts from the start; its series did so too, unless nobody looked in between.
         self.ejections.inc_by(view.ejections.saturating_sub(self.ejections.get()));
-        self.in_choice.set(f64::from(u8::from(view.in_choice)));
+        self.in_choice.set(f64::from(u8::from(view.is_eligible)));
         // What is not known is no number: a sum over replicas is one of those that are known.
         match view.others {
             Some(others) => families.replica_others.with_label_values(labels).set(others),

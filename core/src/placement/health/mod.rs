@@ -20,20 +20,20 @@
 //!
 //! *Busy* is no illness: 503 and 429 put a replica on [`hold`].
 
+mod busy;
 mod causes;
 mod evidence;
-mod hold;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use self::busy::BusyPeriod;
 pub(super) use self::causes::Cause;
 use self::causes::Causes;
 use self::evidence::{ENOUGH, Evidence, Probes};
-use self::hold::Hold;
-use super::words::Fault;
+use super::types::Fault;
 use crate::duration;
 
 /// So many failures ...
@@ -54,7 +54,7 @@ const SOON: Duration = Duration::from_millis(50);
 const LEAST_SHARE: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum HealthState {
     In,
     Suspect,
     Down,
@@ -63,7 +63,7 @@ pub(super) enum State {
 
 /// The times that are configured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct HealthSettings {
     pub(super) probes: bool,
     pub(super) down_after: Duration,
     pub(super) slow_start: Duration,
@@ -71,24 +71,24 @@ pub(super) struct Terms {
 
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    state: State,
+    state: HealthState,
     causes: Causes,
     /// Since when it starts slowly.
     starting: Option<Instant>,
     /// When it last gave a sign of life.
-    life: Option<Instant>,
+    last_alive: Option<Instant>,
     silent: Option<Evidence>,
     unwell: Option<Evidence>,
     refused: Option<Evidence>,
     /// The last evidence against it.
-    blamed: Instant,
+    last_evidence: Instant,
     /// When it last left the choice.
     left: Instant,
     /// The last failures, with the calls that had been accepted by then.
     faults: VecDeque<(Instant, u64)>,
     accepted: u64,
     probes: Probes,
-    hold: Hold,
+    busy: BusyPeriod,
     /// Trials in a row that failed.
     failed: u32,
     /// Of the present trial.
@@ -96,13 +96,13 @@ pub(super) struct Health {
     /// Only calls end the present trial.
     by_calls: bool,
     /// The call that tries it.
-    trier: Option<u64>,
+    trial_call: Option<u64>,
     /// How often it has left the choice.
     ejections: u64,
     /// It went down, and nobody was told yet.
-    fell: bool,
+    went_down: bool,
     /// Nothing listens there, for certain.
-    over: bool,
+    is_refused: bool,
     /// Its process ended, and nobody was told yet: what it had cached is gone.
     ended: bool,
     /// It is to be asked, so soon.
@@ -117,26 +117,26 @@ impl Health {
     /// One that nothing is known of is taken for well. `starts`: others run already, so it is brought in slowly.
     pub(super) fn new(now: Instant, starts: bool) -> Self {
         Self {
-            state: State::In,
+            state: HealthState::In,
             causes: Causes::default(),
             starting: starts.then_some(now),
-            life: None,
+            last_alive: None,
             silent: None,
             unwell: None,
             refused: None,
-            blamed: now,
+            last_evidence: now,
             left: now,
             faults: VecDeque::new(),
             accepted: 0,
             probes: Probes::default(),
-            hold: Hold::default(),
+            busy: BusyPeriod::default(),
             failed: 0,
             good: 0,
             by_calls: false,
-            trier: None,
+            trial_call: None,
             ejections: 0,
-            fell: false,
-            over: false,
+            went_down: false,
+            is_refused: false,
             ended: false,
             alarmed: None,
             kept: false,
@@ -144,17 +144,17 @@ impl Health {
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> HealthState {
         self.state
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self.state {
-            State::In if self.starting.is_some() => "starting",
-            State::In => "in",
-            State::Suspect => "suspect",
-            State::Down => "down",
-            State::Trial => "trial",
+            HealthState::In if self.starting.is_some() => "starting",
+            HealthState::In => "in",
+            HealthState::Suspect => "suspect",
+            HealthState::Down => "down",
+            HealthState::Trial => "trial",
         }
     }
 
@@ -163,62 +163,62 @@ impl Health {
         self.ejections
     }
 
-    pub(super) fn life(&self) -> Option<Instant> {
-        self.life
+    pub(super) fn last_alive(&self) -> Option<Instant> {
+        self.last_alive
     }
 
     /// Whether what is known of it speaks against it.
     pub(super) fn is_out(&self) -> bool {
-        matches!(self.state, State::Suspect | State::Down)
+        matches!(self.state, HealthState::Suspect | HealthState::Down)
     }
 
     /// Whether calls may go there, as far as its health goes.
-    pub(super) fn is_in_choice(&self) -> bool {
+    pub(super) fn is_eligible(&self) -> bool {
         !self.is_out() || self.kept
     }
 
     /// Whether it is in with all of its share.
     pub(super) fn is_whole(&self) -> bool {
-        self.state == State::In && self.starting.is_none()
+        self.state == HealthState::In && self.starting.is_none()
     }
 
     /// Whether nothing listens there: for certain, and not by one connection, nor by what only probes say that never said anything else.
-    pub(super) fn refuses(&self) -> bool {
-        self.over && self.is_out()
+    pub(super) fn is_refusing(&self) -> bool {
+        self.is_refused && self.is_out()
     }
 
     /// Which of those that are out is the least bad: the lower. The one that gave a sign of life last, of one cause.
     pub(super) fn badness(&self) -> (Option<Cause>, std::cmp::Reverse<Option<Instant>>) {
-        (self.causes.worst(), std::cmp::Reverse(self.life))
+        (self.causes.worst(), std::cmp::Reverse(self.last_alive))
     }
 
     /// Whether it has asked for no calls for now, or has its one call on trial.
-    pub(super) fn is_held(&self, now: Instant) -> bool {
-        self.hold.holds(now) || self.state == State::Trial && self.trier.is_some()
+    pub(super) fn is_busy(&self, now: Instant) -> bool {
+        self.busy.holds(now) || self.state == HealthState::Trial && self.trial_call.is_some()
     }
 
     /// The share of its weight that is in force.
-    pub(super) fn share(&self, now: Instant, terms: &Terms) -> f64 {
+    pub(super) fn share(&self, now: Instant, settings: &HealthSettings) -> f64 {
         match (self.state, self.starting) {
-            (State::In, Some(since)) if !self.alone && !terms.slow_start.is_zero() => {
+            (HealthState::In, Some(since)) if !self.alone && !settings.slow_start.is_zero() => {
                 let part =
-                    now.saturating_duration_since(since).as_secs_f64() / terms.slow_start.as_secs_f64();
+                    now.saturating_duration_since(since).as_secs_f64() / settings.slow_start.as_secs_f64();
                 part.clamp(LEAST_SHARE, 1.0)
             }
-            (State::Trial, _) => LEAST_SHARE,
+            (HealthState::Trial, _) => LEAST_SHARE,
             _ => 1.0,
         }
     }
 
     /// How it stands among the others.
-    pub(super) fn stands(&mut self, kept: bool, alone: bool) {
+    pub(super) fn update_exemption(&mut self, kept: bool, alone: bool) {
         self.kept = kept;
         self.alone = alone;
     }
 
     /// Whether it went down since this was last asked, and is no more in the choice.
-    pub(super) fn take_fell(&mut self) -> bool {
-        !self.kept && std::mem::take(&mut self.fell)
+    pub(super) fn take_went_down(&mut self) -> bool {
+        !self.kept && std::mem::take(&mut self.went_down)
     }
 
     /// Whether its process ended since this was last asked.
@@ -232,43 +232,47 @@ impl Health {
     }
 
     /// Time passes.
-    pub(super) fn tick(&mut self, now: Instant, terms: &Terms) {
-        if self.starting.is_some_and(|since| now >= duration::after(since, terms.slow_start)) {
+    pub(super) fn tick(&mut self, now: Instant, settings: &HealthSettings) {
+        if self.starting.is_some_and(|since| now >= duration::after(since, settings.slow_start)) {
             self.starting = None;
         }
-        if self.state == State::Suspect && self.falls_at(terms).is_some_and(|at| now >= at) {
-            self.falls();
+        if self.state == HealthState::Suspect && self.down_at(settings).is_some_and(|at| now >= at) {
+            self.go_down();
         }
-        if self.is_out() && now >= self.reopens(terms) {
-            if self.kept { self.comes_in() } else { self.tries() }
+        if self.is_out() && now >= self.reopens(settings) {
+            if self.kept { self.reinstate() } else { self.open_trial() }
         }
     }
 
     /// When time alone changes something.
-    pub(super) fn next_wake(&self, now: Instant, terms: &Terms) -> Option<Instant> {
+    pub(super) fn next_wake(&self, now: Instant, settings: &HealthSettings) -> Option<Instant> {
         // In twentieths of its whole share.
         let starts = self.starting.map(|since| {
-            duration::after(since, terms.slow_start).min(duration::after(now, terms.slow_start / 20))
+            duration::after(since, settings.slow_start).min(duration::after(now, settings.slow_start / 20))
         });
         let state = match self.state {
-            State::In | State::Trial => starts,
-            State::Suspect => self.falls_at(terms).into_iter().chain([self.reopens(terms)]).min(),
-            State::Down => Some(self.reopens(terms)),
+            HealthState::In | HealthState::Trial => starts,
+            HealthState::Suspect => self.down_at(settings).into_iter().chain([self.reopens(settings)]).min(),
+            HealthState::Down => Some(self.reopens(settings)),
         };
-        state.into_iter().chain(self.hold.until(now)).min()
+        state.into_iter().chain(self.busy.until(now)).min()
     }
 
-    fn falls_at(&self, terms: &Terms) -> Option<Instant> {
+    fn down_at(&self, settings: &HealthSettings) -> Option<Instant> {
         [self.silent, self.unwell]
             .into_iter()
             .flatten()
-            .filter_map(|evidence| evidence.takes_down(terms.down_after))
+            .filter_map(|evidence| evidence.takes_down(settings.down_after))
             .min()
     }
 
     /// When time alone opens a trial: where probes tell something, they are waited for.
-    fn reopens(&self, terms: &Terms) -> Instant {
-        if terms.probes && self.probes.tell() { self.blamed + LONGEST } else { self.left + self.pause() }
+    fn reopens(&self, settings: &HealthSettings) -> Instant {
+        if settings.probes && self.probes.tell() {
+            self.last_evidence + LONGEST
+        } else {
+            self.left + self.pause()
+        }
     }
 
     fn pause(&self) -> Duration {
@@ -276,110 +280,112 @@ impl Health {
     }
 
     /// It sent something, whatever that was. Says whether that changed anything.
-    pub(super) fn alive(&mut self, now: Instant) -> bool {
-        self.life = Some(now);
+    pub(super) fn on_alive(&mut self, now: Instant) -> bool {
+        self.last_alive = Some(now);
         // Streams that it has begun go on though it takes no more connections, and though it says that it is unwell.
-        self.cures(Causes::of([Cause::Silent]))
+        self.cure(Causes::of([Cause::Silent]))
     }
 
     /// It answered what was sent then. Says whether that changed anything.
     fn answered(&mut self, now: Instant, sent: Instant) -> bool {
-        self.life = Some(now);
+        self.last_alive = Some(now);
         let since = self.refused.is_none_or(|refused| refused.last < sent);
         let cured =
             if since { Causes::of([Cause::Silent, Cause::Refused]) } else { Causes::of([Cause::Silent]) };
-        self.cures(cured)
+        self.cure(cured)
     }
 
     /// A probe found it well.
-    pub(super) fn well(&mut self, now: Instant) {
-        self.life = Some(now);
+    pub(super) fn on_probe_ok(&mut self, now: Instant) {
+        self.last_alive = Some(now);
         self.probes.well();
-        if self.state == State::Trial {
+        if self.state == HealthState::Trial {
             if !self.by_calls {
-                self.does_well(now);
+                self.on_trial_success(now);
             }
             return;
         }
-        self.cures(Causes::of([Cause::Refused, Cause::Unwell, Cause::Silent]));
+        self.cure(Causes::of([Cause::Refused, Cause::Unwell, Cause::Silent]));
         // A probe that is well while calls fail may say so too early, as it did before.
         let pause = if self.failed == 0 { Duration::ZERO } else { self.pause() };
-        if self.is_out() && now >= self.blamed + pause {
-            self.recovers();
+        if self.is_out() && now >= self.last_evidence + pause {
+            self.recover();
         }
     }
 
     /// A probe found it unwell.
-    pub(super) fn unwell(&mut self, now: Instant, terms: &Terms) {
-        self.life = Some(now);
+    pub(super) fn on_probe_failed(&mut self, now: Instant, settings: &HealthSettings) {
+        self.last_alive = Some(now);
         if self.probes.bad(now) {
             let evidence = Evidence::add(&mut self.unwell, now, now);
-            self.doubts(now, Cause::Unwell, evidence, terms);
+            self.on_bad_probe(now, Cause::Unwell, evidence, settings);
             // It answers.
-            self.cures(Causes::of([Cause::Refused, Cause::Silent]));
+            self.cure(Causes::of([Cause::Refused, Cause::Silent]));
         }
     }
 
     /// A probe that was sent then was not answered in time.
-    pub(super) fn silent(&mut self, now: Instant, asked: Instant, terms: &Terms) {
-        if self.life.is_none_or(|life| life < asked) && self.probes.bad(now) {
+    pub(super) fn on_timeout(&mut self, now: Instant, asked: Instant, settings: &HealthSettings) {
+        if self.last_alive.is_none_or(|last_alive| last_alive < asked) && self.probes.bad(now) {
             let evidence = Evidence::add(&mut self.silent, asked, now);
-            self.doubts(now, Cause::Silent, evidence, terms);
+            self.on_bad_probe(now, Cause::Silent, evidence, settings);
         }
     }
 
     /// A probe found nobody.
-    pub(super) fn gone(&mut self, now: Instant) {
+    pub(super) fn on_refused(&mut self, now: Instant) {
         if self.probes.bad(now) {
-            self.refuses_one(now, self.probes.tell(), SOON);
+            self.on_connect_refused(now, self.probes.tell(), SOON);
         }
     }
 
     /// Something did not answer as it should have.
-    fn doubts(&mut self, now: Instant, cause: Cause, evidence: Evidence, terms: &Terms) {
-        self.suspects(now, cause, SOON);
-        if self.state == State::Suspect && evidence.takes_down(terms.down_after).is_some_and(|at| now >= at) {
-            self.falls();
+    fn on_bad_probe(&mut self, now: Instant, cause: Cause, evidence: Evidence, settings: &HealthSettings) {
+        self.suspect(now, cause, SOON);
+        if self.state == HealthState::Suspect
+            && evidence.takes_down(settings.down_after).is_some_and(|at| now >= at)
+        {
+            self.go_down();
         }
     }
 
     /// A connection was refused. `counts`: whether that is believed of itself.
-    fn refuses_one(&mut self, now: Instant, counts: bool, again: Duration) {
+    fn on_connect_refused(&mut self, now: Instant, counts: bool, again: Duration) {
         let evidence = Evidence::add(&mut self.refused, now, now);
-        self.suspects(now, Cause::Refused, again);
+        self.suspect(now, Cause::Refused, again);
         if counts && evidence.count >= ENOUGH {
-            self.ended |= !self.over;
-            self.over = true;
-            self.hold.end();
-            self.falls();
+            self.ended |= !self.is_refused;
+            self.is_refused = true;
+            self.busy.end();
+            self.go_down();
         }
     }
 
     /// An attempt that was sent then was accepted. Says whether that changed anything.
     pub(super) fn succeeded(&mut self, now: Instant, call: u64, sent: Instant) -> bool {
         self.accepted += 1;
-        self.hold.accepted();
-        let tries = self.state == State::Trial;
+        self.busy.accepted();
+        let tries = self.state == HealthState::Trial;
         if tries {
             self.ended(call);
-            self.does_well(now);
+            self.on_trial_success(now);
         }
-        self.overrules(sent) | self.answered(now, sent) | tries
+        self.overrule_probes(sent) | self.answered(now, sent) | tries
     }
 
     /// The first token came of a call that was sent then. Says whether that changed anything.
     pub(super) fn first_token(&mut self, now: Instant, sent: Instant) -> bool {
-        self.overrules(sent) | self.answered(now, sent)
+        self.overrule_probes(sent) | self.answered(now, sent)
     }
 
     /// A call went well that was sent when probes had found nothing good yet that ever did: they do not tell.
-    fn overrules(&mut self, sent: Instant) -> bool {
-        if self.over || !self.probes.overruled(sent) {
+    fn overrule_probes(&mut self, sent: Instant) -> bool {
+        if self.is_refused || !self.probes.overruled(sent) {
             return false;
         }
         // It was never out by anything that is true, unless calls failed too.
         if !self.causes.contains(Cause::Failing) && !self.by_calls {
-            self.comes_in();
+            self.reinstate();
         }
         true
     }
@@ -397,9 +403,9 @@ impl Health {
         match fault {
             Fault::Full(asked) | Fault::Limited(asked) => {
                 self.answered(now, sent);
-                return self.hold.extend(now, sent, asked, rng);
+                return self.busy.extend(now, sent, asked, rng);
             }
-            Fault::Gone => self.refuses_one(now, true, Duration::ZERO),
+            Fault::ConnectRefused => self.on_connect_refused(now, true, Duration::ZERO),
             Fault::Unreached | Fault::Broke => self.broke(now),
         }
         true
@@ -415,61 +421,61 @@ impl Health {
             now <= *first + WINDOW && self.accepted - accepted < ACCEPTED * FAULTS as u64
         };
         let fails = match self.state {
-            State::Trial => true,
-            State::In => full.is_some_and(within),
-            State::Suspect | State::Down => false,
+            HealthState::Trial => true,
+            HealthState::In => full.is_some_and(within),
+            HealthState::Suspect | HealthState::Down => false,
         };
         if fails {
             self.faults.clear();
-            self.suspects(now, Cause::Failing, Duration::ZERO);
+            self.suspect(now, Cause::Failing, Duration::ZERO);
         } else {
-            self.blamed = now;
+            self.last_evidence = now;
         }
     }
 
     /// A call that is numbered so goes there.
     pub(super) fn sent(&mut self, call: u64) {
-        if self.state == State::Trial {
-            self.trier = Some(call);
+        if self.state == HealthState::Trial {
+            self.trial_call = Some(call);
         }
     }
 
     /// A call is over, whether it was heard of before or not.
     pub(super) fn ended(&mut self, call: u64) {
-        if self.trier == Some(call) {
-            self.trier = None;
+        if self.trial_call == Some(call) {
+            self.trial_call = None;
         }
     }
 
-    fn suspects(&mut self, now: Instant, cause: Cause, again: Duration) {
-        self.blamed = now;
+    fn suspect(&mut self, now: Instant, cause: Cause, again: Duration) {
+        self.last_evidence = now;
         if !self.causes.contains(cause) {
             self.alarmed = self.alarmed.into_iter().chain([again]).min();
         }
         self.causes = self.causes.and(cause);
         if !self.is_out() {
-            self.leaves(now);
-            self.state = State::Suspect;
+            self.leave(now);
+            self.state = HealthState::Suspect;
         }
     }
 
-    fn leaves(&mut self, now: Instant) {
+    fn leave(&mut self, now: Instant) {
         match self.state {
-            State::Trial => self.failed += 1,
+            HealthState::Trial => self.failed += 1,
             _ => self.ejections += 1,
         }
         self.left = now;
-        self.trier = None;
+        self.trial_call = None;
     }
 
-    fn falls(&mut self) {
+    fn go_down(&mut self) {
         // Once for each time that it was up: a second cause changes nothing for the calls that were there.
-        self.fell |= self.state != State::Down;
-        self.state = State::Down;
+        self.went_down |= self.state != HealthState::Down;
+        self.state = HealthState::Down;
     }
 
     /// Says whether that changed anything.
-    fn cures(&mut self, cured: Causes) -> bool {
+    fn cure(&mut self, cured: Causes) -> bool {
         if cured.contains(Cause::Silent) {
             self.silent = None;
         }
@@ -478,55 +484,55 @@ impl Health {
         }
         if cured.contains(Cause::Refused) {
             self.refused = None;
-            self.over = false;
+            self.is_refused = false;
         }
         let left = self.causes.less(cured);
         if std::mem::replace(&mut self.causes, left) == left {
             return false;
         }
         match self.state {
-            State::Suspect if self.causes.is_empty() && self.failed == 0 => self.comes_in(),
-            State::Suspect | State::Down if self.causes.is_empty() => self.recovers(),
+            HealthState::Suspect if self.causes.is_empty() && self.failed == 0 => self.reinstate(),
+            HealthState::Suspect | HealthState::Down if self.causes.is_empty() => self.recover(),
             _ => {}
         }
         true
     }
 
     /// Something says that it is well again.
-    fn recovers(&mut self) {
-        if self.kept || self.alone { self.comes_in() } else { self.tries() }
+    fn recover(&mut self) {
+        if self.kept || self.alone { self.reinstate() } else { self.open_trial() }
     }
 
-    fn comes_in(&mut self) {
-        self.state = State::In;
-        self.settles();
+    fn reinstate(&mut self) {
+        self.state = HealthState::In;
+        self.end_trial();
         self.failed = 0;
         self.by_calls = false;
     }
 
-    fn tries(&mut self) {
+    fn open_trial(&mut self) {
         self.by_calls |= self.causes.contains(Cause::Failing);
-        self.state = State::Trial;
-        self.settles();
+        self.state = HealthState::Trial;
+        self.end_trial();
         self.good = 0;
     }
 
     /// What was held against it was not, or is to be seen anew.
-    fn settles(&mut self) {
+    fn end_trial(&mut self) {
         self.causes = Causes::default();
         self.silent = None;
         self.unwell = None;
         self.refused = None;
-        self.fell = false;
-        self.trier = None;
+        self.went_down = false;
+        self.trial_call = None;
     }
 
-    fn does_well(&mut self, now: Instant) {
+    fn on_trial_success(&mut self, now: Instant) {
         self.good += 1;
         if self.good >= GOOD {
-            self.comes_in();
+            self.reinstate();
             self.faults.clear();
-            self.over = false;
+            self.is_refused = false;
             self.starting = (!self.alone).then_some(now);
         }
     }

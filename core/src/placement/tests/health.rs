@@ -10,54 +10,54 @@ fn no_probes() -> PoolConfig {
 fn one_refused_connection_makes_it_suspect_and_two_take_it_down() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
-    pool.fault(now, 1, Fault::Gone);
+    pool.fault(now, 1, Fault::ConnectRefused);
     assert_eq!(pool.state(now, 1), "suspect");
-    assert!(!pool.in_choice(now).contains(1));
-    assert!(pool.take_fallen().is_empty(), "nothing is called back yet");
-    pool.tell(now, 1, Sight::Well);
+    assert!(!pool.eligible(now).contains(1));
+    assert!(pool.take_stranded().is_empty(), "nothing is called back yet");
+    pool.tell(now, 1, Observation::ProbeOk);
     assert_eq!(pool.state(now, 1), "in", "it was one connection");
-    pool.fault(now, 1, Fault::Gone);
-    pool.tell(now, 1, Sight::Gone);
+    pool.fault(now, 1, Fault::ConnectRefused);
+    pool.tell(now, 1, Observation::ConnectRefused);
     assert_eq!(pool.state(now, 1), "down");
-    assert_eq!(pool.take_fallen(), Places::one(1));
-    assert!(pool.take_fallen().is_empty(), "told once");
-    pool.fault(now, 2, Fault::Gone);
-    pool.fault(now, 2, Fault::Gone);
-    assert_eq!(pool.take_fallen(), Places::one(2), "two calls are as good as a probe");
-    pool.tell(now, 3, Sight::Gone);
+    assert_eq!(pool.take_stranded(), ReplicaSet::one(1));
+    assert!(pool.take_stranded().is_empty(), "told once");
+    pool.fault(now, 2, Fault::ConnectRefused);
+    pool.fault(now, 2, Fault::ConnectRefused);
+    assert_eq!(pool.take_stranded(), ReplicaSet::one(2), "two calls are as good as a probe");
+    pool.tell(now, 3, Observation::ConnectRefused);
     assert_eq!(pool.state(now, 3), "suspect", "of probes one is not enough either");
-    pool.tell(now, 3, Sight::Gone);
-    assert_eq!(pool.take_fallen(), Places::one(3));
+    pool.tell(now, 3, Observation::ConnectRefused);
+    assert_eq!(pool.take_stranded(), ReplicaSet::one(3));
 }
 
 #[test]
 fn who_refuses_connections_is_out_whatever_their_number() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
-    (0..4).for_each(|at| pool.tell(now, at, Sight::Gone));
-    assert_eq!(pool.in_choice(now).len(), 2, "one connection each may be something else");
-    (0..4).for_each(|at| pool.tell(now, at, Sight::Gone));
-    assert!(pool.in_choice(now).is_empty());
-    assert_eq!(pool.take_fallen().len(), 4);
+    (0..4).for_each(|at| pool.tell(now, at, Observation::ConnectRefused));
+    assert_eq!(pool.eligible(now).len(), 2, "one connection each may be something else");
+    (0..4).for_each(|at| pool.tell(now, at, Observation::ConnectRefused));
+    assert!(pool.eligible(now).is_empty());
+    assert_eq!(pool.take_stranded().len(), 4);
 }
 
 #[test]
 fn of_silence_never_more_than_half() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
-    pool.errands(now);
+    pool.poll_requests(now);
     for _ in 0..2 {
-        (0..4).for_each(|at| pool.tell(now + S, at, Sight::Silent));
+        (0..4).for_each(|at| pool.tell(now + S, at, Observation::ProbeTimeout));
     }
-    assert_eq!(pool.in_choice(now + S).len(), 2);
+    assert_eq!(pool.eligible(now + S).len(), 2);
     pool.all_well(now + S);
     for _ in 0..2 {
-        (0..4).for_each(|at| pool.tell(now + 2 * S, at, Sight::Unwell));
+        (0..4).for_each(|at| pool.tell(now + 2 * S, at, Observation::ProbeFailed));
     }
     let later = now + 5 * S;
-    assert_eq!(pool.in_choice(later).len(), 2);
+    assert_eq!(pool.eligible(later).len(), 2);
     assert!(pool.view(later).iter().all(|replica| replica.state == "down"));
-    assert_eq!(pool.take_fallen().len(), 2, "nor are the calls of the others called back");
+    assert_eq!(pool.take_stranded().len(), 2, "nor are the calls of the others called back");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn who_refuses_is_none_of_those_of_whom_half_stays() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 0);
-    pool.tell(now, 1, Sight::Unwell);
-    assert_eq!(pool.in_choice(now), Places::one(1));
+    pool.tell(now, 1, Observation::ProbeFailed);
+    assert_eq!(pool.eligible(now), ReplicaSet::one(1));
 }
 
 #[test]
@@ -75,20 +75,20 @@ fn one_that_stayed_in_the_choice_is_back_without_trial_and_nothing_is_called_bac
         let (mut pool, now) = pool(replicas);
         pool.all_well(now);
         for at in 0..replicas {
-            pool.tell(now, at, Sight::Unwell);
-            pool.tell(now, at, Sight::Unwell);
+            pool.tell(now, at, Observation::ProbeFailed);
+            pool.tell(now, at, Observation::ProbeFailed);
         }
         let later = now + 3 * S;
-        let kept = pool.in_choice(later);
+        let kept = pool.eligible(later);
         assert_eq!(kept.len(), replicas.div_ceil(2));
-        assert_eq!(pool.take_fallen().len(), replicas / 2);
+        assert_eq!(pool.take_stranded().len(), replicas / 2);
         for at in kept.iter() {
             assert_eq!(pool.state(later, at), "down");
-            pool.tell(later, at, Sight::Well);
+            pool.tell(later, at, Observation::ProbeOk);
             assert_eq!((pool.state(later, at), pool.share(later, at)), ("in", 1.0));
         }
         pool.all_well(later);
-        assert!(pool.take_fallen().is_empty(), "who fell and came back has not fallen");
+        assert!(pool.take_stranded().is_empty(), "who fell and came back has not fallen");
     }
 }
 
@@ -97,10 +97,10 @@ fn the_first_that_comes_back_is_whole_at_once_and_the_others_slowly() {
     let (mut pool, now) = pool(3);
     pool.all_well(now);
     (0..3).for_each(|at| pool.dies(now, at));
-    assert!(pool.in_choice(now).is_empty());
-    pool.tell(now + S, 1, Sight::Well);
+    assert!(pool.eligible(now).is_empty());
+    pool.tell(now + S, 1, Observation::ProbeOk);
     assert_eq!((pool.state(now + S, 1), pool.share(now + S, 1)), ("in", 1.0), "there is nobody beside it");
-    (0..3).for_each(|_| pool.tell(now + S, 0, Sight::Well));
+    (0..3).for_each(|_| pool.tell(now + S, 0, Observation::ProbeOk));
     assert_eq!(pool.state(now + S, 0), "starting");
     assert!(pool.share(now + S, 0) <= 0.1);
     pool.dies(now + S, 1);
@@ -112,28 +112,28 @@ fn after_a_pause_of_our_own_one_lost_probe_calls_nothing_back() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.wake(now + 3 * S);
-    pool.errands(now + 3 * S);
+    pool.poll_requests(now + 3 * S);
     // The answer came long ago, but we were not there.
-    pool.tell(now + 9 * S, 1, Sight::Silent);
+    pool.tell(now + 9 * S, 1, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + 9 * S, 1), "suspect");
-    assert!(pool.take_fallen().is_empty());
-    pool.tell(now + 9 * S + ms(10), 1, Sight::Well);
+    assert!(pool.take_stranded().is_empty());
+    pool.tell(now + 9 * S + ms(10), 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + 9 * S + ms(10), 1), "in");
-    assert!(pool.take_fallen().is_empty());
+    assert!(pool.take_stranded().is_empty());
 }
 
 #[test]
 fn the_least_bad_stay_in() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
-    pool.errands(now);
-    pool.tell(now + S, 0, Sight::Silent);
-    pool.tell(now + S, 1, Sight::Silent);
-    assert_eq!(pool.in_choice(now + S), [2, 3].into_iter().collect());
+    pool.poll_requests(now);
+    pool.tell(now + S, 0, Observation::ProbeTimeout);
+    pool.tell(now + S, 1, Observation::ProbeTimeout);
+    assert_eq!(pool.eligible(now + S), [2, 3].into_iter().collect());
     for _ in 0..5 {
         pool.fault(now + S, 2, Fault::Broke);
     }
-    assert_eq!(pool.in_choice(now + S), [2, 3].into_iter().collect());
+    assert_eq!(pool.eligible(now + S), [2, 3].into_iter().collect());
     assert_eq!(pool.state(now + S, 2), "suspect");
 }
 
@@ -142,29 +142,34 @@ fn a_silent_one_is_suspect_then_down_and_comes_back_by_trial_and_slow_start() {
     let (mut pool, now) = pool(4);
     pool.all_well(now - S);
     pool.wake(now);
-    let asked = pool.errands(now).due.into_iter().filter(|errand| errand.ask == Ask::Health).count();
+    let asked = pool
+        .poll_requests(now)
+        .due
+        .into_iter()
+        .filter(|poll_request| poll_request.kind == PollKind::Health)
+        .count();
     assert_eq!(asked, 4);
-    pool.tell(now + ms(500), 3, Sight::Silent);
+    pool.tell(now + ms(500), 3, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + ms(500), 3), "suspect");
-    assert!(pool.take_fallen().is_empty());
-    pool.tell(now + ms(1_200), 3, Sight::Silent);
+    assert!(pool.take_stranded().is_empty());
+    pool.tell(now + ms(1_200), 3, Observation::ProbeTimeout);
     assert_eq!(pool.next_wake(now + ms(1_200)), Some(now + 2 * S), "down_after its first miss was asked");
-    assert!(!pool.in_choice(now + 2 * S).contains(3));
+    assert!(!pool.eligible(now + 2 * S).contains(3));
     assert_eq!(pool.state(now + 2 * S, 3), "down");
-    assert_eq!(pool.take_fallen(), Places::one(3));
-    pool.tell(now + 3 * S, 3, Sight::Well);
+    assert_eq!(pool.take_stranded(), ReplicaSet::one(3));
+    pool.tell(now + 3 * S, 3, Observation::ProbeOk);
     assert_eq!(pool.state(now + 3 * S, 3), "trial");
     // One call at a time.
-    assert!(pool.in_choice(now + 3 * S).contains(3));
+    assert!(pool.eligible(now + 3 * S).contains(3));
     let mut call = pool.sent(now + 3 * S, 3, None, work(1)).unwrap();
-    assert!(!pool.in_choice(now + 3 * S).contains(3));
+    assert!(!pool.eligible(now + 3 * S).contains(3));
     pool.succeeded(now + 3 * S, &mut call);
-    assert!(pool.in_choice(now + 3 * S).contains(3));
-    pool.tell(now + 4 * S, 3, Sight::Well);
+    assert!(pool.eligible(now + 3 * S).contains(3));
+    pool.tell(now + 4 * S, 3, Observation::ProbeOk);
     assert_eq!(pool.state(now + 4 * S, 3), "starting");
     assert!(pool.share(now + 4 * S, 3) <= 0.1);
     assert!((pool.share(now + 9 * S, 3) - 0.5).abs() < 1e-9);
-    pool.in_choice(now + 14 * S);
+    pool.eligible(now + 14 * S);
     assert_eq!(pool.share(now + 14 * S, 3), 1.0);
     assert_eq!(pool.state(now + 14 * S, 3), "in");
     assert!(pool.ended(call).is_none());
@@ -175,23 +180,23 @@ fn a_trial_that_ends_unheard_of_leaves_room_for_the_next() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 0);
-    pool.tell(now + S, 0, Sight::Well);
+    pool.tell(now + S, 0, Observation::ProbeOk);
     let call = pool.sent(now + S, 0, None, work(1)).unwrap();
-    assert!(!pool.in_choice(now + S).contains(0));
+    assert!(!pool.eligible(now + S).contains(0));
     pool.ended(call);
-    assert!(pool.in_choice(now + S).contains(0));
+    assert!(pool.eligible(now + S).contains(0));
 }
 
 #[test]
 fn bytes_are_life() {
     let (mut pool, now) = pool(2);
     pool.wake(now);
-    pool.errands(now);
-    pool.alive(now + ms(100), 0);
-    pool.tell(now + ms(500), 0, Sight::Silent);
+    pool.poll_requests(now);
+    pool.on_alive(now + ms(100), 0);
+    pool.tell(now + ms(500), 0, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + ms(500), 0), "in", "the probe was lost, the replica is not");
-    pool.tell(now + ms(500), 1, Sight::Silent);
-    pool.alive(now + ms(600), 1);
+    pool.tell(now + ms(500), 1, Observation::ProbeTimeout);
+    pool.on_alive(now + ms(600), 1);
     assert_eq!(pool.state(now + ms(600), 1), "in");
 }
 
@@ -199,7 +204,7 @@ fn bytes_are_life() {
 fn five_failures_in_a_minute_eject_unless_most_calls_are_accepted() {
     let (mut pool, now) = pool(4);
     for n in 0..5 {
-        assert!(pool.in_choice(now).contains(0));
+        assert!(pool.eligible(now).contains(0));
         pool.fault(now + S * n, 0, Fault::Broke);
     }
     assert_eq!(pool.state(now + 4 * S, 0), "suspect");
@@ -223,7 +228,7 @@ fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
     let mut trials = 0;
     for _ in 0..400 {
         now += ms(250);
-        pool.tell(now, 0, Sight::Well);
+        pool.tell(now, 0, Observation::ProbeOk);
         if pool.state(now, 0) == "trial" {
             trials += 1;
             let call = pool.sent(now, 0, None, work(1)).unwrap();
@@ -238,14 +243,14 @@ fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
 #[test]
 fn without_probes_time_opens_the_trial() {
     let (mut pool, now) = with(4, no_probes());
-    pool.fault(now, 0, Fault::Gone);
-    pool.fault(now, 0, Fault::Gone);
+    pool.fault(now, 0, Fault::ConnectRefused);
+    pool.fault(now, 0, Fault::ConnectRefused);
     assert_eq!(pool.next_wake(now), Some(now + S));
-    assert!(pool.in_choice(now + S).contains(0));
+    assert!(pool.eligible(now + S).contains(0));
     assert_eq!(pool.state(now + S, 0), "trial");
-    pool.fault(now + S, 0, Fault::Gone);
-    assert!(!pool.in_choice(now + 2 * S).contains(0));
-    assert!(pool.in_choice(now + 3 * S).contains(0), "twice as long");
+    pool.fault(now + S, 0, Fault::ConnectRefused);
+    assert!(!pool.eligible(now + 2 * S).contains(0));
+    assert!(pool.eligible(now + 3 * S).contains(0), "twice as long");
     pool.accept(now + 3 * S, 0);
     pool.accept(now + 3 * S, 0);
     assert_eq!(pool.state(now + 3 * S, 0), "starting");
@@ -257,27 +262,27 @@ fn every_state_is_left() {
     for config in [PoolConfig::default(), no_probes()] {
         let (mut pool, now) = with(8, config);
         pool.dies(now, 0);
-        pool.tell(now, 1, Sight::Silent);
-        pool.tell(now, 2, Sight::Unwell);
+        pool.tell(now, 1, Observation::ProbeTimeout);
+        pool.tell(now, 2, Observation::ProbeFailed);
         (0..5).for_each(|_| pool.fault(now, 3, Fault::Broke));
-        pool.fault(now, 4, Fault::Gone);
+        pool.fault(now, 4, Fault::ConnectRefused);
         pool.fault(now, 5, Fault::Full(None));
         pool.fault(now, 6, Fault::Limited(Some(20 * S)));
-        assert_eq!(pool.in_choice(now).iter().filter(|at| [5, 6].contains(at)).count(), 0);
-        assert!(pool.in_choice(now).len() <= 4);
+        assert_eq!(pool.eligible(now).iter().filter(|at| [5, 6].contains(at)).count(), 0);
+        assert!(pool.eligible(now).len() <= 4);
         let mut at = now;
         while let Some(next) = pool.next_wake(at) {
             assert!(next > at);
             at = next;
-            pool.in_choice(at);
+            pool.eligible(at);
         }
-        assert_eq!(pool.in_choice(at).len(), 8, "{:?}", pool.view(at));
+        assert_eq!(pool.eligible(at).len(), 8, "{:?}", pool.view(at));
         for place in 0..8 {
             pool.accept(at, place);
             pool.accept(at, place);
         }
         assert!(pool.view(at + 60 * S).iter().all(|replica| ["in", "starting"].contains(&replica.state)));
-        pool.in_choice(at + 60 * S);
+        pool.eligible(at + 60 * S);
         assert!(pool.view(at + 60 * S).iter().all(|replica| replica.state == "in"));
     }
 }
@@ -289,13 +294,13 @@ fn busy_is_not_ill() {
         pool.fault(now, 0, Fault::Full(None));
     }
     assert_eq!(pool.state(now, 0), "in");
-    assert!(!pool.in_choice(now).contains(0));
-    assert!(pool.in_choice(now + ms(100)).contains(0), "a moment, however many they were");
+    assert!(!pool.eligible(now).contains(0));
+    assert!(pool.eligible(now + ms(100)).contains(0), "a moment, however many they were");
     pool.fault(now, 1, Fault::Full(Some(3 * S)));
-    assert!(!pool.in_choice(now + 3 * S).contains(1), "as long as it says");
-    assert!(pool.in_choice(now + 3 * S + ms(100)).contains(1));
+    assert!(!pool.eligible(now + 3 * S).contains(1), "as long as it says");
+    assert!(pool.eligible(now + 3 * S + ms(100)).contains(1));
     assert!(pool.next_wake(now + S).is_some_and(|at| at > now + 3 * S && at <= now + 3 * S + ms(100)));
-    assert!(pool.take_fallen().is_empty());
+    assert!(pool.take_stranded().is_empty());
 }
 
 #[test]
@@ -304,7 +309,7 @@ fn one_that_asks_for_no_time_is_left_alone_for_a_moment_that_grows() {
     let mut holds = Vec::new();
     for _ in 0..8 {
         pool.fault(now, 0, Fault::Full(Some(Duration::ZERO)));
-        assert!(!pool.in_choice(now + ms(49)).contains(0));
+        assert!(!pool.eligible(now + ms(49)).contains(0));
         let until = pool.next_wake(now).unwrap();
         holds.push(until - now);
         now = until;
@@ -312,7 +317,7 @@ fn one_that_asks_for_no_time_is_left_alone_for_a_moment_that_grows() {
     assert!(holds[0] <= ms(100) && holds[7] >= ms(250) && holds[7] <= ms(500), "{holds:?}");
     pool.accept(now, 0);
     pool.fault(now, 0, Fault::Full(None));
-    assert!(pool.in_choice(now + ms(100)).contains(0), "it took one in");
+    assert!(pool.eligible(now + ms(100)).contains(0), "it took one in");
 }
 
 #[test]
@@ -321,25 +326,25 @@ fn what_a_process_asked_for_ends_with_it() {
     pool.all_well(now);
     pool.fault(now, 0, Fault::Full(Some(3_600 * S)));
     pool.dies(now + S, 0);
-    pool.tell(now + 2 * S, 0, Sight::Well);
-    assert!(pool.in_choice(now + 2 * S).contains(0));
+    pool.tell(now + 2 * S, 0, Observation::ProbeOk);
+    assert!(pool.eligible(now + 2 * S).contains(0));
 }
 
 #[test]
 fn each_cause_has_its_own_cure() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
-    pool.tell(now, 0, Sight::Unwell);
-    pool.alive(now + ms(1), 0);
+    pool.tell(now, 0, Observation::ProbeFailed);
+    pool.on_alive(now + ms(1), 0);
     assert_eq!(pool.state(now + ms(1), 0), "suspect", "streams go on where probes say that it is unwell");
-    pool.tell(now + ms(2), 0, Sight::Well);
+    pool.tell(now + ms(2), 0, Observation::ProbeOk);
     assert_eq!(pool.state(now + ms(2), 0), "in");
     (0..5).for_each(|_| pool.fault(now, 1, Fault::Broke));
-    pool.tell(now + ms(1), 1, Sight::Gone);
-    pool.tell(now + ms(2), 1, Sight::Well);
+    pool.tell(now + ms(1), 1, Observation::ConnectRefused);
+    pool.tell(now + ms(2), 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + ms(2), 1), "trial", "a probe that is well does not mend what failed before");
-    pool.tell(now + ms(3), 1, Sight::Well);
-    pool.tell(now + ms(4), 1, Sight::Well);
+    pool.tell(now + ms(3), 1, Observation::ProbeOk);
+    pool.tell(now + ms(4), 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + ms(4), 1), "trial");
 }
 
@@ -348,10 +353,10 @@ fn one_that_starts_goes_on_starting_after_a_lost_probe() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 1);
-    (0..3).for_each(|_| pool.tell(now + S, 1, Sight::Well));
+    (0..3).for_each(|_| pool.tell(now + S, 1, Observation::ProbeOk));
     assert_eq!(pool.state(now + S, 1), "starting");
-    pool.tell(now + 2 * S, 1, Sight::Unwell);
-    pool.tell(now + 3 * S, 1, Sight::Well);
+    pool.tell(now + 2 * S, 1, Observation::ProbeFailed);
+    pool.tell(now + 3 * S, 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + 3 * S, 1), "starting");
     assert!(pool.share(now + 3 * S, 1) <= 0.21);
 }
@@ -375,13 +380,13 @@ fn a_call_that_was_sent_since_overrules_the_refusal() {
 
 #[test]
 fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
-    for bad in [Sight::Gone, Sight::Unwell, Sight::Silent] {
+    for bad in [Observation::ConnectRefused, Observation::ProbeFailed, Observation::ProbeTimeout] {
         let (mut pool, mut now) = pool(4);
         let knock = |pool: &mut Placement, now| {
             pool.wake(now);
-            for errand in pool.errands(now).due {
-                if errand.ask == Ask::Health {
-                    pool.saw(now, errand.to, bad.clone());
+            for poll_request in pool.poll_requests(now).due {
+                if poll_request.kind == PollKind::Health {
+                    pool.observe(now, poll_request.to, bad.clone());
                 }
             }
         };
@@ -389,7 +394,7 @@ fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
         for _ in 0..600 {
             now += ms(10);
             knock(&mut pool, now);
-            let choice = pool.in_choice(now);
+            let choice = pool.eligible(now);
             waited += usize::from(choice.is_empty());
             now += ms(1);
             choice.iter().for_each(|at| pool.accept(now, at));
@@ -407,11 +412,11 @@ fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
 fn whom_only_probes_call_gone_that_never_told_is_not_down_until_a_call_finds_it_so() {
     let (mut pool, now) = pool(2);
     (0..2).for_each(|at| pool.dies(now, at));
-    assert_eq!(pool.in_choice(now).len(), 1);
-    let kept = pool.in_choice(now).iter().next().unwrap();
-    pool.fault(now, kept, Fault::Gone);
+    assert_eq!(pool.eligible(now).len(), 1);
+    let kept = pool.eligible(now).iter().next().unwrap();
+    pool.fault(now, kept, Fault::ConnectRefused);
     assert_eq!(pool.state(now, kept), "down");
-    assert_eq!(pool.take_fallen(), Places::one(kept));
+    assert_eq!(pool.take_stranded(), ReplicaSet::one(kept));
 }
 
 #[test]
@@ -434,24 +439,24 @@ fn what_takes_no_slot_goes_where_calls_would_have_to_wait() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 0);
-    assert_eq!(pool.beside(now).unwrap().id, ReplicaId(2));
+    assert_eq!(pool.pick_without_slot(now).unwrap().id, ReplicaId(2));
     pool.fault(now, 1, Fault::Full(None));
-    assert!(pool.in_choice(now).is_empty());
-    assert_eq!(pool.beside(now).unwrap().id, ReplicaId(2), "it only asked to be left alone");
+    assert!(pool.eligible(now).is_empty());
+    assert_eq!(pool.pick_without_slot(now).unwrap().id, ReplicaId(2), "it only asked to be left alone");
     pool.dies(now, 1);
-    assert!(pool.beside(now).is_none());
+    assert!(pool.pick_without_slot(now).is_none());
 }
 
 #[test]
 fn an_unwell_one_is_out_and_then_down() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
-    pool.tell(now, 0, Sight::Unwell);
+    pool.tell(now, 0, Observation::ProbeFailed);
     assert_eq!(pool.state(now, 0), "suspect");
-    pool.tell(now + ms(250), 0, Sight::Unwell);
-    pool.tell(now + 2 * S, 0, Sight::Unwell);
+    pool.tell(now + ms(250), 0, Observation::ProbeFailed);
+    pool.tell(now + 2 * S, 0, Observation::ProbeFailed);
     assert_eq!(pool.state(now + 2 * S, 0), "down");
-    assert_eq!(pool.take_fallen(), Places::one(0));
+    assert_eq!(pool.take_stranded(), ReplicaSet::one(0));
 }
 
 #[test]
@@ -461,11 +466,11 @@ fn what_it_had_cached_ended_with_it() {
     let mut call = pool.sent(now, 2, Some(&same), work(4_000)).unwrap();
     pool.first_token(now, &mut call);
     pool.ended(call);
-    assert!(pool.seats(now, Some(&same), work(4_000), Places::one(2))[0].cached > 3_000);
+    assert!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(2))[0].cached > 3_000);
     pool.all_well(now);
     pool.dies(now, 2);
-    assert_eq!(pool.seats(now, Some(&same), work(4_000), Places::one(2))[0].cached, 0);
+    assert_eq!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(2))[0].cached, 0);
     let name = pool.cache(2).map(|cache| cache.name);
-    (0..5).for_each(|_| pool.tell(now, 2, Sight::Gone));
+    (0..5).for_each(|_| pool.tell(now, 2, Observation::ConnectRefused));
     assert_eq!(pool.cache(2).map(|cache| cache.name), name, "it ends once");
 }

@@ -1,10 +1,10 @@
 //! The pool's policy, told everything by hand.
 
-mod choice;
-mod errands;
 mod health;
 mod members;
+mod polls;
 mod properties;
+mod select;
 
 use std::time::{Duration, Instant};
 
@@ -41,9 +41,9 @@ fn wants(beginnings: &[u64]) -> Wants {
 }
 
 impl Placement {
-    /// Places a call wherever it may go.
-    fn place(&mut self, now: Instant, wants: Option<&Wants>, work: Work) -> Option<Parcel> {
-        let open = self.in_choice(now).and(self.eligible(wants, work.input));
+    /// ReplicaSet a call wherever it may go.
+    fn place(&mut self, now: Instant, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
+        let open = self.eligible(now).and(self.serving(wants, work.input));
         let at = self.choose(now, wants, work, open)?;
         assert!(open.contains(at));
         self.sent(now, at, wants, work)
@@ -65,25 +65,29 @@ impl Placement {
 
     /// Probes find all of them well, and so are believed when they do not.
     fn all_well(&mut self, now: Instant) {
-        (0..self.replicas.len()).for_each(|at| self.tell(now, at, Sight::Well));
+        (0..self.replicas.len()).for_each(|at| self.tell(now, at, Observation::ProbeOk));
     }
 
     /// Probes find nobody, often enough.
     fn dies(&mut self, now: Instant, at: usize) {
-        (0..2).for_each(|_| self.tell(now, at, Sight::Gone));
+        (0..2).for_each(|_| self.tell(now, at, Observation::ConnectRefused));
     }
 
     /// Tells of the replica at a place.
-    fn tell(&mut self, now: Instant, at: usize, sight: Sight) {
+    fn tell(&mut self, now: Instant, at: usize, sight: Observation) {
         let id = self.replicas[at].as_ref().unwrap().placed.id;
-        self.saw(now, id, sight);
+        self.observe(now, id, sight);
     }
 
     fn state(&self, now: Instant, at: usize) -> &'static str {
         self.view(now)[at].state
     }
 
-    fn stands(&mut self, now: Instant, at: usize, running: f64, waiting: f64) {
-        self.tell(now, at, Sight::Standing(Standing { running, waiting, ..Standing::default() }));
+    fn observe_metrics(&mut self, now: Instant, at: usize, running: f64, waiting: f64) {
+        self.tell(
+            now,
+            at,
+            Observation::Metrics(EngineMetrics { running, waiting, ..EngineMetrics::default() }),
+        );
     }
 }

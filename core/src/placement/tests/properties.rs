@@ -10,10 +10,10 @@ enum Event {
     End(prop::sample::Index),
     Fault(usize, u8),
     Accepted(usize),
-    Sight(usize, u8),
+    Observation(usize, u8),
     Members(u8),
     Pass(u64),
-    Errands,
+    PollRequests,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -24,10 +24,10 @@ fn event() -> impl Strategy<Value = Event> {
         4 => any::<prop::sample::Index>().prop_map(Event::End),
         2 => (0..6_usize, 0..4_u8).prop_map(|(at, fault)| Event::Fault(at, fault)),
         1 => (0..6_usize).prop_map(Event::Accepted),
-        3 => (0..6_usize, 0..6_u8).prop_map(|(at, sight)| Event::Sight(at, sight)),
+        3 => (0..6_usize, 0..6_u8).prop_map(|(at, sight)| Event::Observation(at, sight)),
         1 => any::<u8>().prop_map(Event::Members),
         3 => (1..3_000_u64).prop_map(Event::Pass),
-        1 => Just(Event::Errands),
+        1 => Just(Event::PollRequests),
     ]
 }
 
@@ -35,19 +35,19 @@ fn fault(which: u8) -> Fault {
     match which {
         0 => Fault::Full(None),
         1 => Fault::Limited(Some(ms(700))),
-        2 => Fault::Gone,
+        2 => Fault::ConnectRefused,
         _ => Fault::Broke,
     }
 }
 
-fn sight(which: u8) -> Sight {
+fn sight(which: u8) -> Observation {
     match which {
-        0 => Sight::Well,
-        1 => Sight::Unwell,
-        2 => Sight::Gone,
-        3 => Sight::Silent,
-        4 => Sight::Standing(Standing { running: 5.0, waiting: 3.0, ..Standing::default() }),
-        _ => Sight::Unknown,
+        0 => Observation::ProbeOk,
+        1 => Observation::ProbeFailed,
+        2 => Observation::ConnectRefused,
+        3 => Observation::ProbeTimeout,
+        4 => Observation::Metrics(EngineMetrics { running: 5.0, waiting: 3.0, ..EngineMetrics::default() }),
+        _ => Observation::MetricsUnreadable,
     }
 }
 
@@ -55,19 +55,19 @@ proptest! {
     #[test]
     fn whatever_happens(events in prop::collection::vec(event(), 1..150)) {
         let (mut pool, mut now) = pool(6);
-        let mut calls: Vec<Parcel> = Vec::new();
+        let mut calls: Vec<PlacedCall> = Vec::new();
         for event in events {
             match event {
                 Event::Call { conversation, turns, input } => {
                     let turn: Vec<u64> = (1..=turns).map(|turn| conversation * 1_000 + turn).collect();
                     let wants = wants(&turn);
-                    let open = pool.in_choice(now).and(pool.eligible(Some(&wants), input));
-                    let before = pool.seats(now, None, work(input), open);
+                    let open = pool.eligible(now).and(pool.serving(Some(&wants), input));
+                    let before = pool.candidates(now, None, work(input), open);
                     match pool.choose(now, Some(&wants), work(input), open) {
                         None => prop_assert!(open.is_empty()),
                         Some(at) => {
                             prop_assert!(open.contains(at), "outside of what is open");
-                            prop_assert!(crate::placement::choice::is_within(&before, at), "over the bound");
+                            prop_assert!(crate::placement::select::is_within(&before, at), "over the bound");
                             calls.extend(pool.sent(now, at, Some(&wants), work(input)));
                         }
                     }
@@ -82,26 +82,26 @@ proptest! {
                 }
                 Event::Fault(at, which) => pool.fault(now, at, fault(which)),
                 Event::Accepted(at) => pool.accept(now, at),
-                Event::Sight(at, which) => {
+                Event::Observation(at, which) => {
                     let id = pool.replicas.get(at).and_then(Option::as_ref).map(|known| known.placed.id);
-                    pool.saw(now, id.unwrap_or(ReplicaId(99)), sight(which));
+                    pool.observe(now, id.unwrap_or(ReplicaId(99)), sight(which));
                 }
                 Event::Members(which) => {
                     let chosen = members(6).into_iter().enumerate().filter(|(n, _)| which & (1 << n) != 0);
                     pool.set_members(now, &chosen.map(|(_, member)| member).collect::<Vec<_>>());
                 }
                 Event::Pass(milliseconds) => now += ms(milliseconds),
-                Event::Errands => drop(pool.errands(now)),
+                Event::PollRequests => drop(pool.poll_requests(now)),
                 Event::FirstToken(_) | Event::End(_) => {}
             }
             // By evidence that may be wrong never more than half are out of those that listen.
-            let choice = pool.in_choice(now);
+            let choice = pool.eligible(now);
             let (mut out, mut listen) = (0, 0);
             for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
-                let listens = !replica.health.refuses();
+                let listens = !replica.health.is_refusing();
                 listen += usize::from(listens);
                 let doubted = listens && replica.health.is_out();
-                out += usize::from(doubted && !choice.contains(at) && !replica.health.is_held(now));
+                out += usize::from(doubted && !choice.contains(at) && !replica.health.is_busy(now));
             }
             prop_assert!(out <= listen / 2);
             // Counts are those of the calls there are.

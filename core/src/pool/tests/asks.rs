@@ -11,19 +11,19 @@ use super::support::transport;
 use crate::body::ResponseBody;
 use crate::clock::now;
 use crate::error::{Error, ErrorKind};
-use crate::placement::{Ask, Errand, ReplicaId, Sight};
+use crate::placement::{Observation, PollKind, PollRequest, ReplicaId};
 use crate::pool::ask::Asker;
 use crate::transport::Transport;
 
 const METRICS: &str = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n";
 const MODELS: &str = r#"{"data": [{"id": "m", "max_model_len": 4096}]}"#;
 
-fn errand(ask: Ask) -> Errand {
-    Errand { to: ReplicaId(1), url: "http://10.0.0.1:8000/base".into(), ask }
+fn poll_request(kind: PollKind) -> PollRequest {
+    PollRequest { to: ReplicaId(1), url: "http://10.0.0.1:8000/base".into(), kind }
 }
 
-async fn ask(ask: Ask, transport: Transport) -> Option<Sight> {
-    Asker { transport, health: Some("/ready?deep=1".into()), key: None }.ask(&errand(ask)).await
+async fn ask(kind: PollKind, transport: Transport) -> Option<Observation> {
+    Asker { transport, health: Some("/ready?deep=1".into()), key: None }.ask(&poll_request(kind)).await
 }
 
 fn answering(status: u16, body: &'static str) -> Transport {
@@ -45,53 +45,63 @@ fn hanging() -> Transport {
 #[tokio::test(start_paused = true)]
 async fn health_is_what_the_status_says() {
     for (status, expected) in [
-        (200, Sight::Well),
-        (401, Sight::Well),
-        (404, Sight::Well),
-        (500, Sight::Unwell),
-        (503, Sight::Unwell),
+        (200, Observation::ProbeOk),
+        (401, Observation::ProbeOk),
+        (404, Observation::ProbeOk),
+        (500, Observation::ProbeFailed),
+        (503, Observation::ProbeFailed),
     ] {
-        assert_eq!(ask(Ask::Health, answering(status, "whatever")).await, Some(expected), "{status}");
+        assert_eq!(ask(PollKind::Health, answering(status, "whatever")).await, Some(expected), "{status}");
     }
     let refused = || Error::new(ErrorKind::Connect, "as scripted").nobody_listens();
-    let ask_of = |error: fn() -> Error| ask(Ask::Health, transport(move |_| async move { Err(error()) }));
-    assert_eq!(ask(Ask::Health, transport(move |_| async move { Err(refused()) })).await, Some(Sight::Gone));
+    let ask_of =
+        |error: fn() -> Error| ask(PollKind::Health, transport(move |_| async move { Err(error()) }));
+    assert_eq!(
+        ask(PollKind::Health, transport(move |_| async move { Err(refused()) })).await,
+        Some(Observation::ConnectRefused)
+    );
     let no_descriptor = || Error::new(ErrorKind::Connect, "too many open files").local();
     assert_eq!(ask_of(no_descriptor).await, None, "it says nothing of the replica");
     for (kind, expected) in [
-        (ErrorKind::Connect, Sight::Silent),
-        (ErrorKind::ConnectTimeout, Sight::Silent),
-        (ErrorKind::Transport, Sight::Unwell),
-        (ErrorKind::Truncated, Sight::Unwell),
+        (ErrorKind::Connect, Observation::ProbeTimeout),
+        (ErrorKind::ConnectTimeout, Observation::ProbeTimeout),
+        (ErrorKind::Transport, Observation::ProbeFailed),
+        (ErrorKind::Truncated, Observation::ProbeFailed),
     ] {
-        assert_eq!(ask(Ask::Health, failing(kind)).await, Some(expected), "{kind:?}");
+        assert_eq!(ask(PollKind::Health, failing(kind)).await, Some(expected), "{kind:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_told_after_half_a_second() {
     let began = now();
-    assert_eq!(ask(Ask::Health, hanging()).await, Some(Sight::Silent));
+    assert_eq!(ask(PollKind::Health, hanging()).await, Some(Observation::ProbeTimeout));
     assert_eq!(now() - began, Duration::from_millis(500));
     // A head that is there counts, whatever becomes of its body.
     let stuck =
         transport(|_| async { Ok(Response::new(ResponseBody::new(StreamBody::new(stream::pending())))) });
-    assert_eq!(ask(Ask::Health, stuck).await, Some(Sight::Well));
+    assert_eq!(ask(PollKind::Health, stuck).await, Some(Observation::ProbeOk));
 }
 
 #[tokio::test(start_paused = true)]
 async fn figures_that_do_not_come_are_not_known() {
-    let Some(Sight::Standing(seen)) = ask(Ask::Load, answering(200, METRICS)).await else { panic!() };
+    let Some(Observation::Metrics(seen)) = ask(PollKind::Load, answering(200, METRICS)).await else {
+        panic!()
+    };
     assert_eq!((seen.running, seen.waiting), (2.0, 1.0));
     for transport in
         [answering(404, METRICS), answering(200, "<html>"), failing(ErrorKind::Connect), hanging()]
     {
-        assert_eq!(ask(Ask::Load, transport).await, Some(Sight::Unknown));
+        assert_eq!(ask(PollKind::Load, transport).await, Some(Observation::MetricsUnreadable));
     }
     let endless = transport(|_| async { Ok(Response::new(ResponseBody::full(vec![b'\n'; (4 << 20) + 1]))) });
-    assert_eq!(ask(Ask::Load, endless).await, Some(Sight::Unknown), "more than 4 MiB is not read");
+    assert_eq!(
+        ask(PollKind::Load, endless).await,
+        Some(Observation::MetricsUnreadable),
+        "more than 4 MiB is not read"
+    );
     for transport in [answering(401, MODELS), answering(200, "{}"), hanging()] {
-        assert_eq!(ask(Ask::Models, transport).await, None, "what it serves is what was known");
+        assert_eq!(ask(PollKind::Models, transport).await, None, "what it serves is what was known");
     }
 }
 
@@ -114,9 +124,9 @@ async fn each_is_asked_below_the_replicas_own_address_and_the_key_goes_where_it_
     let mut key = HeaderValue::from_static("Bearer k");
     key.set_sensitive(true);
     let asker = Asker { transport: echo, health: Some("/ready?deep=1".into()), key: Some(key) };
-    assert_eq!(asker.ask(&errand(Ask::Health)).await, Some(Sight::Well));
-    assert!(matches!(asker.ask(&errand(Ask::Load)).await, Some(Sight::Standing(_))));
+    assert_eq!(asker.ask(&poll_request(PollKind::Health)).await, Some(Observation::ProbeOk));
+    assert!(matches!(asker.ask(&poll_request(PollKind::Load)).await, Some(Observation::Metrics(_))));
     assert!(
-        matches!(asker.ask(&errand(Ask::Models)).await, Some(Sight::Models(models)) if models.len() == 1)
+        matches!(asker.ask(&poll_request(PollKind::Models)).await, Some(Observation::Models(models)) if models.len() == 1)
     );
 }

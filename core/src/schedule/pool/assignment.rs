@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Pool;
 use crate::kv::Progress;
-use crate::placement::{Parcel, Placed, Places, Work};
+use crate::placement::{Placed, PlacedCall, ReplicaSet, Work};
 use crate::schedule::limiter::Tracked;
 use crate::schedule::upstream::{Admitted, MemoryUse};
 use crate::schedule::{Grant, GrantId, Ticket};
@@ -12,9 +12,9 @@ use crate::schedule::{Grant, GrantId, Ticket};
 /// See the module's documentation.
 #[derive(Debug)]
 pub(in crate::schedule) struct Assignment {
-    pub(super) parcel: Parcel,
+    pub(super) placed_call: PlacedCall,
     /// Those that it could be tried at next, at once; none where it was tried here before.
-    pub(super) others: Places,
+    pub(super) others: ReplicaSet,
     space: MemoryUse,
     /// Whether it asks, for all others, whether its replica has room again.
     is_half_open_probe: bool,
@@ -24,7 +24,7 @@ pub(in crate::schedule) struct Assignment {
 
 impl Assignment {
     pub(in crate::schedule) fn placed(&self) -> &Placed {
-        &self.parcel.placed
+        &self.placed_call.placed
     }
 
     pub(in crate::schedule) fn progress(&self) -> &Progress {
@@ -33,7 +33,7 @@ impl Assignment {
 }
 
 impl Pool {
-    /// Places a call that goes, by the last survey; not where memory is reserved for others. A forced one goes to whom may take it, room or not.
+    /// ReplicaSet a call that goes, by the last survey; not where memory is reserved for others. A forced one goes to whom may take it, room or not.
     /// `None`: there is no replica.
     pub(super) fn assign(
         &mut self,
@@ -44,42 +44,43 @@ impl Pool {
         // Of those in flight before it.
         let in_flight = in_flight.saturating_sub(1);
         let wants = ticket.wants.as_deref();
-        let (may, tried) = (self.places_of(class), self.tried(wants));
+        let (may, tried) = (self.replicas_of(class), self.tried(wants));
         let open = self.fitting(ticket, may, tried, in_flight, reserved);
         let work = Work { input: ticket.demand.input, output: ticket.demand.output };
         // What is not among those that were asked for would be in nobody's books.
         let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
         let at = chosen.or_else(|| open.iter().next())?;
-        let parcel = self.placement.sent(now, at, wants, work)?;
+        let placed_call = self.placement.sent(now, at, wants, work)?;
         let replica = self.replicas.get_mut(at)?.as_mut()?;
         let is_half_open_probe = replica.on_sent(now);
         let tracked = replica.limiter.on_sent(now, ticket);
         let space = replica.admit(ticket);
         self.unanswered.insert(id, at);
         self.refresh(now);
-        let others = if tried.contains(at) { Places::NONE } else { may.less(tried).less(Places::one(at)) };
-        Some((Assignment { parcel, others, space, is_half_open_probe, awaits: ticket.streams }, tracked))
+        let others =
+            if tried.contains(at) { ReplicaSet::NONE } else { may.less(tried).less(ReplicaSet::one(at)) };
+        Some((Assignment { placed_call, others, space, is_half_open_probe, awaits: ticket.streams }, tracked))
     }
 
     /// The replicas that have room for it, of these those that it was not tried at; where there is none, those that it is least wrong to send it to.
     fn fitting(
         &self,
         ticket: &Ticket,
-        may: Places,
-        tried: Places,
+        may: ReplicaSet,
+        tried: ReplicaSet,
         in_flight: usize,
-        reserved: Places,
-    ) -> Places {
+        reserved: ReplicaSet,
+    ) -> ReplicaSet {
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
-        let among = may.and(self.choice);
+        let among = may.and(self.eligible);
         let forecast = self.forecast(ticket);
         let fits = |at: &usize| self.replica(*at).is_some_and(|replica| replica.fits(ticket, &forecast));
         let with_slot = among.and(self.open(in_flight));
-        let open: Places = with_slot.iter().filter(fits).collect();
+        let open: ReplicaSet = with_slot.iter().filter(fits).collect();
         let free = if need > 0 { open.less(reserved) } else { open };
         let present =
             || self.replicas.iter().enumerate().filter_map(|(at, replica)| replica.as_ref().map(|_| at));
-        let new = |places: Places| places.less(tried);
+        let new = |places: ReplicaSet| places.less(tried);
         // A forecast may have grown since the call was picked: it has a slot all the same.
         let fitting = [new(free), free, new(open), open, new(with_slot), with_slot];
         let others = [new(among), among, new(may), may];
@@ -97,7 +98,7 @@ impl Pool {
             replica.on_end(assignment.is_half_open_probe);
             replica.release(assignment.space);
         }
-        if let Some(left) = self.placement.ended(assignment.parcel)
+        if let Some(left) = self.placement.ended(assignment.placed_call)
             && let Some(replica) = self.replicas.get_mut(left)
         {
             *replica = None;
@@ -114,6 +115,6 @@ impl Grant {
 
     /// The replica's place in the pool's table.
     pub fn place(&self) -> Option<usize> {
-        self.slot.assignment.as_ref().map(|assignment| assignment.parcel.at)
+        self.slot.assignment.as_ref().map(|assignment| assignment.placed_call.at)
     }
 }

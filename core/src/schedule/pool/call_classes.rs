@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::placement::Places;
+use crate::placement::ReplicaSet;
 
 /// So many kinds are remembered that nobody who waits is of.
 const REMEMBERED: usize = 64;
@@ -12,16 +12,16 @@ const REMEMBERED: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct CallClasses {
     /// With how many who wait are of each.
-    table: Vec<Option<(Places, usize)>>,
+    table: Vec<Option<(ReplicaSet, usize)>>,
     free: Vec<usize>,
-    numbers: HashMap<Places, usize>,
+    numbers: HashMap<ReplicaSet, usize>,
     /// How many make it worth looking for those to forget.
     many: usize,
 }
 
 impl CallClasses {
     /// The number of that kind. It stays its number while somebody of it waits, and until others are asked for.
-    pub(super) fn number(&mut self, places: Places) -> u32 {
+    pub(super) fn number(&mut self, places: ReplicaSet) -> u32 {
         if let Some(number) = self.numbers.get(&places) {
             return *number as u32;
         }
@@ -45,7 +45,7 @@ impl CallClasses {
         number as u32
     }
 
-    pub(super) fn get(&self, number: usize) -> Option<Places> {
+    pub(super) fn get(&self, number: usize) -> Option<ReplicaSet> {
         self.table.get(number).copied().flatten().map(|(places, _)| places)
     }
 
@@ -64,7 +64,7 @@ impl CallClasses {
     }
 
     /// Each, in the order of their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Places>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<ReplicaSet>> {
         self.table.iter().map(|known| known.map(|(places, _)| places))
     }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_kind_that_nobody_waits_of_is_forgotten_and_another_keeps_its_number() {
         let mut classes = CallClasses::default();
-        let of = Places::one;
+        let of = ReplicaSet::one;
         let kept = classes.number(of(3));
         classes.on_enqueue(kept as usize);
         for at in 0..128 {

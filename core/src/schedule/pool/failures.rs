@@ -12,12 +12,12 @@ impl Pool {
     pub(super) fn succeeded(&mut self, now: Instant, assignment: &mut Assignment) {
         if let Some(replica) = self.replica_of(assignment) {
             replica.on_room();
-            self.placement.succeeded(now, &mut assignment.parcel);
+            self.placement.succeeded(now, &mut assignment.placed_call);
             self.refresh(now);
         }
     }
 
-    /// An attempt failed. Where nothing ran it goes to another at once, as long as there is one in the choice that it was not tried at: a replica which is full, or limits its
+    /// An attempt failed. Where nothing ran it goes to another at once, as long as there is one in the eligible that it was not tried at: a replica which is full, or limits its
     /// rate, says nothing of the others. Nobody else decides whether there is one.
     ///
     /// A call that broke at another replica before may do so anywhere: it is no evidence against this one.
@@ -30,7 +30,7 @@ impl Pool {
     ) -> Hold {
         if self.replica_of(assignment).is_some() {
             let is_own = fault == Fault::Broke && attempt.has_failed();
-            let counts = !is_own && self.placement.failed(now, &assignment.parcel, fault);
+            let counts = !is_own && self.placement.failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
@@ -42,7 +42,7 @@ impl Pool {
             }
             self.refresh(now);
         }
-        if fault != Fault::Broke && !assignment.others.and(self.choice).is_empty() {
+        if fault != Fault::Broke && !assignment.others.and(self.eligible).is_empty() {
             Hold::RetryOther
         } else if !self.is_empty() {
             // All that it may go to are full, or were; and one says that it may be asked again at once.
@@ -55,19 +55,19 @@ impl Pool {
         }
     }
 
-    /// Something came from the replica of that call. Says whether it is back in the choice with it.
-    fn alive(&mut self, now: Instant, assignment: &Assignment) -> bool {
+    /// Something came from the replica of that call. Says whether it is back in the eligible with it.
+    fn on_alive(&mut self, now: Instant, assignment: &Assignment) -> bool {
         if self.replica_of(assignment).is_none() {
             return false;
         }
-        let before = self.choice;
-        self.placement.alive(now, assignment.parcel.at);
+        let before = self.eligible;
+        self.placement.on_alive(now, assignment.placed_call.at);
         self.refresh(now);
-        !self.choice.less(before).is_empty()
+        !self.eligible.less(before).is_empty()
     }
 
     fn next_stranded(&mut self) -> Option<GrantId> {
-        let places = self.placement.take_fallen();
+        let places = self.placement.take_stranded();
         if !places.is_empty() {
             let Self { unanswered, stranded, .. } = self;
             unanswered.retain(|id, at| {
@@ -89,9 +89,9 @@ impl Pool {
 impl<W> Scheduler<W> {
     /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_stranded`] then.
     ///
-    /// Says [`Hold::RetryOther`] where nothing of it ran and there is another in the choice that the call was not tried at; where there is nobody in the choice any more,
+    /// Says [`Hold::RetryOther`] where nothing of it ran and there is another in the eligible that the call was not tried at; where there is nobody in the eligible any more,
     /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. What all have no room for that are still there: [`Hold::AllFull`].
-    pub fn failed_there(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
+    pub fn on_replica_failure(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged = true;
         let slot = &grant.slot;
         let failed =
@@ -101,10 +101,10 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Something came from the replica that has this slot. Says whether it is back in the choice with it: ask [`Scheduler::next`] then.
-    pub fn alive(&mut self, now: Instant, grant: &Grant) -> bool {
+    /// Something came from the replica that has this slot. Says whether it is back in the eligible with it: ask [`Scheduler::next`] then.
+    pub fn on_alive(&mut self, now: Instant, grant: &Grant) -> bool {
         let Some(assignment) = &grant.slot.assignment else { return false };
-        let is_back = self.capacity.with_pool(|pool| pool.alive(now, assignment)).unwrap_or(false);
+        let is_back = self.capacity.with_pool(|pool| pool.on_alive(now, assignment)).unwrap_or(false);
         if is_back {
             self.capacity.update(now);
         }

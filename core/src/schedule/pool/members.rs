@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Pool;
 use super::replica_slots::ReplicaSlots;
-use crate::placement::{Errands, Member, Placed, ReplicaId, ReplicaView, Sight, SlotsView};
+use crate::placement::{Member, Observation, Placed, PollRequests, ReplicaId, ReplicaView, SlotsView};
 use crate::schedule::Scheduler;
 use crate::schedule::limiter::Limiter;
 use crate::schedule::upstream::Upstream;
@@ -13,7 +13,7 @@ impl Pool {
     pub(super) fn set_members(&mut self, now: Instant, members: &[Member]) {
         self.placement.set_members(now, members);
         for view in self.placement.view(now) {
-            let Some(at) = self.placement.place_of(view.id) else { continue };
+            let Some(at) = self.placement.index_of(view.id) else { continue };
             if self.replicas.len() <= at {
                 self.replicas.resize_with(at + 1, || None);
             }
@@ -33,29 +33,29 @@ impl Pool {
         // One that had no calls has left at once, and nobody says so.
         let Self { replicas, placement, .. } = self;
         for place in replicas {
-            place.take_if(|replica| placement.place_of(replica.placed.id).is_none());
+            place.take_if(|replica| placement.index_of(replica.placed.id).is_none());
         }
         self.refresh(now);
     }
 
     /// Whether other calls than before may go there.
-    fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) -> bool {
+    fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) -> bool {
         let headroom = self.each.kv_headroom;
-        let replica = self.placement.place_of(id).and_then(|at| self.replica_mut(at));
+        let replica = self.placement.index_of(id).and_then(|at| self.replica_mut(at));
         let changed = replica.is_some_and(|replica| match &sight {
-            Sight::Standing(standing) => {
+            Observation::Metrics(standing) => {
                 standing.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
                 replica.shares_prefixes = standing.shares_prefixes;
                 false
             }
-            Sight::Models(models) => replica.models.replace(models.clone()).as_ref() != Some(models),
-            Sight::Gone | Sight::Silent | Sight::Unwell => {
+            Observation::Models(models) => replica.models.replace(models.clone()).as_ref() != Some(models),
+            Observation::ConnectRefused | Observation::ProbeTimeout | Observation::ProbeFailed => {
                 replica.on_room();
                 false
             }
-            Sight::Well | Sight::Unknown => false,
+            Observation::ProbeOk | Observation::MetricsUnreadable => false,
         });
-        self.placement.saw(now, id, sight);
+        self.placement.observe(now, id, sight);
         self.refresh(now);
         changed
     }
@@ -63,7 +63,7 @@ impl Pool {
     fn views(&self, now: Instant) -> Vec<ReplicaView> {
         let mut views = self.placement.view(now);
         for view in &mut views {
-            let replica = self.placement.place_of(view.id).and_then(|at| self.replica(at));
+            let replica = self.placement.index_of(view.id).and_then(|at| self.replica(at));
             view.slots = replica.map(|replica| {
                 let adaptive = replica.limiter.view(now, replica.in_flight);
                 SlotsView {
@@ -92,10 +92,10 @@ impl<W> Scheduler<W> {
     }
 
     /// What was seen of a replica. Ask [`Scheduler::next`] then, and [`Scheduler::next_stranded`].
-    pub fn saw(&mut self, now: Instant, id: ReplicaId, sight: Sight) {
+    pub fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) {
         let see = |pool: &mut Pool| {
             pool.tick(now);
-            pool.saw(now, id, sight)
+            pool.observe(now, id, sight)
         };
         match self.capacity.with_pool(see) {
             Some(true) => self.reclassify(now),
@@ -108,16 +108,16 @@ impl<W> Scheduler<W> {
     }
 
     /// What to ask of the replicas now. Ask [`Scheduler::next_stranded`] then: one that was silent for long enough is down.
-    pub fn errands(&mut self, now: Instant) -> Errands {
+    pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         let is_busy = self.is_busy();
-        let errands = |pool: &mut Pool| {
+        let poll_requests = |pool: &mut Pool| {
             if is_busy {
                 // Those that wait send nothing, and want to know all the more.
                 pool.placement.wake(now);
             }
-            pool.placement.errands(now)
+            pool.placement.poll_requests(now)
         };
-        self.capacity.with_pool(errands).unwrap_or_default()
+        self.capacity.with_pool(poll_requests).unwrap_or_default()
     }
 
     /// Its replicas; none where it is no pool.
@@ -126,7 +126,7 @@ impl<W> Scheduler<W> {
     }
 
     /// A replica for a request that takes no slot.
-    pub fn beside(&mut self, now: Instant) -> Option<Placed> {
-        self.capacity.upstream.as_pool_mut()?.placement.beside(now)
+    pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
+        self.capacity.upstream.as_pool_mut()?.placement.pick_without_slot(now)
     }
 }

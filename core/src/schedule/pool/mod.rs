@@ -1,6 +1,6 @@
 //! A target that is a pool: slots and memory are its replicas', each with a limit and books of its own, and each call that goes is placed at one of them, under the same lock.
 //!
-//! Which replicas are in the choice, and which of those with room a call goes to, is [`Placement`]'s; how much room each of them has is decided here.
+//! Which replicas are in the eligible, and which of those with room a call goes to, is [`Placement`]'s; how much room each of them has is decided here.
 //!
 //! Invariants: a call is placed at a replica that may take it, which has a slot and memory for it, unless it was forced; what it takes there is given back once, when it is
 //! over, also where the replica drains meanwhile; what happens to it is told to [`Placement`] once.
@@ -30,7 +30,7 @@ use super::{GrantId, Scheduler, Ticket};
 use crate::adaptive;
 use crate::cooldown::Cooldown;
 use crate::kv::Forecast;
-use crate::placement::{Placement, Places, Wants};
+use crate::placement::{Placement, ReplicaSet, Wants};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Pool {
     /// By place.
     replicas: Vec<Option<ReplicaSlots>>,
     /// Those that calls may go to.
-    choice: Places,
+    eligible: ReplicaSet,
     classes: CallClasses,
     /// The most calls in flight, at all of them together.
     cap: usize,
@@ -48,7 +48,7 @@ pub(super) struct Pool {
     unanswered: BTreeMap<GrantId, usize>,
     /// Those of them whose replicas went down, until they are told.
     stranded: Vec<GrantId>,
-    /// How long there was nobody in the choice, up to the last change, and since when if now.
+    /// How long there was nobody in the eligible, up to the last change, and since when if now.
     closed: Duration,
     closed_since: Option<Instant>,
     /// When it was seen that nobody is.
@@ -73,7 +73,7 @@ impl Pool {
         Some(Self {
             placement: Placement::new(config, fastrand::u64(..)),
             replicas: Vec::new(),
-            choice: Places::NONE,
+            eligible: ReplicaSet::NONE,
             classes: CallClasses::default(),
             cap: settings.limit,
             each: ReplicaSettings {
@@ -91,14 +91,14 @@ impl Pool {
         })
     }
 
-    /// Sees who is in the choice now.
+    /// Sees who is in the eligible now.
     fn refresh(&mut self, now: Instant) {
-        let choice = self.placement.in_choice(now);
-        self.choice = Places::NONE;
-        for at in choice.iter() {
+        let eligible = self.placement.eligible(now);
+        self.eligible = ReplicaSet::NONE;
+        for at in eligible.iter() {
             if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
                 replica.share = self.placement.share(now, at);
-                self.choice.insert(at);
+                self.eligible.insert(at);
             }
         }
         self.seen_closed.set(now, self.is_empty());
@@ -109,26 +109,26 @@ impl Pool {
         }
     }
 
-    /// Whether nobody is in the choice.
+    /// Whether nobody is in the eligible.
     fn is_empty(&self) -> bool {
-        self.choice.is_empty()
+        self.eligible.is_empty()
     }
 
     /// Which replicas may take a call: also those that it was tried at, where others have no room.
-    fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> Places {
+    fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         match wants.filter(|wants| !wants.avoid.is_empty()) {
             Some(Wants { model, .. }) => {
                 let wants = Wants { model: model.clone(), ..Wants::default() };
-                self.placement.eligible(Some(&wants), least_input)
+                self.placement.serving(Some(&wants), least_input)
             }
-            None => self.placement.eligible(wants, least_input),
+            None => self.placement.serving(wants, least_input),
         }
     }
 
     /// Those that it was tried at.
-    fn tried(&self, wants: Option<&Wants>) -> Places {
+    fn tried(&self, wants: Option<&Wants>) -> ReplicaSet {
         let avoid = wants.map(|wants| wants.avoid.as_slice()).unwrap_or_default();
-        avoid.iter().filter_map(|id| self.placement.place_of(*id)).collect()
+        avoid.iter().filter_map(|id| self.placement.index_of(*id)).collect()
     }
 
     /// What sets the replicas apart that take a prompt: the longest that each model takes, in order.
@@ -140,13 +140,13 @@ impl Pool {
         lengths
     }
 
-    fn places_of(&self, class: CallClass) -> Places {
+    fn replicas_of(&self, class: CallClass) -> ReplicaSet {
         class.number().and_then(|number| self.classes.get(number)).unwrap_or_default()
     }
 
-    /// Those in the choice that a call of that kind may go to.
-    fn choice_of(&self, class: CallClass) -> Places {
-        self.places_of(class).and(self.choice)
+    /// Those in the eligible that a call of that kind may go to.
+    fn choice_of(&self, class: CallClass) -> ReplicaSet {
+        self.replicas_of(class).and(self.eligible)
     }
 
     /// Whether one of those has a slot, beside so many in flight.
@@ -154,10 +154,10 @@ impl Pool {
         !self.choice_of(class).and(self.open(in_flight)).is_empty()
     }
 
-    /// Returns those in the choice where a call of that claim would go if a slot came free, beside
+    /// Returns those in the eligible where a call of that claim would go if a slot came free, beside
     /// so many in flight. That is not so where more calls are in flight than there are slots, nor
     /// where calls are turned away.
-    fn would_fit_at(&self, requirements: &Requirements, in_flight: usize) -> Places {
+    fn would_fit_at(&self, requirements: &Requirements, in_flight: usize) -> ReplicaSet {
         let fits = |replica: &ReplicaSlots| {
             replica.in_flight <= replica.slots()
                 && !replica.is_full
@@ -178,15 +178,15 @@ impl Pool {
         self.longest_of_each(open, held)
     }
 
-    /// The same, if each replica in the choice had a slot.
+    /// The same, if each replica in the eligible had a slot.
     fn by_class_with_free_slots(&self, held: Option<usize>) -> ReplicaAvailability {
-        self.longest_of_each(self.choice, held)
+        self.longest_of_each(self.eligible, held)
     }
 
-    fn longest_of_each(&self, open: Places, held: Option<usize>) -> ReplicaAvailability {
-        let open = open.and(self.choice);
+    fn longest_of_each(&self, open: ReplicaSet, held: Option<usize>) -> ReplicaAvailability {
+        let open = open.and(self.eligible);
         let longest = |at| Some((at, if held == Some(at) { 0 } else { self.replica(at)?.longest }));
-        let most = |places: Places| LongestPrompt::of(places.and(open).iter().filter_map(longest));
+        let most = |places: ReplicaSet| LongestPrompt::of(places.and(open).iter().filter_map(longest));
         ReplicaAvailability::new(open, held, self.classes.iter().map(|places| most(places?)))
     }
 
@@ -212,16 +212,19 @@ impl Pool {
         Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
     }
 
-    /// Those in the choice with a slot.
-    fn open(&self, in_flight: usize) -> Places {
+    /// Those in the eligible with a slot.
+    fn open(&self, in_flight: usize) -> ReplicaSet {
         if in_flight >= self.cap {
-            return Places::NONE;
+            return ReplicaSet::NONE;
         }
-        self.in_choice().filter(|(_, replica)| replica.shortage().is_none()).map(|(at, _)| at).collect()
+        self.eligible_replicas()
+            .filter(|(_, replica)| replica.shortage().is_none())
+            .map(|(at, _)| at)
+            .collect()
     }
 
-    fn in_choice(&self) -> impl Iterator<Item = (usize, &ReplicaSlots)> {
-        self.choice.iter().filter_map(|at| Some((at, self.replica(at)?)))
+    fn eligible_replicas(&self) -> impl Iterator<Item = (usize, &ReplicaSlots)> {
+        self.eligible.iter().filter_map(|at| Some((at, self.replica(at)?)))
     }
 
     fn replica(&self, at: usize) -> Option<&ReplicaSlots> {
@@ -233,8 +236,8 @@ impl Pool {
     }
 
     fn replica_of(&mut self, assignment: &Assignment) -> Option<&mut ReplicaSlots> {
-        let replica = self.replica_mut(assignment.parcel.at)?;
-        (replica.placed.id == assignment.parcel.placed.id).then_some(replica)
+        let replica = self.replica_mut(assignment.placed_call.at)?;
+        (replica.placed.id == assignment.placed_call.placed.id).then_some(replica)
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct ReplicaSlots {
     is_size_configured: bool,
     /// The longest prompt that it may have memory for, at the last survey: see [`Kv::room`].
     pub(super) longest: u32,
-    /// Whether calls that begin alike hold their beginning once: see [`Standing::shares_prefixes`](crate::placement::Standing).
+    /// Whether calls that begin alike hold their beginning once: see [`EngineMetrics::shares_prefixes`](crate::placement::EngineMetrics).
     pub(super) shares_prefixes: bool,
     /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
     pub(super) is_full: bool,

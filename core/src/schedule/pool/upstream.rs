@@ -10,17 +10,20 @@ use crate::budget::Room;
 use crate::cooldown::{Attempt, Failure, Hold, State};
 use crate::estimate::Demand;
 use crate::kv;
-use crate::placement::{Fault, Places};
+use crate::placement::{Fault, ReplicaSet};
 use crate::schedule::available::Available;
 use crate::schedule::limiter::Limiter;
 use crate::schedule::requirements::{CallClass, Requirements, ReservedResources};
 use crate::schedule::rule::Rule;
-use crate::schedule::upstream::{Admitted, Failed, Limits, Moved, Upstream, UpstreamSlot};
+use crate::schedule::upstream::{Admitted, Failed, LimitChange, Limits, Upstream, UpstreamSlot};
 use crate::schedule::{GrantId, Ticket};
 
 impl Pool {
     fn slots(&self) -> usize {
-        self.in_choice().map(|(_, replica)| replica.slots()).fold(0, usize::saturating_add).min(self.cap)
+        self.eligible_replicas()
+            .map(|(_, replica)| replica.slots())
+            .fold(0, usize::saturating_add)
+            .min(self.cap)
     }
 
     fn shortage(&self, in_flight: usize) -> Option<Rule> {
@@ -31,7 +34,7 @@ impl Pool {
             return Some(Rule::Slots);
         }
         let mut lack = Rule::Slots;
-        for (_, replica) in self.in_choice() {
+        for (_, replica) in self.eligible_replicas() {
             if replica.shortage()? == Rule::FirstTokens {
                 lack = Rule::FirstTokens;
             }
@@ -61,10 +64,10 @@ impl Upstream for Pool {
         replicas.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
     }
 
-    fn take_moves(&mut self) -> Vec<Moved> {
+    fn take_limit_changes(&mut self) -> Vec<LimitChange> {
         let mut moves = Vec::new();
         for replica in self.replicas.iter_mut().flatten() {
-            let moved = replica.limiter.take_moves().into_iter();
+            let moved = replica.limiter.take_limit_changes().into_iter();
             moves.extend(moved.map(|moved| (Some(replica.placed.url.clone()), moved)));
         }
         moves
@@ -116,7 +119,7 @@ impl Upstream for Pool {
     }
 
     fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<u64> {
-        let replicas = self.places_of(requirements.class).iter().filter_map(|at| self.replica(at));
+        let replicas = self.replicas_of(requirements.class).iter().filter_map(|at| self.replica(at));
         let most = replicas.map(|replica| replica.most().unwrap_or(u64::MAX)).max()?;
         (ticket.demand.least_input() > most).then_some(most)
     }
@@ -145,7 +148,7 @@ impl Upstream for Pool {
     fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
         let Some(at) = available.replicas.as_deref() else { return true };
         let (taken, forecast) = ([at.held, available.kept], self.forecast(ticket));
-        let mut among = self.places_of(requirements.class).and(at.open).iter();
+        let mut among = self.replicas_of(requirements.class).and(at.open).iter();
         among.any(|at| {
             let free = requirements.need.kv == 0 || !taken.contains(&Some(at));
             free && self.replica(at).is_some_and(|replica| replica.fits(ticket, &forecast))
@@ -175,12 +178,12 @@ impl Upstream for Pool {
         true
     }
 
-    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<Places> {
+    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<ReplicaSet> {
         let places = self.would_fit_at(requirements, in_flight);
         (!self.has_slot_for(requirements.class, in_flight) && !places.is_empty()).then_some(places)
     }
 
-    fn is_at(&self, id: GrantId, places: Places) -> bool {
+    fn is_at(&self, id: GrantId, places: ReplicaSet) -> bool {
         self.unanswered.get(&id).is_some_and(|at| places.contains(*at))
     }
 
@@ -255,7 +258,7 @@ impl Upstream for Pool {
         if let Some(assignment) = &mut slot.assignment
             && std::mem::take(&mut assignment.awaits)
         {
-            self.placement.first_token(now, &mut assignment.parcel);
+            self.placement.first_token(now, &mut assignment.placed_call);
         }
     }
 

@@ -43,9 +43,9 @@ fn what_does_not_stream_awaits_no_token_and_what_cannot_be_read_soon_does_not() 
     assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
     let mut sealed = admit(&mut scheduler, now, &streaming("a", now));
     queue(&mut scheduler, now, streaming("a", now), ());
-    scheduler.unseen(now, &mut sealed);
+    scheduler.mark_unobservable(now, &mut sealed);
     let (_, mut untold) = scheduler.next(now).expect("nobody awaits a token");
-    scheduler.untold(now, &mut untold);
+    scheduler.detach(now, &mut untold);
     assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
     [whole, sealed, untold].into_iter().for_each(|grant| scheduler.release(now, grant));
     assert_eq!(scheduler.view(now).in_flight, 0);
@@ -60,7 +60,7 @@ fn a_fixed_limit_is_told_nothing() {
     scheduler.first_token(now, &mut grant);
     grant.ended(Ended::Overloaded);
     scheduler.release(now, grant);
-    assert!(scheduler.view(now).adaptive.is_none() && scheduler.take_moves().is_empty());
+    assert!(scheduler.view(now).adaptive.is_none() && scheduler.take_limit_changes().is_empty());
 }
 
 #[test]

@@ -450,7 +450,7 @@ impl Books {
         let goes = |call: &&Call| self.truth.fits(self.now, call);
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
         let (least, most) = self.truth.by_floors(waiting.collect());
-        while let Some(id) = self.scheduler.reclaim(self.now) {
+        while let Some(id) = self.scheduler.preempt(self.now) {
             let borrowed = self.youngest_lent().expect("nothing was borrowed");
             assert_eq!(borrowed.1, id);
             assert!(self.running.len() == self.truth.slots(), "nobody gets that slot");

@@ -64,7 +64,7 @@ fn a_forced_call_counts_against_its_tenants_cap() {
     let other = [(); 2].map(|()| admit(&mut scheduler, now, &ticket("b", Lane::Standard, now)));
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     let (forced, said) = scheduler.force(now, &ticket("a", Lane::Standard, now));
-    assert_eq!(said, Ok(Verdict::WouldWait));
+    assert_eq!(said, Ok(ForcedDecision::WouldWait));
     other.into_iter().for_each(|grant| scheduler.release(now, grant));
     assert!(scheduler.next(now).is_none(), "the cap is full");
     scheduler.release(now, forced);

@@ -142,32 +142,32 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
     floor(&mut configured, "vip", 0.5);
     let mut scheduler = Scheduler::new(&configured, now);
     let mut held = fill(&mut scheduler, now, "hog", Lane::Standard, 4);
-    assert_eq!(scheduler.reclaim(now), None, "nobody wants it");
+    assert_eq!(scheduler.preempt(now), None, "nobody wants it");
     queue(&mut scheduler, now, ticket("other", Lane::Standard, now), "other");
-    assert_eq!(scheduler.reclaim(now), None, "who has no floor calls nothing back");
+    assert_eq!(scheduler.preempt(now), None, "who has no floor calls nothing back");
     for _ in 0..3 {
         queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), "vip");
     }
     scheduler.answered(&mut held[3]);
-    assert_eq!(scheduler.reclaim(now), Some(held[2].id()));
-    assert_eq!(scheduler.reclaim(now), Some(held[1].id()));
-    assert_eq!(scheduler.reclaim(now), None, "its floor is two");
+    assert_eq!(scheduler.preempt(now), Some(held[2].id()));
+    assert_eq!(scheduler.preempt(now), Some(held[1].id()));
+    assert_eq!(scheduler.preempt(now), None, "its floor is two");
     let preempted = held.remove(2);
     let again = Ticket { charged: Some(preempted.charged()), ..ticket("hog", Lane::Standard, now) };
     scheduler.release(now, preempted);
     let (who, vip) = scheduler.next(now).expect("the holder");
     assert_eq!(who, "vip");
     queue(&mut scheduler, now, again, "again");
-    assert_eq!(scheduler.reclaim(now), None, "one is still on its way");
+    assert_eq!(scheduler.preempt(now), None, "one is still on its way");
     // It was answered before it could be cancelled: then another is called back in its place.
     scheduler.answered(&mut held[1]);
-    assert_eq!(scheduler.reclaim(now), Some(held[0].id()));
+    assert_eq!(scheduler.preempt(now), Some(held[0].id()));
     drop(vip);
 }
 
 /// How many of the calls in flight are called back now.
 fn preempted<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
-    std::iter::from_fn(|| scheduler.reclaim(now)).count()
+    std::iter::from_fn(|| scheduler.preempt(now)).count()
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn calling_back_shuts_nobody_out_of_the_last_slot() {
     let mut answered = Vec::new();
     for _ in 0..20 {
         grant.sent();
-        if scheduler.reclaim(now) == Some(grant.id()) {
+        if scheduler.preempt(now) == Some(grant.id()) {
             let again = Ticket { charged: Some(grant.charged()), ..ticket(who, Lane::Standard, now) };
             scheduler.release(now, grant);
             scheduler.enqueue(now, again, who);
@@ -271,7 +271,7 @@ fn nobody_is_called_back_where_that_is_not_configured() {
     let mut scheduler = Scheduler::new(&configured, now);
     let _held = fill(&mut scheduler, now, "hog", Lane::Standard, 1);
     queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), ());
-    assert_eq!(scheduler.reclaim(now), None);
+    assert_eq!(scheduler.preempt(now), None);
 }
 
 /// Whom a call of that lane displaces from a full queue.

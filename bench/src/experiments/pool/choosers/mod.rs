@@ -10,7 +10,7 @@ mod tree;
 
 use std::time::Duration;
 
-use tidegate::placement::Places;
+use tidegate::placement::ReplicaSet;
 
 pub(crate) use self::counts::{Argmin, TwoChoices};
 pub(crate) use self::hashing::BoundedHashing;
@@ -29,7 +29,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) id: u64,
     pub(crate) call: &'a Call,
     /// It was there already.
-    pub(crate) tried: Places,
+    pub(crate) tried: ReplicaSet,
     /// The truth, which only the oracle may look at, but for [`Ask::open`].
     pub(crate) replicas: &'a Replicas,
 }

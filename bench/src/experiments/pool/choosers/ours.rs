@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tidegate::config::PoolConfig;
-use tidegate::placement::{Affinity, Ask as Question, Fault, Member, Parcel, Placement, Sight, Wants, Work};
+use tidegate::placement::{
+    Affinity, Fault, Member, Observation, PlacedCall, Placement, PollKind, Wants, Work,
+};
 
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
@@ -26,7 +28,7 @@ const OUTPUT: u64 = 200;
 pub(crate) struct Ours {
     placement: Placement,
     without: Without,
-    parcels: HashMap<u64, Parcel>,
+    placed_calls: HashMap<u64, PlacedCall>,
     next: Option<Duration>,
 }
 
@@ -45,7 +47,7 @@ impl Ours {
         let members: Vec<Member> =
             (0..REPLICAS).map(|at| Member::new(&format!("http://replica-{at}"))).collect();
         placement.set_members(beginning(), &members);
-        Self { placement, without, parcels: HashMap::new(), next: Some(Duration::ZERO) }
+        Self { placement, without, placed_calls: HashMap::new(), next: Some(Duration::ZERO) }
     }
 
     fn wants(&self, ask: &Ask) -> Wants {
@@ -53,7 +55,7 @@ impl Ours {
         let view = if ask.tried.is_empty() { Vec::new() } else { self.placement.view(instant(ask.now)) };
         let avoid = view
             .iter()
-            .filter(|seen| self.placement.place_of(seen.id).is_some_and(|at| ask.tried.contains(at)));
+            .filter(|seen| self.placement.index_of(seen.id).is_some_and(|at| ask.tried.contains(at)));
         Wants {
             model: None,
             affinity: Affinity { beginnings, ..Affinity::default() },
@@ -67,16 +69,16 @@ impl Chooser for Ours {
         let (now, wants) = (instant(ask.now), self.wants(ask));
         // How long the answer gets is not known; it is expected to be as long as most.
         let work = Work { input: u64::from(ask.call.input), output: OUTPUT };
-        let eligible = self.placement.eligible(Some(&wants), work.input);
-        let open = self.placement.in_choice(now).and(eligible);
+        let eligible = self.placement.serving(Some(&wants), work.input);
+        let open = self.placement.eligible(now).and(eligible);
         // With nobody in the choice a call waits; here it knocks.
         let open = [open, eligible.less(ask.tried), eligible]
             .into_iter()
             .find(|open| !open.is_empty())
             .unwrap_or_default();
         let at = self.placement.choose(now, Some(&wants), work, open).unwrap_or_default();
-        if let Some(parcel) = self.placement.sent(now, at, Some(&wants), work) {
-            self.parcels.insert(ask.id, parcel);
+        if let Some(placed_call) = self.placement.sent(now, at, Some(&wants), work) {
+            self.placed_calls.insert(ask.id, placed_call);
         }
         // A call wakes the keeper.
         self.next = Some(self.next.map_or(ask.now, |next| next.min(ask.now)));
@@ -84,21 +86,21 @@ impl Chooser for Ours {
     }
 
     fn first_token(&mut self, now: Duration, id: u64, _: usize) {
-        if let Some(parcel) = self.parcels.get_mut(&id) {
-            self.placement.succeeded(instant(now), parcel);
-            self.placement.first_token(instant(now), parcel);
+        if let Some(placed_call) = self.placed_calls.get_mut(&id) {
+            self.placement.succeeded(instant(now), placed_call);
+            self.placement.first_token(instant(now), placed_call);
         }
     }
 
     fn ended(&mut self, _: Duration, id: u64, _: usize) {
-        if let Some(parcel) = self.parcels.remove(&id) {
-            self.placement.ended(parcel);
+        if let Some(placed_call) = self.placed_calls.remove(&id) {
+            self.placement.ended(placed_call);
         }
     }
 
     fn failed(&mut self, now: Duration, id: u64, _: usize) {
-        if let Some(parcel) = self.parcels.get(&id) {
-            self.placement.failed(instant(now), parcel, Fault::Gone);
+        if let Some(placed_call) = self.placed_calls.get(&id) {
+            self.placement.failed(instant(now), placed_call, Fault::ConnectRefused);
         }
         self.next = Some(self.next.map_or(now, |next| next.min(now)));
     }
@@ -109,18 +111,20 @@ impl Chooser for Ours {
 
     /// What its keeper does, whose answers come at once.
     fn look(&mut self, now: Duration, replicas: &Replicas) {
-        let errands = self.placement.errands(instant(now));
-        for errand in errands.due {
-            let Some(at) = self.placement.place_of(errand.to) else { continue };
-            let sight = match errand.ask {
-                _ if !replicas.up().contains(at) => Sight::Gone,
-                Question::Health => Sight::Well,
-                Question::Load => replicas.standing(at).map_or(Sight::Unknown, Sight::Standing),
-                Question::Models => continue,
+        let poll_requests = self.placement.poll_requests(instant(now));
+        for poll_request in poll_requests.due {
+            let Some(at) = self.placement.index_of(poll_request.to) else { continue };
+            let sight = match poll_request.kind {
+                _ if !replicas.up().contains(at) => Observation::ConnectRefused,
+                PollKind::Health => Observation::ProbeOk,
+                PollKind::Load => {
+                    replicas.standing(at).map_or(Observation::MetricsUnreadable, Observation::Metrics)
+                }
+                PollKind::Models => continue,
             };
-            self.placement.saw(instant(now), errand.to, sight);
+            self.placement.observe(instant(now), poll_request.to, sight);
         }
-        let next = errands.next.map(|at| at.saturating_duration_since(beginning()));
+        let next = poll_requests.next.map(|at| at.saturating_duration_since(beginning()));
         // Never the same moment twice: what is due again at once would be so for ever.
         self.next = next.map(|next| next.max(now + Duration::from_millis(1)));
     }

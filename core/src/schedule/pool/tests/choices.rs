@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::cooldown::Hold;
 use crate::kv::Forecast;
-use crate::placement::{Fault, Sight, Standing};
+use crate::placement::{EngineMetrics, Fault, Observation};
 
 /// One replica is kept for it, as for the front of all: the others are there for whom it stands before.
 #[test]
@@ -41,7 +41,7 @@ fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
     let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
     for (name, serves) in [(0, "x"), (1, "y"), (2, "y")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let of = |tenant: &str, model: &str, tokens: u64| {
         let mut asked = wanting(Some(model), &[], now);
@@ -88,11 +88,11 @@ fn a_forced_call_goes_to_one_that_serves_it_well_or_not() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let large = wanting(Some("large"), &[], now);
     let mut grant = admit(&mut scheduler, now, &large);
-    let _ = scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(900))));
+    let _ = scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(900))));
     let (forced, _) = scheduler.force(now, &large);
     assert_eq!(at(&forced), 0, "the other does not know the model");
     [grant, forced].into_iter().for_each(|grant| scheduler.release(now, grant));
@@ -103,16 +103,17 @@ fn a_forced_call_goes_to_one_that_serves_it_well_or_not() {
 #[test]
 fn a_memory_that_turns_out_to_be_of_another_size_keeps_its_calls() {
     let now = epoch();
-    let told = |tokens| Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() });
+    let told =
+        |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
     let mut scheduler = in_front_of(&of_slots(10), &members(0..1), now);
     let id = id_of(&scheduler, 0, now);
-    scheduler.saw(now, id, told(1_000));
+    scheduler.observe(now, id, told(1_000));
     let grant = admit(&mut scheduler, now, &of_input(800, now));
-    scheduler.saw(now, id, told(500));
+    scheduler.observe(now, id, told(500));
     assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((500, 1)));
     let waits = queue(&mut scheduler, now, of_input(300, now), "waits");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
-    scheduler.saw(now, id, told(2_000));
+    scheduler.observe(now, id, told(2_000));
     let (_, second) = scheduler.next(now).expect("there is room for both");
     assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((2_000, 2)));
     [grant, second].into_iter().for_each(|grant| scheduler.release(now, grant));
@@ -122,14 +123,15 @@ fn a_memory_that_turns_out_to_be_of_another_size_keeps_its_calls() {
 #[test]
 fn a_size_that_nobody_configures_any_more_is_asked_again() {
     let now = epoch();
-    let told = |tokens| Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() });
+    let told =
+        |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
     let mut named = members(0..1);
     named[0].kv_tokens = Some(300);
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(1), &named, now);
     let id = id_of(&scheduler, 0, now);
-    scheduler.saw(now, id, told(500));
+    scheduler.observe(now, id, told(500));
     scheduler.set_members(now, &members(0..1));
-    scheduler.saw(now, id, told(500));
+    scheduler.observe(now, id, told(500));
     assert_eq!(scheduler.view(now).kv.map(|kv| kv.capacity), Some(500));
 }
 
@@ -141,17 +143,17 @@ fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
     configured.tenants.insert("vip".into(), vip);
     let mut scheduler = in_front_of(&configured, &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let borrowed: Vec<_> =
         (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some("large"), &[], now))).collect();
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
-    assert_eq!(scheduler.reclaim(now), Some(borrowed[1].id()), "the other replica has two slots");
-    assert_eq!(scheduler.reclaim(now), None, "one is on its way");
+    assert_eq!(scheduler.preempt(now), Some(borrowed[1].id()), "the other replica has two slots");
+    assert_eq!(scheduler.preempt(now), None, "one is on its way");
     borrowed.into_iter().for_each(|grant| scheduler.release(now, grant));
     let (_, grant) = scheduler.next(now).expect("the owner");
     scheduler.release(now, grant);
-    assert_eq!(scheduler.reclaim(now), None);
+    assert_eq!(scheduler.preempt(now), None);
     assert_empty(&scheduler, now);
 }
 
@@ -167,7 +169,7 @@ fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
     }
     let mut scheduler = in_front_of(&configured, &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let mut fill =
         |of| (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some(of), &[], now))).collect::<Vec<_>>();
@@ -180,9 +182,9 @@ fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
             tenant,
         );
     }
-    assert_eq!(scheduler.reclaim(now), Some(small[1].id()), "the youngest");
-    assert_eq!(scheduler.reclaim(now), Some(large[1].id()), "the other is of no use to the owner");
-    assert_eq!(scheduler.reclaim(now), None);
+    assert_eq!(scheduler.preempt(now), Some(small[1].id()), "the youngest");
+    assert_eq!(scheduler.preempt(now), Some(large[1].id()), "the other is of no use to the owner");
+    assert_eq!(scheduler.preempt(now), None);
     large.into_iter().chain(small).for_each(|grant| scheduler.release(now, grant));
 }
 
@@ -199,8 +201,8 @@ fn nothing_is_called_back_at_a_replica_that_is_too_small_for_the_owner() {
     let at_large = admit(&mut scheduler, now, &wanting(None, &[small], now));
     let at_small = admit(&mut scheduler, now, &wanting(None, &[], now));
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..of_input(800, now) }, "vip");
-    assert_eq!(scheduler.reclaim(now), Some(at_large.id()), "not the youngest");
-    assert_eq!(scheduler.reclaim(now), None);
+    assert_eq!(scheduler.preempt(now), Some(at_large.id()), "not the youngest");
+    assert_eq!(scheduler.preempt(now), None);
     [at_large, at_small].into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
@@ -215,10 +217,10 @@ fn a_lowered_limit_of_a_pool_calls_nothing_back() {
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(None, &[], now) }, "vip");
     scheduler.set_limit(2);
     for _ in 0..2 {
-        assert_eq!(scheduler.reclaim(now), None, "a slot that comes free is gone");
+        assert_eq!(scheduler.preempt(now), None, "a slot that comes free is gone");
         scheduler.release(now, held.remove(0));
     }
-    assert!(scheduler.reclaim(now).is_some());
+    assert!(scheduler.preempt(now).is_some());
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
@@ -233,7 +235,10 @@ fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
     let mut again = admit(&mut scheduler, now, &wanting(None, &[ids[0]], now));
     assert_eq!(at(&again), 0);
     // There is one that it was not tried at, but that is full: to say "elsewhere" again would send it back here at once.
-    assert_eq!(scheduler.failed_there(now, &mut again, Fault::Full(Some(Duration::ZERO))), Hold::AllFull);
+    assert_eq!(
+        scheduler.on_replica_failure(now, &mut again, Fault::Full(Some(Duration::ZERO))),
+        Hold::AllFull
+    );
     busy.into_iter().chain([again]).for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
 }
@@ -245,8 +250,12 @@ fn beginning_with(common: u64, input: u64, now: Instant) -> Ticket {
     Ticket { wants: Some(Box::new(Wants { affinity, ..Wants::default() })), ..of_input(input, now) }
 }
 
-fn told(tokens: u64, shares_prefixes: bool) -> Sight {
-    Sight::Standing(Standing { kv_tokens: Some(tokens), shares_prefixes, ..Standing::default() })
+fn told(tokens: u64, shares_prefixes: bool) -> Observation {
+    Observation::Metrics(EngineMetrics {
+        kv_tokens: Some(tokens),
+        shares_prefixes,
+        ..EngineMetrics::default()
+    })
 }
 
 #[test]
@@ -255,7 +264,7 @@ fn common_beginning_is_held_once_where_the_replica_caches_prefixes() {
     for (shares, least, most) in [(false, 25, 25), (true, 420, 430)] {
         let mut scheduler: Scheduler<usize> = in_front_of(&of_slots(1_000), &members(0..1), now);
         let id = id_of(&scheduler, 0, now);
-        scheduler.saw(now, id, told(800_000, shares));
+        scheduler.observe(now, id, told(800_000, shares));
         let first = admit(&mut scheduler, now, &beginning_with(30_000, 31_500, now));
         for who in 0..600 {
             // All wait before there is anything to share.
@@ -279,7 +288,7 @@ fn call_goes_to_the_replica_where_its_beginning_is_held_if_only_that_one_has_mem
     let mut scheduler = in_front_of(&of_slots(10), &members(0..2), now);
     for name in 0..2 {
         let id = id_of(&scheduler, name, now);
-        scheduler.saw(now, id, told(40_000, true));
+        scheduler.observe(now, id, told(40_000, true));
     }
     let held = [admit(&mut scheduler, now, &beginning_with(20_000, 21_000, now)), {
         let mut other = beginning_with(0, 21_000, now);
@@ -306,7 +315,7 @@ fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     let mut scheduler = in_front_of(&of_slots(10), &members(0..1), now);
     let early = admit(&mut scheduler, now, &of_input(800, now));
     assert_eq!(scheduler.view(now).kv, None);
-    scheduler.saw(now, id_of(&scheduler, 0, now), told(1_000, false));
+    scheduler.observe(now, id_of(&scheduler, 0, now), told(1_000, false));
     assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls, kv.held)), Some((1_000, 1, 800)));
     let waits = queue(&mut scheduler, now, of_input(300, now), "waits");
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
@@ -322,7 +331,7 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
     for name in 0..2 {
-        scheduler.saw(now, id_of(&scheduler, name, now), told(10_000, false));
+        scheduler.observe(now, id_of(&scheduler, name, now), told(10_000, false));
     }
     let long = admit(&mut scheduler, now, &of_input(5_000, now));
     let short = [10, 10].map(|input| admit(&mut scheduler, now, &of_input(input, now)));
@@ -345,7 +354,7 @@ fn few_calls_are_looked_at_for_the_time_to_ask_again() {
     let now = epoch();
     let configured = Settings { aging: Duration::ZERO, ..of_slots(10) };
     let mut scheduler = in_front_of(&configured, &members(0..1), now);
-    scheduler.saw(now, id_of(&scheduler, 0, now), told(1_000, false));
+    scheduler.observe(now, id_of(&scheduler, 0, now), told(1_000, false));
     let long = admit(&mut scheduler, now, &of_input(800, now));
     let looks = Arc::new(AtomicU64::new(0));
     let counter = looks.clone();

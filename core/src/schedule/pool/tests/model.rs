@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::cooldown::Hold;
 use crate::kv::{Forecast, Kv, Place, Progress};
-use crate::placement::{Affinity, Fault, Sight, Standing};
+use crate::placement::{Affinity, EngineMetrics, Fault, Observation};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
@@ -60,7 +60,7 @@ pub(super) enum Event {
     },
     Seen {
         which: usize,
-        sight: Sight,
+        sight: Observation,
     },
     Pass {
         ms: u64,
@@ -85,7 +85,7 @@ struct Running {
     begins: Arc<[u64]>,
     answered: bool,
     /// The places where it could have gone instead, and was not tried; none, if it was tried where it went. Who joins where another was may be tried as well.
-    others: Places,
+    others: ReplicaSet,
 }
 
 /// Who is there at one moment.
@@ -180,12 +180,15 @@ impl Books {
             }
             Event::Serves { which, models } => {
                 let serves = (0..3).filter(|model| models & (1 << model) != 0).map(|of| model(MODELS[of]));
-                self.see(which, Sight::Models(serves.collect()));
+                self.see(which, Observation::Models(serves.collect()));
             }
             Event::Told { which, tokens, shares } => {
-                let told =
-                    Standing { kv_tokens: Some(tokens), shares_prefixes: shares, ..Standing::default() };
-                self.see(which, Sight::Standing(told));
+                let told = EngineMetrics {
+                    kv_tokens: Some(tokens),
+                    shares_prefixes: shares,
+                    ..EngineMetrics::default()
+                };
+                self.see(which, Observation::Metrics(told));
             }
             Event::Seen { which, sight } => self.see(which, sight),
             Event::Pass { ms } => self.pass(Duration::from_millis(ms)),
@@ -248,10 +251,10 @@ impl Books {
         running.grant.sent();
         match fault {
             Some(fault) => {
-                let hold = self.scheduler.failed_there(self.now, &mut running.grant, fault);
+                let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
                 let choice = self.choice();
                 let expected = match fault {
-                    Fault::Full(_) | Fault::Limited(_) | Fault::Gone
+                    Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused
                         if !running.others.and(self.places(&choice)).is_empty() =>
                     {
                         Hold::RetryOther
@@ -280,15 +283,15 @@ impl Books {
         }
     }
 
-    fn see(&mut self, which: usize, sight: Sight) {
+    fn see(&mut self, which: usize, sight: Observation) {
         let views = self.scheduler.replicas(self.now);
         let Some(view) = views.get(which % views.len().max(1)) else { return };
-        if let Sight::Standing(Standing { kv_tokens: Some(tokens), shares_prefixes, .. }) = &sight {
+        if let Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), shares_prefixes, .. }) = &sight {
             self.set_memory(view.id, *tokens, false);
             self.sharing.remove(&view.id);
             self.sharing.extend(shares_prefixes.then_some(view.id));
         }
-        self.scheduler.saw(self.now, view.id, sight);
+        self.scheduler.observe(self.now, view.id, sight);
         self.fall();
     }
 
@@ -523,13 +526,13 @@ impl Books {
 
     fn choice(&self) -> Vec<ReplicaId> {
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
-        let choice = pool.placement.clone().in_choice(self.now);
+        let choice = pool.placement.clone().eligible(self.now);
         choice.iter().filter_map(|at| Some(pool.replica(at)?.placed.id)).collect()
     }
 
-    fn places(&self, ids: &[ReplicaId]) -> Places {
+    fn places(&self, ids: &[ReplicaId]) -> ReplicaSet {
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
-        ids.iter().filter_map(|id| pool.placement.place_of(*id)).collect()
+        ids.iter().filter_map(|id| pool.placement.index_of(*id)).collect()
     }
 
     fn id(&self, name: usize) -> Option<ReplicaId> {

@@ -3,20 +3,20 @@ use proptest::prelude::*;
 use super::model::{Books, Event, OUTPUTS};
 use super::*;
 use crate::config::AdaptiveConfig;
-use crate::placement::{Fault, Sight};
+use crate::placement::{Fault, Observation};
 
 fn fault() -> impl Strategy<Value = Fault> {
     let delay = || prop::option::of((1u64..900).prop_map(ms));
     prop_oneof![
         1 => delay().prop_map(Fault::Full),
         1 => delay().prop_map(Fault::Limited),
-        1 => Just(Fault::Gone),
+        1 => Just(Fault::ConnectRefused),
         2 => Just(Fault::Broke),
     ]
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let seen = prop_oneof![4 => Just(Sight::Well), 1 => Just(Sight::Unwell), 1 => Just(Sight::Gone), 1 => Just(Sight::Silent)];
+    let seen = prop_oneof![4 => Just(Observation::ProbeOk), 1 => Just(Observation::ProbeFailed), 1 => Just(Observation::ConnectRefused), 1 => Just(Observation::ProbeTimeout)];
     let arrival = (
         0usize..3,
         0usize..3,

@@ -1,14 +1,14 @@
 use super::*;
 use crate::config::OnFull;
 use crate::cooldown::Hold;
-use crate::placement::{Fault, Sight, Standing};
+use crate::placement::{EngineMetrics, Fault, Observation};
 
 #[test]
 fn the_limit_is_the_sum_over_the_replicas_in_the_choice_and_the_targets_cap_bounds_it() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(3), &members(0..4), now);
     assert_eq!(scheduler.view(now).limit, 12);
-    scheduler.saw(now, id_of(&scheduler, 1, now), Sight::Gone);
+    scheduler.observe(now, id_of(&scheduler, 1, now), Observation::ConnectRefused);
     assert_eq!(scheduler.view(now).limit, 9, "one is down");
     scheduler.set_limit(5);
     assert_eq!(scheduler.view(now).limit, 5);
@@ -42,7 +42,7 @@ fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(1), &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let large = admit(&mut scheduler, now, &wanting(Some("large"), &[], now));
     assert_eq!(at(&large), 0);
@@ -65,7 +65,7 @@ fn an_aged_call_whose_replicas_have_no_slot_holds_nobody_up() {
     let settings = Settings { aging: ms(100), ..of_slots(1) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let held = ["large", "small"].map(|of| admit(&mut scheduler, now, &wanting(Some(of), &[], now)));
     queue(&mut scheduler, now, wanting(Some("large"), &[], now), "large");
@@ -109,7 +109,8 @@ fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
 #[test]
 fn how_large_a_memory_is_may_be_configured_or_told() {
     let now = epoch();
-    let told = |tokens| Sight::Standing(Standing { kv_tokens: Some(tokens), ..Standing::default() });
+    let told =
+        |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
     let capacities = |scheduler: &Scheduler<()>| {
         let slots = scheduler.replicas(now).into_iter().filter_map(|view| view.slots);
         slots.map(|slots| slots.kv.map(|kv| kv.capacity)).collect::<Vec<_>>()
@@ -119,19 +120,19 @@ fn how_large_a_memory_is_may_be_configured_or_told() {
     let mut scheduler = in_front_of(&of_slots(1), &named, now);
     assert_eq!(capacities(&scheduler), [Some(300), None]);
     for name in 0..2 {
-        scheduler.saw(now, id_of(&scheduler, name, now), told(500));
+        scheduler.observe(now, id_of(&scheduler, name, now), told(500));
     }
     assert_eq!(capacities(&scheduler), [Some(300), Some(500)]);
     // It was started anew, with other weights.
     let grant = admit(&mut scheduler, now, &of_input(400, now));
     assert_eq!(at(&grant), 1);
-    scheduler.saw(now, id_of(&scheduler, 1, now), told(600));
+    scheduler.observe(now, id_of(&scheduler, 1, now), told(600));
     scheduler.release(now, grant);
     assert_eq!(capacities(&scheduler), [Some(300), Some(600)]);
     assert_empty(&scheduler, now);
     let configured = Settings { kv_tokens: Some(900), ..of_slots(1) };
     let mut scheduler = in_front_of(&configured, &named, now);
-    scheduler.saw(now, id_of(&scheduler, 1, now), told(600));
+    scheduler.observe(now, id_of(&scheduler, 1, now), told(600));
     assert_eq!(capacities(&scheduler), [Some(300), Some(900)]);
 }
 
@@ -166,12 +167,12 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     let mut scheduler = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &wanting(None, &[], now));
     let (first, id) = (at(&grant), grant.placed().expect("placed").id);
-    assert_eq!(scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(700)))), Hold::RetryOther);
+    assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(700)))), Hold::RetryOther);
     scheduler.release(now, grant);
     assert_eq!(scheduler.view(now).limit, 4);
     let mut again = admit(&mut scheduler, now, &wanting(None, &[id], now));
     assert_ne!(at(&again), first);
-    assert_eq!(scheduler.failed_there(now, &mut again, Fault::Full(Some(ms(900)))), Hold::Outage);
+    assert_eq!(scheduler.on_replica_failure(now, &mut again, Fault::Full(Some(ms(900)))), Hold::Outage);
     scheduler.release(now, again);
     let waits = queue(&mut scheduler, now, wanting(None, &[id], now), ());
     let why = scheduler.explain(now, waits).expect("waits");
@@ -193,7 +194,7 @@ fn whether_a_replica_has_room_again_is_asked_by_one_call() {
     let mut scheduler = in_front_of(&of_slots(4), &members(0..1), now);
     let running = admit(&mut scheduler, now, &call("a", now));
     let mut grant = admit(&mut scheduler, now, &call("a", now));
-    scheduler.failed_there(now, &mut grant, Fault::Full(Some(ms(300))));
+    scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(300))));
     scheduler.release(now, grant);
     for _ in 0..3 {
         queue(&mut scheduler, now, call("a", now), ());
@@ -201,7 +202,7 @@ fn whether_a_replica_has_room_again_is_asked_by_one_call() {
     let now = now + ms(400);
     let (_, mut first) = scheduler.next(now).expect("its time is up");
     assert!(scheduler.next(now).is_none());
-    scheduler.failed_there(now, &mut first, Fault::Full(Some(ms(300))));
+    scheduler.on_replica_failure(now, &mut first, Fault::Full(Some(ms(300))));
     scheduler.release(now, first);
     let now = now + ms(500);
     let (_, second) = scheduler.next(now).expect("its time is up again");
@@ -220,7 +221,7 @@ fn a_failure_of_what_may_have_run_is_the_calls_own() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &call("a", now));
-    assert_eq!(scheduler.failed_there(now, &mut grant, Fault::Broke), Hold::No);
+    assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Broke), Hold::No);
     scheduler.release(now, grant);
     assert_eq!(scheduler.view(now).limit, 8, "one failure says nothing of a replica");
     assert!(scheduler.is_open() && !scheduler.is_cooling(now));
@@ -234,7 +235,7 @@ fn where_every_replica_limits_its_rate_a_refusal_says_when_the_first_is_back() {
     let delays = [ms(4_000), ms(3_000)];
     for delay in delays {
         let mut grant = admit(&mut scheduler, now, &call("a", now));
-        let hold = scheduler.failed_there(now, &mut grant, Fault::Limited(Some(delay)));
+        let hold = scheduler.on_replica_failure(now, &mut grant, Fault::Limited(Some(delay)));
         assert_eq!(hold, if delay == delays[0] { Hold::RetryOther } else { Hold::CoolDown });
         scheduler.release(now, grant);
     }
@@ -257,9 +258,9 @@ fn what_a_replica_that_falls_has_not_begun_to_answer_is_named_once() {
         held.iter().filter(|grant| at(grant) == falls && grant.id() != answered_id).map(Grant::id).collect();
     let over = held.iter().position(|grant| grant.id() == expected[0]).expect("there");
     assert_eq!(scheduler.next_stranded(), None);
-    for sight in [Sight::Well, Sight::Gone, Sight::Gone] {
+    for sight in [Observation::ProbeOk, Observation::ConnectRefused, Observation::ConnectRefused] {
         assert_eq!(scheduler.next_stranded(), None);
-        scheduler.saw(now, id_of(&scheduler, falls, now), sight);
+        scheduler.observe(now, id_of(&scheduler, falls, now), sight);
     }
     // It ended by itself before anybody could call it back.
     scheduler.release(now, held.swap_remove(over));
@@ -315,17 +316,17 @@ fn a_replica_that_drains_gets_no_more_and_leaves_with_its_last_call() {
 fn what_waits_learns_of_replicas_that_come_and_of_what_they_serve() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(1), &members(0..1), now);
-    scheduler.saw(now, id_of(&scheduler, 0, now), Sight::Models(vec![model("a")]));
+    scheduler.observe(now, id_of(&scheduler, 0, now), Observation::Models(vec![model("a")]));
     let first = admit(&mut scheduler, now, &wanting(Some("a"), &[], now));
     queue(&mut scheduler, now, wanting(Some("a"), &[], now), "a");
     scheduler.set_members(now, &members(0..2));
     assert!(scheduler.next(now).is_none(), "one is known to serve it, and of the other it is not known");
-    scheduler.saw(now, id_of(&scheduler, 1, now), Sight::Models(vec![model("a")]));
+    scheduler.observe(now, id_of(&scheduler, 1, now), Observation::Models(vec![model("a")]));
     let (_, second) = scheduler.next(now).expect("another serves it");
     assert_eq!(at(&second), 1);
     queue(&mut scheduler, now, wanting(Some("a"), &[], now), "a");
     queue(&mut scheduler, now, wanting(Some("b"), &[], now), "b");
-    scheduler.saw(now, id_of(&scheduler, 1, now), Sight::Models(vec![model("b")]));
+    scheduler.observe(now, id_of(&scheduler, 1, now), Observation::Models(vec![model("b")]));
     scheduler.release(now, second);
     let (who, second) = scheduler.next(now).expect("the second, behind one that it does not serve");
     assert_eq!((who, at(&second)), ("b", 1));
@@ -345,10 +346,10 @@ fn a_forced_call_is_placed_where_it_may_go_room_or_not() {
     let mut held: Vec<_> = (0..2).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
     for (name, id) in ids.into_iter().enumerate() {
         let (forced, said) = scheduler.force(now, &wanting(None, &[id], now));
-        assert_eq!((at(&forced), said), (1 - name, Ok(crate::schedule::Verdict::WouldWait)));
+        assert_eq!((at(&forced), said), (1 - name, Ok(crate::schedule::ForcedDecision::WouldWait)));
         held.push(forced);
     }
-    ids.into_iter().for_each(|id| scheduler.saw(now, id, Sight::Gone));
+    ids.into_iter().for_each(|id| scheduler.observe(now, id, Observation::ConnectRefused));
     let (forced, _) = scheduler.force(now, &call("a", now));
     assert!(forced.placed().is_some(), "to one that is down, rather than nowhere");
     held.into_iter().chain([forced]).for_each(|grant| scheduler.release(now, grant));
@@ -367,12 +368,12 @@ fn what_was_lent_is_called_back_from_a_replica_that_the_owner_may_use() {
     configured.tenants.insert("vip".into(), vip);
     let mut scheduler = in_front_of(&configured, &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let large = admit(&mut scheduler, now, &wanting(Some("large"), &[], now));
     let small = admit(&mut scheduler, now, &wanting(Some("small"), &[], now));
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
-    assert_eq!(scheduler.reclaim(now), Some(large.id()), "not the youngest");
+    assert_eq!(scheduler.preempt(now), Some(large.id()), "not the youngest");
     scheduler.release(now, large);
     let (who, large) = scheduler.next(now).expect("the owner");
     assert_eq!(who, "vip");
@@ -411,7 +412,7 @@ fn what_waits_for_other_replicas_is_not_looked_at() {
     let mut scheduler = in_front_of(&of_slots(1), &members(0..5), now);
     let names = ["a", "b", "c", "d", "e"];
     for (name, serves) in names.into_iter().enumerate() {
-        scheduler.saw(now, id_of(&scheduler, name, now), Sight::Models(vec![model(serves)]));
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
     }
     let mut held: Vec<_> =
         names.into_iter().map(|name| admit(&mut scheduler, now, &wanting(Some(name), &[], now))).collect();
@@ -444,13 +445,13 @@ fn a_call_that_broke_elsewhere_before_is_no_evidence_against_a_replica() {
     for attempt in 0..16 {
         let ticket = Ticket { has_failed: attempt >= 4, ..call("a", now) };
         let mut grant = admit(&mut scheduler, now, &ticket);
-        assert_eq!(scheduler.failed_there(now, &mut grant, Fault::Broke), Hold::No);
+        assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Broke), Hold::No);
         scheduler.release(now, grant);
         assert_eq!(scheduler.view(now).limit, 8, "after {attempt} more");
     }
     for _ in 0..8 {
         let mut grant = admit(&mut scheduler, now, &call("a", now));
-        scheduler.failed_there(now, &mut grant, Fault::Broke);
+        scheduler.on_replica_failure(now, &mut grant, Fault::Broke);
         scheduler.release(now, grant);
     }
     assert_eq!(scheduler.view(now).limit, 4, "but others are");
@@ -462,7 +463,7 @@ fn a_call_that_asks_is_waited_for_as_long_as_the_last_one_took_to_be_turned_away
     let mut scheduler = in_front_of(&of_slots(4), &members(0..1), sent);
     let mut grant = admit(&mut scheduler, sent, &call("a", sent));
     let now = sent + ms(30_000);
-    scheduler.failed_there(now, &mut grant, Fault::Full(None));
+    scheduler.on_replica_failure(now, &mut grant, Fault::Full(None));
     scheduler.release(now, grant);
     for _ in 0..3 {
         queue(&mut scheduler, now, call("a", now), ());
@@ -482,7 +483,7 @@ fn a_late_refusal_whose_delay_is_over_does_not_hold_a_replica_again() {
     let mut grants: Vec<_> = (0..3).map(|_| admit(&mut scheduler, sent, &call("a", sent))).collect();
     let limited = Fault::Limited(Some(ms(1_000)));
     let fail = |scheduler: &mut Scheduler<()>, now, mut grant: Grant, fault| {
-        scheduler.failed_there(now, &mut grant, fault);
+        scheduler.on_replica_failure(now, &mut grant, fault);
         scheduler.release(now, grant);
     };
     fail(&mut scheduler, sent, grants.pop().expect("three"), limited);

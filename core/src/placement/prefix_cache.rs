@@ -15,7 +15,7 @@ const MOST: usize = 32_768;
 
 /// A replica's memory, from one start of its process to the next: a restart has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cache {
+pub(super) struct EngineCache {
     pub(super) name: u64,
     /// Tokens that came into it so far.
     pub(super) filled: u64,
@@ -35,7 +35,7 @@ struct Mark {
 }
 
 impl Mark {
-    fn stands_in(&self, cache: &Cache) -> bool {
+    fn stands_in(&self, cache: &EngineCache) -> bool {
         self.cache == cache.name
             && cache.holds.is_none_or(|holds| cache.filled.saturating_sub(self.filled) < holds)
     }
@@ -43,16 +43,21 @@ impl Mark {
 
 /// Beginnings, and where they were sent.
 #[derive(Clone, Debug)]
-pub(super) struct Memory(LruCache<u64, Vec<Mark>, BuildHasherDefault<Already>>);
+pub(super) struct PrefixCache(LruCache<u64, Vec<Mark>, BuildHasherDefault<IdentityHasher>>);
 
-impl Memory {
+impl PrefixCache {
     pub(super) fn new() -> Self {
         // Unbounded, and bounded by hand: a bound would take its memory at once.
         Self(LruCache::unbounded_with_hasher(BuildHasherDefault::default()))
     }
 
     /// How many tokens of a prompt with these beginnings are in each of the caches, as far as is known. `of`: tokens up to the beginning of this index.
-    pub(super) fn known(&self, beginnings: &[u64], of: impl Fn(usize) -> u64, caches: &mut [(Cache, u64)]) {
+    pub(super) fn known(
+        &self,
+        beginnings: &[u64],
+        of: impl Fn(usize) -> u64,
+        caches: &mut [(EngineCache, u64)],
+    ) {
         let mut left = caches.iter().filter(|(_, known)| *known == 0).count();
         for (index, hash) in beginnings.iter().enumerate().rev() {
             if left == 0 {
@@ -69,13 +74,13 @@ impl Memory {
     }
 
     /// Tokens that a session has in a cache: those of its last call there.
-    pub(super) fn session(&self, session: u64, cache: &Cache) -> u64 {
+    pub(super) fn session(&self, session: u64, cache: &EngineCache) -> u64 {
         let marks = self.0.peek(&session).map(Vec::as_slice).unwrap_or_default();
         marks.iter().find(|mark| mark.stands_in(cache)).map_or(0, |mark| mark.tokens)
     }
 
     /// A prompt was sent there that begins so.
-    pub(super) fn put(&mut self, beginning: u64, cache: &Cache, tokens: u64, by: u64) {
+    pub(super) fn put(&mut self, beginning: u64, cache: &EngineCache, tokens: u64, by: u64) {
         let mark = Mark { cache: cache.name, filled: cache.filled, tokens, by };
         let marks = self.0.get_or_insert_mut(beginning, || Vec::with_capacity(1));
         match marks.iter_mut().find(|known| known.cache == cache.name) {
@@ -111,9 +116,9 @@ impl Memory {
 
 /// For keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Already(u64);
+pub(super) struct IdentityHasher(u64);
 
-impl Hasher for Already {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -131,11 +136,11 @@ impl Hasher for Already {
 mod tests {
     use super::*;
 
-    fn cache(name: u64, filled: u64) -> Cache {
-        Cache { name, filled, holds: Some(1_000) }
+    fn cache(name: u64, filled: u64) -> EngineCache {
+        EngineCache { name, filled, holds: Some(1_000) }
     }
 
-    fn known(memory: &Memory, beginnings: &[u64], cache: Cache) -> u64 {
+    fn known(memory: &PrefixCache, beginnings: &[u64], cache: EngineCache) -> u64 {
         let mut caches = [(cache, 0)];
         memory.known(beginnings, |index| 100 * (index as u64 + 1), &mut caches);
         caches[0].1
@@ -143,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_longest_beginning_that_stands_there_counts() {
-        let mut memory = Memory::new();
+        let mut memory = PrefixCache::new();
         for (index, hash) in [11, 12, 13].into_iter().enumerate() {
             memory.put(hash, &cache(1, 0), 100 * (index as u64 + 1), 1);
         }
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_never_ran_is_taken_back() {
-        let mut memory = Memory::new();
+        let mut memory = PrefixCache::new();
         memory.put(11, &cache(1, 0), 100, 1);
         memory.put(11, &cache(1, 0), 100, 2);
         memory.put(12, &cache(1, 0), 200, 2);
@@ -169,7 +174,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let mut memory = Memory::new();
+        let mut memory = PrefixCache::new();
         (0..2 * MOST as u64).for_each(|hash| memory.put(hash, &cache(1, 0), 1, 1));
         assert_eq!(memory.len(), MOST);
         assert_eq!(known(&memory, &[0], cache(1, 0)), 0);

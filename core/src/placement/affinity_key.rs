@@ -11,7 +11,7 @@ use std::hash::BuildHasherDefault;
 
 use lru::LruCache;
 
-use super::memory::Already;
+use super::prefix_cache::IdentityHasher;
 use crate::wire::request::Affinity;
 
 /// How often a beginning must have been seen to be common.
@@ -31,7 +31,7 @@ pub(super) struct Counts {
     calls: f64,
     /// How much the count has decayed since it began: what is counted later counts this much more.
     scale: f64,
-    of: LruCache<u64, f64, BuildHasherDefault<Already>>,
+    of: LruCache<u64, f64, BuildHasherDefault<IdentityHasher>>,
 }
 
 impl Counts {

@@ -7,9 +7,9 @@ pub const MOST: usize = MAX_REPLICAS;
 
 /// Some of a pool's replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Places([u64; 2]);
+pub struct ReplicaSet([u64; 2]);
 
-impl Places {
+impl ReplicaSet {
     /// None of them.
     pub const NONE: Self = Self([0; 2]);
     /// All that there can be.
@@ -79,7 +79,7 @@ impl Places {
     }
 }
 
-impl FromIterator<usize> for Places {
+impl FromIterator<usize> for ReplicaSet {
     fn from_iter<I: IntoIterator<Item = usize>>(all: I) -> Self {
         let mut places = Self::NONE;
         all.into_iter().for_each(|at| places.insert(at));
@@ -93,15 +93,15 @@ mod tests {
 
     #[test]
     fn a_set_holds_what_was_put_in() {
-        let set: Places = [0, 63, 64, 127, 128].into_iter().collect();
+        let set: ReplicaSet = [0, 63, 64, 127, 128].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 127], "there are no more than {MOST}");
         assert_eq!(set.len(), 4);
         assert!(set.contains(64) && !set.contains(65) && !set.contains(4_000));
-        let mut less = set.less(Places::one(64));
+        let mut less = set.less(ReplicaSet::one(64));
         assert_eq!(less.iter().collect::<Vec<_>>(), [0, 63, 127]);
         less.remove(0);
-        assert_eq!(less.or(Places::one(5)).and(set), less);
-        assert!(Places::NONE.is_empty() && !Places::ALL.is_empty());
-        assert_eq!(Places::ALL.len(), MOST);
+        assert_eq!(less.or(ReplicaSet::one(5)).and(set), less);
+        assert!(ReplicaSet::NONE.is_empty() && !ReplicaSet::ALL.is_empty());
+        assert_eq!(ReplicaSet::ALL.len(), MOST);
     }
 }

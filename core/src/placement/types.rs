@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 pub use crate::config::ReplicaConfig as Member;
 use crate::wire::request::Affinity;
-use crate::wire::vllm::{Model, Standing};
+use crate::wire::vllm::{EngineMetrics, Model};
 
 /// A replica's name within its pool, for as long as the pool lives: one that left and came back has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,40 +22,40 @@ pub struct Placed {
 
 /// What was seen of a replica by somebody who asked it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sight {
+pub enum Observation {
     /// It answers, and says that it is well.
-    Well,
+    ProbeOk,
     /// It answers, and says that it is not (5xx).
-    Unwell,
+    ProbeFailed,
     /// Nothing listens there: the connection was refused, or could not be made.
-    Gone,
+    ConnectRefused,
     /// It did not answer in time.
-    Silent,
+    ProbeTimeout,
     /// How it stands.
-    Standing(Standing),
+    Metrics(EngineMetrics),
     /// It was asked how it stands, and did not say.
-    Unknown,
+    MetricsUnreadable,
     /// What it serves.
     Models(Vec<Model>),
 }
 
 /// Something to ask a replica.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Errand {
+pub struct PollRequest {
     /// Which.
     pub to: ReplicaId,
     /// Where: [`Member::url`].
     pub url: Arc<str>,
     /// What.
-    pub ask: Ask,
+    pub kind: PollKind,
 }
 
-/// See [`Errand`].
+/// See [`PollRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// Whether it is well: [`Sight::Well`], `Unwell`, `Gone` or `Silent` is the answer.
+pub enum PollKind {
+    /// Whether it is well: [`Observation::ProbeOk`], `Unwell`, `Gone` or `Silent` is the answer.
     Health,
-    /// How it stands: `Standing` or `Unknown`.
+    /// How it stands: `EngineMetrics` or `Unknown`.
     Load,
     /// What it serves: `Models`, or nothing.
     Models,
@@ -63,9 +63,9 @@ pub enum Ask {
 
 /// What is to be asked now, and when there will be more to ask, if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Errands {
+pub struct PollRequests {
     /// Now.
-    pub due: Vec<Errand>,
+    pub due: Vec<PollRequest>,
     /// Then; `None`: there is nothing to ask until a call comes.
     pub next: Option<Instant>,
 }
@@ -98,7 +98,7 @@ pub enum Fault {
     /// It limits the rate (429), and maybe said for how long.
     Limited(Option<Duration>),
     /// Nobody listens there.
-    Gone,
+    ConnectRefused,
     /// No connection came about, for a reason that may lie on the way there (names, TLS, routes, time). Nothing ran.
     Unreached,
     /// The exchange broke, or it answered with another 5xx.

@@ -4,7 +4,7 @@ use super::*;
 fn a_pool_without_replicas_places_nothing() {
     let (mut pool, now) = pool(0);
     assert!(pool.place(now, None, work(10)).is_none());
-    assert_eq!(pool.choose(now, None, work(10), Places::ALL), None);
+    assert_eq!(pool.choose(now, None, work(10), ReplicaSet::ALL), None);
 }
 
 #[test]
@@ -49,9 +49,10 @@ fn what_was_sent_somewhere_goes_there_again() {
 fn but_not_behind_a_queue() {
     let (mut pool, now) = pool(8);
     let same = wants(&[1, 2, 3, 4]);
-    let calls: Vec<Parcel> = (0..64).map(|_| pool.place(now, Some(&same), work(4_000)).unwrap()).collect();
+    let calls: Vec<PlacedCall> =
+        (0..64).map(|_| pool.place(now, Some(&same), work(4_000)).unwrap()).collect();
     let most = (0..8).map(|at| calls.iter().filter(|call| call.at == at).count()).max().unwrap();
-    assert!(most as f64 <= bound::most(64.0 / 8.0), "{most}");
+    assert!(most as f64 <= load_bound::most(64.0 / 8.0), "{most}");
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
                 let call = client.place(now, Some(&wants(&[seed << 50 | 1 << 40 | other])), work(1)).unwrap();
                 client.ended(call);
             }
-            (0..60).for_each(|_| (0..8).for_each(|at| client.stands(now, at, 4.0, 0.0)));
+            (0..60).for_each(|_| (0..8).for_each(|at| client.observe_metrics(now, at, 4.0, 0.0)));
             client
         })
         .collect();
@@ -87,11 +88,11 @@ fn a_slow_replica_gets_less() {
     let (mut pool, mut now) = pool(4);
     let mut sent = [0; 4];
     for call in 0..2_000 {
-        let mut parcel = pool.place(now, None, work(1_000)).unwrap();
-        sent[parcel.at] += usize::from(call >= 200);
-        let took = if parcel.at == 2 { ms(300) } else { ms(100) };
-        pool.first_token(now + took, &mut parcel);
-        pool.ended(parcel);
+        let mut placed_call = pool.place(now, None, work(1_000)).unwrap();
+        sent[placed_call.at] += usize::from(call >= 200);
+        let took = if placed_call.at == 2 { ms(300) } else { ms(100) };
+        pool.first_token(now + took, &mut placed_call);
+        pool.ended(placed_call);
         now += ms(400);
     }
     assert!(sent[2] * 4 < 1_800, "one at a time there is always another: {sent:?}");
@@ -100,8 +101,8 @@ fn a_slow_replica_gets_less() {
 #[test]
 fn a_stale_look_is_neither_full_nor_empty() {
     let (mut pool, now) = pool(4);
-    pool.stands(now, 0, 50.0, 50.0);
-    (1..4).for_each(|at| pool.stands(now, at, 0.0, 0.0));
+    pool.observe_metrics(now, 0, 50.0, 50.0);
+    (1..4).for_each(|at| pool.observe_metrics(now, at, 0.0, 0.0));
     for _ in 0..20 {
         let call = pool.place(now, None, work(100)).unwrap();
         assert_ne!(call.at, 0, "it is full");
@@ -109,7 +110,7 @@ fn a_stale_look_is_neither_full_nor_empty() {
     }
     let later = now + Duration::from_secs(4);
     assert!(pool.view(later).iter().all(|replica| replica.others.is_none()));
-    let calls: Vec<Parcel> = (0..40).filter_map(|_| pool.place(later, None, work(100))).collect();
+    let calls: Vec<PlacedCall> = (0..40).filter_map(|_| pool.place(later, None, work(100))).collect();
     assert!(calls.iter().any(|call| call.at == 0), "nothing is known of it");
 }
 
@@ -120,7 +121,7 @@ fn weights_share_the_calls() {
     let mut members = members(4);
     members[1].weight = 3.0;
     pool.set_members(now, &members);
-    let calls: Vec<Parcel> = (0..600).filter_map(|_| pool.place(now, None, work(100))).collect();
+    let calls: Vec<PlacedCall> = (0..600).filter_map(|_| pool.place(now, None, work(100))).collect();
     let heavy = calls.iter().filter(|call| call.at == 1).count();
     assert!((270..=330).contains(&heavy), "half: {heavy}");
 }
@@ -143,5 +144,5 @@ fn an_answer_in_one_piece_has_no_first_token_and_was_computed_all_the_same() {
     let home = call.at;
     pool.succeeded(now, &mut call);
     pool.ended(call);
-    assert!(pool.seats(now, Some(&same), work(4_000), Places::one(home))[0].cached > 3_000);
+    assert!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(home))[0].cached > 3_000);
 }

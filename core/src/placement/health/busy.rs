@@ -18,13 +18,13 @@ const LONGEST: Duration = Duration::from_millis(500);
 const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hold {
+pub(super) struct BusyPeriod {
     until: Option<Instant>,
     /// In a row, with no call accepted in between.
     row: u32,
 }
 
-impl Hold {
+impl BusyPeriod {
     /// It turned a call away that was sent then. `asked`: what it said how long. Returns `false` if that is over.
     pub(super) fn extend(
         &mut self,

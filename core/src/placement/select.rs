@@ -2,13 +2,13 @@
 //!
 //! # The rule
 //!
-//! 1. Nobody over the [bound](super::bound). For a conversation with a key of its own, which cannot by itself make a hot spot, [`SLACK`] times that: few long prompts are
+//! 1. Nobody over the [bound](super::load_bound). For a conversation with a key of its own, which cannot by itself make a hot spot, [`AFFINITY_SLACK`] times that: few long prompts are
 //!    uneven, and each that is turned away is computed twice.
 //! 2. Of those, some are looked at: the one at which most of the prompt is cached, and the first two in the order in which all clients prefer them for its
-//!    [key](super::key), by [rendezvous](super::rendezvous); without a key two by chance, in proportion to their weights. Now and then also one that has just come back and
-//!    has no call yet. Cached is what we [sent](super::memory) there; and the first in that order, the key's owner, is credited with the prompt as far as the traffic is
+//!    [key](super::affinity_key), by [rendezvous](super::rendezvous); without a key two by chance, in proportion to their weights. Now and then also one that has just come back and
+//!    has no call yet. Cached is what we [sent](super::prefix_cache) there; and the first in that order, the key's owner, is credited with the prompt as far as the traffic is
 //!    others': what they sent where is not known otherwise. What has to go elsewhere goes to the second, where others' has gone too.
-//! 3. Of these the least cost: [the work before it](super::load), which its first token waits for, and what of its prompt would have to be computed there, [`BEHIND`] times
+//! 3. Of these the least cost: [the work before it](super::load), which its first token waits for, and what of its prompt would have to be computed there, [`UNCACHED_FACTOR`] times
 //!    more, for those behind it wait for that and what they had cached makes room for it; by how [fast](super::speed) and how heavy the replica is. Among equals, chance.
 //!
 //! # Why
@@ -19,35 +19,35 @@
 
 use std::time::Instant;
 
-use super::bound;
 use super::load::Others;
-use super::memory::Cache;
+use super::load_bound;
+use super::prefix_cache::EngineCache;
 use super::rendezvous;
 use super::speed::Pooled;
-use super::words::{Wants, Work};
-use super::{Placement, Places};
+use super::types::{Wants, Work};
+use super::{Placement, ReplicaSet};
 
 /// What we sent to another than the owner of its key counts so much less, as far as the traffic is others': they send no more of it there, and it is displaced sooner.
-const ELSEWHERE: f64 = 0.5;
+const NON_OWNER_DISCOUNT: f64 = 0.5;
 /// So many of the first that all clients prefer for a key are looked at.
-const FIRST: usize = 2;
+const PREFERRED: usize = 2;
 /// What of a prompt has to be computed counts so many times more than what stands before it.
-const BEHIND: f64 = 2.0;
+const UNCACHED_FACTOR: f64 = 2.0;
 /// What a call that is being answered adds to the work before another, in prompt tokens.
-const ANSWERING: f64 = 64.0;
+const DECODE_COST: f64 = 64.0;
 /// What any call costs beside its prompt, in the same.
-const CALL: f64 = 256.0;
+const CALL_COST: f64 = 256.0;
 /// How far beyond the bound a conversation may go where it is known.
-const SLACK: f64 = 1.5;
+const AFFINITY_SLACK: f64 = 1.5;
 /// Where others have less than this share of the calls, what we see is as it is.
-const ALONE: f64 = 0.1;
+const NEGLIGIBLE_SHARE: f64 = 0.1;
 
 /// A newcomer is looked at by at least this share of the calls.
-const NOVEL: f64 = 0.02;
+const NEW_REPLICA_SHARE: f64 = 0.02;
 
 /// A replica that could take the call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seat {
+pub(super) struct Candidate {
     pub(super) at: usize,
     /// Calls there, our own and others'.
     calls: f64,
@@ -63,70 +63,76 @@ pub(super) struct Seat {
     pub(super) cached: u64,
 }
 
-impl Seat {
+impl Candidate {
     fn cost(&self, work: Work) -> f64 {
-        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + BEHIND) + CALL;
+        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + UNCACHED_FACTOR) + CALL_COST;
         (self.ahead + own) * self.slowness / self.weight
     }
 
     /// Whether it may have one more, if so many are its part of all, that one included.
     fn is_within(&self, part: f64, slack: f64) -> bool {
-        self.calls + 1.0 <= bound::most(part) * slack || self.calls <= part
+        self.calls + 1.0 <= load_bound::most(part) * slack || self.calls <= part
     }
 
     /// What the call's first token waits for there, by what is known of its own speed.
     pub(super) fn work(&self, work: Work) -> f64 {
-        self.ahead + work.input.saturating_sub(self.cached) as f64 + CALL
+        self.ahead + work.input.saturating_sub(self.cached) as f64 + CALL_COST
     }
 }
 
 impl Placement {
     /// The replicas of a set as they stand to a call, with what is cached there.
-    pub(super) fn seats(&self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Vec<Seat> {
+    pub(super) fn candidates(
+        &self,
+        now: Instant,
+        wants: Option<&Wants>,
+        work: Work,
+        open: ReplicaSet,
+    ) -> Vec<Candidate> {
         let known = |at: usize| Some((at, self.replicas.get(at)?.as_ref()?));
         let pooled = Pooled::of(self.replicas.iter().flatten().map(|replica| replica.load.speed));
         let mean = self.mean_of_others(now, open);
-        let seat = |(at, replica): (usize, &super::replica::Replica)| {
+        let candidate = |(at, replica): (usize, &super::replica::Replica)| {
             let load = &replica.load;
             let others = load.others(now, self.poll).unwrap_or(mean);
-            Seat {
+            Candidate {
                 at,
                 calls: load.calls() as f64 + others.calls(),
-                share: (replica.member.weight * replica.health.share(now, &self.terms)).max(1e-3),
+                share: (replica.member.weight * replica.health.share(now, &self.settings)).max(1e-3),
                 weight: replica.member.weight.max(1e-3),
                 ahead: load.awaiting_tokens as f64
-                    + load.awaiting as f64 * CALL
-                    + (load.answering as f64 + others.running) * ANSWERING
+                    + load.awaiting as f64 * CALL_COST
+                    + (load.answering as f64 + others.running) * DECODE_COST
                     + others.under_way
                     + others.waiting * self.typical,
                 slowness: pooled.map_or(1.0, |pooled| pooled.slowness(now, load.speed)),
                 cached: 0,
             }
         };
-        let mut seats: Vec<Seat> = open.iter().filter_map(known).map(seat).collect();
+        let mut candidates: Vec<Candidate> = open.iter().filter_map(known).map(candidate).collect();
         if let Some(wants) = wants {
-            self.remember(wants, work, &mut seats);
+            self.credit_cached(wants, work, &mut candidates);
         }
-        seats
+        candidates
     }
 
     /// What of the prompt is cached at each of them, by what we sent.
-    fn remember(&self, wants: &Wants, work: Work, seats: &mut [Seat]) {
+    fn credit_cached(&self, wants: &Wants, work: Work, candidates: &mut [Candidate]) {
         let affinity = &wants.affinity;
-        let cache = |seat: &Seat| self.cache(seat.at).map(|cache| (cache, 0));
-        let mut caches: Vec<(Cache, u64)> = seats.iter().filter_map(cache).collect();
+        let cache = |candidate: &Candidate| self.cache(candidate.at).map(|cache| (cache, 0));
+        let mut caches: Vec<(EngineCache, u64)> = candidates.iter().filter_map(cache).collect();
         let of = |index: usize| affinity.tokens(index, work.input);
-        self.memory.known(&affinity.beginnings, of, &mut caches);
-        for (seat, (cache, known)) in seats.iter_mut().zip(caches) {
+        self.prefix_cache.known(&affinity.beginnings, of, &mut caches);
+        for (candidate, (cache, known)) in candidates.iter_mut().zip(caches) {
             // What a session sent says nothing of a prompt that begins otherwise.
             let named = affinity.session.filter(|_| affinity.beginnings.is_empty());
-            let session = named.map_or(0, |session| self.memory.session(session, &cache));
-            seat.cached = known.max(session).min(work.input);
+            let session = named.map_or(0, |session| self.prefix_cache.session(session, &cache));
+            candidate.cached = known.max(session).min(work.input);
         }
     }
 
     /// What a replica is taken to have of others', of which that is not known: as much as those of which it is. None where nobody's is known.
-    fn mean_of_others(&self, now: Instant, open: Places) -> Others {
+    fn mean_of_others(&self, now: Instant, open: ReplicaSet) -> Others {
         let known = open.iter().filter_map(|at| self.replicas.get(at)?.as_ref()?.load.others(now, self.poll));
         let (mut sum, mut count) = (Others::default(), 0.0);
         for others in known {
@@ -146,103 +152,119 @@ impl Placement {
     }
 
     /// Of `open`, all of which could take the call now, the one that it goes to; `None`: there is none. The rule is the module's documentation.
-    pub fn choose(&mut self, now: Instant, wants: Option<&Wants>, work: Work, open: Places) -> Option<usize> {
-        let mut seats = self.seats(now, wants, work, open);
+    pub fn choose(
+        &mut self,
+        now: Instant,
+        wants: Option<&Wants>,
+        work: Work,
+        open: ReplicaSet,
+    ) -> Option<usize> {
+        let mut candidates = self.candidates(now, wants, work, open);
         let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
-        within_bound(&mut seats, if key.is_some() { SLACK } else { 1.0 });
-        let order = key.map(|key| self.order(key, &seats)).unwrap_or_default();
-        self.hint(work, &order, &mut seats);
-        if self.foreign >= ALONE || seats.iter().any(|seat| !self.is_seen(now, seat.at)) {
-            seats = self.looked_at(&seats, &order);
+        within_bound(&mut candidates, if key.is_some() { AFFINITY_SLACK } else { 1.0 });
+        let order = key.map(|key| self.order(key, &candidates)).unwrap_or_default();
+        self.credit_owner(work, &order, &mut candidates);
+        if self.foreign >= NEGLIGIBLE_SHARE
+            || candidates.iter().any(|candidate| !self.is_seen(now, candidate.at))
+        {
+            candidates = self.sample(&candidates, &order);
         }
-        self.least(&seats, work).map(|seat| seat.at)
+        self.cheapest(&candidates, work).map(|candidate| candidate.at)
     }
 
     /// As far as the traffic is others', the owner of its key is credited with the prompt, and the rest with less than what we sent there.
-    fn hint(&self, work: Work, order: &[usize], seats: &mut [Seat]) {
+    fn credit_owner(&self, work: Work, order: &[usize], candidates: &mut [Candidate]) {
         let Some(first) = order.first() else { return };
-        for (index, seat) in seats.iter_mut().enumerate() {
-            seat.cached = if index == *first {
-                seat.cached.max((work.input as f64 * self.foreign) as u64)
+        for (index, candidate) in candidates.iter_mut().enumerate() {
+            candidate.cached = if index == *first {
+                candidate.cached.max((work.input as f64 * self.foreign) as u64)
             } else {
-                (seat.cached as f64 * (1.0 - ELSEWHERE * self.foreign)) as u64
+                (candidate.cached as f64 * (1.0 - NON_OWNER_DISCOUNT * self.foreign)) as u64
             };
         }
     }
 
     /// See the module's documentation.
-    fn looked_at(&mut self, seats: &[Seat], order: &[usize]) -> Vec<Seat> {
-        let most = seats.iter().map(|seat| seat.cached).max().filter(|most| *most > 0);
-        let best: Vec<Seat> = seats.iter().filter(|seat| Some(seat.cached) == most).copied().collect();
-        let mut looked: Vec<Seat> = self.rng.choice(best).into_iter().collect();
-        let first = order.iter().take(FIRST);
-        looked.extend(first.filter_map(|index| seats.get(*index)));
+    fn sample(&mut self, candidates: &[Candidate], order: &[usize]) -> Vec<Candidate> {
+        let most = candidates.iter().map(|candidate| candidate.cached).max().filter(|most| *most > 0);
+        let best: Vec<Candidate> =
+            candidates.iter().filter(|candidate| Some(candidate.cached) == most).copied().collect();
+        let mut looked: Vec<Candidate> = self.rng.choice(best).into_iter().collect();
+        let first = order.iter().take(PREFERRED);
+        looked.extend(first.filter_map(|index| candidates.get(*index)));
         if order.is_empty() {
-            looked.extend(self.two(seats));
+            looked.extend(self.draw_two(candidates));
         }
         // By chance alone it would wait for long for its first call; and if all looked at it at once it would have too many.
-        if self.rng.f64() < (1.0 - self.foreign).max(NOVEL) {
-            looked.extend(seats.iter().filter(|seat| seat.share < seat.weight && seat.calls < 1.0));
+        if self.rng.f64() < (1.0 - self.foreign).max(NEW_REPLICA_SHARE) {
+            looked.extend(
+                candidates
+                    .iter()
+                    .filter(|candidate| candidate.share < candidate.weight && candidate.calls < 1.0),
+            );
         }
         looked
     }
 
     /// What of a prompt is cached wherever it goes, as far as that is others' doing: as much as the caches hold of what comes.
-    pub(super) fn found(&self, work: Work) -> u64 {
+    pub(super) fn cached_by_others(&self, work: Work) -> u64 {
         let hits = || self.replicas.iter().flatten().filter_map(|replica| replica.load.hits());
         let mean = hits().sum::<f64>() / hits().count().max(1) as f64;
         (work.input as f64 * mean * self.foreign) as u64
     }
 
     /// Their indices, in the order in which every client would prefer them for that key.
-    fn order(&self, key: u64, seats: &[Seat]) -> Vec<usize> {
-        let draw = |seat: &Seat| {
-            let replica = self.replicas.get(seat.at)?.as_ref()?;
+    fn order(&self, key: u64, candidates: &[Candidate]) -> Vec<usize> {
+        let draw = |candidate: &Candidate| {
+            let replica = self.replicas.get(candidate.at)?.as_ref()?;
             Some(rendezvous::draw(key, replica.name, replica.member.weight))
         };
-        let mut draws: Vec<(usize, f64)> =
-            seats.iter().enumerate().filter_map(|(index, seat)| Some((index, draw(seat)?))).collect();
+        let mut draws: Vec<(usize, f64)> = candidates
+            .iter()
+            .enumerate()
+            .filter_map(|(index, candidate)| Some((index, draw(candidate)?)))
+            .collect();
         draws.sort_by(|one, other| other.1.total_cmp(&one.1));
         draws.into_iter().map(|(index, _)| index).collect()
     }
 
     /// Two by chance, in proportion to what they can take; both, of two.
-    fn two(&mut self, seats: &[Seat]) -> impl Iterator<Item = Seat> + use<> {
-        let first = self.one(seats, None);
-        let second = self.one(seats, first.map(|first| first.at));
+    fn draw_two(&mut self, candidates: &[Candidate]) -> impl Iterator<Item = Candidate> + use<> {
+        let first = self.draw_one(candidates, None);
+        let second = self.draw_one(candidates, first.map(|first| first.at));
         first.into_iter().chain(second)
     }
 
-    fn one(&mut self, seats: &[Seat], but: Option<usize>) -> Option<Seat> {
-        let others = || seats.iter().filter(|seat| Some(seat.at) != but);
-        let mut left = self.rng.f64() * others().map(|seat| seat.share).sum::<f64>();
-        let drawn = others().find(|seat| {
-            left -= seat.share;
+    fn draw_one(&mut self, candidates: &[Candidate], but: Option<usize>) -> Option<Candidate> {
+        let others = || candidates.iter().filter(|candidate| Some(candidate.at) != but);
+        let mut left = self.rng.f64() * others().map(|candidate| candidate.share).sum::<f64>();
+        let drawn = others().find(|candidate| {
+            left -= candidate.share;
             left < 0.0
         });
         // Of sums that round there may be something left.
         drawn.or_else(|| others().next_back()).copied()
     }
 
-    fn least(&mut self, looked: &[Seat], work: Work) -> Option<Seat> {
-        let costs = || looked.iter().map(|seat| seat.cost(work));
+    fn cheapest(&mut self, looked: &[Candidate], work: Work) -> Option<Candidate> {
+        let costs = || looked.iter().map(|candidate| candidate.cost(work));
         let least = costs().fold(f64::INFINITY, f64::min);
-        let equals = looked.iter().filter(|seat| seat.cost(work) <= least);
+        let equals = looked.iter().filter(|candidate| candidate.cost(work) <= least);
         let at = self.rng.usize(..equals.clone().count().max(1));
         equals.copied().nth(at)
     }
 }
 
 /// Takes out those that would have more calls than `slack` times the bound lets them. Never all: one has no more than its part now.
-fn within_bound(seats: &mut Vec<Seat>, slack: f64) {
-    let calls = seats.iter().map(|seat| seat.calls).sum::<f64>() + 1.0;
-    let shares = seats.iter().map(|seat| seat.share).sum::<f64>();
-    seats.retain(|seat| seat.is_within(calls * seat.share / shares, slack));
+fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
+    let calls = candidates.iter().map(|candidate| candidate.calls).sum::<f64>() + 1.0;
+    let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();
+    candidates.retain(|candidate| candidate.is_within(calls * candidate.share / shares, slack));
 }
 
 #[cfg(test)]
-pub(super) fn is_within(seats: &[Seat], at: usize) -> bool {
-    let mut within = seats.to_vec();
-    within_bound(&mut within, SLACK);
-    within.iter().any(|seat| seat.at == at)
+pub(super) fn is_within(candidates: &[Candidate], at: usize) -> bool {
+    let mut within = candidates.to_vec();
+    within_bound(&mut within, AFFINITY_SLACK);
+    within.iter().any(|candidate| candidate.at == at)
 }

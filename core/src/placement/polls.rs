@@ -1,15 +1,15 @@
 //! When to ask a replica something.
 //!
 //! Only while the pool is used: calls in flight, waiting, or sent within [`ACTIVE`]. After its health only where it is silent: whatever came from it is better
-//! evidence. Everything is jittered, so that clients which began together do not ask together. Each errand is told once, until its answer comes or it is lost.
+//! evidence. Everything is jittered, so that clients which began together do not ask together. Each poll_request is told once, until its answer comes or it is lost.
 
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::health::State;
+use super::health::HealthState;
 use super::replica::Replica;
-use super::words::{Ask, Errand, Errands};
+use super::types::{PollKind, PollRequest, PollRequests};
 
 /// For how long after the last call replicas are looked after.
 const ACTIVE: Duration = Duration::from_secs(10);
@@ -25,12 +25,12 @@ const DOWN: Duration = Duration::from_secs(1);
 const MODELS: Duration = Duration::from_secs(60);
 const MODELS_AGAIN: Duration = Duration::from_secs(5);
 const MODELS_WANTED: Duration = Duration::from_secs(1);
-/// An errand that was not answered by then is lost.
+/// An poll_request that was not answered by then is lost.
 const LOST: Duration = Duration::from_secs(5);
 
-/// One kind of errand to one replica.
+/// One kind of poll_request to one replica.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct PollSlot {
     last: Option<Instant>,
     /// No answer has come yet.
     out: bool,
@@ -38,7 +38,7 @@ struct Slot {
     part: f64,
 }
 
-impl Slot {
+impl PollSlot {
     /// When it is due, if `after` is to pass since the last.
     fn due(&self, after: Duration) -> Option<Instant> {
         let last = self.last?;
@@ -52,47 +52,47 @@ impl Slot {
 
 /// What one replica was asked.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
-    health: Slot,
-    load: Slot,
-    models: Slot,
+pub(super) struct PollState {
+    health: PollSlot,
+    load: PollSlot,
+    models: PollSlot,
     /// When to ask after its health whatever else holds.
     urgent: Option<Instant>,
     /// Whether it said what it serves when it was last asked.
-    said: bool,
+    knows_models: bool,
 }
 
-impl Asked {
+impl PollState {
     /// The answer came: when had it been asked?
-    pub(super) fn answered(&mut self, ask: Ask) -> Option<Instant> {
+    pub(super) fn answered(&mut self, ask: PollKind) -> Option<Instant> {
         let slot = match ask {
-            Ask::Health => &mut self.health,
-            Ask::Load => &mut self.load,
-            Ask::Models => &mut self.models,
+            PollKind::Health => &mut self.health,
+            PollKind::Load => &mut self.load,
+            PollKind::Models => &mut self.models,
         };
         slot.out = false;
         slot.last
     }
 
     /// It said what it serves.
-    pub(super) fn told(&mut self) {
-        self.said = true;
+    pub(super) fn on_models(&mut self) {
+        self.knows_models = true;
     }
 
     /// Something happened: ask after its health then.
-    pub(super) fn urge(&mut self, at: Instant) {
+    pub(super) fn poll_health_at(&mut self, at: Instant) {
         self.urgent = Some(at);
     }
 
     /// It is another process now: ask what it serves.
-    pub(super) fn begin(&mut self) {
-        self.models = Slot::default();
+    pub(super) fn forget_models(&mut self) {
+        self.models = PollSlot::default();
     }
 }
 
 /// What the pool as a whole has to do with it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rounds {
+pub(super) struct PollSchedule {
     /// Whether there is a path to ask after health.
     pub(super) probes: bool,
     pub(super) poll: Option<Duration>,
@@ -102,75 +102,75 @@ pub(super) struct Rounds {
     pub(super) wanted: Option<Instant>,
 }
 
-impl Rounds {
+impl PollSchedule {
     /// What is to be asked now.
     pub(super) fn due<'a>(
         &self,
         now: Instant,
         replicas: impl Iterator<Item = &'a mut Replica>,
         rng: &mut Rng,
-    ) -> Errands {
+    ) -> PollRequests {
         let mut replicas: Vec<&mut Replica> = replicas.collect();
-        let mut errands = Errands::default();
+        let mut poll_requests = PollRequests::default();
         let lately = self.active.is_some_and(|last| now <= last + ACTIVE);
         if !lately && replicas.iter().all(|replica| replica.load.calls() == 0) {
-            return errands;
+            return poll_requests;
         }
         for replica in &mut replicas {
-            for ask in [Ask::Health, Ask::Load, Ask::Models] {
+            for ask in [PollKind::Health, PollKind::Load, PollKind::Models] {
                 let Some(due) = self.next(now, replica, ask) else { continue };
                 if due > now {
-                    errands.next = errands.next.into_iter().chain([due]).min();
+                    poll_requests.next = poll_requests.next.into_iter().chain([due]).min();
                     continue;
                 }
-                let asked = &mut replica.asked;
+                let polled = &mut replica.polled;
                 let (slot, part) = match ask {
                     // Never later than it is said to be.
-                    Ask::Health => {
-                        asked.urgent = None;
-                        (&mut asked.health, 0.8 + 0.2 * rng.f64())
+                    PollKind::Health => {
+                        polled.urgent = None;
+                        (&mut polled.health, 0.8 + 0.2 * rng.f64())
                     }
-                    Ask::Load => (&mut asked.load, 0.8 + 0.4 * rng.f64()),
-                    Ask::Models => {
-                        asked.said = false;
-                        (&mut asked.models, 0.8 + 0.4 * rng.f64())
+                    PollKind::Load => (&mut polled.load, 0.8 + 0.4 * rng.f64()),
+                    PollKind::Models => {
+                        polled.knows_models = false;
+                        (&mut polled.models, 0.8 + 0.4 * rng.f64())
                     }
                 };
                 slot.ask(now, part);
                 let again = self.next(now, replica, ask);
-                errands.next = errands.next.into_iter().chain(again).min();
+                poll_requests.next = poll_requests.next.into_iter().chain(again).min();
                 let to = replica.placed.id;
-                errands.due.push(Errand { to, url: replica.placed.url.clone(), ask });
+                poll_requests.due.push(PollRequest { to, url: replica.placed.url.clone(), kind: ask });
             }
         }
-        errands
+        poll_requests
     }
 
     /// When a replica is to be asked that; `None`: never.
-    fn next(&self, now: Instant, replica: &Replica, ask: Ask) -> Option<Instant> {
-        let asked = &replica.asked;
+    fn next(&self, now: Instant, replica: &Replica, ask: PollKind) -> Option<Instant> {
+        let polled = &replica.polled;
         let state = replica.health.state();
         match ask {
-            Ask::Health if !self.probes => None,
-            Ask::Health => {
+            PollKind::Health if !self.probes => None,
+            PollKind::Health => {
                 let due = match state {
-                    State::In => quiet(now, replica),
-                    State::Suspect | State::Trial => asked.health.due(SUSPECT).unwrap_or(now),
-                    State::Down => asked.health.due(DOWN).unwrap_or(now),
+                    HealthState::In => quiet(now, replica),
+                    HealthState::Suspect | HealthState::Trial => polled.health.due(SUSPECT).unwrap_or(now),
+                    HealthState::Down => polled.health.due(DOWN).unwrap_or(now),
                 };
-                Some(asked.urgent.filter(|_| !asked.health.out).map_or(due, |urgent| due.min(urgent)))
+                Some(polled.urgent.filter(|_| !polled.health.out).map_or(due, |urgent| due.min(urgent)))
             }
-            Ask::Load | Ask::Models if replica.draining || state == State::Down => None,
-            Ask::Load => Some(asked.load.due(self.poll?).unwrap_or(now)),
-            Ask::Models => {
+            PollKind::Load | PollKind::Models if replica.draining || state == HealthState::Down => None,
+            PollKind::Load => Some(polled.load.due(self.poll?).unwrap_or(now)),
+            PollKind::Models => {
                 let wanted =
-                    self.wanted.is_some_and(|wanted| asked.models.last.is_none_or(|last| last < wanted));
-                let after = match (wanted, asked.said) {
+                    self.wanted.is_some_and(|wanted| polled.models.last.is_none_or(|last| last < wanted));
+                let after = match (wanted, polled.knows_models) {
                     (true, _) => MODELS_WANTED,
                     (false, true) => MODELS,
                     (false, false) => MODELS_AGAIN,
                 };
-                Some(asked.models.due(after).unwrap_or(now))
+                Some(polled.models.due(after).unwrap_or(now))
             }
         }
     }
@@ -178,14 +178,14 @@ impl Rounds {
 
 /// When one that is well has been silent for long enough to be asked.
 fn quiet(now: Instant, replica: &Replica) -> Instant {
-    let slot = &replica.asked.health;
+    let slot = &replica.polled.health;
     let Some(last) = slot.last else {
-        return replica.health.life().map_or(now, |life| (life + SILENT).max(now));
+        return replica.health.last_alive().map_or(now, |last_alive| (last_alive + SILENT).max(now));
     };
     if slot.out {
         return last + LOST;
     }
     let after = if replica.load.calls() > 0 { SILENT } else { IDLE };
-    let since = replica.health.life().map_or(last, |life| life.max(last));
+    let since = replica.health.last_alive().map_or(last, |last_alive| last_alive.max(last));
     since + after.mul_f64(slot.part)
 }
