@@ -1,4 +1,4 @@
-//! What a call is told at the door: go, wait, or no.
+//! The decision about a new call: admit it, let it wait, or refuse it.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::shedding::QueueSpace;
 use super::{Grant, Refusal, Scheduler, Ticket};
 use crate::config::OnFull;
 
-/// A no, before it says why.
+/// A refusal without its position and explanation.
 struct RefusalCause {
     reason: Reason,
     retry_after: Option<Duration>,
@@ -27,14 +27,15 @@ impl RefusalCause {
 }
 
 impl<W> Scheduler<W> {
-    /// Admits the call at once, if it may go now; `Ok(None)`: it would have to wait.
+    /// Admits a call if it may go now. Returns `Ok(None)` if the call has to wait.
     ///
     /// # Errors
-    /// The refusal, where it may not even wait.
+    ///
+    /// Returns the refusal if the call may not even wait.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         self.tick(now);
         let id = self.queue.tenant(&ticket.tenant, now);
-        // Where nothing is bounded no_replica asks how much it takes.
+        // Without limits, requirements make no difference.
         let requirements = if self.capacity.is_sized() {
             self.capacity.requirements(ticket)
         } else {
@@ -45,7 +46,7 @@ impl<W> Scheduler<W> {
             && let Some(available) = self.may_go(now, id, ticket, &requirements)
         {
             let grant = self.grant(now, id, ticket, requirements.class, available.kept, false);
-            // It may have filled the tenant's cap while others of its calls wait.
+            // The tenant may have reached its cap while other calls of it wait.
             self.queue.place_after(id, ticket.lane);
             return Ok(Some(grant));
         }
@@ -63,7 +64,7 @@ impl<W> Scheduler<W> {
         Err(self.refusal(now, id, ticket, &requirements, cause))
     }
 
-    /// What it would take of, where it may go.
+    /// Returns what is available to the call, or `None` if the call may not go now.
     fn may_go(
         &mut self,
         now: Instant,
@@ -83,7 +84,7 @@ impl<W> Scheduler<W> {
         Some(available)
     }
 
-    /// Why it may not even wait.
+    /// Returns why the call may not even wait.
     fn refusal_cause(
         &mut self,
         now: Instant,
@@ -126,7 +127,10 @@ impl<W> Scheduler<W> {
         })
     }
 
-    /// At a pool that has no_replica in the choice. A deadline says nothing there: somebody may be back before, as well as later.
+    /// Refuses a call at a pool in which no replica accepts calls.
+    ///
+    /// The expected end is not compared with the deadline, because a replica may return earlier or
+    /// later.
     fn no_replica(&self, now: Instant) -> Option<RefusalCause> {
         let upstream = &self.capacity.upstream;
         if !upstream.has_no_replica() {
@@ -136,7 +140,7 @@ impl<W> Scheduler<W> {
         Some(RefusalCause::new(self.closed_reason(), Some(until.saturating_duration_since(now))))
     }
 
-    /// At a target that does not queue.
+    /// Refuses a call at a target that does not queue.
     fn when_full(
         &mut self,
         now: Instant,

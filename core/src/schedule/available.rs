@@ -1,7 +1,8 @@
-//! What there is to take: of what all calls share, and, at a pool, at the replicas that may take a call.
+//! What is available to calls: the room in what all calls share, and the replicas that may take a
+//! call.
 //!
-//! At a pool a call fits where some replica of its set has a slot and memory for it; so of all that those replicas have, one number says whether it does: the longest
-//! prompt that one of them has room for.
+//! At a pool, a call fits if some replica of its class has a slot and memory for it. One number
+//! summarizes that for each class: the longest prompt for which one of its replicas has room.
 
 use std::sync::Arc;
 
@@ -9,57 +10,59 @@ use super::requirements::{CallClass, Requirements};
 use crate::budget::{Need, Room};
 use crate::placement::ReplicaSet;
 
-/// How many calls that may fit are looked at for floors, and again by turn, and turn out not to fit. From half of them on, only
-/// calls with a shorter prompt than each of those. It bounds the time of a decision, however many calls wait: a look takes microseconds.
+/// Calls without room that one decision looks at, for floors and again by turn. After half of them,
+/// only calls with a shorter prompt than all of those are looked at. Bounds the time of a decision,
+/// because a look takes microseconds.
 const LOOKS: u32 = 32;
 
-/// What is left of the looks of one decision.
+/// The remaining looks of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Looks {
     left: u32,
-    /// The shortest prompt of those that were looked at, in tokens.
+    /// The shortest prompt looked at, in tokens.
     shortest: u32,
 }
 
 impl Looks {
     const ALL: Self = Self { left: LOOKS, shortest: u32::MAX };
 
-    /// Returns whether a call is looked at that needs at least so much of the memory.
+    /// Returns `true` if a call that needs at least that much memory, in tokens, may be looked at.
     pub(super) fn allow(&self, need: u32) -> bool {
         self.left > LOOKS / 2 || (self.left > 0 && need < self.shortest)
     }
 
-    /// A call that needs so much of the memory turned out not to fit.
+    /// Records that a call that needs that much memory does not fit.
     pub(super) fn failed(&mut self, need: u32) {
         self.left = self.left.saturating_sub(1);
         self.shortest = self.shortest.min(need);
     }
 }
 
-/// See the module's documentation.
+/// What is available to calls. See [the module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Available {
     pub(super) shared: Room,
-    /// `None`: the target is no pool.
+    /// What the replicas have, or `None` if the upstream is a single server.
     pub(super) replicas: Option<Arc<ReplicaAvailability>>,
-    /// The replica whose memory is kept for the head of a line from those behind it.
+    /// The replica whose memory is kept for the head of a line from the calls behind it.
     pub(super) kept: Option<usize>,
-    /// Whether calls that have failed here are excluded, because what goes next is a probe.
+    /// Whether calls that have failed here are excluded because the next call is a probe.
     pub(super) unfailed_only: bool,
     pub(super) looks: Looks,
 }
 
-/// The longest prompt that one of several replicas has room for.
+/// The longest prompt, in tokens, for which one of several replicas has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LongestPrompt {
     longest: u32,
     at: usize,
-    /// The same without that one's memory.
+    /// The longest prompt without the replica `at`.
     but: u32,
 }
 
 impl LongestPrompt {
-    /// Of those with a slot, by place; `None`: there is none.
+    /// Returns the maximum over replicas with a slot, given as index and longest prompt. `None` if
+    /// there is no replica.
     pub(super) fn of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
         all.fold(None, |most: Option<Self>, (at, longest)| match most {
             None => Some(Self { longest, at, but: 0 }),
@@ -73,20 +76,21 @@ impl LongestPrompt {
     }
 }
 
-/// For each kind of call, the longest prompt that a replica has room for which may take it; `None`: none of them has a slot.
+/// The longest prompt that has room, for each class of calls; `None` if no replica of the class has
+/// a slot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplicaAvailability {
     classes: Vec<Option<LongestPrompt>>,
-    /// The most of all kinds of a shade.
+    /// The maximum over all classes with the same mask bit.
     mask: [Option<u32>; CallClass::MASK_BITS],
-    /// The replicas with a slot, or those that count as having one.
+    /// The replicas that have a slot, or are treated as having one.
     pub(super) open: ReplicaSet,
-    /// The replica whose memory is held.
+    /// The replica whose memory is reserved.
     pub(super) held: Option<usize>,
 }
 
 impl ReplicaAvailability {
-    /// What there is for each kind, in the order of their numbers, at these replicas.
+    /// Creates the availability from one entry for each class, in the order of their numbers.
     pub(super) fn new(
         open: ReplicaSet,
         held: Option<usize>,
@@ -102,7 +106,7 @@ impl ReplicaAvailability {
         Self { classes, mask, open, held }
     }
 
-    /// Of several kinds it says at least what there is.
+    /// Returns the longest prompt for a class. For several classes, an upper bound.
     fn of(&self, class: CallClass, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = class.number() {
             return self.classes.get(number).copied().flatten().map(|most| most.without(kept));
@@ -113,14 +117,15 @@ impl ReplicaAvailability {
 }
 
 impl Available {
-    /// Nothing is bounded.
+    /// No limits.
     pub(super) const UNBOUNDED: Self = Self::new(Room::UNBOUNDED, None);
 
     pub(super) const fn new(shared: Room, replicas: Option<Arc<ReplicaAvailability>>) -> Self {
         Self { shared, replicas, kept: None, unfailed_only: false, looks: Looks::ALL }
     }
 
-    /// What there is for that call; for several calls, at most. `None`: it is excluded, or no replica that may take it has a slot.
+    /// Returns the room for a call; for several calls, an upper bound. `None` if the call is
+    /// excluded or no replica of its class has a slot.
     pub(super) fn of(&self, requirements: &Requirements) -> Option<Room> {
         if self.unfailed_only && requirements.has_failed {
             return None;

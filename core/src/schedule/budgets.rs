@@ -1,4 +1,4 @@
-//! The provider's rate budgets, as a scheduler uses them: none, or shared with other schedulers.
+//! The provider's rate budgets as a scheduler uses them. Several schedulers may share them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,10 @@ use crate::kv::Kv;
 use crate::wire::Usage;
 use crate::wire::rate::RateHeaders;
 
-/// What a scheduler decides over besides slots. Several targets may share the budgets; their lock
-/// is taken inside the scheduler's.
+/// The budgets and the memory of a target. The lock of the budgets is taken inside the scheduler's.
 #[derive(Debug)]
 pub struct Resources {
-    /// The provider's rates.
+    /// The provider's rate budgets.
     pub budgets: Arc<Mutex<RateBudgets>>,
     /// The engine's memory, if its size is known. Not used for pools: each replica has its own.
     pub kv: Option<Kv>,
@@ -42,7 +41,7 @@ impl Budgets {
         self.budgets.is_none()
     }
 
-    /// Returns `true` if a budget limits calls now. A response's headers may introduce one later.
+    /// Returns `true` if a budget limits calls now. A response's headers may add one later.
     pub(super) fn is_limiting(&self) -> bool {
         self.limiting().is_some()
     }
@@ -52,7 +51,7 @@ impl Budgets {
         self.budgets.as_deref().filter(|_| self.limits.load(Ordering::Acquire))
     }
 
-    /// Returns what a call takes of each budget.
+    /// Returns what a call takes from each budget.
     pub(super) fn need(&self, demand: &Demand) -> Need {
         self.budgets.as_ref().map_or(Need::ZERO, |budgets| budgets.lock().need(demand))
     }
@@ -62,7 +61,7 @@ impl Budgets {
         self.limiting().map_or(Room::UNBOUNDED, |budgets| budgets.lock().available(now))
     }
 
-    /// Returns the budget that is too small for the call even when full, and its size.
+    /// Returns the budget that is too small for the call even when full, and its size in tokens.
     pub(super) fn oversize(&self, demand: &Demand) -> Option<(Rule, u64)> {
         let (kind, most) = self.limiting()?.lock().oversize(demand)?;
         Some((kind.into(), most))
@@ -73,18 +72,18 @@ impl Budgets {
         self.limiting().is_some_and(|budgets| budgets.lock().ready_at(now, &charge.need).is_some())
     }
 
-    /// Returns the budget that has no room for the call, and when it will, if nothing else goes.
+    /// Returns the budget without room for the call, and when it has room if no other call goes.
     pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
         let (kind, at) = self.limiting()?.lock().ready_at(now, need)?;
         Some((kind.into(), at))
     }
 
-    /// Returns when the budgets have room for the call, if nothing else goes.
+    /// Returns when the budgets have room for the call if no other call goes.
     pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Instant {
         self.lacking(now, need).map_or(now, |(_, at)| at)
     }
 
-    /// Returns the time in which so many calls of that need get through the budgets.
+    /// Returns the time in which that many calls get through the budgets.
     pub(super) fn time_for(&self, calls: usize, need: &Need) -> Duration {
         self.limiting().map_or(Duration::ZERO, |budgets| budgets.lock().time_for(calls, need))
     }
@@ -94,21 +93,21 @@ impl Budgets {
         self.budgets.as_ref().map(|budgets| Box::new(budgets.lock().charge(now, demand)))
     }
 
-    /// Gives back the charge of a call that was never sent.
+    /// Refunds the charge of a call that was never sent.
     pub(super) fn refund(&self, now: Instant, charge: Charge) {
         if let Some(budgets) = &self.budgets {
             budgets.lock().refund(now, charge);
         }
     }
 
-    /// Corrects a charge to what the provider counted.
+    /// Corrects a charge to the provider's count.
     pub(super) fn settle(&self, now: Instant, charge: &mut Charge, usage: &Usage) {
         if let Some(budgets) = &self.budgets {
             budgets.lock().settle(now, charge, usage);
         }
     }
 
-    /// Follows the rate headers of a response.
+    /// Applies the rate headers of a response.
     pub(super) fn on_headers(
         &self,
         now: Instant,

@@ -1,8 +1,10 @@
-//! What calls compete for: the upstream's slots and memory, and the provider's budgets. Who holds
-//! slots, and since when something has been short.
+//! What calls compete for: the upstream's slots and memory, and the provider's budgets. Tracks who
+//! holds slots, and since when something has been short.
 //!
-//! Invariants: the calls in flight are those admitted and not yet ended, in total and by lane;
-//! [`Capacity::limits`] is what the upstream says for them.
+//! # Invariants
+//!
+//! - The calls in flight, in total and by lane, are those admitted and not yet ended.
+//! - `limits` is what the upstream returns for the calls in flight.
 
 use std::time::Instant;
 
@@ -25,20 +27,20 @@ use crate::context::Lane;
 use crate::cooldown;
 use crate::placement::ReplicaSet;
 
-/// See the module's documentation.
+/// Slots, budgets and memory. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Capacity {
     pub(super) upstream: Box<dyn Upstream>,
     pub(super) budgets: Budgets,
     pub(super) blocked: BlockedSince,
-    /// Whether tenants have tokens of their own, which the queue accounts for.
+    /// Whether tenants have token budgets of their own, which the queue accounts for.
     has_tenant_tokens: bool,
     in_flight: usize,
     by_lane: [usize; 3],
     peak: usize,
     grants: u64,
     last_grant: Option<Instant>,
-    /// Of the upstream, kept here because every decision asks for them.
+    /// The upstream's limits, cached because every decision reads them.
     limits: Limits,
 }
 
@@ -68,13 +70,13 @@ impl Capacity {
         }
     }
 
-    /// Returns the slots in force: at a pool, those of the replicas that accept calls, within the
-    /// target's own cap.
+    /// Returns the slots in force. For a pool, the slots of the replicas that accept calls, within
+    /// the target's cap.
     pub(super) fn slots(&self) -> usize {
         self.limits.slots
     }
 
-    /// Returns what leaves no room for another call, whatever it takes.
+    /// Returns what leaves no room for any other call.
     pub(super) fn shortage(&self) -> Option<Rule> {
         self.limits.shortage
     }
@@ -91,12 +93,12 @@ impl Capacity {
         self.by_lane[lane as usize]
     }
 
-    /// Returns the most calls that were ever in flight at once.
+    /// Returns the maximum number of calls that were in flight at once.
     pub(super) fn peak(&self) -> usize {
         self.peak
     }
 
-    /// Returns how many calls have been admitted.
+    /// Returns the number of calls admitted so far.
     pub(super) fn grants(&self) -> u64 {
         self.grants
     }
@@ -109,18 +111,18 @@ impl Capacity {
         Slots { in_force: self.limits.slots, in_flight: self.in_flight, by_lane: self.by_lane }
     }
 
-    /// Returns `true` if calls can differ in what they lack. Otherwise the scheduler need not look
-    /// behind the first.
+    /// Returns `true` if calls can differ in what they lack. Otherwise only the first call needs to
+    /// be looked at.
     pub(super) fn is_sized(&self) -> bool {
         self.has_tenant_tokens || self.upstream.is_sized() || self.budgets.is_limiting()
     }
 
-    /// Returns `true` if time alone may give calls tokens that they lack.
+    /// Returns `true` if time alone may give calls the tokens that they lack.
     pub(super) fn has_rates(&self) -> bool {
         self.has_tenant_tokens || self.budgets.is_limiting()
     }
 
-    /// Returns what a call takes.
+    /// Returns what a call requires.
     pub(super) fn requirements(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
         if !self.has_tenant_tokens && self.budgets.is_none() && !self.upstream.is_sized() {
@@ -132,19 +134,19 @@ impl Capacity {
         Requirements { need, tenant_tokens, class: self.upstream.class(ticket), has_failed }
     }
 
-    /// Returns the rule that a call can never satisfy, and the most tokens that it may take.
+    /// Returns the rule that the call can never satisfy, and the maximum of that rule in tokens.
     pub(super) fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<(Rule, u64)> {
         let most = self.upstream.oversize(ticket, requirements).map(|most| (Rule::Kv, most));
         most.or_else(|| self.budgets.oversize(&ticket.demand))
     }
 
-    /// Measures what there is to take now.
+    /// Measures what is available now.
     pub(super) fn available(&mut self, now: Instant) -> Available {
         let available = self.upstream.available(self.in_flight, self.budgets.room(now));
         Available { unfailed_only: self.upstream.ready(now, true).is_err(), ..available }
     }
 
-    /// Returns what is left beside what is held.
+    /// Returns what is left beside the reservation.
     pub(super) fn less_reserved(
         &self,
         mut available: Available,
@@ -155,12 +157,12 @@ impl Capacity {
         self.upstream.without_reserved(available, held.at, self.in_flight)
     }
 
-    /// Returns `true` if a call fits into what there is. Exact.
+    /// Returns `true` if a call fits into what is available. Exact.
     pub(super) fn fits(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
         available.fit(requirements) && self.upstream.has_memory(requirements, ticket, available)
     }
 
-    /// Returns what a call lacks of what there is, and when it comes if time alone brings it.
+    /// Returns what a call lacks, and when time alone will provide it, if it does.
     pub(super) fn lacking(
         &self,
         now: Instant,
@@ -177,31 +179,31 @@ impl Capacity {
         self.budgets.lacking(now, &requirements.need).map(|(rule, at)| (rule, Some(at)))
     }
 
-    /// Returns when the budgets have room for a call of that need, if nothing else goes. `None`: time
-    /// alone will not do, because memory is lacking.
+    /// Returns when the budgets have room for a call if no other call goes. `None` if memory is
+    /// missing, which time alone does not provide.
     pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &Room) -> Option<Instant> {
         (need.kv <= room.most.kv).then(|| self.budgets.ready_at(now, need))
     }
 
-    /// Returns the rule that keeps the upstream closed: an outage, or a cool-down.
+    /// Returns the rule that keeps the upstream closed: an outage or a cool-down.
     pub(super) fn closed_rule(&self) -> Rule {
         if self.upstream.is_down() { Rule::Outage } else { Rule::CoolDown }
     }
 
-    /// Sets a fixed number of slots. Those that are held above it retire as their calls end.
+    /// Sets a fixed number of slots. Slots held above it retire as their calls end.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.upstream.set_limit(limit);
         self.measure();
     }
 
-    /// Lets time pass. The upstream may have room for a call then.
+    /// Lets time pass at the upstream, which may make room for a call.
     pub(super) fn tick(&mut self, now: Instant) {
         self.upstream.tick(now);
         self.follow(now);
     }
 
-    /// Gives a call a slot, and charges the budgets. `reserved`: the replicas whose memory is kept
-    /// for others.
+    /// Gives a call a slot and charges the budgets. `reserved` are the replicas whose memory is
+    /// kept for others.
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -221,7 +223,7 @@ impl Capacity {
         (id, slot, self.budgets.charge(now, &ticket.demand))
     }
 
-    /// The first token came, as far as the limit counts those that are awaited.
+    /// Reports the first token to the limit.
     pub(super) fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
         let Some(mut tracked) = slot.tracked.take() else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot) {
@@ -231,7 +233,8 @@ impl Capacity {
         self.update(now);
     }
 
-    /// The first token will not be seen. The answer has `output` tokens, as far as is known.
+    /// Reports to the limit that the first token cannot be observed. The answer is expected to have
+    /// `output` tokens.
     pub(super) fn on_unobservable(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
         let Some(mut tracked) = slot.tracked.take() else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot) {
@@ -241,20 +244,20 @@ impl Capacity {
         self.update(now);
     }
 
-    /// The upstream accepted an attempt.
+    /// Handles an attempt that the upstream accepted.
     pub(super) fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
         self.upstream.on_success(now, slot);
         self.follow(now);
     }
 
-    /// The upstream failed an attempt.
+    /// Handles an attempt that the upstream failed.
     pub(super) fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> cooldown::Hold {
         let reservation = self.upstream.on_failure(now, slot, failed);
         self.follow(now);
         reservation
     }
 
-    /// An attempt ended: the limit learns how, and its slot is counted no more.
+    /// Ends an attempt: reports its outcome to the limit and stops counting its slot.
     pub(super) fn end(&mut self, now: Instant, lane: Lane, slot: &mut UpstreamSlot, how: Ended) {
         self.in_flight -= 1;
         self.by_lane[lane as usize] -= 1;
@@ -266,21 +269,21 @@ impl Capacity {
         self.measure();
     }
 
-    /// Takes back what an attempt held that has ended. Returns `true` if the replicas have changed.
+    /// Releases what an ended attempt held. Returns `true` if the set of replicas changed.
     pub(super) fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
         let have_changed = self.upstream.release(now, id, slot);
         self.update(now);
         have_changed
     }
 
-    /// Runs an operation of the pool, if the upstream is one.
+    /// Runs an operation of the pool if the upstream is one.
     pub(super) fn with_pool<T>(&mut self, operation: impl FnOnce(&mut Pool) -> T) -> Option<T> {
         let result = operation(self.upstream.as_pool_mut()?);
         self.measure();
         Some(result)
     }
 
-    /// Notes since when slots, or first tokens, have been short.
+    /// Records since when slots or first tokens have been short.
     pub(super) fn update(&mut self, now: Instant) {
         self.measure();
         for rule in [Rule::Slots, Rule::FirstTokens] {
@@ -288,7 +291,7 @@ impl Capacity {
         }
     }
 
-    /// Notes what the front lacks, if nobody can go although slots are free.
+    /// Records what the front lacks if no call can go although slots are free.
     pub(super) fn note_lack(&mut self, now: Instant, lack: Option<Rule>, is_held: bool) {
         for rule in SIZES {
             self.blocked.set(now, rule, lack == Some(rule));
@@ -296,7 +299,7 @@ impl Capacity {
         self.blocked.set(now, Rule::Held, is_held);
     }
 
-    /// Does the same where nothing may have changed.
+    /// Reads the limits again, and records the change if what is short has changed.
     fn follow(&mut self, now: Instant) {
         let before = self.limits.shortage;
         self.measure();

@@ -1,4 +1,4 @@
-//! What calls are charged to their tenants: cost in fair queueing, and the tenant's own tokens.
+//! Charges to tenants: the cost in fair queueing, and the tenant's own tokens.
 
 use std::time::Instant;
 
@@ -9,24 +9,25 @@ use crate::fairness::{Place, Tag};
 
 use super::ids::TenantId;
 
-/// What one attempt is charged to its tenant.
+/// What an attempt is charged to its tenant.
 #[derive(Debug)]
 pub(super) struct TenantCharge {
     pub(super) tenant: TenantId,
     pub(super) lane: Lane,
-    /// The start tag; of a retry, that of the call's first dispatch.
+    /// The start tag; for a retry, that of the call's first dispatch.
     pub(super) tag: Tag,
     /// The cost in fair queueing.
     pub(super) cost: f64,
-    /// Whether its work moves virtual time ([`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch)).
+    /// Whether virtual time advances when the work is done
+    /// ([`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch)).
     moves_by_work: bool,
-    /// Tokens of the tenant's own budget.
+    /// Tokens charged to the tenant's own budget.
     tenant_tokens: u64,
 }
 
 impl<W> Queue<W> {
-    /// Charges an attempt that is dispatched. `out_of_turn`: fair queueing would have put another
-    /// line first.
+    /// Charges an attempt that is dispatched. `out_of_turn` is `true` if fair queueing would have
+    /// dispatched another line first.
     pub(super) fn charge(
         &mut self,
         now: Instant,
@@ -54,7 +55,7 @@ impl<W> Queue<W> {
         let entry = || self.lanes.entry(lane, cost / tenant.weight);
         let since = line.position.map_or_else(entry, |position| position.since);
         charge.tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
-        // A call of a line in debt may have overtaken what does not fit.
+        // A call of a line in debt may have overtaken calls that do not fit.
         let out_of_turn = out_of_turn || self.lanes.time(lane).is_owed(&line.account);
         let first = if out_of_turn { self.lanes.first_tag_but(lane, id) } else { None };
         let place = Place { tag: charge.tag, since, first };
@@ -64,7 +65,7 @@ impl<W> Queue<W> {
         charge
     }
 
-    /// Corrects what an attempt is charged in fair queueing.
+    /// Corrects the cost of an attempt in fair queueing.
     pub(super) fn correct(&mut self, charge: &mut TenantCharge, cost: f64) {
         let correction = cost - std::mem::replace(&mut charge.cost, cost);
         if let Some(tenant) = self.tenants.get_mut(charge.tenant) {
@@ -73,8 +74,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Corrects what an attempt is charged of its tenant's own tokens. Returns `true` if the tenant
-    /// has such a budget.
+    /// Corrects the tokens charged to the tenant's own budget. Returns `true` if the tenant has
+    /// one.
     pub(super) fn correct_tokens(&mut self, now: Instant, charge: &mut TenantCharge, used: u64) -> bool {
         let tenant_tokens = self.tenants.get_mut(charge.tenant).and_then(|tenant| tenant.tokens.as_mut());
         let Some(tenant_tokens) = tenant_tokens else { return false };
@@ -82,8 +83,10 @@ impl<W> Queue<W> {
         true
     }
 
-    /// Ends an attempt: its tenant holds a slot less. What was never `sent` is given back to the
-    /// tenant's own tokens. Returns `true` if more lines of the tenant than this may go by it.
+    /// Ends an attempt, so that its tenant holds one slot less. Refunds the tenant's own tokens
+    /// unless the attempt was sent.
+    ///
+    /// Returns `true` if other lines of the tenant may become ready by it.
     pub(super) fn release(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Which rule stands in a call's way, and since when.
+//! Explanations: which rule keeps a call waiting, and since when.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::select::Selector;
 use super::span::Span;
 use super::{Scheduler, Ticket};
 
-/// Since when each rule has stood in the way of whoever was to go next.
+/// Since when each rule has kept the next call from being dispatched.
 #[derive(Debug, Default)]
 pub(super) struct BlockedSince([Span; Rule::COUNT]);
 
@@ -23,7 +23,7 @@ impl BlockedSince {
     }
 }
 
-/// The rules that are about what a call takes.
+/// The rules about what a call requires.
 pub(super) const SIZES: [Rule; 8] = [
     Rule::Requests,
     Rule::Tokens,
@@ -36,8 +36,10 @@ pub(super) const SIZES: [Rule; 8] = [
 ];
 
 impl<W> Selector<'_, W> {
-    /// Returns the first rule that a call does not satisfy, and when it will, if time alone mends
-    /// that: the tenant's own rules first, then the target's. `None`: the call is admissible.
+    /// Returns the first rule that a call does not satisfy, and when time alone will satisfy it, if
+    /// it does. `None` if the call is admissible.
+    ///
+    /// The order is: closed upstream, the tenant's own limits, the target's limits.
     pub(super) fn obstacle(
         &mut self,
         id: TenantId,
@@ -75,7 +77,7 @@ impl<W> Selector<'_, W> {
             .then_some((Rule::Held, None))
     }
 
-    /// Returns since when a rule has stood in the way of a tenant's calls.
+    /// Returns since when a rule has kept a tenant's calls waiting.
     fn blocked_since(&self, rule: Rule, id: TenantId, queued_at: Instant) -> Instant {
         let tenant = self.queue.tenants.get(id);
         let since = match rule {
@@ -85,7 +87,8 @@ impl<W> Selector<'_, W> {
             Rule::CoolDown | Rule::Outage => self.capacity.upstream.closed_since(),
             rule => self.capacity.blocked.since(rule),
         };
-        // What a small call lacks the front does not, perhaps; then it has lacked it since somebody took it.
+        // The front may not lack what a small call lacks. In that case, the call has lacked it
+        // since the last grant.
         since.or(self.capacity.last_grant()).unwrap_or(queued_at)
     }
 }
@@ -96,14 +99,14 @@ impl<W> Scheduler<W> {
         let waiter = self.queue.waiters.get(call)?;
         let (tenant, ticket, requirements) = (waiter.tenant, waiter.ticket.clone(), waiter.requirements);
         if self.capacity.is_sized() {
-            // What is held, is held as of now.
+            // Updates the reservation.
             let _ = self.selector(now).pick();
         }
         let ahead = self.queue.position(call);
         Some(self.why(now, tenant, &ticket, ahead, &requirements, Some(call)))
     }
 
-    /// Returns what stands in the way of a call that has `own_ahead` calls of its line ahead.
+    /// Returns what keeps a call waiting that has `own_ahead` calls of its line ahead.
     pub(super) fn why(
         &mut self,
         now: Instant,

@@ -1,8 +1,9 @@
-//! An ordered set whose members each take something, and which finds the first of them that fits.
+//! An ordered set of requirements that finds the first member that fits.
 //!
-//! A treap in an arena: each node knows the least that any member below it takes, each kind by itself, and how many members there are. So the
-//! first that fits is found without looking at those that do not: in O(log n) where members differ in one kind; where they differ in several,
-//! a branch may hold the least of each kind in different members, and is then searched in vain.
+//! A treap in an arena. Each node knows the minimum of each requirement below it, and the number of
+//! members. Branches in which no member fits are skipped: the first fitting member is found in
+//! O(log n) if members differ in one requirement. If they differ in several, a branch may combine
+//! the minimum of different members, and is then searched in vain.
 
 use std::cmp::Ordering;
 use std::time::Instant;
@@ -23,14 +24,14 @@ struct Node<K> {
     size: u32,
 }
 
-/// See the module's documentation. Keys are unique: whoever inserts sees to it.
+/// The set. See [the module](self). Keys must be unique.
 #[derive(Debug)]
 pub(super) struct FitSet<K> {
     nodes: Vec<Node<K>>,
     free: Vec<u32>,
     root: u32,
     seed: u32,
-    /// The way down to where something was changed: kept for its memory.
+    /// The path to the last change, kept to reuse its memory.
     path: Vec<u32>,
 }
 
@@ -49,7 +50,7 @@ impl<K: Copy + Ord> FitSet<K> {
         self.root == NIL
     }
 
-    /// The least that any member takes, each kind by itself.
+    /// Returns the minimum of each requirement over all members.
     pub(super) fn least(&self) -> Option<Requirements> {
         Some(self.node(self.root)?.least)
     }
@@ -62,7 +63,7 @@ impl<K: Copy + Ord> FitSet<K> {
         Some((at.key, at.requirements))
     }
 
-    /// The member that so many stand before.
+    /// Returns the member at a position.
     pub(super) fn nth(&self, mut index: usize) -> Option<K> {
         let mut at = self.node(self.root)?;
         loop {
@@ -78,7 +79,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// How many members stand before that key.
+    /// Returns the number of members before a key.
     pub(super) fn rank(&self, key: &K) -> usize {
         let (mut at, mut rank) = (self.root, 0);
         while let Some(node) = self.node(at) {
@@ -92,7 +93,7 @@ impl<K: Copy + Ord> FitSet<K> {
         rank
     }
 
-    /// The first member behind `after` (of all, where that is `None`) that fits.
+    /// Returns the first member after `after` that fits; the first of all if `after` is `None`.
     pub(super) fn next_fit(&self, after: Option<&K>, available: &Available, tenant_tokens: u32) -> Option<K> {
         self.fit(self.root, after, available, tenant_tokens)
     }
@@ -120,7 +121,7 @@ impl<K: Copy + Ord> FitSet<K> {
         self.hang(new, key, requirements);
     }
 
-    /// `false`: it was not in.
+    /// Returns `false` if the key was not in the set.
     pub(super) fn remove(&mut self, key: &K) -> bool {
         let Some((gone, left, right)) = self.descend(key) else { return false };
         let below = self.merge(left, right);
@@ -139,7 +140,7 @@ impl<K: Copy + Ord> FitSet<K> {
         true
     }
 
-    /// Changes what a member takes.
+    /// Replaces the requirements of a member.
     pub(super) fn set(&mut self, key: &K, requirements: Requirements) {
         if let Some((at, left, right)) = self.descend(key) {
             self.nodes[at as usize].requirements = requirements;
@@ -148,8 +149,10 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// The earliest moment that `of` names for any member. `bound` may be asked instead about all that take at least so much: it must not be
-    /// later than `of` any of them. `None`: never. Branches that cannot bring `best` forward are passed over.
+    /// Returns the earliest time that `of` returns for a member, or `best` if that is earlier.
+    ///
+    /// `bound` returns a lower bound for all members that require at least that much, or `None` for
+    /// never. Branches that cannot improve `best` are skipped.
     pub(super) fn soonest(
         &self,
         best: Option<Instant>,
@@ -192,7 +195,7 @@ impl<K: Copy + Ord> FitSet<K> {
         self.fit(node.right, after, available, tenant_tokens)
     }
 
-    /// Puts a new node where its key and its priority belong. What it passes on the way has one more below it.
+    /// Inserts a new node at the place of its key and priority, and updates the nodes above it.
     fn hang(&mut self, new: u32, key: K, requirements: Requirements) {
         let priority = self.nodes[new as usize].priority;
         let (mut at, mut parent) = (self.root, None);
@@ -212,7 +215,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// The node of a key, with what is below it to the left and to the right. The way to it is left in `path`.
+    /// Returns the node of a key and its children. Stores the path to it in `path`.
     fn descend(&mut self, key: &K) -> Option<(u32, u32, u32)> {
         self.path.clear();
         let mut at = self.root;
@@ -228,7 +231,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Puts right what those above a change know of what is below them: up to the first for whom nothing changes.
+    /// Updates the nodes on the path from the bottom up, until nothing changes.
     fn ascend(&mut self) {
         while let Some(at) = self.path.pop() {
             let Node { least, left, right, .. } = self.nodes[at as usize];
@@ -239,7 +242,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Those before the key, and the others.
+    /// Splits a subtree into the members before the key and the others.
     fn split(&mut self, at: u32, key: &K) -> (u32, u32) {
         let Some(node) = self.node(at) else { return (NIL, NIL) };
         let (left, right) = (node.left, node.right);
@@ -271,7 +274,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Hangs these two below a node, and puts right what it knows of them.
+    /// Sets the children of a node, and updates its minimum and size.
     fn join(&mut self, at: u32, left: u32, right: u32) {
         let mut least = self.nodes[at as usize].requirements;
         for below in [left, right] {
@@ -292,7 +295,8 @@ impl<K: Copy + Ord> FitSet<K> {
         self.node(at).map_or(0, |node| node.size)
     }
 
-    /// Xorshift: what balances the tree need not be unforeseeable, and shall be the same in every run.
+    /// Xorshift. The balance of the tree needs no unpredictable numbers, and every run must be the
+    /// same.
     fn draw(&mut self) -> u32 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 17;
@@ -310,7 +314,7 @@ pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
 
 #[cfg(test)]
 impl<K: Copy + Ord> FitSet<K> {
-    /// The longest way from the root.
+    /// Returns the depth of the tree.
     pub(super) fn depth(&self) -> usize {
         let mut deepest = 0;
         let mut left = vec![(self.root, 1)];

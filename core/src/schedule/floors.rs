@@ -1,14 +1,15 @@
-//! Floors: slots that are a tenant's or a lane's own whenever it wants them. Idle ones are lent, and given back as calls end.
+//! Floors: slots reserved for a tenant or a lane whenever it wants them. Unused reserved slots may
+//! be borrowed, and return as calls end.
 //!
-//! A floor of less than a slot is rounded up to one. Where the limit is that small such floors could add up to more than there is, and shut
-//! everybody else out: so they go first only every other time.
+//! A floor of less than one slot is rounded up to one. With a small limit, such floors could add up
+//! to more than all slots and shut out all others, so they go first only every other time.
 
 use super::ids::TenantId;
 use super::tenants::Tenants;
 use crate::config::LaneConfig;
 use crate::context::Lane;
 
-/// Whose a floor is.
+/// The holder of a floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Tenant(TenantId),
@@ -19,25 +20,25 @@ pub(super) enum Holder {
 struct Floor {
     holder: Holder,
     share: f64,
-    /// The grant that it went first with last.
+    /// The number of the grant that last went by this floor.
     last: u64,
 }
 
-/// Everybody who has one, tenants first.
+/// All floors, tenants first.
 #[derive(Debug)]
 pub(super) struct Floors {
     floors: Vec<Floor>,
-    /// Who went first last, where the last call went by a floor.
+    /// The holder by whose floor the last call went, if it did.
     last: Option<Holder>,
 }
 
-/// Who waits and holds less than its floor.
+/// A holder that waits and holds fewer slots than its floor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnderFloor {
     pub(super) holder: Holder,
-    /// So many slots less.
+    /// The number of slots missing.
     pub(super) missing: usize,
-    /// Whether the floor is of less than a slot, rounded up.
+    /// Whether the floor is less than one slot and was rounded up.
     pub(super) rounded: bool,
 }
 
@@ -49,7 +50,7 @@ impl Floors {
         Self { floors: floors.map(|(holder, share)| Floor { holder, share, last: 0 }).collect(), last: None }
     }
 
-    /// Returns `true` if the floors come to all of so many slots, or to more.
+    /// Returns `true` if the floors add up to at least `limit` slots.
     pub(super) fn fill(&self, limit: usize) -> bool {
         self.floors.iter().map(|floor| slots(floor.share, limit)).sum::<usize>() >= limit
     }
@@ -59,17 +60,17 @@ impl Floors {
         self.last.is_some()
     }
 
-    /// Returns the share of the slots that is a lane's own.
+    /// Returns the floor of a lane as a share of the slots.
     pub(super) fn share_of(&self, lane: Lane) -> f64 {
         let of_lane = |floor: &&Floor| floor.holder == Holder::Lane(lane);
         self.floors.iter().find(of_lane).map_or(0.0, |floor| floor.share)
     }
 
-    /// Returns those who wait and hold fewer of `limit` slots than their floor. `of` returns the
-    /// slots that a holder has, and how many of its calls wait.
+    /// Returns the holders that wait and hold fewer slots than their floor. `of` returns the slots
+    /// that a holder has, and how many of its calls wait.
     ///
-    /// Tenants come before lanes, and the least served relative to its floor first; of equals the
-    /// one that has not gone first for longest.
+    /// Tenants come before lanes, and the least served relative to its floor first. Among equals,
+    /// the one that has not gone first for longest comes first.
     pub(super) fn under(&self, limit: usize, of: impl Fn(Holder) -> (usize, usize)) -> Vec<UnderFloor> {
         let mut under: Vec<_> = self
             .floors
@@ -87,7 +88,7 @@ impl Floors {
         under.into_iter().map(|(_, under)| under).collect()
     }
 
-    /// A call went, by that floor or by its turn.
+    /// Records that a call went, and by whose floor.
     pub(super) fn on_dispatch(&mut self, by: Option<Holder>, grant: u64) {
         self.last = by;
         if let Some(floor) = self.floors.iter_mut().find(|floor| Some(floor.holder) == by) {
@@ -96,12 +97,12 @@ impl Floors {
     }
 }
 
-/// How many slots a share of them comes to: rounded down, but one at least.
+/// Returns a share of the limit in slots: rounded down, but at least one.
 pub(super) fn slots(share: f64, limit: usize) -> usize {
     if share > 0.0 { (exact(share, limit) as usize).max(1) } else { 0 }
 }
 
 fn exact(share: f64, limit: usize) -> f64 {
-    // A tenth of ten is one slot, whatever floating point makes of it.
+    // A tenth of ten must be one slot despite floating-point errors.
     share * limit as f64 + 1e-9
 }

@@ -1,4 +1,4 @@
-//! A slot's life: what it was charged, what comes back when it ends, and what is learned meanwhile.
+//! The life of a slot: what an attempt was charged, and what its events change.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::wire::rate::RateHeaders;
 
-/// A call that turns out to have cost more than so many times its estimate is not believed beyond that.
+/// A settled cost above this multiple of the estimate is cut to it.
 const CREDIBLE: f64 = 10_000.0;
 
-/// A grant's name: the youngest is the largest.
+/// Identifies a grant. Later grants compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(u64);
 
@@ -28,81 +28,84 @@ impl GrantId {
     }
 }
 
-/// A slot, as the policy knows it. Goes back by [`Scheduler::release`], once.
+/// A slot held by one attempt. Must be passed to [`Scheduler::release`] once.
 #[derive(Debug)]
 #[must_use = "a slot that is not released is lost"]
 pub struct Grant {
     id: GrantId,
     pub(super) tenant: TenantCharge,
-    /// What the provider's budgets were charged.
+    /// The charge to the provider's budgets.
     budget: Option<Box<Charge>>,
     pub(super) slot: UpstreamSlot,
-    /// Slots held as it went, its own included.
+    /// Slots held when this one was granted, itself included.
     in_flight: usize,
-    /// What the wait took of the call's wait budget.
+    /// The part of the wait budget that this call has used.
     pub(super) spent: Duration,
-    /// Whether the target has been told how the attempt went.
+    /// Whether the attempt's result was reported to the upstream.
     pub(super) judged: bool,
     sent: bool,
     ended: Ended,
 }
 
 impl Grant {
-    /// Slots held just after it was given, itself included.
+    /// Returns the slots held when this one was granted, itself included.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// The attempt goes out: from here on what it was charged stands, unless it is settled.
+    /// Marks the attempt as sent. From then on its charge stands unless it is settled.
     pub fn sent(&mut self) {
         self.sent = true;
     }
 
-    /// It turned out that nothing of it went out.
+    /// Marks the attempt as not sent after all.
     pub fn unsent(&mut self) {
         self.sent = false;
     }
 
-    /// How the attempt ended: what the limit will be told when the slot is back. Else it counts as cancelled.
+    /// Sets the outcome that the limit learns from on release. The default is cancelled.
     pub fn ended(&mut self, how: Ended) {
         self.ended = how;
     }
 
-    /// Whether the limit is found, and so learns from it, or it is at a replica that has not begun to answer: only then is there anything to tell of how the call
-    /// goes.
+    /// Returns `true` if events of the attempt matter: its limit is adaptive, or its replica has
+    /// not answered yet.
     pub fn is_tracked(&self) -> bool {
         let slot = &self.slot;
         slot.tracked.is_some() || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
     }
 
-    /// Its name: what [`Scheduler::preempt`] calls it by.
+    /// Returns the identifier that [`Scheduler::preempt`] uses.
     pub fn id(&self) -> GrantId {
         self.id
     }
 
-    /// Returns what a retry of the call carries in [`Ticket::charged`].
+    /// Returns the value that a retry of the call carries in [`Ticket::charged`].
     pub fn charged(&self) -> Tag {
         self.tenant.tag
     }
 
-    /// Whether the upstream may have run the attempt: it was sent, and not turned away unread.
+    /// Returns `true` if the upstream may have run the attempt: it was sent and not rejected
+    /// unread.
     fn may_have_run(&self) -> bool {
         self.sent && !matches!(self.ended, Ended::Limited { .. } | Ended::Overloaded)
     }
 
-    /// What the wait took of the call's wait budget; time during which the target was closed is not in it.
+    /// Returns the part of the wait budget used by waiting. Time while the target was closed does
+    /// not count.
     pub fn spent(&self) -> Duration {
         self.spent
     }
 
-    /// Where to write how far the answer has come; `None` where nobody asks, since no memory is accounted for.
+    /// Returns where to record the progress of the answer, or `None` if no memory is accounted for.
     pub fn progress(&self) -> Option<&Progress> {
         self.slot.progress()
     }
 }
 
 impl<W> Scheduler<W> {
-    /// The head of an answer came: the call is not called back any more ([`Scheduler::preempt`]).
+    /// Handles the head of the answer. The call is not preempted from here on
+    /// ([`Scheduler::preempt`]).
     pub fn answered(&mut self, grant: &mut Grant) {
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.settled(grant.id);
@@ -110,7 +113,7 @@ impl<W> Scheduler<W> {
         self.capacity.upstream.on_answer(grant.id);
     }
 
-    /// What an answer's headers say of the provider's own books. Budgets may have more room then: ask [`Scheduler::next`].
+    /// Applies the rate headers of a response to the budgets. Call [`Scheduler::next`] afterwards.
     pub fn heard(
         &mut self,
         now: Instant,
@@ -124,12 +127,12 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Whether the rate budgets have no room now for another call like it.
+    /// Returns `true` if the rate budgets have no room now for another call with the same charge.
     pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
         grant.budget.as_ref().is_some_and(|charge| self.capacity.budgets.is_spent(now, charge))
     }
 
-    /// What a call took is known: its tenant's account is put right, its tenant's own tokens and the budgets are. Ask [`Scheduler::next`] then.
+    /// Corrects the charges to the actual usage. Call [`Scheduler::next`] afterwards.
     pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
         let charge = &mut grant.tenant;
         let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
@@ -145,7 +148,7 @@ impl<W> Scheduler<W> {
         self.watch(now);
     }
 
-    /// The first token of an answer came. Another call may go then: ask [`Scheduler::next`].
+    /// Handles the first token of an answer. Call [`Scheduler::next`] afterwards.
     pub fn first_token(&mut self, now: Instant, grant: &mut Grant) {
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if !grant.slot.awaits_first_token() {
@@ -157,8 +160,10 @@ impl<W> Scheduler<W> {
         self.watch(now);
     }
 
-    /// An answer that was to stream has begun, and its tokens cannot be seen: it is judged as one that does not stream. Another call may go then:
-    /// ask [`Scheduler::next`].
+    /// Marks the tokens of a streamed answer as unobservable: the attempt is judged like one that
+    /// is not streamed.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
     pub fn mark_unobservable(&mut self, now: Instant, grant: &mut Grant) {
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if let Some(tracked) = grant.slot.tracked.as_ref().filter(|tracked| tracked.awaits) {
@@ -167,7 +172,7 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Nothing will be told of how the call goes: it takes a slot, and says nothing else.
+    /// Excludes the attempt from the samples of the limit. It keeps its slot.
     pub fn detach(&mut self, now: Instant, grant: &mut Grant) {
         self.stop_observing(now, grant, 0);
     }
@@ -180,14 +185,16 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// The upstream accepted the attempt that holds this slot.
+    /// Handles an attempt that the upstream accepted.
     pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
         grant.judged = true;
         self.capacity.on_success(now, &mut grant.slot);
     }
 
-    /// The upstream failed it in a way that a retry may mend; `call` tells calls apart, `jitter` is uniform in [0, 1). Of a call at a replica
-    /// [`Scheduler::on_replica_failure`] is told more.
+    /// Handles an attempt that failed in a way that a retry may repair.
+    ///
+    /// `call` tells calls apart. `jitter` is uniform in [0, 1). For attempts at a replica,
+    /// [`Scheduler::on_replica_failure`] takes more detail.
     pub fn failed(
         &mut self,
         now: Instant,
@@ -201,11 +208,11 @@ impl<W> Scheduler<W> {
         self.capacity.on_failure(now, &grant.slot, Failed { call, failure, delay, jitter })
     }
 
-    /// Takes back a slot. Where nobody judged the attempt, it ended without an answer: if it was a probe, the next one is.
+    /// Releases a slot. An attempt without a reported result ended without an answer; if it was a
+    /// probe, another one follows.
     ///
-    /// What was never sent is given back to the budgets. It is given back to its tenant's account in
-    /// fair queueing, too, and so is the charge of an attempt that was turned away unread. Whatever
-    /// may have run stays charged, whether it is retried or not.
+    /// The charges of an attempt that was never sent are refunded. An attempt that was rejected
+    /// unread is refunded in fair queueing only. The charges of an attempt that may have run stand.
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
         if !grant.judged {
@@ -237,8 +244,10 @@ impl<W> Scheduler<W> {
         self.watch(now);
     }
 
-    /// Charges the call everything that it takes, and gives it a slot. `kept`: see [`Next`](super::select::Next). `out_of_turn`: fair
-    /// queueing would have put another line first.
+    /// Grants a slot to a call and charges it.
+    ///
+    /// `kept` is the replica whose memory is kept for the head of the call's line. `out_of_turn` is
+    /// `true` if fair queueing would have dispatched another line first.
     pub(super) fn grant(
         &mut self,
         now: Instant,
@@ -248,7 +257,7 @@ impl<W> Scheduler<W> {
         kept: Option<usize>,
         out_of_turn: bool,
     ) -> Grant {
-        // What is held, is held for somebody who waits.
+        // The reservation is for a call that waits.
         let held = self
             .order
             .reservation

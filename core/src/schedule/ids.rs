@@ -1,10 +1,10 @@
-//! What tenants and waiting calls are known by.
+//! Identifiers of tenants and waiting calls.
 
-/// A tenant's place in the table. Valid while the tenant holds or awaits a slot.
+/// A tenant's index in the table. Valid while the tenant holds or awaits a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TenantId(pub(super) usize);
 
-/// A waiting call. Never used again for another one.
+/// Identifies a waiting call. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId {
     /// In order of arrival: breaks ties between calls of the same age.

@@ -34,11 +34,11 @@ use super::tenants::Line;
 use crate::context::Lane;
 use crate::fairness::{Tag, VirtualTime};
 
-/// A raised lane gets one part in so many of the capacity; a line in debt goes once in so many
-/// rounds. It bounds what ageing takes from others, and sets how long a raised call waits.
+/// A raised lane gets one part in this many of the capacity, and a line in debt one dispatch in
+/// this many rounds. Bounds what ageing takes from others, and sets how long a raised call waits.
 const SHARE: usize = 8;
 
-/// Where a line stands in its lane: by its start tag, and of equal ones by the age of its head.
+/// A line's sort key in its lane: its start tag, then the age of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LineKey {
     tag: Tag,
@@ -46,7 +46,7 @@ pub(super) struct LineKey {
     pub(super) tenant: TenantId,
 }
 
-/// Where a line stands, and the virtual time when it came to stand: as long as it does not leave, it keeps what it had earned then.
+/// A ready line's position in its lane. While the line stays ready, it keeps the credit of `since`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinePosition {
     pub(super) key: LineKey,
@@ -54,57 +54,58 @@ pub(super) struct LinePosition {
     pub(super) head: Head,
 }
 
-/// What a lane has to know of a line's head.
+/// What a lane knows about the head of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) call: WaiterId,
-    /// What it takes.
+    /// What the call requires.
     pub(super) requirements: Requirements,
-    /// When it was queued.
+    /// When the call was queued.
     pub(super) age: Instant,
-    /// Of a retry, the tag of its first dispatch.
+    /// The start tag of the call's first dispatch, if the call is a retry.
     pub(super) charged: Option<Tag>,
     pub(super) cost: f64,
-    /// Of its tenant.
+    /// The weight of the tenant.
     pub(super) weight: f64,
-    /// The least that a call of the line takes.
+    /// The least that a call of the line requires.
     pub(super) least: Requirements,
 }
 
-/// The lines of one lane that have a call waiting, and whose tenant is not held back by its own cap or tokens.
+/// The ready lines of one lane.
 #[derive(Debug, Default)]
 struct ReadyLines {
     time: VirtualTime,
     by_tag: FitSet<LineKey>,
     ages: LazyOrder<Instant>,
-    /// The lines in debt, by `dispatched` when they last went or came to stand; and since when they
-    /// or their head have waited.
+    /// The lines in debt, by the lane's dispatch count when they were last served or became ready,
+    /// and since when they or their head have waited.
     debtors: LazyOrder<(u64, Instant)>,
     /// Calls dispatched so far.
     dispatched: u64,
-    /// The weights of all lines that stand.
+    /// The sum of the weights of the ready lines.
     weight: f64,
-    /// The last call that went early, and when it did.
+    /// The last call that went early, and when.
     early: Option<(GrantId, Instant)>,
-    /// Until when the lane rests after such a call.
+    /// Until when the lane rests after an early call.
     rests_until: Option<Instant>,
-    /// What higher lanes have to be charged before it goes early where slots are left.
+    /// The cost that higher lanes have to be charged before this lane goes early while slots are
+    /// free.
     debt: f64,
 }
 
 impl ReadyLines {
-    /// When the oldest head was queued.
+    /// Returns when the oldest head was queued.
     fn oldest(&mut self) -> Option<Instant> {
         Some(self.ages.order().first()?.0)
     }
 
-    /// When the oldest head will have been raised by so many lanes.
+    /// Returns when the oldest head is raised by that many lanes.
     fn raised_at(&mut self, lanes: usize, aging: Duration) -> Option<Instant> {
         self.oldest()?.checked_add(aging.checked_mul(lanes as u32)?).filter(|_| !aging.is_zero())
     }
 
-    /// The line in debt that has been passed over for long enough, and when it will have waited for
-    /// long enough, too.
+    /// Returns the line in debt that has been passed over often enough, and when it has also waited
+    /// long enough.
     fn debtor_at(&mut self, aging: Duration) -> Option<(Instant, TenantId)> {
         let ((dispatched, since), tenant) = *self.debtors.order().first()?;
         let passed_over = self.dispatched - dispatched >= (SHARE * self.by_tag.len()) as u64;
@@ -112,7 +113,7 @@ impl ReadyLines {
     }
 }
 
-/// The slots that a target has, and who holds them.
+/// The slots of a target, and who holds them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slots {
     pub(super) in_force: usize,
@@ -121,29 +122,29 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Whether slots are what calls lack: the next call takes the last one.
+    /// Returns `true` if the next call takes the last slot, so that slots are what calls lack.
     pub(super) fn are_lacking(&self) -> bool {
         self.in_flight + 1 >= self.in_force
     }
 }
 
-/// A lane in the order in which lanes go.
+/// A lane in dispatch order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) lane: Lane,
-    /// Whether it goes before a higher lane, because of its age.
+    /// Whether the lane goes before a higher one because of its age.
     pub(super) is_early: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: [ReadyLines; 3],
-    /// Lines whose tenant has used up its own tokens, and until when.
+    /// Lines whose tenants are out of tokens, and until when.
     parked: BTreeSet<(Instant, Lane, TenantId)>,
 }
 
 impl Lanes {
-    /// Whether no line stands: parked ones do not.
+    /// Returns `true` if no line is ready. Parked lines are not ready.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.by_tag.is_empty())
     }
@@ -156,7 +157,7 @@ impl Lanes {
         &mut self.lanes[lane as usize].time
     }
 
-    /// Puts a line where it belongs now: among those that stand, or nowhere.
+    /// Inserts, moves or removes a line according to its head.
     pub(super) fn place(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, head: Option<Head>) {
         let Some(head) = head else { return self.leave(lane, tenant, line) };
         let before = line.position;
@@ -166,7 +167,7 @@ impl Lanes {
         let key = LineKey { tag, age: head.age, tenant };
         line.position = Some(LinePosition { key, since, head });
         match before {
-            // It stands where it stood: what was found out about it since holds.
+            // The line has not moved, so that its known least requirements stay valid.
             Some(LinePosition { key: old, head: was, .. }) if old == key && was.call == head.call => {
                 if was.least != head.least {
                     self.set(lane, &key, head.least);
@@ -194,18 +195,18 @@ impl Lanes {
         line.is_debtor = is_owed;
     }
 
-    /// See [`VirtualTime::entry`].
+    /// Returns the virtual start time of a line that becomes ready. See [`VirtualTime::entry`].
     pub(super) fn entry(&self, lane: Lane, share: f64) -> Tag {
         let ready = &self.lanes[lane as usize];
         ready.time.entry(ready.by_tag.first().map(|(key, _)| key.tag), share)
     }
 
-    /// The weights of all lines of a lane that stand.
+    /// Returns the sum of the weights of the ready lines of a lane.
     pub(super) fn weight(&self, lane: Lane) -> f64 {
         self.lanes[lane as usize].weight
     }
 
-    /// Takes a line out until its tenant has tokens of its own again. It earns nothing meanwhile.
+    /// Removes a line until its tenant has tokens again. The line earns no credit meanwhile.
     pub(super) fn park(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, until: Instant) {
         self.leave(lane, tenant, line);
         self.parked.insert((until, lane, tenant));
@@ -221,7 +222,7 @@ impl Lanes {
             if std::mem::take(&mut line.is_debtor) {
                 ready.debtors.set(tenant, None);
             }
-            // Without rounding errors that would add up.
+            // Avoids accumulating rounding errors.
             let rest = (ready.weight - position.head.weight).max(0.0);
             ready.weight = if ready.by_tag.is_empty() { 0.0 } else { rest };
         }
@@ -233,18 +234,18 @@ impl Lanes {
         }
     }
 
-    /// A line that is parked until then or earlier.
+    /// Returns a parked line that is due to be restored.
     pub(super) fn due(&self, now: Instant) -> Option<(Lane, TenantId)> {
         let (_, lane, tenant) = self.parked.first().copied().filter(|(until, ..)| *until <= now)?;
         Some((lane, tenant))
     }
 
-    /// Every parked line, the first to come back first.
+    /// Returns the parked lines, the first to be restored first.
     pub(super) fn parked(&self) -> impl Iterator<Item = (Instant, Lane, TenantId)> {
         self.parked.iter().copied()
     }
 
-    /// The lanes that have lines, the next to go first: those that go early, then by priority.
+    /// Returns the lanes with ready lines in dispatch order: early lanes, then by priority.
     pub(super) fn order(
         &mut self,
         now: Instant,
@@ -260,7 +261,7 @@ impl Lanes {
                 let may_take = slots.by_lane[index] < (slots.in_force / SHARE).max(1)
                     && lane.rests_until.is_none_or(|until| until <= now)
                     && (slots.are_lacking() || lane.debt <= 0.0);
-                // How old the highest lane is makes no difference.
+                // The age of the highest lane makes no difference.
                 let is_early = index > top
                     && may_take
                     && lane.raised_at(index - top, aging).is_some_and(|raised| raised <= now);
@@ -275,8 +276,8 @@ impl Lanes {
         self.lanes.iter().position(|lane| !lane.by_tag.is_empty())
     }
 
-    /// When time alone next changes who goes first: a lane is raised, or has rested, or a line in
-    /// debt goes by its age.
+    /// Returns when time alone next changes the order: a lane is raised or has rested, or a line in
+    /// debt becomes due.
     pub(super) fn next_change(&mut self, now: Instant, aging: Duration) -> Option<Instant> {
         let top = self.top()?;
         let changes = self.lanes.iter_mut().enumerate().skip(top).flat_map(|(index, lane)| {
@@ -286,7 +287,7 @@ impl Lanes {
         changes.flatten().filter(|at| *at > now).min()
     }
 
-    /// Counts a queued call of that cost that goes, as paid for lower lanes, and as owed if it goes
+    /// Records the dispatch of a queued call: it pays for lower lanes, and is owed if it went
     /// early.
     pub(super) fn on_dispatch(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, slots: &Slots) {
         for lower in self.lanes.iter_mut().skip(turn.lane as usize + 1) {
@@ -301,7 +302,7 @@ impl Lanes {
         }
     }
 
-    /// A call gives back one of so many slots: its lane rests, if the call took it early.
+    /// Handles the release of a slot. If the call took it early, its lane rests.
     pub(super) fn release(&mut self, now: Instant, lane: Lane, id: GrantId, slots: usize) {
         let lane = &mut self.lanes[lane as usize];
         if let Some((_, since)) = lane.early.take_if(|(early, _)| *early == id) {
@@ -311,32 +312,32 @@ impl Lanes {
         }
     }
 
-    /// The tenant whose line is first in a lane.
+    /// Returns the tenant whose line is first in a lane.
     pub(super) fn first(&self, lane: Lane) -> Option<TenantId> {
         Some(self.lanes[lane as usize].by_tag.first()?.0.tenant)
     }
 
-    /// The tenant in debt whose line has waited, and been passed over, for long enough.
+    /// Returns the tenant in debt whose line has waited, and been passed over, for long enough.
     pub(super) fn debtor(&mut self, now: Instant, aging: Duration, lane: Lane) -> Option<TenantId> {
         let (at, tenant) = self.lanes[lane as usize].debtor_at(aging)?;
         (at <= now).then_some(tenant)
     }
 
-    /// Counts a dispatched call of that line.
+    /// Records a dispatch of the line.
     pub(super) fn count(&mut self, now: Instant, lane: Lane, line: &mut Line) {
         let ready = &mut self.lanes[lane as usize];
         ready.dispatched += 1;
         (line.passed_since, line.last_dispatch) = (ready.dispatched, Some(now));
     }
 
-    /// The tag of the first line of a lane but that tenant's.
+    /// Returns the tag of the first line of a lane that is not the tenant's.
     pub(super) fn first_tag_but(&self, lane: Lane, tenant: TenantId) -> Option<Tag> {
         let by_tag = &self.lanes[lane as usize].by_tag;
         let first = (0..2).filter_map(|at| by_tag.nth(at)).find(|key| key.tenant != tenant)?;
         Some(first.tag)
     }
 
-    /// The first line behind `after` with a call that may fit.
+    /// Returns the first line after `after` with a call that may fit.
     pub(super) fn next_fit(
         &self,
         lane: Lane,
@@ -346,12 +347,12 @@ impl Lanes {
         self.lanes[lane as usize].by_tag.next_fit(after, available, u32::MAX)
     }
 
-    /// The least that a call of a line takes turned out to be more: only its head may go.
+    /// Replaces the least requirements of a line, if fewer of its calls may go than before.
     pub(super) fn set(&mut self, lane: Lane, key: &LineKey, least: Requirements) {
         self.lanes[lane as usize].by_tag.set(key, Requirements { tenant_tokens: 0, ..least });
     }
 
-    /// See [`FitSet::soonest`].
+    /// Returns the earliest time for any line of a lane. See [`FitSet::soonest`].
     pub(super) fn soonest(
         &self,
         lane: Lane,

@@ -1,18 +1,19 @@
-//! Tenants in the order of something of theirs, put in order only when somebody asks.
+//! An order of tenants by a value, sorted only when it is read.
 //!
-//! What changes at every call, and is asked for at few, costs a note of who has changed: no search, no memory but the tenant's own place.
+//! A change costs one note of the tenant. That suits values that change with every call and are
+//! rarely read.
 
 use std::collections::BTreeSet;
 
 use super::ids::TenantId;
 
-/// See the module's documentation.
+/// The order. See [the module](self).
 #[derive(Debug)]
 pub(super) struct LazyOrder<V> {
-    /// By tenant.
+    /// The values by tenant.
     known: Vec<Known<V>>,
     order: BTreeSet<(V, TenantId)>,
-    /// Whose value may not be the one in `order`: each once.
+    /// The tenants whose value may differ from `order`, each once.
     changed: Vec<TenantId>,
 }
 
@@ -30,7 +31,7 @@ impl<V> Default for LazyOrder<V> {
 }
 
 impl<V: Copy + Ord> LazyOrder<V> {
-    /// `None`: the tenant is in the order no more.
+    /// Sets a tenant's value. `None` removes the tenant.
     pub(super) fn set(&mut self, tenant: TenantId, value: Option<V>) {
         if self.known.len() <= tenant.0 {
             let none = Known { value: None, in_order: None, is_changed: false };
@@ -44,7 +45,7 @@ impl<V: Copy + Ord> LazyOrder<V> {
         }
     }
 
-    /// From the least up.
+    /// Returns the tenants in ascending order.
     pub(super) fn order(&mut self) -> &BTreeSet<(V, TenantId)> {
         for tenant in self.changed.drain(..) {
             let Some(known) = self.known.get_mut(tenant.0) else { continue };
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whenever it is asked, it is as if it had been in order all along.
+        /// Equal to a map that is always sorted.
         #[test]
         fn agrees_with_a_map(steps in prop::collection::vec((0usize..8, prop::option::of(0u8..8), any::<bool>()), 1..200)) {
             let (mut lazy_order, mut map) = (LazyOrder::default(), BTreeMap::new());

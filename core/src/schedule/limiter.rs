@@ -1,7 +1,11 @@
-//! How many slots are in force: a fixed number, or what the adaptive limit finds.
+//! The number of slots in force: a fixed number, or an adaptive limit.
 //!
-//! Invariants: each call that holds a slot is told to the limit as sent once and as ended once; calls that await their first token are those
-//! of them that stream and have not been told to have one. The limit has seen the time before it is told of anything.
+//! # Invariants
+//!
+//! - Each call that holds a slot is reported to the limit as sent once and as ended once.
+//! - The calls awaiting their first token are the streamed calls whose first token was not
+//!   reported.
+//! - The limit sees the current time before it sees any event.
 
 use std::time::{Duration, Instant};
 
@@ -9,41 +13,41 @@ use super::rule::Rule;
 use super::ticket::Ticket;
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
 
-/// So many moves are kept for whoever asks for them.
+/// The maximum number of limit changes kept until the driver takes them.
 const MAX_MOVES: usize = 64;
-/// A limit that was too high this lately, and that calls press on, is saturated.
+/// A limit is saturated if it was too high within this time and calls still wait for it.
 const RECENT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// In force. Kept beside the limit that sets it, since every decision asks for it.
+    /// Slots in force, cached because every decision reads them.
     slots: usize,
-    /// The most calls that may await their first token.
+    /// The maximum number of calls awaiting their first token.
     most_awaiting: usize,
-    /// Calls that do, where that is bounded.
+    /// Calls awaiting their first token, if their number is limited.
     awaiting: usize,
     adaptive: Option<Box<AdaptiveLimit>>,
 }
 
-/// A limit that is found.
+/// An adaptive limit.
 #[derive(Debug)]
 struct AdaptiveLimit {
     limit: Limit,
     ceiling: usize,
-    /// Of its calls: to the first token, or, where none streams, to the end.
+    /// The latency objective: to the first token, or to the end if no call is streamed.
     objective: Option<Duration>,
-    /// When time alone may move it.
+    /// When time alone may change the limit.
     due: Option<Instant>,
     last_move: Option<Decision>,
-    /// Moves that nobody has been told of.
+    /// Changes that the driver has not taken.
     moves: Vec<Decision>,
 }
 
-/// A call in flight, as an adaptive limit knows it.
+/// A call in flight, as known to an adaptive limit.
 #[derive(Debug)]
 pub(super) struct Tracked {
     sample: Sample,
-    /// Tokens that its answer is expected to have.
+    /// The expected length of the answer, in tokens.
     pub(super) output: u64,
     pub(super) awaits: bool,
 }
@@ -53,7 +57,7 @@ impl Limiter {
         Self { slots, most_awaiting: usize::MAX, awaiting: 0, adaptive: None }
     }
 
-    /// `None`: all of these slots, always.
+    /// Creates a limit of `slots` slots if `adaptive` is `None`.
     pub(super) fn new(slots: usize, adaptive: Option<&Settings>, now: Instant) -> Self {
         let Some(settings) = adaptive else { return Self::fixed(slots) };
         let limit = Limit::new(settings, now);
@@ -76,7 +80,7 @@ impl Limiter {
         self.slots
     }
 
-    /// What leaves no room for another call, beside so many in flight.
+    /// Returns what leaves no room for another call.
     pub(super) fn shortage(&self, in_flight: usize) -> Option<Rule> {
         if in_flight >= self.slots {
             Some(Rule::Slots)
@@ -123,12 +127,12 @@ impl Limiter {
 
     fn stop_awaiting(&mut self, tracked: &mut Tracked) {
         if std::mem::take(&mut tracked.awaits) {
-            // A limit that was set by hand meanwhile has begun anew.
+            // A limit that was replaced meanwhile has started to count anew.
             self.awaiting = self.awaiting.saturating_sub(1);
         }
     }
 
-    /// Lets the limit see the time.
+    /// Lets time pass at the limit.
     pub(super) fn tick(&mut self, now: Instant) {
         if let Some(adaptive) = &mut self.adaptive
             && adaptive.due.is_some_and(|at| at <= now)
@@ -138,12 +142,12 @@ impl Limiter {
         }
     }
 
-    /// When time alone may move it.
+    /// Returns when time alone may change the limit.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.adaptive.as_ref()?.due
     }
 
-    /// Takes over what the limit has come to, and notes why.
+    /// Reads the limit again, and keeps the reason if it has changed.
     fn follow(&mut self) {
         let Some(adaptive) = &mut self.adaptive else { return };
         adaptive.due = adaptive.limit.next_wake();
@@ -152,7 +156,7 @@ impl Limiter {
         let last = adaptive.limit.last_change();
         if let Some(decision) = last.filter(|_| last != adaptive.last_move) {
             adaptive.last_move = last;
-            // A driver that never asks for them is owed no more than these.
+            // Bounds the memory if the driver never takes them.
             if adaptive.moves.len() < MAX_MOVES {
                 adaptive.moves.push(decision);
             }
@@ -163,7 +167,7 @@ impl Limiter {
         self.adaptive.as_mut().map(|adaptive| std::mem::take(&mut adaptive.moves)).unwrap_or_default()
     }
 
-    /// Beside so many in flight.
+    /// Returns the state of the adaptive limit, or `None` if the limit is fixed.
     pub(super) fn view(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
         let adaptive = self.adaptive.as_ref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= RECENT;

@@ -1,4 +1,4 @@
-//! How much waits in each lane: what predictions are made from.
+//! The waiting load of each lane, from which waits are predicted.
 
 use crate::budget::Need;
 use crate::context::Lane;
@@ -6,17 +6,17 @@ use crate::context::Lane;
 #[derive(Debug, Default)]
 struct LaneLoad {
     waiting: usize,
-    /// The weights of the tenants that have calls waiting.
+    /// The weights of the tenants with waiting calls.
     weight: f64,
     need: [u64; 4],
 }
 
-/// See the module's documentation.
+/// The waiting load. See [the module](self).
 #[derive(Debug, Default)]
 pub(super) struct Load([LaneLoad; 3]);
 
 impl Load {
-    /// A call was queued, and makes so many of its line.
+    /// Records that a call was queued. `of_line` is the number of calls of its line afterwards.
     pub(super) fn on_enqueue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting += 1;
@@ -26,12 +26,13 @@ impl Load {
         load.need.iter_mut().zip(classes(need)).for_each(|(sum, part)| *sum += part);
     }
 
-    /// A call has left, and so many of its line are still there.
+    /// Records that a call has left the queue. `of_line` is the number of calls of its line
+    /// afterwards.
     pub(super) fn on_dequeue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting -= 1;
         if of_line == 0 {
-            // Without rounding errors that would add up.
+            // Avoids accumulating rounding errors.
             load.weight = if load.waiting == 0 { 0.0 } else { load.weight - weight };
         }
         load.need.iter_mut().zip(classes(need)).for_each(|(sum, part)| *sum -= part);
@@ -41,15 +42,16 @@ impl Load {
         self.0[lane as usize].waiting
     }
 
-    /// How many calls go before one that has so many of its own line ahead: all of the higher lanes, and of its own what the others' shares come to.
-    pub(super) fn ahead(&self, lane: Lane, tenant_tokens: usize, weight: f64) -> usize {
+    /// Returns how many calls go before one with `own_ahead` calls of its line ahead: all calls of
+    /// higher lanes, and the share of the other tenants in its own.
+    pub(super) fn ahead(&self, lane: Lane, own_ahead: usize, weight: f64) -> usize {
         let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();
         let load = &self.0[lane as usize];
-        let turns = (tenant_tokens + 1) as f64 * load.weight.max(weight) / weight;
+        let turns = (own_ahead + 1) as f64 * load.weight.max(weight) / weight;
         higher + load.waiting.min((turns.ceil() as usize).saturating_sub(1))
     }
 
-    /// What a call takes on the average, of that lane and the higher ones.
+    /// Returns the mean need of a call of the lane and the higher ones.
     pub(super) fn mean(&self, lane: Lane) -> Need {
         let lanes = || self.0.iter().take(lane as usize + 1);
         let calls = lanes().map(|load| load.waiting as u64).sum::<u64>().max(1);

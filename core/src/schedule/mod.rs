@@ -1,38 +1,59 @@
-//! One scheduler per target (and per tool): who holds a slot, who waits, who is next, and who is told no.
+//! The admission scheduler of one target or tool: decides which calls get a slot, and which are
+//! refused.
 //!
-//! A call is *admissible* when the target has a slot (`in flight < slots in force`, and fewer calls await their first token than
-//! may), its tenant has room under its own cap and in its own tokens, the
-//! rate budgets and the engine's memory have room for it, and no cool-down is on. A budget has room for a call that is larger than it
-//! when it is full: what it takes beyond becomes debt.
+//! # Admission
 //!
-//! Who goes next, of those that are admissible (`select`): tenants and lanes that hold less than their floor; then by lane, where a lane whose
-//! oldest call has been raised by its age goes first for an eighth of the capacity (`lanes`); inside a lane, tenants by start-time fair queueing on
-//! cost; inside a tenant, the oldest call. A head that does not fit is overtaken until it is *aged*; then what it lacks is *held* for it.
+//! A call is *admissible* if all of these hold:
+//!
+//! - the upstream has a free slot, and fewer calls await their first token than the limit allows;
+//! - the tenant is below its own cap and has enough of its own tokens;
+//! - the rate budgets and the engine's memory have room for the call;
+//! - no cool-down is in force.
+//!
+//! A call that is larger than a whole budget is admissible when that budget is full. The rest
+//! becomes debt.
+//!
+//! # Order
+//!
+//! Admissible calls are dispatched in this order (`select`):
+//!
+//! 1. tenants and lanes that hold fewer slots than their floor;
+//! 2. lanes by priority, except that a lane whose oldest call was raised by its age gets an eighth
+//!    of the capacity first (`lanes`);
+//! 3. inside a lane, tenants by start-time fair queueing on cost;
+//! 4. inside a tenant, the oldest call.
+//!
+//! Other calls may overtake the head of a line that does not fit, until the head is *aged*. From
+//! then on, what the head lacks is *reserved* for it.
 //!
 //! # Parts
 //!
 //! [`Scheduler`] coordinates these parts, each of which owns its state:
 //!
-//! - [`queue::Queue`]: the calls that wait, in lines by tenant and lane, and what tenants are charged.
-//! - [`capacity::Capacity`]: what calls compete for, and who holds it. Behind it, [`upstream::Upstream`]
-//!   is a single server or a pool of replicas; the scheduler does not know which.
-//! - [`select::Order`]: floors, and what is held for an aged head. [`select::Selector`] applies the
-//!   order to the queue and the capacity.
-//! - [`preempt::Borrowed`]: the calls in flight that may be called back for a floor.
-//! - [`predict::Predictor`]: the pace at which slots come free, and the waits that follow from it.
+//! - [`queue::Queue`]: the waiting calls, in lines by tenant and lane, and what tenants are
+//!   charged.
+//! - [`capacity::Capacity`]: slots, budgets and memory, and who holds them. Behind it,
+//!   [`upstream::Upstream`] is a single server or a pool of replicas. The scheduler does not know
+//!   which.
+//! - [`select::Order`]: the floors, and the reservation for an aged head. [`select::Selector`]
+//!   applies the order to the queue and the capacity.
+//! - [`preempt::Borrowed`]: the calls in flight that may be cancelled for a floor.
+//! - [`predict::Predictor`]: the pace at which slots are released, and the waits predicted from it.
 //!
 //! # Invariants
 //!
 //! After every method that takes `now`, followed by [`Scheduler::next`] until it returns `None`:
 //!
-//! - *work-conserving*: no call waits that is admissible, but for those that would take what is held, and those behind an aged head of their line;
-//! - `in flight <= slots in force` unless their number fell (calls are never killed: slots retire as calls end) or calls were forced (observe mode);
-//! - each call that was queued leaves exactly once: dispatched, refused or withdrawn;
-//! - what an attempt was charged is given back, settled, or stands: once.
+//! - The scheduler is *work-conserving*: no admissible call waits, except for calls that would take
+//!   what is reserved and calls behind an aged head of their line.
+//! - `in flight <= slots in force`, unless the limit was lowered or calls were forced (observe
+//!   mode). Lowering a limit cancels nothing: slots retire as their calls end.
+//! - Each queued call leaves the queue exactly once: dispatched, refused or withdrawn.
+//! - What an attempt was charged is refunded, settled or kept, exactly once.
 //!
-//! A decision takes O(log n) in the calls that wait. The scheduler knows no clock and does no I/O:
-//! each method is told `now`, and [`Scheduler::next_wake`] says when to ask again. `W` is whatever
-//! the driver needs to answer a waiting call.
+//! A decision takes O(log n) time in the number of waiting calls. The scheduler has no clock and
+//! does no I/O: each method gets `now`, and [`Scheduler::next_wake`] returns when to ask again. `W`
+//! is what the driver needs to answer a waiting call.
 
 mod admit;
 mod available;

@@ -1,37 +1,36 @@
-//! Two small observations: how fast slots come free, and whether a free one was ever left idle.
+//! The pace at which slots are released, and the time in which a free slot was left idle.
 
 use std::time::{Duration, Instant};
 
 /// Releases to observe before waits are predicted from their pace.
 const MIN_RELEASES: u32 = 32;
-/// The share of the observed pace that each release replaces: about the last hundred releases
-/// count.
+/// The weight of a release in the observed pace: about the last hundred releases count.
 const DECAY: f64 = 1.0 / 128.0;
-/// The pace that hints assume before any was observed, in seconds a slot.
+/// The pace assumed before any release was observed, in seconds per slot.
 const DEFAULT_INTERVAL: f64 = 1.0;
 
-/// The rate at which slots come free while they are short: the source of `retry_after` in refusals,
-/// and of predicted waits.
+/// The rate at which slots are released while they are short: the source of `retry_after` and of
+/// predicted waits.
 ///
-/// Only time in which slots are short counts. The rest of the time between two releases is a pause
-/// of the callers, and says nothing of how fast the work goes.
+/// Only time in which slots are short counts. The remaining time between two releases is a pause of
+/// the callers, which says nothing about the upstream.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     last: Option<Instant>,
     /// Whether calls waited at the last release.
     waited: bool,
     seen: u32,
-    /// Releases and seconds observed, of late.
+    /// Decayed counts of releases and seconds.
     count: f64,
     seconds: f64,
 }
 
 impl Pace {
-    /// Observes that a slot came free. `waits`: calls wait for one; `full_since`: since when none
+    /// Records the release of a slot. `waits`: calls wait for one. `full_since`: since when no slot
     /// was free.
     ///
-    /// Slots were short since the last release if calls waited at both, and else since none was
-    /// free.
+    /// Slots were short since the last release if calls waited at both releases, otherwise since no
+    /// slot was free.
     pub(super) fn on_release(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
         let since = match self.last {
             Some(last) if waits && self.waited => Some(last),
@@ -47,19 +46,19 @@ impl Pace {
         self.last = Some(now);
     }
 
-    /// Seconds between two releases; `None`: slots have not been short yet.
+    /// Returns the seconds between two releases, or `None` if slots have not been short yet.
     fn interval(&self) -> Option<f64> {
         (self.seen > 0).then(|| self.seconds / self.count)
     }
 
-    /// Returns the time until so many slots have come free, between 1 s and 60 s.
+    /// Returns the time until that many slots are released, between 1 s and 60 s.
     pub(super) fn expected(&self, slots: usize) -> Duration {
         let wait = self.interval().unwrap_or(DEFAULT_INTERVAL) * slots as f64;
         Duration::from_secs_f64(wait.clamp(1.0, 60.0))
     }
 
-    /// Returns the time until so many slots have come free, one standard deviation of their number
-    /// earlier than on the average. `None`: too few releases were observed.
+    /// Returns the time until that many slots are released, reduced by one standard deviation.
+    /// `None` if too few releases were observed.
     pub(super) fn until(&self, slots: usize) -> Option<Duration> {
         let slots = slots as f64;
         let interval = self.interval().filter(|_| self.seen >= MIN_RELEASES)?;
@@ -68,8 +67,9 @@ impl Pace {
     }
 }
 
-/// The time in which a call could have gone and did not: what the gap fraction is made of. Stays at nothing as long as the
-/// driver asks [`Scheduler::next`] after each release.
+/// The time in which a call could have been dispatched and was not: the source of the gap fraction.
+///
+/// Zero as long as the driver calls [`Scheduler::next`](super::Scheduler::next) after each release.
 #[derive(Debug, Default)]
 pub(super) struct Gap {
     since: Option<Instant>,

@@ -1,9 +1,9 @@
-//! How long a call would wait, and whether that is longer than it can.
+//! Predictions of waits, and the refusal of calls that would wait too long.
 //!
-//! A guess from the work ahead, the pace at which slots come free while they are short, and the
-//! rates of the budgets, on the optimistic side: calls of higher lanes that come later are not in
-//! it, and of chance's spread one standard deviation is taken in the call's favour. No prediction
-//! is made before enough slots came free to know their pace.
+//! A prediction is made from the work ahead, the pace at which slots are released while they are
+//! short, and the rates of the budgets. It is optimistic: it ignores later calls of higher lanes,
+//! and is one standard deviation below the mean. Until enough releases were observed, there is
+//! none.
 
 use std::time::{Duration, Instant};
 
@@ -18,22 +18,22 @@ use super::settings::Settings;
 use crate::config::Predict;
 use crate::context::Lane;
 
-/// See the module's documentation.
+/// Predicts waits. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Predictor {
     mode: Predict,
     /// The TTFT objective of each lane.
     objectives: [Option<Duration>; 3],
-    /// Of slots that come free.
+    /// The pace of released slots.
     slots: Pace,
-    /// Of first tokens that come, if calls that await theirs are limited.
+    /// The pace of first tokens, if the calls awaiting theirs are limited.
     first_tokens: Pace,
 }
 
-/// A new call's predicted wait that is too long.
+/// The predicted wait of a call that cannot wait that long.
 pub(super) struct TooLate {
     pub(super) wait: Duration,
-    /// By how much it is too long.
+    /// By how much the wait is too long.
     pub(super) over: Duration,
 }
 
@@ -47,9 +47,9 @@ impl Predictor {
         }
     }
 
-    /// A slot, or a first token, came free.
+    /// Records that a slot was released or a first token came, depending on `rule`.
     pub(super) fn on_freed<W>(&mut self, now: Instant, rule: Rule, queue: &Queue<W>, capacity: &Capacity) {
-        // While the target is closed, or on its way back, the cool-down sets the pace.
+        // While the target is closed or recovering, the cool-down sets the pace.
         let is_open = capacity.upstream.is_open();
         let waits = is_open && queue.has_ready_line();
         let full_since = capacity.blocked.since(rule).filter(|_| is_open);
@@ -57,18 +57,18 @@ impl Predictor {
         pace.on_release(now, waits, full_since);
     }
 
-    /// Returns the time until so many calls can go, between 1 s and 60 s.
+    /// Returns the time until that many calls can go, between 1 s and 60 s.
     pub(super) fn retry_after(&self, capacity: &Capacity, calls: usize) -> Duration {
         self.pace(capacity).expected(calls)
     }
 
-    /// Returns the pace of what is short now.
+    /// Returns the pace of what is short.
     fn pace(&self, capacity: &Capacity) -> &Pace {
         if capacity.shortage() == Some(Rule::FirstTokens) { &self.first_tokens } else { &self.slots }
     }
 
-    /// Returns how long a call waits, while the target is open, that has `own_ahead` calls of its line
-    /// ahead. `None`: too little was observed to tell.
+    /// Returns the wait, while the target is open, of a call with `own_ahead` calls of its line
+    /// ahead. `None` if too little was observed.
     pub(super) fn wait<W>(
         &self,
         now: Instant,
@@ -90,10 +90,10 @@ impl Predictor {
             }
         });
         let (budgets, upstream) = (&capacity.budgets, &capacity.upstream);
-        // Nothing tells when memory comes free: that of a single server is expected at once.
+        // The release of memory is not predicted: that of a single server is expected at once.
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
-            // Not before a budget has room for it at all: a day that is used up, or what is owed.
+            // Not before a budget has room for the call at all, for example after a used-up day.
             let alone = budgets.ready_at(now, &requirements.need).saturating_duration_since(now);
             if ahead == 0 {
                 alone
@@ -116,7 +116,7 @@ impl Predictor {
         ticket: &Ticket,
         requirements: &Requirements,
     ) -> Option<TooLate> {
-        // How fast a target comes back from a cool-down or an outage, nobody knows.
+        // The end of a cool-down or an outage is not predicted.
         if self.mode == Predict::Off || !capacity.upstream.is_open() {
             return None;
         }
@@ -127,7 +127,7 @@ impl Predictor {
         let all = open.saturating_add(closed);
         let objective = self.objectives[ticket.lane as usize];
         let limits = [
-            // The deadline never stops; the wait budget does, while the target is closed.
+            // A deadline never stops. A wait budget stops while the target is closed.
             Some((all, ticket.deadline.saturating_duration_since(now))),
             ticket.wait.map(|wait| (open, wait)),
             objective.filter(|_| self.mode == Predict::Objective).map(|objective| {

@@ -1,9 +1,10 @@
-//! Calls back borrowed slots: while the holder of a floor waits and no slot is free, a borrower's
-//! call that has no answer yet is cancelled by the driver, and queued again with what it was
-//! charged.
+//! Preemption of borrowed slots.
 //!
-//! No more calls are called back than slots that a floor would use, see [`owed`]; so
-//! nothing is cancelled in vain.
+//! While the holder of a floor waits and no slot is free, the driver cancels a borrower's call that
+//! has no answer yet, and queues it again with its charge.
+//!
+//! No more calls are preempted than slots that floors would use (see [`owed`]), so that no call is
+//! cancelled in vain.
 
 use std::collections::BTreeMap;
 use std::iter::successors;
@@ -17,7 +18,8 @@ use super::select::Selector;
 use crate::context::Lane;
 use crate::placement::ReplicaSet;
 
-/// The calls in flight that have no answer yet: those that may be called back, and those that have been and are not back yet.
+/// The calls in flight without an answer: those that may be preempted, and those preempted but not
+/// yet released.
 #[derive(Debug, Default)]
 pub(super) struct Borrowed {
     unanswered: BTreeMap<GrantId, (TenantId, Lane)>,
@@ -29,7 +31,7 @@ impl Borrowed {
         self.unanswered.insert(id, (tenant, lane));
     }
 
-    /// It has an answer, or is back.
+    /// Removes a call that has an answer or was released.
     pub(super) fn settled(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
         self.preempted.remove(&id);
@@ -37,9 +39,8 @@ impl Borrowed {
 }
 
 impl Borrowed {
-    /// Returns a call to be called back now: the youngest without an answer that holds more than the
-    /// floors of its tenant and of its lane, while somebody who holds less than its floor waits for
-    /// nothing but a slot.
+    /// Returns the call to preempt now: the youngest without an answer whose tenant and lane hold
+    /// more than their floors, while a holder below its floor waits only for a slot.
     pub(super) fn next<W>(&mut self, mut selector: Selector<'_, W>) -> Option<GrantId> {
         let capacity = &mut selector.capacity;
         if !capacity.upstream.may_lack_slots(capacity.in_flight())
@@ -67,8 +68,8 @@ impl Borrowed {
         Some(id)
     }
 
-    /// Returns `true` if the tenant and the lane hold more than their floors, also without what was
-    /// called back of them.
+    /// Returns `true` if the tenant and the lane hold more than their floors, without the calls
+    /// already preempted.
     fn borrows<W>(&self, selector: &Selector<'_, W>, tenant: TenantId, lane: Lane) -> bool {
         let limit = selector.capacity.slots();
         let more_than = |floor: f64, held: usize, is_of: &dyn Fn(&(TenantId, Lane)) -> bool| {
@@ -85,14 +86,14 @@ impl Borrowed {
     }
 }
 
-/// Returns the slots that floors would use if they came free: one entry for each waiting call
-/// that would go, with the replicas of a pool that it may go to. A call that is below the
-/// floors of both its tenant and its lane is one entry.
+/// Returns the slots that floors would use if they were released: one entry for each waiting call
+/// that would go, with the replicas that may take it. A call below the floors of both its tenant
+/// and its lane is one entry.
 ///
-/// If the floors fill the limit, a floor of less than a slot goes first only every other time, and
-/// is owed nothing: the calls that go in between would be called back each time.
+/// If the floors fill the limit, a floor of less than one slot goes first only every other time,
+/// and is owed nothing: the calls dispatched in between would be preempted each time.
 fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
-    let mut available = rooms_but_slots(selector);
+    let mut available = available_with_free_slots(selector);
     let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
     let mut owed = Vec::new();
     let is_filled = selector.order.floors.fill(selector.capacity.slots());
@@ -109,16 +110,16 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
             continue;
         }
         if selector.capacity.is_sized() {
-            // Where calls may lack more than slots, no more is known than that one could go.
+            // If calls may lack more than slots, all that is known is that one of them could go.
             if let Some(next) = selector.first_for(holder, &mut available)
-                && let Some((line, places)) = places_without_slot(selector, next.call)
+                && let Some((line, places)) = line_without_slot(selector, next.call)
                 && calls.insert(line, 1).is_none()
             {
                 owed.push(places);
             }
             continue;
         }
-        // A line without a call to add is of a tenant that has been counted.
+        // A line that adds no call belongs to a tenant that has been counted.
         let lines = lines_of(selector, holder, missing + calls.len());
         for (id, lane) in lines {
             let Some(tenant) = selector.queue.tenants.get(id) else { continue };
@@ -135,8 +136,8 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
     owed
 }
 
-/// Returns what there is to take beside what is held, if there were slots.
-fn rooms_but_slots<W>(selector: &mut Selector<'_, W>) -> Available {
+/// Returns what would be available beside the reservation if slots were free.
+fn available_with_free_slots<W>(selector: &mut Selector<'_, W>) -> Available {
     let available = selector.capacity.available(selector.now);
     let available = selector.capacity.upstream.with_free_slots(available, None);
     let held =
@@ -145,7 +146,7 @@ fn rooms_but_slots<W>(selector: &mut Selector<'_, W>) -> Available {
     selector.capacity.upstream.with_free_slots(available, held.at)
 }
 
-/// Returns the first lines, at most so many, whose calls go by that floor.
+/// Returns the first lines, at most `most`, whose calls count for the floor.
 fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
     match holder {
         Holder::Tenant(tenant) => selector.turns().map(|turn| (tenant, turn.lane)).collect(),
@@ -158,9 +159,9 @@ fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> V
     }
 }
 
-/// Returns a waiting call's line, and the replicas where a slot that came free would be its own:
-/// see [`Upstream::slots_for`](super::upstream::Upstream::slots_for).
-fn places_without_slot<W>(
+/// Returns the line of a waiting call, and the replicas where a released slot would go to it. See
+/// [`Upstream::slots_for`](super::upstream::Upstream::slots_for).
+fn line_without_slot<W>(
     selector: &Selector<'_, W>,
     call: WaiterId,
 ) -> Option<((TenantId, Lane), ReplicaSet)> {
@@ -169,7 +170,7 @@ fn places_without_slot<W>(
     Some(((waiter.tenant, waiter.ticket.lane), places))
 }
 
-/// Returns the sum of a tenant's counts, over its lines.
+/// Returns the sum of a tenant's counts over its lines.
 fn of_tenant(counts: &BTreeMap<(TenantId, Lane), usize>, id: TenantId) -> usize {
     Lane::ALL.into_iter().filter_map(|lane| counts.get(&(id, lane))).sum()
 }

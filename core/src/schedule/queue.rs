@@ -1,9 +1,11 @@
-//! The calls that wait: a line for each tenant and lane, the lanes in which lines stand, and the
-//! bounds of all of them.
+//! The waiting calls: a line for each tenant and lane, the lanes, and the bounds of the queue.
 //!
-//! Invariants: each call that waits is in one line, and counted once in its tenant, its lane's load
-//! and the lines that may be shed from. A line stands in its lane while it has calls and its tenant
-//! is neither at its cap nor without tokens of its own.
+//! # Invariants
+//!
+//! - Each waiting call is in one line, and counted once in its tenant, in the load of its lane and,
+//!   unless it is a retry, among the calls that may be shed.
+//! - A line is ready, that is, listed in its lane, while it has calls and its tenant is neither at
+//!   its cap nor out of tokens.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +20,10 @@ use super::tenants::{Line, Tenant, Tenants};
 use super::waiters::{Waiter, Waiters};
 use crate::context::Lane;
 
-/// How far a refused call's position is counted. A queue may be a million long, and may be refused whole.
+/// The maximum position reported for a refused call. Bounds the cost of refusing a whole queue.
 pub(super) const COUNTED: usize = 1000;
 
-/// See the module's documentation.
+/// The waiting calls. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Queue<W> {
     pub(super) tenants: Tenants,
@@ -29,10 +31,10 @@ pub(super) struct Queue<W> {
     pub(super) waiters: Waiters<W>,
     pub(super) load: Load,
     shed_candidates: ShedCandidates,
-    /// The most calls that may wait: of all lanes together, and of each lane.
+    /// The maximum number of waiting calls, in all lanes and in each lane.
     backlog: usize,
     most: [Option<usize>; 3],
-    /// By how much later a call of a thousand tokens stands in its line.
+    /// How much later a call is placed in its line for each 1,000 tokens.
     short_bias: Duration,
 }
 
@@ -54,7 +56,7 @@ impl<W> Queue<W> {
         self.waiters.len()
     }
 
-    /// Returns the tenant of that name, which is added if it is new.
+    /// Returns the tenant of that name, adding it if it is new.
     pub(super) fn tenant(&mut self, name: &std::sync::Arc<str>, now: Instant) -> TenantId {
         self.tenants.find(name, &self.lanes, now)
     }
@@ -63,12 +65,12 @@ impl<W> Queue<W> {
         Some(&self.tenants.get(tenant)?.lines[lane as usize])
     }
 
-    /// Returns `true` if a line stands: a call waits for more than its tenant's cap and tokens.
+    /// Returns `true` if a call waits for more than its tenant's cap and tokens.
     pub(super) fn has_ready_line(&self) -> bool {
         Lane::ALL.into_iter().any(|lane| self.lanes.first(lane).is_some())
     }
 
-    /// Appends a call to its line. `open`: see [`Waiter::new`].
+    /// Adds a call to its line. `open` is the time for which the target has been open so far.
     pub(super) fn enqueue(
         &mut self,
         id: TenantId,
@@ -95,7 +97,8 @@ impl<W> Queue<W> {
         call
     }
 
-    /// Takes a call out. The caller has to place its line anew. `None`: the call does not wait.
+    /// Removes a call, or returns `None` if it does not wait. The caller must update the line with
+    /// [`Queue::place`].
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(id)?;
         if let Some(tenant) = self.tenants.get_mut(waiter.tenant) {
@@ -112,21 +115,22 @@ impl<W> Queue<W> {
         Some(waiter)
     }
 
-    /// Returns where a call stands in its line: by its age, and by its length if short calls are preferred.
+    /// Returns a call's sort key in its line: its age, plus a delay for its length if short calls
+    /// are preferred.
     fn order_of(&self, ticket: &Ticket) -> Instant {
         let bias = self.short_bias.as_secs_f64() * ticket.demand.total() as f64 / 1000.0;
         let bias = Duration::try_from_secs_f64(bias).ok();
         bias.and_then(|bias| ticket.queued_at.checked_add(bias)).unwrap_or(ticket.deadline)
     }
 
-    /// ReplicaSet the lines of a tenant anew of which a call was dispatched: that of the lane, or all if the
-    /// tenant has reached its cap.
+    /// Updates a tenant's lines after a dispatch: the line of that lane, or all lines if the tenant
+    /// has reached its cap.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
         let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
         self.place_some(id, lane, capped);
     }
 
-    /// ReplicaSet a tenant's line of one lane anew, or all of its lines.
+    /// Updates a tenant's line of one lane, or all of its lines.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
         let concerns =
             |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());
@@ -135,14 +139,14 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Lets a tenant's line of one lane stand where it belongs, or takes it out of the lane.
+    /// Updates the position of a line in its lane, or removes it from the lane if it is not ready.
     pub(super) fn place(&mut self, id: TenantId, lane: Lane) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = !tenant.is_capped();
         let line = &mut tenant.lines[lane as usize];
         let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), requirements)| {
             let least = line.calls.least()?;
-            // Of the head that stands already all is known.
+            // The head has not changed, so that its details are known.
             if let Some(head) = line.position.map(|position| position.head).filter(|head| head.call == call) {
                 return Some(Head { least, ..head });
             }
@@ -153,7 +157,7 @@ impl<W> Queue<W> {
         self.lanes.place(lane, id, line, head);
     }
 
-    /// Takes a line out of its lane until its tenant has tokens of its own again.
+    /// Removes a line from its lane until its tenant has tokens again.
     pub(super) fn park(&mut self, now: Instant, id: TenantId, lane: Lane, until: Instant) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.out_of_tokens.set(now, true);
@@ -161,7 +165,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Lets the lines stand again whose tenants have tokens of their own again.
+    /// Restores the parked lines whose tenants have tokens again.
     pub(super) fn unpark(&mut self, now: Instant) {
         while let Some((lane, id)) = self.lanes.due(now) {
             if let Some(tenant) = self.tenants.get_mut(id) {
@@ -171,8 +175,11 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Computes anew what each call takes that `reclassify` changes.
-    pub(super) fn update_claims(&mut self, mut reclassify: impl FnMut(&Ticket, &mut Requirements) -> bool) {
+    /// Recomputes the requirements of the calls for which `reclassify` returns `true`.
+    pub(super) fn update_requirements(
+        &mut self,
+        mut reclassify: impl FnMut(&Ticket, &mut Requirements) -> bool,
+    ) {
         let mut moved = Vec::new();
         for (call, waiter) in self.waiters.iter_mut() {
             if reclassify(&waiter.ticket, &mut waiter.requirements) {
@@ -191,7 +198,7 @@ impl<W> Queue<W> {
         moved.into_iter().for_each(|(tenant, lane, ..)| self.place(tenant, lane));
     }
 
-    /// Forgives the debts of each lane of which no call waits or runs.
+    /// Clears the debts of each lane without waiting calls and calls in flight.
     pub(super) fn end_busy_periods(&mut self, in_flight: [usize; 3]) {
         for lane in Lane::ALL {
             if in_flight[lane as usize] == 0 && self.load.waiting(lane) == 0 {
@@ -200,7 +207,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Returns how many calls of its line stand before a call, and [`COUNTED`] if it does not wait.
+    /// Returns the number of calls before a call in its line, or [`COUNTED`] if the call does not
+    /// wait.
     pub(super) fn position(&self, call: WaiterId) -> usize {
         let position = || {
             let waiter = self.waiters.get(call)?;
@@ -210,11 +218,11 @@ impl<W> Queue<W> {
         position().unwrap_or(COUNTED)
     }
 
-    /// Returns whether a new call of that tenant may wait in that lane.
+    /// Returns whether a new call of the tenant may wait in the lane.
     pub(super) fn space(&mut self, id: TenantId, lane: Lane) -> QueueSpace {
         let Some(tenant) = self.tenants.get(id) else { return QueueSpace::Full };
         if self.most[lane as usize].is_some_and(|most| self.load.waiting(lane) >= most) {
-            // In its own lane nobody is below it.
+            // Only calls of lower lanes are shed, and a lane's own bound counts none of them.
             return QueueSpace::Full;
         }
         let of_tenant = tenant.waiting >= tenant.queue;

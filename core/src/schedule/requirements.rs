@@ -1,9 +1,9 @@
-//! What a waiting call takes, in every kind that it is measured in.
+//! What a waiting call requires of its target and of its tenant's tokens.
 
 use super::available::Available;
 use crate::budget::{Need, Room};
 
-/// What a call takes of its target, and of its tenant's own budget of tokens. Taken once, when the call is queued.
+/// What a call requires. Computed once, when the call is queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requirements {
     pub(super) need: Need,
@@ -13,8 +13,10 @@ pub(super) struct Requirements {
     pub(super) has_failed: bool,
 }
 
-/// Which replicas may take a call, where its target is a pool: the number of their set among those that calls ask for. Of calls of several kinds, the
-/// mask of all of them: what is in none of those mask is of none of those kinds.
+/// The class of a call: the number of the set of replicas that may take it.
+///
+/// For several calls, `mask` has the bits of all their classes. A class whose bit is not set is not
+/// among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallClass {
     number: u32,
@@ -22,7 +24,7 @@ pub(super) struct CallClass {
 }
 
 impl CallClass {
-    /// How many mask there are.
+    /// The number of bits of a mask. Classes share bits if there are more of them.
     pub(super) const MASK_BITS: usize = u32::BITS as usize;
     const SEVERAL: u32 = u32::MAX;
 
@@ -30,7 +32,7 @@ impl CallClass {
         Self { number, mask: 1 << Self::mask_bit(number) }
     }
 
-    /// `None`: it stands for several.
+    /// Returns the number, or `None` if the value stands for several classes.
     pub(super) fn number(self) -> Option<usize> {
         (self.number != Self::SEVERAL).then_some(self.number as usize)
     }
@@ -52,7 +54,7 @@ impl Default for CallClass {
 }
 
 impl Requirements {
-    /// The least of both, each kind by itself: where this does not fit, neither does.
+    /// Returns the minimum of both in each part. If the minimum does not fit, neither does.
     pub(super) fn least(self, other: Self) -> Self {
         Self {
             need: self.need.least(other.need),
@@ -62,27 +64,27 @@ impl Requirements {
         }
     }
 
-    /// Returns whether it may fit into the target's room, and into so many tokens of its tenant's own. `false` is exact, for a
-    /// call and for each of several, while [`Looks`](super::available::Looks) are left; whether a call fits into the memory is only known from
-    /// [`Scheduler::fits`](super::Scheduler::fits).
+    /// Returns `false` if a call, or each of several calls, certainly does not fit. `true` is exact
+    /// except for memory and [`Looks`](super::available::Looks), see
+    /// [`Capacity::fits`](super::capacity::Capacity::fits).
     pub(super) fn fits(&self, available: &Available, tenant_tokens: u32) -> bool {
         self.tenant_tokens <= tenant_tokens && available.looks.allow(self.need.kv) && available.fit(self)
     }
 }
 
-/// The kinds of which none is left for anybody but one: see [`super::order`].
+/// The resources reserved for the front. See [`super::select`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReservedResources {
     tokens: bool,
     input: bool,
     output: bool,
     kv: bool,
-    /// Of a pool, the memory of one replica.
+    /// The replica whose memory is reserved, at a pool.
     pub(super) at: Option<usize>,
 }
 
 impl ReservedResources {
-    /// What a call lacks that has `memory` enough, or has not.
+    /// Returns the resources that a call lacks. `memory` is `true` if there is memory for the call.
     pub(super) fn lacking(need: &Need, room: &Room, memory: bool) -> Self {
         let most = &room.most;
         Self {
@@ -94,17 +96,17 @@ impl ReservedResources {
         }
     }
 
-    /// The same, where the memory that it lacks is to come free at that replica; `None`: at none, or it lacks none.
+    /// Returns the reservation with memory at that replica only. `None`: at no replica.
     pub(super) fn at(self, at: Option<usize>) -> Self {
         Self { kv: false, at, ..self }
     }
 
-    /// Whether anything is lacking that all replicas share.
+    /// Returns `true` if a resource that all replicas share is reserved.
     pub(super) fn of_all(&self) -> bool {
         self.tokens || self.input || self.output
     }
 
-    /// Whether a call of that need would take of what all calls share, and is held.
+    /// Returns `true` if a call with that need would take of a shared resource that is reserved.
     pub(super) fn is_used_by(&self, need: &Need) -> bool {
         (self.tokens && need.tokens > 0)
             || (self.input && need.input > 0)
@@ -112,7 +114,7 @@ impl ReservedResources {
             || (self.kv && need.kv > 0)
     }
 
-    /// What is left of that for the others.
+    /// Returns the room that is left for other calls.
     pub(super) fn leave(&self, mut room: Room) -> Room {
         let most = &mut room.most;
         for (held, left) in [

@@ -1,53 +1,53 @@
-//! Why a call waits, or was refused: which rule stands in its way.
+//! The rules that keep a call waiting, and the explanation of a wait.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::budget::BudgetKind;
 
-/// What stands in a call's way.
+/// A rule that keeps a call waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Every slot is taken.
+    /// All slots are in use.
     Slots,
-    /// As many calls await their first token as may.
+    /// The maximum number of calls await their first token.
     FirstTokens,
-    /// Its tenant holds as many slots as it may.
+    /// The tenant is at its slot cap.
     TenantCap,
-    /// The provider's requests a minute.
+    /// The provider's requests per minute.
     Requests,
-    /// The provider's tokens a minute.
+    /// The provider's tokens per minute.
     Tokens,
-    /// The provider's input tokens a minute.
+    /// The provider's input tokens per minute.
     InputTokens,
-    /// The provider's output tokens a minute.
+    /// The provider's output tokens per minute.
     OutputTokens,
-    /// The provider's requests a day.
+    /// The provider's requests per day.
     RequestsPerDay,
-    /// The provider's tokens a day.
+    /// The provider's tokens per day.
     TokensPerDay,
-    /// Its tenant's own tokens a minute.
+    /// The tenant's own tokens per minute.
     TenantTokens,
-    /// The engine's memory for keys and values.
+    /// The engine's KV memory.
     Kv,
-    /// Of a pool's replicas none that may take it is up and has a slot, though others are.
+    /// No replica that may take the call is up and has a slot, although other replicas are.
     Replicas,
     /// The provider asked callers to wait (Retry-After).
     CoolDown,
     /// The target is down.
     Outage,
-    /// It could go, but others go first.
+    /// The call could go, but others go first.
     Turn,
-    /// There is room for it, which is kept for a larger call that has waited longer.
+    /// There is room for the call, but it is reserved for a larger call that has waited longer.
     Held,
 }
 
 impl Rule {
-    /// How many there are.
+    /// The number of rules.
     pub(super) const COUNT: usize = 16;
 
-    /// The stable name.
+    /// Returns the stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Slots => "slots",
@@ -69,7 +69,7 @@ impl Rule {
         }
     }
 
-    /// Whether it is about what a call takes: of rates, of memory.
+    /// Returns `true` if the rule depends on what the call requires.
     pub fn is_budget(self) -> bool {
         matches!(
             self,
@@ -85,7 +85,7 @@ impl Rule {
         )
     }
 
-    /// The same, for people.
+    /// Returns a description for people.
     pub fn sentence(self) -> &'static str {
         match self {
             Rule::Slots => "every slot is taken",
@@ -127,17 +127,17 @@ impl From<BudgetKind> for Rule {
     }
 }
 
-/// Why a call waits, at one moment.
+/// Why a call waits at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// The first rule that it does not satisfy.
+    /// The first rule that the call does not satisfy.
     pub rule: Rule,
-    /// For how long that rule has stood in the way; never longer than `waited`.
+    /// For how long that rule has kept the call waiting. At most `waited`.
     pub since: Duration,
-    /// How long the call has waited, all its attempts together.
+    /// How long the call has waited, over all its attempts.
     pub waited: Duration,
-    /// How many calls are expected to go before it.
+    /// The number of calls expected to go before this one.
     pub ahead: usize,
-    /// How much longer it is expected to wait, once enough was seen to tell.
+    /// The expected remaining wait, if enough was observed to predict it.
     pub expected: Option<Duration>,
 }

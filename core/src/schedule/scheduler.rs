@@ -1,4 +1,4 @@
-//! The coordinator of the scheduler's parts: see [the parent module](super).
+//! The coordinator of the scheduler's parts. See [the parent module](super).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,31 +21,32 @@ use super::upstream::LimitChange;
 use super::waiters::Waiter;
 use super::{Grant, GrantId, Rule, WaiterId};
 
-/// See the module's documentation.
+/// The admission scheduler of one target or tool. See [the module](super).
 #[derive(Debug)]
 pub struct Scheduler<W> {
-    /// Without the tenants, which the queue keeps.
+    /// The settings without the tenants, which the queue keeps.
     pub(super) settings: Settings,
     pub(super) queue: Queue<W>,
     pub(super) capacity: Capacity,
     pub(super) order: Order,
-    /// The calls that may be called back for a floor, if that is configured.
+    /// The calls that may be preempted for a floor, if preemption is configured.
     pub(super) borrowed: Option<Borrowed>,
     pub(super) predictor: Predictor,
     pub(super) gap: Gap,
-    /// The calls that gave up their places to more urgent ones, until they are told.
+    /// Shed calls that have not been returned by [`Scheduler::expired`] yet.
     displaced: Vec<(W, Refusal)>,
     pub(super) began: Instant,
     pub(super) draining: bool,
 }
 
 impl<W> Scheduler<W> {
-    /// A scheduler over slots alone, with nothing in flight.
+    /// Creates a scheduler that limits slots only.
     pub fn new(settings: &Settings, now: Instant) -> Self {
         Self::over(settings, None, now)
     }
 
-    /// A scheduler over slots, the provider's budgets, and the engine's memory where its size is known.
+    /// Creates a scheduler that also limits rate budgets and, if its size is known, the engine's
+    /// memory.
     pub fn with(settings: &Settings, resources: Resources, now: Instant) -> Self {
         Self::over(settings, Some(resources), now)
     }
@@ -67,8 +68,10 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Queues a call that [`Scheduler::try_admit`] said would have to wait. Where the queue is full, a less urgent one gives up its place: it is
-    /// among those that [`Scheduler::expired`] names next.
+    /// Queues a call for which [`Scheduler::try_admit`] returned `Ok(None)`.
+    ///
+    /// If the queue is full, a less urgent call is shed. The next [`Scheduler::expired`] returns
+    /// it.
     pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
         if ticket.charged.is_none()
@@ -84,7 +87,7 @@ impl<W> Scheduler<W> {
         call
     }
 
-    /// Takes a call out of the queue, to be told that it was shed.
+    /// Removes a call from the queue as shed.
     fn displace(&mut self, now: Instant, call: WaiterId) {
         let position = self.queue.position(call).min(COUNTED);
         let why = self.explain(now, call);
@@ -94,7 +97,8 @@ impl<W> Scheduler<W> {
         self.displaced.push((waiter.who, refusal));
     }
 
-    /// Admits a call whatever the rules say, and tells what they would have said (observe mode).
+    /// Admits a call regardless of the rules, and returns what the rules would have decided
+    /// (observe mode).
     pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<ForcedDecision, Refusal>) {
         let verdict = match self.try_admit(now, ticket) {
             Ok(Some(grant)) => return (grant, Ok(ForcedDecision::Admitted)),
@@ -105,12 +109,12 @@ impl<W> Scheduler<W> {
         let class = self.capacity.upstream.class(ticket);
         self.capacity.upstream.measure_memory();
         let grant = self.grant(now, id, ticket, class, None, false);
-        // It may have filled the tenant's cap while others of its calls wait.
+        // The tenant may have reached its cap while other calls of it wait.
         self.queue.place_after(id, ticket.lane);
         (grant, verdict)
     }
 
-    /// The next waiting call that goes now, with its slot. Ask until `None` after each event.
+    /// Dispatches the next waiting call that may go now. Call until `None` after each event.
     pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
         self.tick(now);
         let mut selector = self.selector(now);
@@ -136,17 +140,18 @@ impl<W> Scheduler<W> {
         Some((waiter.who, grant))
     }
 
-    /// Takes a call out of the queue (its caller has gone away). `false`: it had left already.
+    /// Removes a call whose caller has gone away. Returns `false` if the call had left the queue
+    /// already.
     pub fn withdraw(&mut self, id: WaiterId) -> bool {
         self.dequeue(id).is_some()
     }
 
-    /// The calls that leave the queue without a slot: those that have waited long enough, and those who gave up their places to more urgent ones.
-    /// The position of each is the one that it had before any of them left: calls that give up at the same moment are no nearer to the
-    /// front for it.
+    /// Removes and returns the calls that leave the queue without a slot: expired and shed calls.
+    ///
+    /// Each position is counted before any of these calls left the queue.
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
         self.tick(now);
-        // A hanging probe may have opened the target by now, slots or not, and so set the wait budgets going.
+        // A hanging probe may have reopened the target by now, which lets wait budgets run again.
         let _ = self.capacity.upstream.ready(now, false);
         let mut expired = std::mem::take(&mut self.displaced);
         let overdue: Vec<_> = self
@@ -168,7 +173,7 @@ impl<W> Scheduler<W> {
         expired
     }
 
-    /// Each once, with the first reason that holds.
+    /// Returns each overdue call once, with the first reason that applies.
     fn overdue(&self, now: Instant) -> Vec<(WaiterId, Reason)> {
         let until = self.capacity.upstream.cooling_until();
         let waiters = &self.queue.waiters;
@@ -180,7 +185,8 @@ impl<W> Scheduler<W> {
                 } else if deadline <= now {
                     Reason::Deadline
                 } else if until.is_some_and(|until| until > deadline) {
-                    // It could only wait to be told no: tell it now, while it can still go elsewhere.
+                    // The call would be refused after the cool-down anyway. Refused now, it can
+                    // still go elsewhere.
                     self.closed_reason()
                 } else {
                     return None;
@@ -198,19 +204,21 @@ impl<W> Scheduler<W> {
         overdue
     }
 
-    /// When to call [`Scheduler::expired`] and [`Scheduler::next`] again, if nothing else happens before. Time has moved since they were last
-    /// asked: what has come due meanwhile is due now.
+    /// Returns when to call [`Scheduler::expired`] and [`Scheduler::next`] again if nothing else
+    /// happens.
+    ///
+    /// Returns `now` if something has become due since the last call.
     pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
         if !self.displaced.is_empty() {
             return Some(now);
         }
         let (mut wake, _) = self.queue.waiters.first_deadline()?;
         self.tick(now);
-        // Only while calls wait: else whatever comes next lets the limit see the time.
+        // Relevant only while calls wait: otherwise the next event lets time pass at the upstream.
         if let Some(at) = self.capacity.upstream.next_wake(now).filter(|at| *at > now) {
             wake = wake.min(at);
         }
-        // First, for it may open the target, and so set the wait budgets going.
+        // Before the wait budgets, because it may reopen the target and let them run again.
         let ready = self.capacity.upstream.ready(now, false);
         if !self.capacity.upstream.is_closed()
             && let Some((ends, _)) = self.queue.waiters.first_budget()
@@ -225,7 +233,7 @@ impl<W> Scheduler<W> {
                 if selector.pick().is_some() {
                     return Some(now);
                 }
-                // A probe may go, but none of the calls that have failed here.
+                // A probe may be sent, but not with a call that has failed here.
                 let retries = selector.capacity.upstream.ready(now, true).err();
                 earlier(earlier(Some(wake), retries), selector.soonest())
             }
@@ -233,52 +241,56 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Returns a call to be called back now, if that is configured: the youngest without an answer that
-    /// holds more than the floors of its tenant and of its lane, while somebody who holds less than
-    /// its floor waits for nothing but a slot. Ask until `None`; each is named once.
+    /// Returns a call to preempt now, if preemption is configured. Call until `None`; each call is
+    /// returned once.
+    ///
+    /// The call is the youngest one without an answer whose tenant and lane hold more than their
+    /// floors, while a holder below its floor waits only for a slot.
     pub fn preempt(&mut self, now: Instant) -> Option<GrantId> {
         let Self { queue, capacity, order, borrowed, draining, .. } = self;
         let borrowed = borrowed.as_mut().filter(|_| !*draining)?;
         borrowed.next(Selector { now, queue, capacity, order })
     }
 
-    /// So many slots are in force from now on, whatever set their number before: for drivers that know it better. Of a pool it bounds those of all replicas together.
-    /// Lowering it kills nothing.
+    /// Sets a fixed number of slots, replacing the configured or adaptive limit.
+    ///
+    /// For a pool, the number limits all replicas together. Lowering it cancels no call.
     pub fn set_limit(&mut self, limit: usize) {
         self.capacity.set_limit(limit);
     }
 
-    /// From now on nothing is admitted, and what waits is refused.
+    /// Refuses all waiting and future calls. Calls in flight continue.
     pub fn drain(&mut self) {
         self.draining = true;
     }
 
-    /// Whether calls wait or are in flight.
+    /// Returns `true` if calls wait or are in flight.
     pub fn is_busy(&self) -> bool {
         self.capacity.in_flight() > 0 || self.has_waiting()
     }
 
-    /// Whether any call waits.
+    /// Returns `true` if a call waits.
     pub fn has_waiting(&self) -> bool {
         self.queue.len() > 0
     }
 
-    /// Continues a cool-down that began at a shared target.
+    /// Continues a cool-down that began at a target that shares this upstream.
     pub(crate) fn resume_cooldown(&mut self, now: Instant, until: Instant) {
         self.capacity.upstream.resume_cooldown(now, until);
     }
 
-    /// Whether nothing may be admitted for some time yet.
+    /// Returns `true` if a cool-down or an outage admits nothing for some time yet.
     pub fn is_cooling(&self, now: Instant) -> bool {
         self.capacity.upstream.is_cooling(now)
     }
 
-    /// Whether neither a cool-down nor the way back from one is on; of a pool, whether any replica is in the choice.
+    /// Returns `true` if no cool-down or recovery is in progress; for a pool, if at least one
+    /// replica accepts calls.
     pub fn is_open(&self) -> bool {
         self.capacity.upstream.is_open()
     }
 
-    /// How the limit, or those of the replicas, have moved since this was last asked.
+    /// Returns the changes of the adaptive limits since the last call.
     pub fn take_limit_changes(&mut self) -> Vec<LimitChange> {
         self.capacity.upstream.take_limit_changes()
     }
@@ -287,7 +299,7 @@ impl<W> Scheduler<W> {
         Selector { now, queue: &mut self.queue, capacity: &mut self.capacity, order: &mut self.order }
     }
 
-    /// Takes a call out of the queue, and places its line anew.
+    /// Removes a call from the queue and updates its line.
     fn dequeue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.remove(id)?;
         self.queue.place(waiter.tenant, waiter.ticket.lane);
@@ -300,25 +312,25 @@ impl<W> Scheduler<W> {
         Some(waiter)
     }
 
-    /// Lets the upstream see the time. It may have room for a call then.
+    /// Lets time pass at the upstream, which may make room for a call.
     pub(super) fn tick(&mut self, now: Instant) {
         self.queue.end_busy_periods(self.capacity.slot_use().by_lane);
         self.capacity.tick(now);
     }
 
-    /// Begins to count a gap, where a call waits that could go.
+    /// Starts measuring a gap if a waiting call could be dispatched.
     pub(super) fn watch(&mut self, now: Instant) {
         let could_go = self.capacity.has_slot() && !self.queue.lanes.is_empty() && self.is_open();
         let could_go = could_go && (!self.capacity.is_sized() || self.selector(now).pick().is_some());
         self.gap.watch(now, could_go);
     }
 
-    /// Time that the target has been open: wait budgets run on this clock.
+    /// Returns for how long the target has been open. Wait budgets run on this clock.
     pub(super) fn open(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began).saturating_sub(self.capacity.upstream.closed(now))
     }
 
-    /// As a call is told why the target is closed.
+    /// Returns the refusal reason for a closed target.
     pub(super) fn closed_reason(&self) -> Reason {
         if self.capacity.closed_rule() == Rule::Outage { Reason::Outage } else { Reason::CoolDown }
     }

@@ -1,19 +1,28 @@
-//! Who goes next.
+//! Selection of the next call.
+//!
+//! # Order
 //!
 //! 1. Tenants, then lanes, that hold fewer slots than their floor, the least served first.
-//! 2. The *front*: of the lane whose turn it is ([`super::lanes`]), of the line that fair queueing puts first, the first call.
-//! 3. Where the front does not fit: the first that does, inside its line, its lane, the other lanes. Unless the front is aged, that is, has
-//!    waited for `aging`: then what it lacks is *held*, and nobody who would take of it goes, floor or not.
+//! 2. The *front*: the first call of the line that fair queueing puts first, in the lane whose turn
+//!    it is ([`super::lanes`]).
+//! 3. If the front does not fit: the first call that fits in its line, then in its lane, then in
+//!    the other lanes. If the front is *aged*, that is, has waited for `aging`, what it lacks is
+//!    *reserved*: no other call may take of it, floor or not.
 //!
-//! Whether the engine's memory has room for a call is only known when the call is looked at. So that a decision takes no longer however
-//! many wait, it ends after [`LOOKS`](super::available) of them that have no room: behind half as many, only those with a shorter prompt
-//! than each of those are looked at. Floors have looks of their own, so that the front is always looked at.
+//! If the head of a line is aged, only the head of that line may go. At a pool, the calls behind it
+//! may go where they take nothing that the head lacks: anywhere if no eligible replica has a slot,
+//! and anywhere but at the one replica that is kept for the head if it only lacks memory. A line
+//! whose tenant is out of tokens is parked, and holds nobody up.
 //!
-//! Of a line whose head is aged only the head goes. At a pool the others go where they take nothing that it lacks: where none of the replicas that may take it has a slot,
-//! anywhere; where all that it lacks is memory, anywhere but at the one replica that is kept for it. A tenant without tokens of its own holds nobody up: its line stands
-//! aside until it has some.
+//! If the next call is a probe of a target that is down, calls that have failed here are excluded,
+//! unless no other call can go.
 //!
-//! If what goes is a probe of a target that is down, the calls that have failed here are left out, as if they did not wait, unless nobody else can go.
+//! # Cost of a decision
+//!
+//! Whether the engine's memory has room for a call is known only after looking at that call. To
+//! bound a decision, it ends after [`LOOKS`](super::available) calls without room. After half of
+//! them, only calls with a shorter prompt than all of those are looked at. Floors have looks of
+//! their own, so that the front is always looked at.
 
 use std::time::{Duration, Instant};
 
@@ -27,26 +36,26 @@ use super::queue::Queue;
 use super::requirements::{Requirements, ReservedResources};
 use crate::context::Lane;
 
-/// What is kept for the front.
+/// What is reserved for the front.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadReservation {
     pub(super) call: WaiterId,
     pub(super) resources: ReservedResources,
 }
 
-/// The call that goes.
+/// The call that is dispatched next.
 #[derive(Debug)]
 pub(super) struct Pick {
     pub(super) next: Next,
     pub(super) basis: DispatchBasis,
 }
 
-/// By what right a call goes.
+/// Why a call is dispatched before others.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DispatchBasis {
-    /// Somebody's floor.
+    /// Its tenant or lane is below its floor.
     Floor(Holder),
-    /// Its lane's turn.
+    /// It is its lane's turn.
     Turn(Turn),
 }
 
@@ -54,20 +63,20 @@ pub(super) enum DispatchBasis {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
     pub(super) call: WaiterId,
-    /// The replica whose memory is kept for the head of its line.
+    /// The replica whose memory is kept for the head of the call's line.
     pub(super) kept: Option<usize>,
 }
 
-/// What a line has to offer.
+/// The result of looking for a call in a line.
 enum Offer {
     Goes(Next),
-    /// Its tenant has no tokens of its own for any of them until then.
+    /// The tenant is out of tokens for all calls until then.
     OutOfTokens(Instant),
-    /// Nothing that fits; and the least that one that may go takes.
+    /// No call fits. Holds the least that a call that may go requires.
     Nothing(Requirements),
 }
 
-/// A line's head.
+/// The first call of a line.
 #[derive(Clone, Copy)]
 pub(super) struct LineHead {
     pub(super) call: WaiterId,
@@ -75,17 +84,17 @@ pub(super) struct LineHead {
     pub(super) aged: bool,
 }
 
-/// What the order of dispatch depends on beside the queue and the capacity.
+/// The state of the dispatch order, apart from the queue and the capacity.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) floors: Floors,
-    /// What is held for the front, as of the last [`Selector::pick`].
+    /// The reservation for the front, as of the last [`Selector::pick`].
     pub(super) reservation: Option<HeadReservation>,
     /// See [`Settings::aging`](super::Settings::aging).
     pub(super) aging: Duration,
 }
 
-/// Applies the order to what waits and what there is, at one moment.
+/// Applies the order to the queue and the capacity at one moment.
 #[derive(Debug)]
 pub(super) struct Selector<'a, W> {
     pub(super) now: Instant,
@@ -95,7 +104,7 @@ pub(super) struct Selector<'a, W> {
 }
 
 impl<W> Selector<'_, W> {
-    /// The call that goes now, where one may. It stays where it is.
+    /// Returns the call that may go now. The call stays in the queue.
     pub(super) fn pick(&mut self) -> Option<Pick> {
         self.order.reservation = None;
         if !self.capacity.has_slot() {
@@ -117,11 +126,11 @@ impl<W> Selector<'_, W> {
         pick
     }
 
-    /// The same, where there is so much to take.
+    /// Returns the call that may go within what is available.
     fn pick_within(&mut self, available: Available) -> Option<Pick> {
         self.order.reservation = self.reserve_for_front(&available);
         let mut available = self.less_reserved(available);
-        // What was looked at for a floor does not count against the front.
+        // Calls looked at for a floor do not count against the front.
         self.by_floor(&mut available.clone()).or_else(|| self.by_turn(&mut available))
     }
 
@@ -132,7 +141,7 @@ impl<W> Selector<'_, W> {
         })
     }
 
-    /// The call that goes because its tenant or its lane holds less than its floor.
+    /// Returns a call of a tenant or lane below its floor.
     fn by_floor(&mut self, available: &mut Available) -> Option<Pick> {
         let had = self.order.floors.was_last();
         let under = self.under_floor();
@@ -143,7 +152,7 @@ impl<W> Selector<'_, W> {
         })
     }
 
-    /// The first call that fits of those that a floor is for.
+    /// Returns the first call that fits and counts for the holder's floor.
     pub(super) fn first_for(&mut self, holder: Holder, available: &mut Available) -> Option<Next> {
         match holder {
             Holder::Tenant(tenant) => self.first_of(tenant, available),
@@ -151,7 +160,7 @@ impl<W> Selector<'_, W> {
         }
     }
 
-    /// See [`Floors::under`].
+    /// Returns the holders below their floors. See [`Floors::under`].
     pub(super) fn under_floor(&self) -> Vec<UnderFloor> {
         self.order.floors.under(self.capacity.slots(), |holder| match holder {
             Holder::Tenant(id) => {
@@ -165,14 +174,14 @@ impl<W> Selector<'_, W> {
         self.queue.lanes.order(self.now, self.order.aging, &self.capacity.slot_use())
     }
 
-    /// The tenant in debt whose line goes before the lane's first.
+    /// Returns the tenant in debt whose line goes before the first line of the lane.
     pub(super) fn debtor(&mut self, lane: Lane) -> Option<TenantId> {
         let id = self.queue.lanes.debtor(self.now, self.order.aging, lane)?;
         let account = &self.queue.tenants.get(id)?.lines[lane as usize].account;
         self.queue.lanes.time(lane).is_owed(account).then_some(id)
     }
 
-    /// The first call of a lane that fits.
+    /// Returns the first call of a lane that fits.
     pub(super) fn first_in(&mut self, lane: Lane, available: &mut Available) -> Option<Next> {
         if let Some(tenant) = self.debtor(lane)
             && let Some(Offer::Goes(next)) = self.offer(tenant, lane, available)
@@ -192,7 +201,7 @@ impl<W> Selector<'_, W> {
         None
     }
 
-    /// The first call of a tenant that fits, of whichever of its lines would go first.
+    /// Returns the first call of a tenant that fits, from the line that would go first.
     pub(super) fn first_of(&mut self, tenant: TenantId, available: &mut Available) -> Option<Next> {
         self.turns().find_map(|turn| match self.offer(tenant, turn.lane, available) {
             Some(Offer::Goes(next)) => Some(next),
@@ -200,7 +209,7 @@ impl<W> Selector<'_, W> {
         })
     }
 
-    /// `None`: the line does not stand.
+    /// Looks for a call of a line that fits. Returns `None` if the line is not ready.
     fn offer(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<Offer> {
         let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
@@ -209,7 +218,7 @@ impl<W> Selector<'_, W> {
         let behind =
             if head.aged { self.behind(&head, available, tenant_tokens) } else { Some(available.clone()) };
         let all = line.calls.least()?;
-        // While the target is probed, calls pass a head that has failed.
+        // While the target is probed, calls may pass a head that has failed.
         let has_failed = line.position?.head.requirements.has_failed;
         let least = if behind.is_some() || has_failed { all } else { head.requirements };
         if least.tenant_tokens > tenant_tokens {
@@ -239,11 +248,11 @@ impl<W> Selector<'_, W> {
             }
             available.looks = behind.looks;
         }
-        // Where calls may pass the head, what it lacks changes, and with it who may.
+        // If calls can bypass the head, which calls may go changes with what the head lacks.
         Some(Offer::Nothing(if self.capacity.upstream.can_bypass() { all } else { least }))
     }
 
-    /// What is left for those behind an aged head. `None`: nothing; only the head goes.
+    /// Returns what is left for the calls behind an aged head, or `None` if only the head may go.
     pub(super) fn behind(
         &self,
         head: &LineHead,
@@ -261,14 +270,14 @@ impl<W> Selector<'_, W> {
         self.capacity.upstream.left_behind(&head.requirements, ticket, available)
     }
 
-    /// `None`: the line does not stand.
+    /// Returns the head of a line, or `None` if the line is not ready.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
         let head = self.queue.tenants.get(tenant)?.lines[lane as usize].position?.head;
         Some(LineHead { call: head.call, requirements: head.requirements, aged: self.is_aged(head.age) })
     }
 
-    /// Returns the first call of a line that the rooms do not exclude, or its head if they exclude
-    /// all. `None`: the line does not stand.
+    /// Returns the first call of a line that is not excluded, or its head if all are. Returns
+    /// `None` if the line is not ready.
     pub(super) fn head_within(
         &self,
         tenant: TenantId,
@@ -295,7 +304,7 @@ impl<W> Selector<'_, W> {
         self.now.saturating_duration_since(queued_at) >= self.order.aging
     }
 
-    /// The lane and the tenant that are to go next, if the head of the line fits. Lines without tokens of their own stand aside.
+    /// Returns the lane and tenant of the front. Parks lines whose tenants are out of tokens.
     pub(super) fn front(&mut self) -> Option<(Lane, TenantId)> {
         loop {
             let lane = self.turns().next()?.lane;
@@ -307,7 +316,8 @@ impl<W> Selector<'_, W> {
         }
     }
 
-    /// When a line's tenant has tokens of its own again for a call of it that may go; `None`: it has.
+    /// Returns when the tenant has enough tokens for a call of the line that may go, or `None` if
+    /// it has them now.
     fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
         let tenant = self.queue.tenants.get(tenant)?;
@@ -321,21 +331,22 @@ impl<W> Selector<'_, W> {
         (least > tenant_tokens.room(self.now)).then(|| tenant_tokens.ready_at(self.now, least))
     }
 
-    /// What the front lacks and is to have before others, if it is aged.
+    /// Returns what to reserve for the front, if the front is aged and does not fit.
     pub(super) fn reserve_for_front(&mut self, available: &Available) -> Option<HeadReservation> {
         if !self.capacity.is_sized() {
             return None;
         }
         let (lane, tenant) = self.front()?;
         let head = self.line_head(tenant, lane).filter(|head| head.aged)?;
-        // Where only a slot is lacking there is nothing to hold: the first slot that comes free is its own, or goes to whom goes before it.
+        // If only a slot is missing, nothing is reserved: the next released slot goes to the front
+        // or to a call before it.
         let room = available.of(&head.requirements)?;
         let ticket = &self.queue.waiters.get(head.call)?.ticket;
         let memory = self.capacity.upstream.has_memory(&head.requirements, ticket, available);
         if memory && available.fit(&head.requirements) {
             return None;
         }
-        // What will not be there before the call has gone would be kept for nobody.
+        // What becomes available only after the deadline of the front is not reserved.
         let ready = self.capacity.ready_at(self.now, &head.requirements.need, &room).filter(|_| memory);
         let in_time = ready.is_none_or(|at| at <= ticket.deadline);
         let held = ReservedResources::lacking(&head.requirements.need, &room, memory);
@@ -344,12 +355,12 @@ impl<W> Selector<'_, W> {
             .then_some(HeadReservation { call: head.call, resources: held })
     }
 
-    /// What is left beside what is held.
+    /// Returns what is left beside the reservation.
     pub(super) fn less_reserved(&self, available: Available) -> Available {
         self.capacity.less_reserved(available, self.order.reservation.as_ref())
     }
 
-    /// Notes what stands in the way of the front, where nobody can go though slots are free.
+    /// Records what the front lacks if no call can go although slots are free.
     fn note_lack(&mut self, available: &Available) {
         if !self.capacity.is_sized() {
             return;
@@ -363,8 +374,8 @@ impl<W> Selector<'_, W> {
         self.capacity.note_lack(self.now, lack, self.order.reservation.is_some());
     }
 
-    /// Returns what a new call could take, if it fits beside the calls that wait and none of them
-    /// goes before it.
+    /// Returns what is available to a new call, if the call fits and no waiting call goes before
+    /// it.
     pub(super) fn available_to(
         &mut self,
         id: TenantId,
@@ -376,7 +387,7 @@ impl<W> Selector<'_, W> {
         let free = self.capacity.has_slot() && !tenant.is_capped();
         let line = &tenant.lines[ticket.lane as usize];
         let first = line.calls.is_empty();
-        // Nor need a probe queue behind calls that have failed here.
+        // A probe does not queue behind calls that have failed here.
         let leads = || {
             self.capacity.upstream.is_probing() && line.calls.least().is_some_and(|least| least.has_failed)
         };
@@ -394,14 +405,15 @@ impl<W> Selector<'_, W> {
         self.capacity.fits(requirements, ticket, &available).then_some(available)
     }
 
-    /// What those who wait leave to one that does not. `None`: one of them goes before it.
+    /// Returns what the waiting calls leave to a new one, or `None` if one of them goes first.
     fn left_for_new(&mut self) -> Option<Available> {
-        // While a target is probed, not every call that has a slot may go.
+        // While the target is probed, a free slot is not enough.
         if !self.capacity.is_sized() && !self.capacity.upstream.is_probing() {
             return self.queue.lanes.is_empty().then_some(Available::UNBOUNDED);
         }
         self.queue.unpark(self.now);
-        // Whoever could go is let go first, by the driver; who could not is overtaken, as in the queue.
+        // Waiting calls that may go are dispatched first by the driver. The others may be
+        // overtaken.
         let alone = self.queue.lanes.is_empty();
         if !alone && self.pick().is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! What a scheduler is set up with, and where that comes from.
+//! The settings of a scheduler, and their derivation from the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,47 +9,50 @@ use crate::config::{
     LaneConfig, LimitConfig, OnFull, PoolConfig, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig,
 };
 
-/// What a scheduler is set up with.
+/// The settings of a scheduler.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The most slots. All are in force, unless their number is found.
+    /// The maximum number of slots. All are in force unless the limit is adaptive.
     pub limit: usize,
-    /// How the number of slots in force is found; `None`: it is fixed.
+    /// The adaptive limit, or `None` for a fixed limit.
     pub adaptive: Option<adaptive::Settings>,
-    /// The most calls that may wait, per tenant.
+    /// The maximum number of waiting calls per tenant.
     pub queue: usize,
-    /// The most calls that may wait, of all tenants together.
+    /// The maximum number of waiting calls of all tenants.
     pub backlog: usize,
-    /// The pool that it is in front of; its replicas are told by [`Scheduler::set_members`](super::Scheduler::set_members). The limit bounds all of them together then,
-    /// `adaptive` is how each finds its own.
+    /// The pool, if the target is one. [`Scheduler::set_members`](super::Scheduler::set_members)
+    /// sets its replicas. `limit` then applies to all replicas together, and `adaptive` to each of
+    /// them.
     pub pool: Option<PoolConfig>,
-    /// Tokens that the memory of each replica of a pool holds, where it does not say so for itself; `None`: it is asked.
+    /// The size of each replica's memory in tokens, unless the replica is configured or asked for
+    /// it.
     pub kv_tokens: Option<u64>,
-    /// The share of that memory that is kept free.
+    /// The share of the memory kept free (0 to 1).
     pub kv_headroom: f64,
-    /// Queue or refuse.
+    /// Whether calls are queued or refused when no slot is free.
     pub on_full: OnFull,
-    /// The time of waiting that raises a call's lane by one, so that it goes before that lane for an eighth of the capacity, and after which the call is no
-    /// longer overtaken; zero: lanes are never raised, and nobody is overtaken.
+    /// The wait after which a call's lane is raised by one, and after which the call is no longer
+    /// overtaken. Zero: lanes are never raised and no call is overtaken.
     pub aging: Duration,
-    /// By how much later a call of a thousand tokens stands in its own tenant's queue.
+    /// How much later a call is placed in its line for each 1,000 tokens.
     pub short_bias: Duration,
-    /// Whether a call that was lent another's floor may be called back.
+    /// Whether calls in borrowed slots may be preempted.
     pub reclaim: bool,
-    /// When a call is refused because it would wait too long.
+    /// When a call is refused because its predicted wait is too long.
     pub predict: Predict,
-    /// How much of their own tokens a minute tenants may take at once, as time.
+    /// How much of their tokens per minute tenants may take at once, as a duration.
     pub burst: Duration,
-    /// Floors, bounds and objectives of the lanes, in the order of [`Lane::ALL`](crate::Lane::ALL). Wait budgets come with each ticket.
+    /// Floors, bounds and objectives of the lanes, in the order of [`Lane::ALL`](crate::Lane::ALL).
+    /// Wait budgets come with each ticket.
     pub lanes: [LaneConfig; 3],
-    /// What a tenant that is not named gets.
+    /// The settings of tenants that are not named.
     pub default_tenant: TenantConfig,
     /// Named tenants.
     pub tenants: BTreeMap<Arc<str>, TenantConfig>,
 }
 
 impl Settings {
-    /// So many slots, and every default.
+    /// Creates settings with `limit` slots and defaults for all else.
     pub fn limited(limit: usize) -> Self {
         Self { limit, adaptive: None, ..Self::from(&TargetConfig::new("")) }
     }
@@ -95,7 +98,7 @@ impl From<&ToolConfig> for Settings {
     }
 }
 
-/// What finds the limit of a target, where it is not fixed.
+/// Returns the adaptive limit of a target, or `None` if its limit is fixed.
 fn of_target(target: &TargetConfig) -> Option<adaptive::Settings> {
     let LimitConfig::Adaptive(adaptive) = &target.limit else { return None };
     let objectives = target.lanes.iter().filter_map(|lane| {
@@ -104,9 +107,9 @@ fn of_target(target: &TargetConfig) -> Option<adaptive::Settings> {
         Some(upstream(lane.ttft.or(target.ttft)?, wait))
     });
     Some(adaptive::Settings {
-        // Of a pool each replica has a limit of its own.
+        // For a pool, each replica has a limit of its own.
         max: target.pool.as_ref().map_or(target.cap, |pool| pool.cap),
-        // One upstream serves all lanes, so the strictest of them sets the pace.
+        // One upstream serves all lanes, so the strictest objective counts.
         objective: objectives.min(),
         latency: None,
         tpot: target.tpot,
@@ -114,12 +117,13 @@ fn of_target(target: &TargetConfig) -> Option<adaptive::Settings> {
     })
 }
 
-/// What an objective of user TTFT, the wait for a slot included, leaves the upstream: what no call may wait for, and half of it at least.
+/// Returns the upstream's part of a user TTFT objective: what remains after the longest wait, and
+/// at least half.
 fn upstream(ttft: Duration, wait: Option<Duration>) -> Duration {
     wait.map_or(ttft / 2, |wait| ttft.saturating_sub(wait).max(ttft / 2))
 }
 
-/// The same of a tool, of which every call is one that does not stream.
+/// Returns the adaptive limit of a tool. Calls of tools are not streamed.
 fn of_tool(tool: &ToolConfig) -> Option<adaptive::Settings> {
     let LimitConfig::Adaptive(adaptive) = &tool.limit else { return None };
     let (max, latency, adaptive) = (tool.cap, tool.latency, adaptive.clone());

@@ -1,8 +1,9 @@
-//! Bounds of the queue, and who gives up its place when they are reached.
+//! Shedding: which waiting call is removed when a more urgent one finds the queue full.
 //!
-//! There are three: for each tenant, for each lane, and for all together. A more urgent call that finds a bound reached takes the place of the
-//! youngest of the lowest lane below its own, inside that bound, of the tenant with the most of them. Retries give up nothing, nor do
-//! tenants that are exempt.
+//! The queue has three bounds: for each tenant, for each lane, and for all together. If a more
+//! urgent call finds the bound of its tenant or the total bound reached, the youngest call of the
+//! lowest lane below its own is shed, from the tenant with the most of them. Retries and exempt
+//! tenants are not shed.
 
 use super::ids::{TenantId, WaiterId};
 use super::lazy_order::LazyOrder;
@@ -18,13 +19,13 @@ pub(super) struct ShedCandidates {
 /// Whether one more call may wait.
 pub(super) enum QueueSpace {
     Free,
-    /// In the place of this one.
+    /// Only if this call is shed.
     Replacing(WaiterId),
     Full,
 }
 
 impl ShedCandidates {
-    /// Follows a line, of which one call more or less waits now.
+    /// Updates a line whose number of calls has changed.
     pub(super) fn update(&mut self, lane: Lane, id: TenantId, tenant: &Tenant) {
         if tenant.shed {
             let fresh = tenant.lines[lane as usize].fresh;

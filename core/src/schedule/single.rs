@@ -1,4 +1,4 @@
-//! An upstream that is one server: one limit, one memory, one cool-down.
+//! A single server as the upstream: one limit, one memory, one cool-down.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ use crate::estimate::Demand;
 use crate::kv::{self, Kv, Prefix};
 use crate::placement::ReplicaSet;
 
-/// See the module's documentation.
+/// A single server. See [the module](self).
 #[derive(Debug)]
 pub(super) struct SingleUpstream {
     limiter: Limiter,
     /// The engine's memory, if its size is known.
     memory: Option<Kv>,
     cooldown: Cooldown,
-    /// When the cool-down was seen to be on.
+    /// When events showed the cool-down to be in force.
     closed: Span,
 }
 
@@ -97,7 +97,7 @@ impl Upstream for SingleUpstream {
     }
 
     fn oversize(&self, ticket: &Ticket, _: &Requirements) -> Option<u64> {
-        // The output is not certain, and an engine cuts an answer that becomes too long.
+        // The output is uncertain, and an engine cuts an answer that becomes too long.
         let most = self.memory.as_ref()?.most();
         (ticket.demand.least_input() > most).then_some(most)
     }
@@ -131,7 +131,7 @@ impl Upstream for SingleUpstream {
     }
 
     fn may_lack_slots(&self, in_flight: usize) -> bool {
-        // Above a limit that was lowered, no slot comes free with a call.
+        // Above a lowered limit, the end of a call frees no slot.
         self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
     }
 

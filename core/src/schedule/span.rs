@@ -1,8 +1,9 @@
-//! Since when something has been so.
+//! The time since when a condition has held.
 
 use std::time::Instant;
 
-/// A state that comes and goes. Where it ends and begins again at the same moment it has not ended: a slot that is given on at once was never free.
+/// A condition that comes and goes. A condition that ends and starts again at the same moment has
+/// not ended: a slot that is handed on at once was never free.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
     began: Option<Instant>,
@@ -22,7 +23,7 @@ impl Span {
         }
     }
 
-    /// Since when it has held; `None`: it does not.
+    /// Returns since when the condition has held, or `None` if it does not hold.
     pub(super) fn since(&self) -> Option<Instant> {
         self.began.filter(|_| self.ended.is_none())
     }

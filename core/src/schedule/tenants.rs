@@ -1,4 +1,4 @@
-//! The tenants that a scheduler knows: the configured ones for ever, others while they have something going on.
+//! The tenants of a scheduler. Configured tenants are kept; others are forgotten when idle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,33 +14,34 @@ use crate::config::TenantConfig;
 use crate::context::Lane;
 use crate::fairness::Account;
 
-/// How many tenants that nobody configured are remembered before idle ones are forgotten.
+/// Unconfigured tenants kept before idle ones are forgotten.
 const REMEMBERED: usize = 1024;
-/// How many places are looked at for idle tenants each time a new one comes. More than one, so that forgetting keeps ahead of coming; a few,
-/// so that no call pays for the rest.
+/// Table entries checked for idle tenants when a tenant is added. More than one, so that forgetting
+/// keeps up with adding; few, so that the cost stays small.
 const LOOKS: usize = 4;
-/// How many are remembered though they owe something.
+/// Unconfigured tenants kept before those in debt are forgotten, too.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// A call's place in its tenant's queue: when it was queued, shifted by its length where short ones are preferred.
+/// A call's sort key in its line: when it was queued, delayed by its length if short calls are
+/// preferred.
 pub(super) type Place = (Instant, WaiterId);
 
 /// A tenant's queue in one lane.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pub(super) calls: FitSet<Place>,
-    /// How many of them are no retries.
+    /// Calls in the line that are not retries.
     pub(super) fresh: usize,
     pub(super) account: Account,
-    /// Where the line stands among those that could go now.
+    /// The line's position in its lane, if it is ready.
     pub(super) position: Option<LinePosition>,
-    /// Until when it is out of them, for want of the tenant's own tokens.
+    /// Until when the line is parked because its tenant is out of tokens.
     pub(super) parked: Option<Instant>,
-    /// When a call of it last went.
+    /// When a call of the line was last dispatched.
     pub(super) last_dispatch: Option<Instant>,
-    /// How many calls its lane had dispatched when it last went or came to stand.
+    /// The lane's dispatch count when the line was last served or became ready.
     pub(super) passed_since: u64,
-    /// Whether it stands among its lane's debtors.
+    /// Whether the line is listed among the lane's debtors.
     pub(super) is_debtor: bool,
 }
 
@@ -50,17 +51,17 @@ pub(super) struct Tenant {
     pub(super) weight: f64,
     pub(super) cap: usize,
     pub(super) queue: usize,
-    /// The share of the slots that is its own.
+    /// The share of the slots reserved for the tenant (0 to 1).
     pub(super) floor: f64,
-    /// Whether its waiting calls may be refused for more urgent ones.
+    /// Whether the tenant's waiting calls may be shed for more urgent ones.
     pub(super) shed: bool,
     pub(super) tokens: Option<TenantTokens>,
     pub(super) in_flight: usize,
     pub(super) peak: usize,
     pub(super) waiting: usize,
-    /// Since when it has been at its cap.
+    /// Since when the tenant has been at its cap.
     pub(super) capped: Span,
-    /// Since when it has had no tokens of its own for what waits.
+    /// Since when the tenant has been out of tokens for its waiting calls.
     pub(super) out_of_tokens: Span,
     pub(super) lines: [Line; 3],
     configured: bool,
@@ -71,7 +72,7 @@ impl Tenant {
         self.in_flight >= self.cap
     }
 
-    /// The most of its own tokens that one call may take now.
+    /// Returns the tokens that one call may take now of the tenant's own budget.
     pub(super) fn token_room(&self, now: Instant) -> u32 {
         self.tokens.as_ref().map_or(u32::MAX, |tenant_tokens| tenant_tokens.room(now))
     }
@@ -80,7 +81,7 @@ impl Tenant {
         !self.configured && self.in_flight == 0 && self.waiting == 0
     }
 
-    /// Whether forgetting it would forgive more than what it was charged for its last call, and what its bucket holds at most.
+    /// Returns `true` if forgetting the tenant would forgive more than its last charge.
     fn is_owing(&self, now: Instant, lanes: &Lanes) -> bool {
         self.tokens.as_ref().is_some_and(|tenant_tokens| tenant_tokens.debt(now) > 0)
             || Lane::ALL.iter().any(|lane| lanes.time(*lane).is_owed(&self.lines[*lane as usize].account))
@@ -96,9 +97,9 @@ pub(super) struct Tenants {
     queue: usize,
     burst: Duration,
     unconfigured: usize,
-    /// The place that is looked at next for an idle tenant.
+    /// The table entry that is checked next for an idle tenant.
     next_checked: usize,
-    /// Who was found last: a call that is to wait is looked for twice.
+    /// The tenant of the last lookup: a call that has to wait is looked up twice.
     last: Option<TenantId>,
 }
 
@@ -121,7 +122,7 @@ impl Tenants {
         tenants
     }
 
-    /// The tenant of that name, made where it is new.
+    /// Returns the tenant of that name, adding it if it is new.
     pub(super) fn find(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
         let last = self.last.filter(|id| self.get(*id).is_some_and(|tenant| tenant.name == *name));
         let known = last.or_else(|| self.ids.get(name).copied());
@@ -170,8 +171,10 @@ impl Tenants {
         id
     }
 
-    /// Forgets some who are idle. That forgives each of them the charge of its last call at most; who owes more is remembered until it is
-    /// paid, unless there are so many of them that memory is at stake.
+    /// Forgets some idle tenants, which forgives each of them at most its last charge.
+    ///
+    /// Tenants that owe more are kept until they have paid, unless there are so many that memory is
+    /// at stake.
     fn forget(&mut self, lanes: &Lanes, now: Instant) {
         for _ in 0..LOOKS {
             self.next_checked = (self.next_checked + 1) % self.table.len().max(1);
@@ -194,7 +197,7 @@ impl Tenants {
         self.table.get_mut(id.0)?.as_mut()
     }
 
-    /// How many places the table has.
+    /// Returns the size of the table.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.table.len()

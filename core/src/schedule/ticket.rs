@@ -1,4 +1,4 @@
-//! What passes between a call and the scheduler: what it asks with, and what it gets.
+//! The values exchanged between a call and the scheduler.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,73 +11,75 @@ use crate::kv::Forecast;
 use crate::placement::Wants;
 use crate::wire::Usage;
 
-/// What a call says of itself at the door.
+/// A request for admission: what the scheduler needs to know about a call.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     /// The fairness key.
     pub tenant: Arc<str>,
     /// The priority class.
     pub lane: Lane,
-    /// When the call was first queued: its age, which retries keep.
+    /// When the call was first queued. Retries keep this time.
     pub queued_at: Instant,
-    /// When it stops waiting, whatever the target does.
+    /// When the call stops waiting in any case.
     pub deadline: Instant,
-    /// The longest it waits while the target is open: of a retry, what its earlier waits have left of that.
+    /// The remaining wait budget, which runs only while the target is open.
     pub wait: Option<Duration>,
-    /// Whether an attempt of the call at this target failed in a way that may be the call's own doing: it ran, or may have.
+    /// Whether an attempt of the call at this target failed in a way that may be caused by the call
+    /// itself.
     pub has_failed: bool,
-    /// What it is expected to take of budgets and memory.
+    /// What the call is expected to take of budgets and memory.
     pub demand: Demand,
-    /// How long its answer may become, where memory is accounted for; the default: as its demand says.
+    /// The expected length of the answer, if memory is accounted for. The default follows `demand`.
     pub forecast: Forecast,
-    /// Whether its answer comes as a stream, and so has a first token before its end.
+    /// Whether the answer is streamed, so that it has a first token before its end.
     pub streams: bool,
-    /// What its tenant is charged in fair queueing: tokens, tokens times seconds of memory, or 1 where calls are counted. Above zero, and finite.
+    /// The cost in fair queueing: tokens, tokens times seconds of memory, or 1 per call. Positive
+    /// and finite.
     pub cost: f64,
-    /// What it asks of the replica that it is placed at, where its target is a pool.
+    /// What the call asks of its replica, if the target is a pool.
     pub wants: Option<Box<Wants>>,
-    /// For a retry, the start tag of its first dispatch: the retry keeps that place in fair queueing,
-    /// is charged like any attempt, and passes the queue bound.
+    /// For a retry, the start tag of the call's first dispatch. A retry keeps that position in fair
+    /// queueing, is charged like any attempt, and is exempt from the queue bound.
     pub charged: Option<Tag>,
 }
 
-/// What a call turned out to take.
+/// The actual usage of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settled {
-    /// As its provider counted.
+    /// As counted by the provider.
     pub usage: Usage,
-    /// The same as [`Ticket::cost`], from what is known now.
+    /// The actual [`Ticket::cost`].
     pub cost: f64,
 }
 
-/// Why a call was not admitted.
+/// Why a call was not admitted, and when to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The rule.
+    /// The reason.
     pub reason: Reason,
-    /// How many calls of the tenant stood ahead; counted up to a thousand for a call that has waited.
+    /// The number of calls of the tenant ahead. Counted up to 1,000 for calls that have waited.
     pub position: usize,
-    /// When it is worth coming back.
+    /// When to try again.
     pub retry_after: Option<Duration>,
-    /// What stood in its way.
+    /// The rule that kept the call from being admitted.
     pub why: Option<Why>,
-    /// Of a call that is too large: the most tokens that one call may take.
+    /// The maximum size of one call in tokens, if this call is too large.
     pub most: Option<u64>,
 }
 
 impl Refusal {
-    /// Of a call that came for its slot after its deadline, having waited so long.
+    /// Creates the refusal of a call that was granted a slot after its deadline.
     pub(crate) fn came_late(waited: Duration) -> Self {
         let why = Why { rule: Rule::Turn, since: waited, waited, ahead: 0, expected: Some(Duration::ZERO) };
         Self { reason: Reason::Deadline, position: 0, retry_after: None, why: Some(why), most: None }
     }
 }
 
-/// What the rules would have said to a call that observe mode let through.
+/// What the rules would have decided about a forced call (observe mode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForcedDecision {
-    /// Go.
+    /// The call would have been admitted.
     Admitted,
-    /// Wait.
+    /// The call would have waited.
     WouldWait,
 }

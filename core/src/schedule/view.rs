@@ -1,4 +1,4 @@
-//! What a scheduler shows of itself.
+//! The state of a scheduler for snapshots and metrics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::context::Lane;
 use crate::cooldown::State;
 use crate::kv;
 
-/// A scheduler's state, for snapshots and metrics. The levels of its budgets are told by the budgets.
+/// The state of a scheduler. The levels of its budgets are in the view of the budgets.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct View {
     /// Slots in force.
     pub limit: usize,
-    /// `None`: their number is fixed; or it is that of all replicas together, each of which has its own.
+    /// The adaptive limit. `None` if the limit is fixed, or if each replica has one.
     pub adaptive: Option<AdaptiveView>,
     pub in_flight: usize,
     pub peak: usize,
@@ -26,26 +26,26 @@ pub struct View {
     pub cool_for: Option<Duration>,
     pub gap: Duration,
     pub up: Duration,
-    /// For how long room has been kept for an aged call that does not fit yet.
+    /// For how long resources have been reserved for an aged call that does not fit yet.
     pub held_for: Option<Duration>,
-    /// The engine's memory, where its size is known.
+    /// The engine's memory, if its size is known.
     pub kv: Option<kv::View>,
-    /// In the order of [`Lane::ALL`].
+    /// The lanes, in the order of [`Lane::ALL`].
     pub lanes: [LaneView; 3],
     pub tenants: Vec<TenantView>,
 }
 
-/// One lane's part of a [`View`].
+/// The state of one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct LaneView {
     pub in_flight: usize,
     pub waiting: usize,
-    /// Slots that are its own.
+    /// The lane's floor in slots.
     pub floor: usize,
 }
 
-/// One tenant's part of a [`View`].
+/// The state of one tenant.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct TenantView {
@@ -53,14 +53,14 @@ pub struct TenantView {
     pub in_flight: usize,
     pub peak: usize,
     pub waiting: usize,
-    /// Slots that are its own.
+    /// The tenant's floor in slots.
     pub floor: usize,
-    /// Tokens that it owes, of its own tokens a minute.
+    /// Tokens owed to the tenant's own token budget.
     pub debt: u64,
 }
 
 impl<W> Scheduler<W> {
-    /// What a person would want to know.
+    /// Returns the current state.
     pub fn view(&self, now: Instant) -> View {
         let Self { capacity, queue, .. } = self;
         let (limit, upstream) = (capacity.slots(), &capacity.upstream);

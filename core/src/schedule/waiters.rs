@@ -1,4 +1,4 @@
-//! The calls that wait, and when each of them gives up.
+//! The table of waiting calls, ordered by deadline and by wait budget.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ pub(super) struct Waiter<W> {
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
     pub(super) requirements: Requirements,
-    /// Its place in its tenant's queue.
+    /// The sort key in the line.
     pub(super) order: Instant,
-    /// When it was queued, on the clock that stands still during cool-downs.
+    /// When the call was queued, on the clock that stops during cool-downs.
     pub(super) since: Duration,
-    /// When its wait budget ends, on the clock that stands still during cool-downs.
+    /// When the wait budget ends, on the clock that stops during cool-downs.
     budget_ends: Option<Duration>,
 }
 
 impl<W> Waiter<W> {
-    /// `open` is the time that the target has been open so far.
+    /// Creates an entry. `open` is the time for which the target has been open so far.
     pub(super) fn new(
         who: W,
         tenant: TenantId,
@@ -84,7 +84,7 @@ impl<W> Waiters<W> {
         }
     }
 
-    /// Every call, in no order.
+    /// Returns all calls, in no particular order.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (WaiterId, &mut Waiter<W>)> {
         let table = self.table.iter_mut().enumerate();
         table.filter_map(|(place, slot)| {
@@ -104,22 +104,22 @@ impl<W> Waiters<W> {
         Some(waiter)
     }
 
-    /// Every call, the earliest deadline first.
+    /// Returns all calls by deadline.
     pub(super) fn by_deadline(&self) -> impl Iterator<Item = (Instant, WaiterId)> {
         self.by_deadline.iter().copied()
     }
 
-    /// Every call that has a wait budget, the first to end first, on the clock of open time.
+    /// Returns the calls with a wait budget by its end, on the clock of open time.
     pub(super) fn by_budget(&self) -> impl Iterator<Item = (Duration, WaiterId)> {
         self.by_budget.iter().copied()
     }
 
-    /// The call whose deadline comes first.
+    /// Returns the call with the first deadline.
     pub(super) fn first_deadline(&self) -> Option<(Instant, WaiterId)> {
         self.by_deadline.first().copied()
     }
 
-    /// The call whose wait budget ends first, on the clock of open time.
+    /// Returns the call whose wait budget ends first, on the clock of open time.
     pub(super) fn first_budget(&self) -> Option<(Duration, WaiterId)> {
         self.by_budget.first().copied()
     }

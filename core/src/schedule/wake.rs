@@ -1,4 +1,4 @@
-//! When to ask again: no later than something comes due, and for nothing else.
+//! When time alone lets a waiting call go.
 
 use std::time::Instant;
 
@@ -11,20 +11,21 @@ use super::tenants::Tenant;
 use crate::context::Lane;
 
 impl<W> Selector<'_, W> {
-    /// When time alone lets a call go, of those that wait though slots are free. Exact but for what ages on the way: who is aged then may hold
-    /// up who is not now.
+    /// Returns when time alone lets a waiting call go although it cannot go now.
+    ///
+    /// Exact, except that a call which becomes aged in the meantime may hold others back.
     pub(super) fn soonest(&mut self) -> Option<Instant> {
         if !self.capacity.is_sized() {
             return None;
         }
         let now = self.now;
         let mut best = None;
-        // Time alone gives back tokens, and neither slots nor memory.
+        // Time alone restores tokens, but neither slots nor memory.
         if self.capacity.has_rates() {
             let all = self.capacity.available(now);
             best = self.soonest_tokens(all.clone());
             if self.capacity.upstream.is_probing() {
-                // The calls that have failed here hold nothing back from a probe.
+                // Calls that have failed here hold nothing back from a probe.
                 let unfailed = Available { unfailed_only: true, ..all };
                 let reservation = self.reserve_for_front(&unfailed);
                 let reservation = std::mem::replace(&mut self.order.reservation, reservation);
@@ -33,16 +34,16 @@ impl<W> Selector<'_, W> {
             }
         }
         if self.order.reservation.is_some() {
-            // Another line at the front may want nothing held, or something else.
+            // Another line at the front may need no reservation, or a different one.
             best = earlier(best, self.queue.lanes.next_change(now, self.order.aging));
             best = earlier(best, self.queue.lanes.parked().next().map(|(until, ..)| until));
         }
         best
     }
 
-    /// Returns when a call has the tokens that it lacks of these rooms, or of its tenant's own.
+    /// Returns when a call has the tokens that it lacks, in the budgets or of its tenant.
     fn soonest_tokens(&mut self, available: Available) -> Option<Instant> {
-        // What the budgets have now lacks memory, which time alone does not give back.
+        // A call with enough tokens now lacks memory, which time alone does not restore.
         let now = self.now;
         let later = |at: &Instant| *at > now;
         let mut best = None;
@@ -87,7 +88,7 @@ impl<W> Selector<'_, W> {
                 let bound = &mut |least: &Requirements| among(least, &behind);
                 line.calls.soonest(head, bound, &mut |_, requirements| of(requirements))
             };
-            // Of the head for which room is held, the lane's own bound says nothing.
+            // The lane's own bound does not hold for the head with the reservation.
             let bound =
                 &mut |least: &Requirements| if reservation.is_some() { unheld(least) } else { time(least) };
             best = this.queue.lanes.soonest(lane, best, bound, of);
@@ -95,7 +96,7 @@ impl<W> Selector<'_, W> {
         earlier(best, self.soonest_parked(&available, best))
     }
 
-    /// When a line that stands aside for want of its tenant's own tokens has a call that fits, if that is before `best`.
+    /// Returns when a parked line has a call that fits, if that is before `best`.
     fn soonest_parked(&self, available: &Available, mut best: Option<Instant>) -> Option<Instant> {
         for (until, lane, id) in self.queue.lanes.parked() {
             if best.is_some_and(|best| best <= until) {

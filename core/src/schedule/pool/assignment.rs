@@ -1,4 +1,4 @@
-//! A call at a replica: what it takes there, and how that comes back.
+//! The assignment of calls to replicas, and what a call takes there.
 
 use std::time::Instant;
 
@@ -9,16 +9,17 @@ use crate::schedule::limiter::Tracked;
 use crate::schedule::upstream::{Admitted, MemoryUse};
 use crate::schedule::{Grant, GrantId, Ticket};
 
-/// See the module's documentation.
+/// A call at its replica.
 #[derive(Debug)]
 pub(in crate::schedule) struct Assignment {
     pub(super) placed_call: PlacedCall,
-    /// Those that it could be tried at next, at once; none where it was tried here before.
+    /// The replicas where the call may be tried next without waiting. Empty if it was tried at this
+    /// one before.
     pub(super) others: ReplicaSet,
     space: MemoryUse,
-    /// Whether it asks, for all others, whether its replica has room again.
+    /// Whether the call probes, for all others, whether its replica has room again.
     is_half_open_probe: bool,
-    /// Whether its first token is still to come.
+    /// Whether the first token is awaited.
     pub(in crate::schedule) awaits: bool,
 }
 
@@ -33,21 +34,23 @@ impl Assignment {
 }
 
 impl Pool {
-    /// ReplicaSet a call that goes, by the last survey; not where memory is reserved for others. A forced one goes to whom may take it, room or not.
-    /// `None`: there is no replica.
+    /// Assigns a call to a replica by the last measurement, avoiding reserved memory.
+    ///
+    /// A forced call goes to a replica that may take it even if it has no room. Returns `None` if
+    /// there is no replica.
     pub(super) fn assign(
         &mut self,
         now: Instant,
         admitted: &Admitted<'_>,
     ) -> Option<(Assignment, Option<Tracked>)> {
         let Admitted { id, ticket, class, in_flight, reserved } = *admitted;
-        // Of those in flight before it.
+        // Without this call.
         let in_flight = in_flight.saturating_sub(1);
         let wants = ticket.wants.as_deref();
         let (may, tried) = (self.replicas_of(class), self.tried(wants));
         let open = self.fitting(ticket, may, tried, in_flight, reserved);
         let work = Work { input: ticket.demand.input, output: ticket.demand.output };
-        // What is not among those that were asked for would be in nobody's books.
+        // A replica outside the set would be accounted for nowhere.
         let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
         let at = chosen.or_else(|| open.iter().next())?;
         let placed_call = self.placement.sent(now, at, wants, work)?;
@@ -62,7 +65,8 @@ impl Pool {
         Some((Assignment { placed_call, others, space, is_half_open_probe, awaits: ticket.streams }, tracked))
     }
 
-    /// The replicas that have room for it, of these those that it was not tried at; where there is none, those that it is least wrong to send it to.
+    /// Returns the replicas with room for the call, untried ones first; if there are none, those to
+    /// which it is least wrong to send it.
     fn fitting(
         &self,
         ticket: &Ticket,
@@ -81,7 +85,7 @@ impl Pool {
         let present =
             || self.replicas.iter().enumerate().filter_map(|(at, replica)| replica.as_ref().map(|_| at));
         let new = |places: ReplicaSet| places.less(tried);
-        // A forecast may have grown since the call was picked: it has a slot all the same.
+        // The forecast may have grown since the call was picked, but the call has its slot.
         let fitting = [new(free), free, new(open), open, new(with_slot), with_slot];
         let others = [new(among), among, new(may), may];
         fitting
@@ -91,7 +95,7 @@ impl Pool {
             .unwrap_or_else(|| present().collect())
     }
 
-    /// It has ended: what it took comes back.
+    /// Ends a call at its replica, and releases what it took there.
     pub(super) fn leave(&mut self, now: Instant, id: GrantId, assignment: Assignment) {
         self.settled(id);
         if let Some(replica) = self.replica_of(&assignment) {
@@ -108,12 +112,12 @@ impl Pool {
 }
 
 impl Grant {
-    /// The replica that it is placed at, where its target is a pool.
+    /// Returns the replica that the call was assigned to, if the target is a pool.
     pub fn placed(&self) -> Option<&Placed> {
         self.slot.assignment.as_ref().map(|assignment| assignment.placed())
     }
 
-    /// The replica's place in the pool's table.
+    /// Returns the index of that replica in the pool's table.
     pub fn place(&self) -> Option<usize> {
         self.slot.assignment.as_ref().map(|assignment| assignment.placed_call.at)
     }

@@ -1,26 +1,28 @@
-//! Which replicas calls ask for. Calls that ask for the same ones are of one kind, known by a number: so a queue of a hundred thousand is searched by what a few
-//! kinds have room for.
+//! Classes of calls: calls that the same replicas may take are of one class, identified by a
+//! number.
+//!
+//! A queue of 100,000 calls is searched by what a few classes have room for.
 
 use std::collections::HashMap;
 
 use crate::placement::ReplicaSet;
 
-/// So many kinds are remembered that nobody who waits is of.
+/// Classes without waiting calls that are kept.
 const REMEMBERED: usize = 64;
 
-/// See the module's documentation.
+/// The classes. See [the module](self).
 #[derive(Debug, Default)]
 pub(super) struct CallClasses {
-    /// With how many who wait are of each.
+    /// By number: the replicas, and the number of waiting calls.
     table: Vec<Option<(ReplicaSet, usize)>>,
     free: Vec<usize>,
     numbers: HashMap<ReplicaSet, usize>,
-    /// How many make it worth looking for those to forget.
+    /// The number of classes from which unused ones are dropped.
     many: usize,
 }
 
 impl CallClasses {
-    /// The number of that kind. It stays its number while somebody of it waits, and until others are asked for.
+    /// Returns the number of the class, which stays the same while a call of the class waits.
     pub(super) fn number(&mut self, places: ReplicaSet) -> u32 {
         if let Some(number) = self.numbers.get(&places) {
             return *number as u32;
@@ -49,26 +51,26 @@ impl CallClasses {
         self.table.get(number).copied().flatten().map(|(places, _)| places)
     }
 
-    /// One more of that kind waits.
+    /// Records that a call of the class waits.
     pub(super) fn on_enqueue(&mut self, number: usize) {
         if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
             *waiting += 1;
         }
     }
 
-    /// One fewer.
+    /// Records that a call of the class has left the queue.
     pub(super) fn on_dequeue(&mut self, number: usize) {
         if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
             *waiting = waiting.saturating_sub(1);
         }
     }
 
-    /// Each, in the order of their numbers.
+    /// Returns all classes in the order of their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<ReplicaSet>> {
         self.table.iter().map(|known| known.map(|(places, _)| places))
     }
 
-    /// How many calls wait, of all kinds.
+    /// Returns the number of waiting calls of all classes.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.table.iter().flatten().map(|(_, waiting)| waiting).sum()

@@ -1,4 +1,4 @@
-//! What an attempt's end says of its replica, and of nobody else; and what becomes of the calls of one that goes down.
+//! Results of attempts at replicas, and the calls of replicas that go down.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::placement::{Fault, ReplicaId};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
-    /// An attempt was accepted.
+    /// Handles an accepted attempt.
     pub(super) fn succeeded(&mut self, now: Instant, assignment: &mut Assignment) {
         if let Some(replica) = self.replica_of(assignment) {
             replica.on_room();
@@ -17,10 +17,13 @@ impl Pool {
         }
     }
 
-    /// An attempt failed. Where nothing ran it goes to another at once, as long as there is one in the eligible that it was not tried at: a replica which is full, or limits its
-    /// rate, says nothing of the others. Nobody else decides whether there is one.
+    /// Handles a failed attempt, and returns what the call should do.
     ///
-    /// A call that broke at another replica before may do so anywhere: it is no evidence against this one.
+    /// A call of which nothing ran is retried at once at another eligible replica where it was not
+    /// tried: a full or rate-limiting replica says nothing about the others.
+    ///
+    /// A call that failed at another replica before may fail anywhere, so that it is no evidence
+    /// against this one.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -45,17 +48,19 @@ impl Pool {
         if fault != Fault::Broke && !assignment.others.and(self.eligible).is_empty() {
             Hold::RetryOther
         } else if !self.is_empty() {
-            // All that it may go to are full, or were; and one says that it may be asked again at once.
+            // All replicas that may take the call are or were full, and one may be asked again at
+            // once.
             if matches!(fault, Fault::Full(_)) { Hold::AllFull } else { Hold::No }
         } else if matches!(fault, Fault::Limited(_)) {
             Hold::CoolDown
         } else {
-            // It waits for the first that comes back; where nothing ran, that does not count against it.
+            // The call waits for the first replica that returns. If nothing ran, the attempt does
+            // not count against it.
             Hold::Outage
         }
     }
 
-    /// Something came from the replica of that call. Says whether it is back in the eligible with it.
+    /// Handles a sign of life. Returns `true` if a replica became eligible by it.
     fn on_alive(&mut self, now: Instant, assignment: &Assignment) -> bool {
         if self.replica_of(assignment).is_none() {
             return false;
@@ -79,7 +84,7 @@ impl Pool {
         self.stranded.pop()
     }
 
-    /// It has an answer, or is over.
+    /// Records that a call has an answer or has ended.
     pub(super) fn settled(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
         self.stranded.retain(|stranded| *stranded != id);
@@ -87,10 +92,15 @@ impl Pool {
 }
 
 impl<W> Scheduler<W> {
-    /// The replica failed the attempt that holds this slot: nothing is concluded of the others. Ask [`Scheduler::next`] and [`Scheduler::next_stranded`] then.
+    /// Handles an attempt that its replica failed. Call [`Scheduler::next`] and
+    /// [`Scheduler::next_stranded`] afterwards.
     ///
-    /// Says [`Hold::RetryOther`] where nothing of it ran and there is another in the eligible that the call was not tried at; where there is nobody in the eligible any more,
-    /// [`Hold::CoolDown`] after a 429 and [`Hold::Outage`] otherwise: it waits for the first that comes back. What all have no room for that are still there: [`Hold::AllFull`].
+    /// Returns:
+    ///
+    /// - [`Hold::RetryOther`] if nothing ran and the call was not tried at another eligible replica;
+    /// - [`Hold::AllFull`] if all replicas that may take it are full;
+    /// - [`Hold::CoolDown`] after a 429, otherwise [`Hold::Outage`], if no replica is eligible any
+    ///   more: the call waits for the first that returns.
     pub fn on_replica_failure(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
         grant.judged = true;
         let slot = &grant.slot;
@@ -101,7 +111,8 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Something came from the replica that has this slot. Says whether it is back in the eligible with it: ask [`Scheduler::next`] then.
+    /// Handles a sign of life from the replica of a call. Returns `true` if a replica became
+    /// eligible by it; call [`Scheduler::next`] then.
     pub fn on_alive(&mut self, now: Instant, grant: &Grant) -> bool {
         let Some(assignment) = &grant.slot.assignment else { return false };
         let is_back = self.capacity.with_pool(|pool| pool.on_alive(now, assignment)).unwrap_or(false);
@@ -111,13 +122,16 @@ impl<W> Scheduler<W> {
         is_back
     }
 
-    /// Whether that replica is down, or has left: see [`Placement::is_down`](crate::placement::Placement::is_down).
+    /// Returns `true` if the replica is down or has left. See
+    /// [`Placement::is_down`](crate::placement::Placement::is_down).
     pub fn is_down(&self, id: ReplicaId) -> bool {
         self.capacity.upstream.as_pool().is_some_and(|pool| pool.placement.is_down(id))
     }
 
-    /// A call that its replica has not begun to answer, and will not: it went down. To be called back, and queued again with what it was charged. Ask until `None`
-    /// after each event; each is named once.
+    /// Returns a call to cancel and queue again with its charge, because its replica went down
+    /// before it answered.
+    ///
+    /// Call until `None` after each event; each call is returned once.
     pub fn next_stranded(&mut self) -> Option<GrantId> {
         self.capacity.upstream.as_pool_mut()?.next_stranded()
     }

@@ -1,4 +1,4 @@
-//! The pool's replicas come and go, and are seen.
+//! Membership, observations and views of a pool's replicas.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ impl Pool {
                 None => replica.ask_memory(),
             }
         }
-        // One that had no calls has left at once, and nobody says so.
+        // Replicas without calls have left at once.
         let Self { replicas, placement, .. } = self;
         for place in replicas {
             place.take_if(|replica| placement.index_of(replica.placed.id).is_none());
@@ -38,7 +38,7 @@ impl Pool {
         self.refresh(now);
     }
 
-    /// Whether other calls than before may go there.
+    /// Applies an observation. Returns `true` if the replica may take other calls than before.
     fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) -> bool {
         let headroom = self.each.kv_headroom;
         let replica = self.placement.index_of(id).and_then(|at| self.replica_mut(at));
@@ -80,7 +80,8 @@ impl Pool {
 }
 
 impl<W> Scheduler<W> {
-    /// From now on these are the pool's replicas. Which of them may take each call that waits is computed anew. Ask [`Scheduler::next`] then.
+    /// Sets the pool's replicas, and recomputes which of them may take each waiting call. Call
+    /// [`Scheduler::next`] afterwards.
     pub fn set_members(&mut self, now: Instant, members: &[Member]) {
         let set = |pool: &mut Pool| {
             pool.tick(now);
@@ -91,7 +92,8 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// What was seen of a replica. Ask [`Scheduler::next`] then, and [`Scheduler::next_stranded`].
+    /// Applies an observation of a replica. Call [`Scheduler::next`] and
+    /// [`Scheduler::next_stranded`] afterwards.
     pub fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) {
         let see = |pool: &mut Pool| {
             pool.tick(now);
@@ -107,12 +109,13 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// What to ask of the replicas now. Ask [`Scheduler::next_stranded`] then: one that was silent for long enough is down.
+    /// Returns what to poll from the replicas now. Call [`Scheduler::next_stranded`] afterwards,
+    /// because a replica that stayed silent may be down now.
     pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         let is_busy = self.is_busy();
         let poll_requests = |pool: &mut Pool| {
             if is_busy {
-                // Those that wait send nothing, and want to know all the more.
+                // Waiting calls send nothing, but need fresh observations.
                 pool.placement.wake(now);
             }
             pool.placement.poll_requests(now)
@@ -120,12 +123,12 @@ impl<W> Scheduler<W> {
         self.capacity.with_pool(poll_requests).unwrap_or_default()
     }
 
-    /// Its replicas; none where it is no pool.
+    /// Returns the state of the replicas; empty if the target is not a pool.
     pub fn replicas(&self, now: Instant) -> Vec<ReplicaView> {
         self.capacity.upstream.as_pool().map(|pool| pool.views(now)).unwrap_or_default()
     }
 
-    /// A replica for a request that takes no slot.
+    /// Returns a replica for a request that takes no slot.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
         self.capacity.upstream.as_pool_mut()?.placement.pick_without_slot(now)
     }

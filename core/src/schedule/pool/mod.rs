@@ -1,9 +1,15 @@
-//! A target that is a pool: slots and memory are its replicas', each with a limit and books of its own, and each call that goes is placed at one of them, under the same lock.
+//! A pool of replicas as the upstream. Each replica has slots and memory of its own.
 //!
-//! Which replicas are in the eligible, and which of those with room a call goes to, is [`Placement`]'s; how much room each of them has is decided here.
+//! [`Placement`] decides which replicas are eligible, and which replica with room takes a call. The
+//! pool decides how much room each replica has. Both happen under the scheduler's lock.
 //!
-//! Invariants: a call is placed at a replica that may take it, which has a slot and memory for it, unless it was forced; what it takes there is given back once, when it is
-//! over, also where the replica drains meanwhile; what happens to it is told to [`Placement`] once.
+//! # Invariants
+//!
+//! - A call is assigned to a replica that may take it and has a slot and memory for it, unless the
+//!   call was forced.
+//! - What a call takes at its replica is released once, when the call ends, even if the replica is
+//!   draining.
+//! - Each event of a call is reported to [`Placement`] once.
 
 mod assignment;
 mod call_classes;
@@ -32,32 +38,32 @@ use crate::cooldown::Cooldown;
 use crate::kv::Forecast;
 use crate::placement::{Placement, ReplicaSet, Wants};
 
-/// See the module's documentation.
+/// A pool of replicas. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Pool {
     placement: Placement,
-    /// By place.
+    /// The replicas by index.
     replicas: Vec<Option<ReplicaSlots>>,
-    /// Those that calls may go to.
+    /// The replicas that calls may go to.
     eligible: ReplicaSet,
     classes: CallClasses,
-    /// The most calls in flight, at all of them together.
+    /// The maximum number of calls in flight at all replicas together.
     cap: usize,
     each: ReplicaSettings,
-    /// The calls without an answer, and where they are.
+    /// The calls without an answer, and the index of their replicas.
     unanswered: BTreeMap<GrantId, usize>,
-    /// Those of them whose replicas went down, until they are told.
+    /// Calls without an answer whose replicas went down, until the driver takes them.
     stranded: Vec<GrantId>,
-    /// How long there was nobody in the eligible, up to the last change, and since when if now.
+    /// For how long no replica was eligible, up to the last change, and since when if none is now.
     closed: Duration,
     closed_since: Option<Instant>,
-    /// When it was seen that nobody is.
+    /// When the pool was seen to have no eligible replica.
     seen_closed: Span,
-    /// Of attempts that were forced while there was no replica.
+    /// The cool-down of attempts that were forced while there was no replica.
     cooldown: Cooldown,
 }
 
-/// What each replica gets.
+/// The settings of each replica.
 #[derive(Debug)]
 struct ReplicaSettings {
     slots: usize,
@@ -67,7 +73,7 @@ struct ReplicaSettings {
 }
 
 impl Pool {
-    /// `None`: these settings are no pool's.
+    /// Creates a pool without replicas, or returns `None` if the settings have no pool.
     pub(super) fn new(settings: &Settings, now: Instant) -> Option<Self> {
         let config = settings.pool.as_ref()?;
         Some(Self {
@@ -91,7 +97,7 @@ impl Pool {
         })
     }
 
-    /// Sees who is in the eligible now.
+    /// Updates which replicas are eligible.
     fn refresh(&mut self, now: Instant) {
         let eligible = self.placement.eligible(now);
         self.eligible = ReplicaSet::NONE;
@@ -109,13 +115,13 @@ impl Pool {
         }
     }
 
-    /// Whether nobody is in the eligible.
+    /// Returns `true` if no replica is eligible.
     fn is_empty(&self) -> bool {
         self.eligible.is_empty()
     }
 
-    /// Which replicas may take a call: also those that it was tried at, where others have no room.
-    fn eligible(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
+    /// Returns the replicas that may take a call, including those where it was tried.
+    fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         match wants.filter(|wants| !wants.avoid.is_empty()) {
             Some(Wants { model, .. }) => {
                 let wants = Wants { model: model.clone(), ..Wants::default() };
@@ -125,13 +131,14 @@ impl Pool {
         }
     }
 
-    /// Those that it was tried at.
+    /// Returns the replicas where a call was tried.
     fn tried(&self, wants: Option<&Wants>) -> ReplicaSet {
         let avoid = wants.map(|wants| wants.avoid.as_slice()).unwrap_or_default();
         avoid.iter().filter_map(|id| self.placement.index_of(*id)).collect()
     }
 
-    /// What sets the replicas apart that take a prompt: the longest that each model takes, in order.
+    /// Returns the context lengths of all models in order. Prompts between two of them may go to
+    /// the same replicas.
     fn lengths(&self) -> Vec<u64> {
         let models = self.replicas.iter().flatten().filter_map(|replica| replica.models.as_ref()).flatten();
         let mut lengths: Vec<_> = models.filter_map(|model| model.longest).collect();
@@ -144,41 +151,40 @@ impl Pool {
         class.number().and_then(|number| self.classes.get(number)).unwrap_or_default()
     }
 
-    /// Those in the eligible that a call of that kind may go to.
-    fn choice_of(&self, class: CallClass) -> ReplicaSet {
+    /// Returns the eligible replicas of a class.
+    fn eligible_of(&self, class: CallClass) -> ReplicaSet {
         self.replicas_of(class).and(self.eligible)
     }
 
-    /// Whether one of those has a slot, beside so many in flight.
+    /// Returns `true` if an eligible replica of the class has a slot.
     fn has_slot_for(&self, class: CallClass, in_flight: usize) -> bool {
-        !self.choice_of(class).and(self.open(in_flight)).is_empty()
+        !self.eligible_of(class).and(self.open(in_flight)).is_empty()
     }
 
-    /// Returns those in the eligible where a call of that claim would go if a slot came free, beside
-    /// so many in flight. That is not so where more calls are in flight than there are slots, nor
-    /// where calls are turned away.
+    /// Returns the eligible replicas where the call would go if a slot was released. Excludes full
+    /// replicas and those with more calls in flight than slots.
     fn would_fit_at(&self, requirements: &Requirements, in_flight: usize) -> ReplicaSet {
         let fits = |replica: &ReplicaSlots| {
             replica.in_flight <= replica.slots()
                 && !replica.is_full
                 && requirements.need.kv <= replica.longest
         };
-        let among = self.choice_of(requirements.class).iter().filter(|_| in_flight <= self.cap);
+        let among = self.eligible_of(requirements.class).iter().filter(|_| in_flight <= self.cap);
         among.filter(|at| self.replica(*at).is_some_and(fits)).collect()
     }
 
-    /// Looks at what memory there is: it comes free as calls end, and as they turn out.
+    /// Measures the memory, which is released as calls end and as their lengths become known.
     fn measure(&mut self) {
         self.replicas.iter_mut().flatten().for_each(ReplicaSlots::measure);
     }
 
-    /// What there is for calls of each kind, beside so many in flight; at `held`, memory for none but one.
+    /// Returns what is available to each class, without the memory of the replica `held`.
     fn by_class(&self, in_flight: usize, held: Option<usize>) -> ReplicaAvailability {
         let open = self.open(in_flight);
         self.longest_of_each(open, held)
     }
 
-    /// The same, if each replica in the eligible had a slot.
+    /// Returns the same as if each eligible replica had a free slot.
     fn by_class_with_free_slots(&self, held: Option<usize>) -> ReplicaAvailability {
         self.longest_of_each(self.eligible, held)
     }
@@ -190,20 +196,22 @@ impl Pool {
         ReplicaAvailability::new(open, held, self.classes.iter().map(|places| most(places?)))
     }
 
-    /// Returns the forecast of a call as of now, once for all replicas; empty where no memory's size is known.
+    /// Returns the current forecast of a call; empty if the size of no memory is known.
     fn forecast(&self, ticket: &Ticket) -> Forecast {
         let sized = self.replicas.iter().flatten().any(|replica| replica.most().is_some());
         if sized { ticket.forecast.clone().now() } else { Forecast::default() }
     }
 
-    /// The replica whose memory is kept for a call that lacks some: the one that has come nearest to having it. `None`: one has it, and lacks but a slot; or none
-    /// will ever have it.
+    /// Returns the replica whose memory is kept for a call that lacks memory: the one that is
+    /// closest to having enough.
+    ///
+    /// Returns `None` if a replica has enough, or none ever will.
     fn reserve(&self, requirements: &Requirements, ticket: &Ticket) -> Option<usize> {
         let forecast = self.forecast(ticket);
         let could = |replica: &ReplicaSlots| {
             replica.most().is_none_or(|most| u64::from(requirements.need.kv) <= most)
         };
-        let among = self.choice_of(requirements.class).iter();
+        let among = self.eligible_of(requirements.class).iter();
         let replicas = among.filter_map(|at| {
             Some((at, self.replica(at).filter(|replica| could(replica))?.slack(ticket, &forecast)))
         });
@@ -212,7 +220,7 @@ impl Pool {
         Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
     }
 
-    /// Those in the eligible with a slot.
+    /// Returns the eligible replicas with a free slot.
     fn open(&self, in_flight: usize) -> ReplicaSet {
         if in_flight >= self.cap {
             return ReplicaSet::NONE;
@@ -242,14 +250,15 @@ impl Pool {
 }
 
 impl<W> Scheduler<W> {
-    /// Computes anew which replicas may take each call that waits.
+    /// Recomputes which replicas may take each waiting call.
     pub(super) fn reclassify(&mut self, now: Instant) {
         let Self { queue, capacity, .. } = self;
         capacity.with_pool(|pool| {
             let lengths = pool.lengths();
-            // Few models and lengths, however many wait. A number that is remembered here stays: whoever it was found for waits of it.
+            // There are few models and lengths, however many calls wait. A class found here keeps
+            // its number, because the call for which it was found waits.
             let mut known = HashMap::new();
-            queue.update_claims(|ticket, requirements| {
+            queue.update_requirements(|ticket, requirements| {
                 let model = ticket.wants.as_ref().and_then(|wants| wants.model.clone());
                 let input = ticket.demand.least_input();
                 let length = lengths.partition_point(|longest| *longest <= input);
@@ -257,7 +266,8 @@ impl<W> Scheduler<W> {
                 if class == requirements.class {
                     return false;
                 }
-                // The new one first: a number that nobody waits of may be given to another.
+                // The new class first: the number of a class without waiting calls may be
+                // reassigned.
                 pool.on_enqueue(class);
                 pool.on_dequeue(std::mem::replace(&mut requirements.class, class));
                 true

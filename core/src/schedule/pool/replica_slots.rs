@@ -1,4 +1,4 @@
-//! One replica, as far as slots and memory go.
+//! The slots and the memory of one replica.
 
 use std::time::{Duration, Instant};
 
@@ -9,39 +9,43 @@ use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
 use crate::schedule::upstream::MemoryUse;
 
-/// A call that has not been turned away for this long was taken in, unless the last one took longer to be turned away.
+/// A half-open probe that was not rejected for this long was accepted, unless the last rejection
+/// took longer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// In that case, for this many times as long as that took.
+/// In that case, for this multiple of the time that the rejection took.
 const LONGER: u32 = 4;
 
-/// What a memory counts as having before its size is known, in tokens: more than any engine.
+/// The assumed memory size in tokens while the size is unknown: more than any engine has.
 const UNKNOWN_SIZE: u64 = 1 << 40;
 
-/// See the module's documentation.
+/// The slots and the memory of one replica.
 #[derive(Debug)]
 pub(super) struct ReplicaSlots {
     pub(super) placed: Placed,
     pub(super) limiter: Limiter,
-    /// The share of its slots that is in force, 0 to 1: less than all while it comes back.
+    /// The share of the slots in force (0 to 1): below 1 while the replica starts slowly.
     pub(super) share: f64,
     pub(super) in_flight: usize,
-    /// Kept from its first call on: its size may become known later.
+    /// Kept from the first call on, because the size may become known later.
     memory: Kv,
-    /// Whether that is known.
+    /// Whether the size of the memory is known.
     sized: bool,
-    /// Whether its memory's size was configured, and so is not asked.
+    /// Whether the size is configured, so that the replica's own value is ignored.
     is_size_configured: bool,
-    /// The longest prompt that it may have memory for, at the last survey: see [`Kv::room`].
+    /// The longest prompt that may fit into the memory, in tokens, at the last measurement. See
+    /// [`Kv::room`].
     pub(super) longest: u32,
-    /// Whether calls that begin alike hold their beginning once: see [`EngineMetrics::shares_prefixes`](crate::placement::EngineMetrics).
+    /// Whether calls with a common prefix hold it once. See
+    /// [`EngineMetrics::shares_prefixes`](crate::placement::EngineMetrics).
     pub(super) shares_prefixes: bool,
-    /// Whether the last that it said was that it has no room, or that calls come too fast. One call at a time asks whether that is still so.
+    /// Whether the replica's last response was that it is full or limits the rate. One half-open
+    /// probe at a time checks whether that still holds.
     pub(super) is_full: bool,
-    /// How long a call that asks must not have been turned away to count as taken in.
+    /// How long a half-open probe must stay unrejected to count as accepted.
     patience: Duration,
-    /// When that call went, if one is on its way.
+    /// When the half-open probe in flight was sent.
     half_open_probe: Option<Instant>,
-    /// What it last said that it serves.
+    /// The models that the replica last reported.
     pub(super) models: Option<Vec<Model>>,
 }
 
@@ -64,7 +68,7 @@ impl ReplicaSlots {
         }
     }
 
-    /// Its memory is so large. `told`: by the configuration, which knows better than the replica.
+    /// Sets the size of the memory. A configured size takes precedence over a reported one.
     pub(super) fn set_memory(&mut self, tokens: u64, headroom: f64, is_size_configured: bool) {
         if self.is_size_configured && !is_size_configured {
             return;
@@ -73,12 +77,12 @@ impl ReplicaSlots {
         self.memory.resize(tokens, headroom);
     }
 
-    /// Nobody configures how large its memory is any more: what it says of itself holds, once it does.
+    /// Uses the size that the replica reports from now on.
     pub(super) fn ask_memory(&mut self) {
         self.is_size_configured = false;
     }
 
-    /// Slots in force.
+    /// Returns the slots in force.
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots();
         if self.is_full {
@@ -88,7 +92,7 @@ impl ReplicaSlots {
         if self.share >= 1.0 { all } else { ((self.share * all as f64) as usize).max(1).min(all) }
     }
 
-    /// A call goes there. Says whether it is the one that asks for all.
+    /// Records a call that is sent. Returns `true` if it is the half-open probe.
     pub(super) fn on_sent(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
         let is_half_open_probe = self.is_full && self.half_open_probe.is_none();
@@ -98,19 +102,19 @@ impl ReplicaSlots {
         is_half_open_probe
     }
 
-    /// It turned a call away, so long after the call was sent.
+    /// Records a rejection, `took` after the call was sent.
     pub(super) fn on_turned_away(&mut self, took: Duration) {
         self.is_full = true;
         self.patience = (took * LONGER).max(PATIENCE);
     }
 
-    /// It has room, or something else is known of it since.
+    /// Records that the replica has room, or that a later observation replaces its rejection.
     pub(super) fn on_room(&mut self) {
         self.is_full = false;
         self.half_open_probe = None;
     }
 
-    /// A call is over there.
+    /// Records the end of a call.
     pub(super) fn on_end(&mut self, was_half_open_probe: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_half_open_probe {
@@ -118,12 +122,12 @@ impl ReplicaSlots {
         }
     }
 
-    /// Until when it has to have turned the one that asks away, if it is to be believed that it still has no room.
+    /// Returns when the half-open probe counts as accepted.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
         self.half_open_probe.map(|since| since + self.patience)
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(super) fn tick(&mut self, now: Instant) {
         self.limiter.tick(now);
         if self.patience_ends().is_some_and(|at| at <= now) {
@@ -131,29 +135,29 @@ impl ReplicaSlots {
         }
     }
 
-    /// What leaves no room for another call, whatever that takes.
+    /// Returns what leaves no room for another call.
     pub(super) fn shortage(&self) -> Option<Rule> {
         if self.in_flight >= self.slots() { Some(Rule::Slots) } else { self.limiter.shortage(self.in_flight) }
     }
 
-    /// The most that any call may hold; `None`: not known.
+    /// Returns the maximum size of a call in tokens, or `None` if it is not known.
     pub(super) fn most(&self) -> Option<u64> {
         self.sized.then(|| self.memory.most())
     }
 
-    /// Returns whether it has memory for a call, by the last survey.
+    /// Returns `true` if there is memory for a call, by the last measurement.
     pub(super) fn fits(&self, ticket: &Ticket, forecast: &Forecast) -> bool {
         self.slack(ticket, forecast) >= 0.0
     }
 
-    /// Returns how many tokens of its memory stay usable with a call: below zero where the call does not fit, infinite where the
-    /// size is not known.
+    /// Returns how many tokens stay usable with a call: negative if it does not fit, infinite if
+    /// the size is not known.
     pub(super) fn slack(&self, ticket: &Ticket, forecast: &Forecast) -> f64 {
         let slack = || self.memory.slack(&ticket.demand, forecast, &self.prefix(ticket));
         if self.sized { slack() } else { f64::INFINITY }
     }
 
-    /// Returns what a call may share with others there.
+    /// Returns the prefix that a call may share with others.
     fn prefix(&self, ticket: &Ticket) -> Prefix {
         let wants = ticket.wants.as_ref().filter(|_| self.shares_prefixes);
         wants.map(|wants| wants.affinity.prefix.clone()).unwrap_or_default()
@@ -161,7 +165,8 @@ impl ReplicaSlots {
 
     pub(super) fn measure(&mut self) {
         let longest = if self.sized { self.memory.longest() } else { u32::MAX };
-        // A call needs less than its prompt where it shares the beginning: how much, is only known of each call.
+        // A call needs less memory than its prompt if it shares a prefix. How much less differs by
+        // call.
         self.longest = if self.shares_prefixes && self.in_flight > 0 { u32::MAX } else { longest };
     }
 

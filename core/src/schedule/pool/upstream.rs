@@ -101,7 +101,7 @@ impl Upstream for Pool {
     }
 
     fn class(&mut self, ticket: &Ticket) -> CallClass {
-        let places = self.eligible(ticket.wants.as_deref(), ticket.demand.least_input());
+        let places = self.serving(ticket.wants.as_deref(), ticket.demand.least_input());
         CallClass::new(self.classes.number(places))
     }
 
@@ -113,7 +113,7 @@ impl Upstream for Pool {
         class.number().into_iter().for_each(|number| self.classes.on_dequeue(number));
     }
 
-    /// Whatever replica the call goes to, and whether that one's memory is known yet or not.
+    /// The same for all replicas, whether their memory is known or not.
     fn memory_need(&self, demand: &Demand) -> u32 {
         u32::try_from(demand.input).unwrap_or(u32::MAX)
     }
@@ -144,7 +144,7 @@ impl Upstream for Pool {
         Available { replicas: Some(Arc::new(self.by_class_with_free_slots(held))), ..available }
     }
 
-    /// What is held, or kept, at a replica is there for nobody else.
+    /// Memory that is reserved or kept is available to no other call.
     fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
         let Some(at) = available.replicas.as_deref() else { return true };
         let (taken, forecast) = ([at.held, available.kept], self.forecast(ticket));
@@ -173,7 +173,7 @@ impl Upstream for Pool {
         Some(Available { kept: self.reserve(requirements, ticket), ..available.clone() })
     }
 
-    /// A slot may be free that is none for whom it is owed to.
+    /// A free slot may be at a replica that cannot take the call to which a slot is owed.
     fn may_lack_slots(&self, _: usize) -> bool {
         true
     }
@@ -228,7 +228,7 @@ impl Upstream for Pool {
         self.placement.next_wake(now).filter(|_| self.is_empty())
     }
 
-    /// Unless a replica asked to be left alone.
+    /// Unless a replica asked callers to wait.
     fn is_down(&self) -> bool {
         !self.replicas.iter().flatten().any(|replica| replica.is_full)
     }
@@ -284,7 +284,7 @@ impl Upstream for Pool {
     fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
         let Some(assignment) = slot.assignment else { return false };
         self.leave(now, id, *assignment);
-        // Others may have waited for the place of one that drained.
+        // A drained replica leaves its index to members that had none.
         let Some(members) = self.placement.take_pending() else { return false };
         self.tick(now);
         self.set_members(now, &members);
