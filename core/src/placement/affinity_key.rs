@@ -1,11 +1,16 @@
-//! Which beginning of a prompt stands for the conversation that it is part of: what clients that know nothing of one another send to one replica.
+//! The affinity key of a call: the prefix of its prompt that stands for its conversation.
+//! Independent clients send calls with the same key to the same replica.
 //!
-//! Too short a beginning is shared by all (a system prompt), and would send everything to one replica; too long a one is no longer shared by the next turn. So it is
-//! the shortest that is not more of the traffic than half of what one replica should carry, learned from decayed counts; one that is more is split by what follows
-//! it. A session that the caller names comes before all beginnings, and is held to the same.
+//! A prefix that is too short is shared by all calls (a system prompt) and would send all of them
+//! to one replica. A prefix that is too long is not shared by the next turn. The key is the
+//! shortest prefix whose share of the traffic is at most half of what one replica should carry,
+//! learned from decayed counts. A prefix with a larger share is split by what follows it. A session
+//! that the caller names precedes all prefixes, under the same rule.
 //!
-//! A client that has just begun cannot know that, and neither can one all of whose calls begin alike. So a key is followed only if it is at most [`UNHEARD`] of the calls so
-//! far: after three that began otherwise. Sixty-four clients that start at once with one system prompt would all be at one replica else, before anybody has seen it.
+//! A new client has no counts, and a client whose calls all start alike cannot tell. A key is
+//! therefore used only if its share of the calls so far is at most [`UNHEARD`], that is, after
+//! three calls that started differently. Otherwise, 64 clients that start at once with one system
+//! prompt would all use the same replica.
 
 use std::hash::BuildHasherDefault;
 
@@ -14,22 +19,23 @@ use lru::LruCache;
 use super::prefix_cache::IdentityHasher;
 use crate::wire::request::Affinity;
 
-/// How often a beginning must have been seen to be common.
+/// How often a prefix must have been seen to count as common.
 const SEEN: f64 = 3.0;
-/// A beginning that is at most this much of the calls, so far, is rare enough to be followed blindly: one that all share would be all of them.
+/// The maximum share of the calls so far for a prefix that is used without being known to be rare.
 const UNHEARD: f64 = 0.25;
-/// How deep a beginning is counted.
+/// The maximum depth at which prefixes are counted.
 const DEEP: usize = 64;
-/// Calls after which one counts less than half as much, for each replica.
+/// The number of calls per replica after which the weight of a call has decayed to less than a
+/// half.
 const SPAN: f64 = 32.0;
-/// The most beginnings that are counted.
+/// The maximum number of prefixes counted.
 const MOST: usize = 16_384;
 
-/// Decayed counts of calls, and of their beginnings.
+/// Decayed counts of calls and of their prefixes.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     calls: f64,
-    /// How much the count has decayed since it began: what is counted later counts this much more.
+    /// The weight of the next call. Grows instead of decaying all counts.
     scale: f64,
     of: LruCache<u64, f64, BuildHasherDefault<IdentityHasher>>,
 }
@@ -39,7 +45,8 @@ impl Counts {
         Self { calls: 0.0, scale: 1.0, of: LruCache::unbounded_with_hasher(BuildHasherDefault::default()) }
     }
 
-    /// The key of a call, in a pool of so many replicas. `None`: none that is known to be rare.
+    /// Returns the key of a call in a pool of `replicas` replicas, or `None` if no prefix is known
+    /// to be rare.
     pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<u64> {
         let (rare, calls) = (rare(replicas), self.calls / self.scale);
         let mut counted = candidates(affinity).map(|hash| (hash, self.count(hash)));
@@ -47,9 +54,9 @@ impl Counts {
         ((count + 1.0) / (calls + 1.0) <= rare.max(UNHEARD)).then_some(hash)
     }
 
-    /// A call was sent.
+    /// Counts a call that was sent.
     pub(super) fn sent(&mut self, affinity: &Affinity, replicas: usize) {
-        // Rather than decay all that was counted, what is counted from now on counts more.
+        // The weight of new calls grows instead of decaying all earlier ones.
         self.scale *= 1.0 + 1.0 / (SPAN * replicas.max(1) as f64);
         if self.scale > 1e100 {
             self.forget();
@@ -78,7 +85,7 @@ fn candidates(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
     affinity.session.into_iter().chain(affinity.beginnings.iter().copied()).take(DEEP)
 }
 
-/// Half of what one replica should carry.
+/// Returns half of the share that one replica should carry.
 fn rare(replicas: usize) -> f64 {
     0.5 / replicas.max(1) as f64
 }
@@ -104,7 +111,7 @@ mod tests {
         assert_eq!(counts.key(&of(&[]), 8), None);
         let named = Affinity { session: Some(9), ..of(&[1, 2, 150]) };
         assert_eq!(counts.key(&named, 8), Some(9));
-        // What was common is forgotten.
+        // Common prefixes are forgotten.
         for session in 0..4_000 {
             counts.sent(&of(&[10_000 + session]), 8);
         }

@@ -1,28 +1,34 @@
-//! What an engine has yet to compute of the prompts that it has begun, by its own counters.
+//! The prompt tokens that an engine has scheduled but not computed yet, from its own counters.
 //!
-//! vLLM counts a prompt as looked up when it first schedules it, and as processed when its first token comes; the whole prompt either time. So what lies between the two
-//! counters is under way, others' as well as ours: long prompts are seen in it that are one call among many in the count of those that run.
+//! vLLM counts a prompt as looked up when it is first scheduled, and as processed when its first
+//! token is produced; both times the whole prompt. The difference between the counters is in
+//! progress, for all clients. It shows long prompts, which are one call among many in the number of
+//! running calls.
 //!
-//! Calls that are aborted before their first token are never processed, and the gap keeps them; prompts that the cache is not asked for are processed and never looked up.
-//! So it is measured from the least that it was lately, and from where it stands when nothing runs. Of what is under way the share that lookups missed lately is to be computed.
+//! Prompts of calls aborted before their first token are never processed, so the difference keeps
+//! them. Prompts that are not looked up in the cache are processed only. The difference is
+//! therefore measured from its recent minimum, and from its value when nothing runs. The recent
+//! miss rate of lookups gives the part that has to be computed.
 //!
-//! Unknown where a counter is missing, and where prompts are processed and none is looked up: the cache is off.
+//! The backlog is unknown if a counter is missing, or if prompts are processed but none is looked
+//! up because the cache is off.
 
 use crate::wire::vllm::EngineMetrics;
 
-/// Looks after which what was the least before is forgotten: once or twice as many count, some minutes.
+/// The number of polls after which an older minimum is forgotten: once or twice as many, some
+/// minutes.
 const LOOKS: u32 = 64;
-/// What of the old remains in the share of hits with each look.
+/// The weight that older lookups keep with each poll.
 const KEPT: f64 = 0.8;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     last: Option<Counters>,
-    /// The least gap of the looks before these, and of these.
+    /// The minimum difference of the previous and of the current period.
     before: f64,
     least: f64,
     looks: u32,
-    /// Prompt tokens looked up, and found, decayed.
+    /// Prompt tokens looked up and found, decayed.
     asked: f64,
     found: f64,
 }
@@ -49,7 +55,8 @@ impl Counters {
 }
 
 impl Backlog {
-    /// Prompt tokens of scheduled calls that are still to be computed. `None`: unknown.
+    /// Returns the prompt tokens of scheduled calls that still have to be computed, or `None` if
+    /// they are unknown.
     pub(super) fn look(&mut self, standing: &EngineMetrics) -> Option<f64> {
         let Some(now) = Counters::read(standing) else {
             *self = Self::default();
@@ -63,7 +70,7 @@ impl Backlog {
                 self.asked = self.asked * KEPT + now.queries - last.queries;
                 self.found = self.found * KEPT + now.hits - last.hits;
             }
-            // The first look, or another process.
+            // The first poll, or a restarted process.
             _ => *self = Self { before: gap, least: gap, ..Self::default() },
         }
         self.last = Some(now);
@@ -79,7 +86,7 @@ impl Backlog {
         Some(under_way * (1.0 - self.hits().unwrap_or(0.5)))
     }
 
-    /// The share of prompt tokens that was found in the cache lately. `None`: nothing was looked up.
+    /// Returns the recent hit rate in prompt tokens, or `None` if nothing was looked up.
     pub(super) fn hits(&self) -> Option<f64> {
         (self.asked > 0.0).then(|| (self.found / self.asked).clamp(0.0, 1.0))
     }

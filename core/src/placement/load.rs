@@ -1,10 +1,12 @@
-//! How much work stands before a new call at a replica.
+//! The work before a new call at a replica, in prompt tokens.
 //!
-//! What a first token waits for is prompt tokens: those of calls that await theirs count whole, without what is cached. What is being answered costs the batch one
-//! token a step, and counts next to nothing.
+//! A first token waits for prompt tokens: the uncached part of the prompts whose first token is
+//! awaited. A call that is being answered costs the batch one token per step, which is almost
+//! nothing.
 //!
-//! Our own calls are known. Of others' it is known how many there were at the last poll: running and waiting, less what was ours at that moment; and of those that run
-//! what of their prompts was [still to be computed](super::backlog). A poll older than three periods says nothing.
+//! The load of this client is known. For other clients, it is estimated from the last poll: running
+//! and waiting calls, minus this client's calls at that moment, and the [backlog](super::backlog)
+//! of their prompts. A poll older than three periods is stale and says nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,17 +16,18 @@ use super::prefix_cache::EngineCache;
 use super::speed::Speed;
 use crate::wire::vllm::EngineMetrics;
 
-/// After how many periods a poll is stale.
+/// The number of periods after which a poll is stale.
 const STALE: u32 = 3;
-/// The share of its memory that an engine keeps of what is used no more; the rest is what runs.
+/// The share of the memory that an engine keeps for unused prefixes. The rest holds running calls.
 const KEPT: f64 = 0.8;
 
-/// Others' calls.
+/// Calls of other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Others {
     pub(super) running: f64,
     pub(super) waiting: f64,
-    /// Of the prompts of those that run, tokens that are to be computed, as far as the replica says.
+    /// Prompt tokens of running calls that still have to be computed, as far as the replica reports
+    /// it.
     pub(super) under_way: f64,
 }
 
@@ -36,21 +39,22 @@ impl Others {
 
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    /// Our calls that have no token yet, and the prompt tokens that are to be computed for them.
+    /// This client's calls without a first token, and their prompt tokens to be computed.
     pub(super) awaiting: usize,
     pub(super) awaiting_tokens: u64,
-    /// Our calls that are being answered.
+    /// This client's calls that are being answered.
     pub(super) answering: usize,
-    /// Tokens of all of our calls, as expected: prompts and answers.
+    /// Expected tokens of all of this client's calls: prompts and answers.
     pub(super) tokens: u64,
     pub(super) speed: Speed,
     pub(super) cache: EngineCache,
     backlog: Backlog,
     seen: Option<Seen>,
-    /// What it had computed by its own account at the last look, and since the first.
+    /// The tokens computed by the replica's count at the last poll, and since the first.
     counted: Option<f64>,
     computed: f64,
-    /// What of that we know to be ours, and the most by which the one exceeded the other: what others had it compute.
+    /// This client's part of it, and the maximum difference of the two, which is other clients'
+    /// part.
     sent: f64,
     displaced: f64,
 }
@@ -62,7 +66,7 @@ struct Seen {
     kv_usage: Option<f64>,
 }
 
-/// A name that no other memory has.
+/// Returns a name that no other cache has.
 fn fresh() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -86,12 +90,13 @@ impl Load {
         }
     }
 
-    /// Our calls.
+    /// Returns the number of this client's calls.
     pub(super) fn calls(&self) -> usize {
         self.awaiting + self.answering
     }
 
-    /// Others', if that was seen not long ago. `poll`: how often it is looked at.
+    /// Returns other clients' calls, unless the last poll is stale. `poll` is the interval between
+    /// polls.
     pub(super) fn others(&self, now: Instant, poll: Duration) -> Option<Others> {
         Some(self.seen(now, poll)?.others)
     }
@@ -106,11 +111,12 @@ impl Load {
     }
 
     pub(super) fn observe(&mut self, now: Instant, standing: &EngineMetrics) {
-        // What strangers write may be no number.
+        // Replicas may report values that are not numbers.
         let number = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
         let (running, waiting) = (number(standing.running), number(standing.waiting));
         let others = (running + waiting - self.calls() as f64).max(0.0);
-        // Our own that have no token yet are taken to be those that wait, as far as they go.
+        // This client's calls without a first token are assumed to be the waiting ones, as far as
+        // there are any.
         let begun = (self.awaiting as f64 - waiting).max(0.0) / self.awaiting.max(1) as f64;
         let waiting = (waiting - self.awaiting as f64).clamp(0.0, others);
         let under_way = self.backlog.look(standing).unwrap_or_default() - self.awaiting_tokens as f64 * begun;
@@ -125,23 +131,25 @@ impl Load {
         }
     }
 
-    /// Its memory holds so many tokens.
+    /// Sets the size of the memory, in tokens.
     pub(super) fn holds(&mut self, tokens: u64) {
         self.cache.holds = Some((tokens as f64 * KEPT) as u64);
     }
 
-    /// The share of prompt tokens that it found in its cache lately.
+    /// Returns the recent hit rate of the replica's cache, in prompt tokens.
     pub(super) fn hits(&self) -> Option<f64> {
         self.backlog.hits()
     }
 
-    /// So much has it computed since it began: what others sent it displaces what we sent.
+    /// Applies the replica's count of computed tokens: prompts of other clients displace this
+    /// client's prefixes.
     ///
-    /// What of ours waits there is computed later; so of all looks the one counts at which most was not ours.
+    /// Waiting calls of this client are computed later, so the poll with the largest difference
+    /// counts.
     fn counted(&mut self, computed: f64) {
         match self.counted {
             Some(before) if computed >= before => self.computed += computed - before,
-            // It counts from the beginning: another process.
+            // The counter restarted: another process.
             Some(_) => self.restarted(),
             None => self.sent = 0.0,
         }
@@ -153,7 +161,7 @@ impl Load {
         }
     }
 
-    /// What was cached is gone, and how fast it was says nothing.
+    /// Forgets the cache and the speed of a process that ended.
     pub(super) fn restarted(&mut self) {
         self.cache.name = fresh();
         self.speed = Speed::default();
@@ -161,7 +169,7 @@ impl Load {
         (self.counted, self.computed, self.sent, self.displaced) = (None, 0.0, 0.0, 0.0);
     }
 
-    /// A call goes there, of whose prompt so much is to be computed.
+    /// Records a call that is sent, with `uncached` prompt tokens to be computed.
     pub(super) fn send(&mut self, uncached: u64, output: u64, tokens: u64) {
         self.awaiting += 1;
         self.awaiting_tokens = self.awaiting_tokens.saturating_add(uncached);
@@ -170,14 +178,15 @@ impl Load {
         self.sent += uncached as f64;
     }
 
-    /// Its first token came.
+    /// Records the first token of a call.
     pub(super) fn answers(&mut self, uncached: u64) {
         self.awaiting = self.awaiting.saturating_sub(1);
         self.awaiting_tokens = self.awaiting_tokens.saturating_sub(uncached);
         self.answering += 1;
     }
 
-    /// It is over. `awaited`: what was to be computed for it, if its first token never came.
+    /// Records the end of a call. `awaited`: prompt tokens to be computed for it, if its first
+    /// token never came.
     pub(super) fn end(&mut self, awaited: Option<u64>, tokens: u64) {
         match awaited {
             Some(uncached) => {

@@ -1,9 +1,11 @@
-//! How many calls a replica may have, beside the others, before what it remembers no longer counts.
+//! The load bound: the number of calls above which a replica is excluded whatever it has cached.
 //!
-//! `max(1.25 mean, mean + 2 sqrt(mean))` in calls, our own and others'. A plain ratio would fire on Poisson noise alone 18 % of the time where calls
-//! are few; with the root it is 2 %. Never below one: where nothing runs anywhere, a call may go anywhere.
+//! The bound is `max(1.25 mean, mean + 2 sqrt(mean))` calls, of all clients. A plain ratio would
+//! exclude replicas because of Poisson noise in 18 % of the cases when calls are few; with the
+//! square root it is 2 %. It is never below one, so that a call may go anywhere in an idle pool.
 
-/// The most calls of a replica whose share of all would be `mean`, the one that is to be placed included.
+/// Returns the bound for a replica whose share of all calls would be `mean`, including the new
+/// call.
 pub(super) fn most(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt()).max(1.0)
 }

@@ -1,4 +1,4 @@
-//! Who is in the pool: joins, leaves, and what each of them serves.
+//! The members of a pool: which replicas join and leave, and which calls they serve.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,9 +8,12 @@ use super::types::{Member, ReplicaId, Wants};
 use super::{MOST, Placement, ReplicaSet};
 
 impl Placement {
-    /// From now on these are the replicas. Who is new joins, whose URL is known already stays what it is (its weight may change), and who is not among them
-    /// drains: it gets no more calls, and leaves with its last one. One that comes back before that goes on as what it is. Returns the places of those that joined; of
-    /// more than [`MOST`], those that drain included, the last do not: see [`Placement::take_pending`].
+    /// Sets the pool's replicas, and returns the indices of those that joined.
+    ///
+    /// A known URL keeps its replica, with a new weight. A replica that is no longer listed drains:
+    /// it gets no more calls and leaves with its last one. If it is listed again before that, it
+    /// continues. Of more than [`MOST`] replicas, draining ones included, the last do not join; see
+    /// [`Placement::take_pending`].
     pub fn set_members(&mut self, now: Instant, members: &[Member]) -> ReplicaSet {
         for slot in &mut self.replicas {
             let Some(replica) = slot else { continue };
@@ -19,7 +22,7 @@ impl Placement {
                 *slot = None;
             }
         }
-        // Beside others that run, a new one is brought in slowly; the first all at once.
+        // A replica that joins running ones starts slowly. The first ones start at once.
         let starts = self.replicas.iter().flatten().any(|replica| replica.health.last_alive().is_some());
         let mut joined = ReplicaSet::NONE;
         let mut pending = false;
@@ -50,13 +53,14 @@ impl Placement {
         joined
     }
 
-    /// All members, where some of them had no place and there is one now: to be told again, by [`Placement::set_members`]. To be asked where one left.
+    /// Returns all members if some have no index and one is free now. To be passed to
+    /// [`Placement::set_members`]. Call after a replica has left.
     pub fn take_pending(&mut self) -> Option<Arc<[Member]>> {
         let free = self.replicas.len() < MOST || self.replicas.iter().any(Option::is_none);
         self.pending.take_if(|_| free)
     }
 
-    /// A place that nobody has.
+    /// Returns a free index.
     fn free(&mut self) -> Option<usize> {
         let free = self.replicas.iter().position(Option::is_none);
         free.or_else(|| {
@@ -66,14 +70,18 @@ impl Placement {
         })
     }
 
-    /// How many do not drain.
+    /// Returns the number of replicas that are not draining.
     pub(super) fn members(&self) -> usize {
         self.replicas.iter().flatten().filter(|replica| !replica.draining).count()
     }
 
-    /// Those that could take such a call, well or not: they do not drain, are known to serve its model, take its length, as far as is known, and are none that it avoids. Where
-    /// that leaves nobody, those that it avoids; where nobody is known to serve its model, those of which it is not known, and where there are none, all: the replica is
-    /// the source of truth. The same where all are too short.
+    /// Returns the replicas that could take a call, healthy or not.
+    ///
+    /// They are not draining, are known to serve its model, have a context length for its input as
+    /// far as is known, and are not among those that the call avoids. A condition that no replica
+    /// satisfies is dropped, because the replica itself is the source of truth: first the replicas
+    /// to avoid, then the length, then the model (replicas whose models are unknown come before
+    /// those known not to serve it).
     pub fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         let all = self.present(|replica| !replica.draining);
         let model = wants.and_then(|wants| wants.model.as_deref());
@@ -93,7 +101,7 @@ impl Placement {
         or_else(long.less(avoided), long)
     }
 
-    /// Whether no replica is known to serve the model, and some are known not to.
+    /// Returns `true` if all replicas are known not to serve the model.
     pub(super) fn lacks(&self, model: &str) -> bool {
         let mut serving = self.replicas.iter().flatten().filter(|replica| !replica.draining);
         serving.all(|replica| replica.serves(model) == Some(false))

@@ -1,16 +1,19 @@
-//! Which replica of a pool a call goes to, which of them are in the choice at all, and what to ask them.
+//! Replica selection for pools: which replica a call is sent to, which replicas are eligible, and
+//! what to poll from them.
 //!
-//! Pure: told `now`, what was sent and what was seen; what is left to chance is drawn from a generator of its own, so that the same calls with the same seed go the
-//! same way.
+//! The policy is pure: `now`, calls and observations are arguments, and randomness comes from a
+//! seeded generator.
 //!
-//! - [`choice`](self): the rule, and why it is that. What it weighs: `load` (work before a call), `speed`, `memory` (what is cached where), `key` and `rendezvous` (what clients
-//!   that know nothing of one another agree on), `bound`.
-//! - `health`: who is in the choice, a state machine for each replica. Of evidence that may be wrong, calls that fail and silence, never more than half of the pool is
-//!   out: then the least bad stay in. Who refuses connections is out, whatever their number.
-//! - `poll_requests`: when to ask what.
-//! - `members`: who joins and who leaves, and what they serve.
+//! - `select`: the selection rule and its rationale. Its inputs are `load` (work queued before a
+//!   call), `speed`, `prefix_cache` (what is cached where), `affinity_key` and `rendezvous` (on
+//!   which independent clients agree) and `load_bound`.
+//! - `health`: which replicas are eligible, a state machine for each replica. Evidence that may be
+//!   wrong (failing calls, silence) ejects at most half of the pool; the least bad replicas stay.
+//!   Replicas that refuse connections are always ejected.
+//! - `polls`: when to poll what.
+//! - `members`: which replicas join and leave, and what they serve.
 //!
-//! What is stale is unknown, and what is unknown is neither full nor ill.
+//! Stale metrics mean unknown, and unknown means neither full nor unhealthy.
 
 mod affinity_key;
 mod backlog;
@@ -51,10 +54,10 @@ use crate::kv;
 pub use crate::wire::request::Affinity;
 pub use crate::wire::vllm::{EngineMetrics, Model};
 
-/// How fast means over calls forget: about so many.
+/// The number of calls over which means decay.
 const SPAN: f64 = 32.0;
 
-/// The policy of one pool: see the module's documentation.
+/// The selection policy of one pool. See [the module](self).
 #[derive(Clone, Debug)]
 pub struct Placement {
     replicas: Vec<Option<Replica>>,
@@ -63,88 +66,90 @@ pub struct Placement {
     rng: Rng,
     polls: PollSchedule,
     settings: HealthSettings,
-    /// How often loads are looked at, as far as a look's age goes.
+    /// The interval between load polls, which decides when a load is stale.
     poll: Duration,
     prefix_cache: PrefixCache,
     counts: Counts,
-    /// Tokens that a call's prompt has to be computed, in the mean.
+    /// The mean number of prompt tokens of a call that have to be computed.
     typical: f64,
-    /// All members, where some have no place yet.
+    /// All members, if some have no index yet.
     pending: Option<Arc<[Member]>>,
-    /// The share of all calls that is others', in the mean over looks. A half until the first: nobody knows.
+    /// The mean share of calls that other clients sent. A half until the first poll.
     foreign: f64,
 }
 
-/// A call at a replica: what was counted there for it. Goes back by [`Placement::ended`], once.
+/// A call at a replica: what was counted there for it. Must be passed to [`Placement::ended`] once.
 #[derive(Debug)]
 #[must_use = "what is not ended counts for ever"]
 pub struct PlacedCall {
-    /// The replica's place.
+    /// The replica's index.
     pub at: usize,
-    /// Which it is.
+    /// The replica.
     pub placed: Placed,
     number: u64,
     sent: Instant,
-    /// Prompt tokens that were to be computed for it, until its first token.
+    /// Prompt tokens to be computed for the call, until its first token.
     awaited: Option<u64>,
-    /// Whether it was accepted: an answer that comes in one piece has no first token.
+    /// Whether the call was accepted. An answer that is not streamed has no first token.
     accepted: bool,
     tokens: u64,
-    /// The work that its first token waits for, itself included.
+    /// The work before the first token, in prompt tokens, including the call's own.
     work: f64,
-    /// What it brought to which memory, if it runs.
+    /// The prefixes that the call brings to a cache if it runs.
     affinity: Affinity,
     cache: u64,
 }
 
-/// What is to be seen of a replica.
+/// The state of a replica for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaView {
-    /// Which.
+    /// The replica's identifier.
     pub id: ReplicaId,
-    /// Where.
+    /// The base URL.
     pub url: Arc<str>,
-    /// `in`, `suspect`, `down`, `trial` (half open), `starting` (slow start), `draining`.
+    /// The state: `in`, `suspect`, `down`, `trial` (half open), `starting` (slow start) or
+    /// `draining`.
     pub state: &'static str,
-    /// Whether calls may go to it now: of one that is down too, where half of the pool would be out without it.
+    /// Whether calls may go to the replica now. Also `true` for a replica that is down but kept
+    /// because half of the pool would be ejected.
     pub is_eligible: bool,
-    /// Its weight, as configured.
+    /// The configured weight.
     pub weight: f64,
-    /// The share of that which counts now: below 1 while it starts slowly.
+    /// The share of the weight in force: below 1 during slow start.
     pub share: f64,
-    /// How often it has left the choice.
+    /// How often the replica was ejected.
     pub ejections: u64,
-    /// Calls of our own.
+    /// This client's calls.
     pub requests: usize,
-    /// Tokens of our own.
+    /// This client's tokens.
     pub tokens: u64,
-    /// Calls of others, at the last look that is not stale.
+    /// Calls of other clients at the last poll, unless it is stale.
     pub others: Option<f64>,
     /// See [`EngineMetrics::kv_usage`].
     pub kv_usage: Option<f64>,
-    /// What it is known to serve; `None`: not known.
+    /// The models that the replica is known to serve, or `None` if they are not known.
     pub models: Option<Vec<Arc<str>>>,
-    /// Its slots and memory; `None` where nobody keeps books of them.
+    /// Slots and memory, or `None` if they are not tracked.
     pub slots: Option<SlotsView>,
 }
 
-/// What there is at a replica, and what is taken.
+/// The slots and the memory of a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotsView {
-    /// Slots in force: of one that comes back slowly, its share of them.
+    /// Slots in force: during slow start, a share of them.
     pub limit: usize,
-    /// Calls that hold one.
+    /// Slots in use.
     pub in_flight: usize,
-    /// How its limit is found; `None`: it is fixed.
+    /// The adaptive limit, or `None` if the limit is fixed.
     pub adaptive: Option<AdaptiveView>,
-    /// Cuts of its limit so far.
+    /// Decreases of the limit so far.
     pub cuts: u64,
-    /// Its memory, where the size is known.
+    /// The memory, if its size is known.
     pub kv: Option<kv::View>,
 }
 
 impl Placement {
-    /// A pool without replicas. `seed`: what is drawn by chance is drawn from it.
+    /// Creates a pool without replicas. `seed` seeds the random generator.
     pub fn new(config: &PoolConfig, seed: u64) -> Self {
         let probes = config.health.is_some();
         let poll = config.poll.map(|poll| poll.min(duration::MAX));
@@ -168,7 +173,7 @@ impl Placement {
         }
     }
 
-    /// What was seen of a replica. One that has left is not known any more.
+    /// Applies an observation. Observations of replicas that have left are ignored.
     pub fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) {
         let Some(replica) = self.index_of(id) else { return };
         let settings = self.settings;
@@ -210,7 +215,7 @@ impl Placement {
             Observation::Models(models) => {
                 polled.answered(PollKind::Models);
                 health.on_alive(now);
-                // One that loads yet serves nothing, and says so.
+                // A replica that is still loading reports no models.
                 replica.models = Some(models).filter(|models| !models.is_empty());
                 if replica.models.is_some() {
                     polled.on_models();
@@ -220,7 +225,7 @@ impl Placement {
         self.settle(now);
     }
 
-    /// A sign of life: something came from a replica. Cheap, and need not be told for every byte.
+    /// Handles a sign of life. Cheap, and not needed for every byte.
     pub fn on_alive(&mut self, now: Instant, at: usize) {
         let replica = self.replicas.get_mut(at).and_then(Option::as_mut);
         if replica.is_some_and(|replica| replica.health.on_alive(now)) {
@@ -228,25 +233,27 @@ impl Placement {
         }
     }
 
-    /// Calls wait: the replicas are to be looked after, though none is sent.
+    /// Keeps polling active because calls wait.
     pub fn wake(&mut self, now: Instant) {
         self.polls.active = Some(now);
     }
 
-    /// What to ask of whom, now. Each poll_request is told once; its answer is [`Placement::saw`].
+    /// Returns what to poll now. Each request is returned once, and answered by
+    /// [`Placement::observe`].
     pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         self.settle(now);
         self.polls.due(now, self.replicas.iter_mut().flatten(), &mut self.rng)
     }
 
-    /// Those that calls may go to now: they are well, as far as is known, and do not drain.
+    /// Returns the replicas that calls may go to now: healthy as far as is known, and not draining.
     pub fn eligible(&mut self, now: Instant) -> ReplicaSet {
         self.settle(now);
         self.present(|replica| replica.is_open(now))
     }
 
-    /// A replica for a request that takes no slot: one in the choice, else one that merely asked to be left alone, else any that does not refuse connections. `None`: there is
-    /// none.
+    /// Returns a replica for a request that takes no slot, or `None` if there is none.
+    ///
+    /// Prefers eligible replicas, then busy ones, then any that does not refuse connections.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
         let choice = self.eligible(now);
         let held = |replica: &Replica| !replica.draining && replica.health.is_eligible();
@@ -256,13 +263,15 @@ impl Placement {
         Some(self.replicas.get(at)?.as_ref()?.placed.clone())
     }
 
-    /// Whether a replica is down, or is not known any more: nothing is to be hoped of it for a stream that is silent.
+    /// Returns `true` if the replica is down or has left, so that a silent stream of it will not
+    /// continue.
     pub fn is_down(&self, id: ReplicaId) -> bool {
         let replica = self.index_of(id).and_then(|at| self.replicas.get(at)?.as_ref());
         replica.is_none_or(|replica| replica.health.state() == HealthState::Down)
     }
 
-    /// Of those that are out by evidence that may be wrong, those that stay in because more than half of those that do not refuse connections would be out: the least bad.
+    /// Returns the suspect replicas that stay eligible because more than half of the pool would be
+    /// ejected: the least bad ones. Replicas that refuse connections are not counted.
     fn kept(&self) -> ReplicaSet {
         let listens = |replica: &&Replica| !replica.draining && !replica.health.is_refusing();
         let half = self.replicas.iter().flatten().filter(listens).count() / 2;
@@ -274,10 +283,11 @@ impl Placement {
         doubted.into_iter().take(more).map(|(at, _)| at).collect()
     }
 
-    /// A call goes there.
+    /// Records a call that is sent to a replica.
     pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
         let mut candidate = self.candidates(now, wants, work, ReplicaSet::one(at)).pop()?;
-        // What others sent there is not known, but how much the caches hold of what comes is.
+        // It is unknown what other clients sent there, but known how much of the prompts the caches
+        // hold.
         candidate.cached = candidate.cached.max(self.cached_by_others(work));
         let members = self.members();
         let lacks = wants.and_then(|wants| wants.model.as_deref()).is_some_and(|model| self.lacks(model));
@@ -317,7 +327,7 @@ impl Placement {
         })
     }
 
-    /// Its first token came.
+    /// Records the first token of a call.
     pub fn first_token(&mut self, now: Instant, placed_call: &mut PlacedCall) {
         let Some(replica) = self.of(placed_call) else { return };
         let Some(uncached) = placed_call.awaited.take() else { return };
@@ -329,7 +339,8 @@ impl Placement {
         }
     }
 
-    /// It is over. A replica that drains leaves with its last call: then this is its place, which is free.
+    /// Records the end of a call. Returns the index of its replica if that was draining and leaves
+    /// with this call.
     pub fn ended(&mut self, placed_call: PlacedCall) -> Option<usize> {
         let replica = self.of(&placed_call)?;
         replica.load.end(placed_call.awaited, placed_call.tokens);
@@ -347,7 +358,7 @@ impl Placement {
         leaves.then_some(placed_call.at)
     }
 
-    /// An attempt there was accepted.
+    /// Records an accepted attempt.
     pub fn succeeded(&mut self, now: Instant, placed_call: &mut PlacedCall) {
         placed_call.accepted = true;
         let replica = self.of(placed_call);
@@ -357,7 +368,8 @@ impl Placement {
         }
     }
 
-    /// An attempt there failed. Returns `false` if that says nothing of the replica as it is now.
+    /// Records a failed attempt. Returns `false` if it says nothing about the replica's current
+    /// state.
     pub fn failed(&mut self, now: Instant, placed_call: &PlacedCall, fault: Fault) -> bool {
         let replica = self.replicas.get_mut(placed_call.at).and_then(Option::as_mut);
         let Some(replica) = replica.filter(|known| known.placed.id == placed_call.placed.id) else {
@@ -368,14 +380,16 @@ impl Placement {
         counts
     }
 
-    /// Those that went down since this was last asked: what they have not begun to answer is to be called back.
+    /// Returns the replicas that went down since the last call. Their unanswered calls are to be
+    /// cancelled.
     pub fn take_stranded(&mut self) -> ReplicaSet {
         let falls =
             |known: &mut Option<Replica>| known.as_mut().is_some_and(|known| known.health.take_went_down());
         self.replicas.iter_mut().enumerate().filter_map(|(at, known)| falls(known).then_some(at)).collect()
     }
 
-    /// The share of its slots that a replica has in force: below 1 while it comes back slowly. As of the last time that [`Placement::is_eligible`] was asked.
+    /// Returns the share of a replica's slots in force: below 1 during slow start. As of the last
+    /// [`Placement::eligible`].
     pub fn share(&self, now: Instant, at: usize) -> f64 {
         self.replicas
             .get(at)
@@ -383,7 +397,7 @@ impl Placement {
             .map_or(1.0, |known| known.health.share(now, &self.settings))
     }
 
-    /// When time alone may bring a replica into the choice, or raise its share.
+    /// Returns when time alone may make a replica eligible or raise its share.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         self.replicas
             .iter()
@@ -392,12 +406,12 @@ impl Placement {
             .min()
     }
 
-    /// Where a replica stands in the table.
+    /// Returns the index of a replica.
     pub fn index_of(&self, id: ReplicaId) -> Option<usize> {
         self.known().find(|(_, known)| known.placed.id == id).map(|(at, _)| at)
     }
 
-    /// What a person would want to know.
+    /// Returns the state of all replicas.
     pub fn view(&self, now: Instant) -> Vec<ReplicaView> {
         let view = |replica: &Replica| ReplicaView {
             id: replica.placed.id,
@@ -417,7 +431,7 @@ impl Placement {
         self.replicas.iter().flatten().map(view).collect()
     }
 
-    /// Time passes for all of them, and what follows from how they are now.
+    /// Lets time pass for all replicas, and updates what depends on their states.
     fn settle(&mut self, now: Instant) {
         for replica in self.replicas.iter_mut().flatten() {
             replica.health.tick(now, &self.settings);

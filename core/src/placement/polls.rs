@@ -1,7 +1,9 @@
-//! When to ask a replica something.
+//! The schedule of polls: when to ask a replica for its health, load and models.
 //!
-//! Only while the pool is used: calls in flight, waiting, or sent within [`ACTIVE`]. After its health only where it is silent: whatever came from it is better
-//! evidence. Everything is jittered, so that clients which began together do not ask together. Each poll_request is told once, until its answer comes or it is lost.
+//! Replicas are polled only while the pool is used: calls are in flight, wait, or were sent within
+//! [`ACTIVE`]. Health is polled only while a replica is silent, because any response is better
+//! evidence. All intervals are jittered so that clients which started together do not poll
+//! together. Each request is returned once, until its answer comes or it is lost.
 
 use std::time::{Duration, Instant};
 
@@ -11,35 +13,36 @@ use super::health::HealthState;
 use super::replica::Replica;
 use super::types::{PollKind, PollRequest, PollRequests};
 
-/// For how long after the last call replicas are looked after.
+/// How long polling continues after the last call.
 const ACTIVE: Duration = Duration::from_secs(10);
-/// For how long a replica may be silent with calls of ours, and without, before it is asked whether it is well. Without, nothing is lost before the next call, and each of
-/// its clients asks: a second at least.
+/// The silence after which health is polled, with and without calls of this client. Without calls
+/// nothing is lost before the next call, and each client polls, so the interval is longer.
 const SILENT: Duration = Duration::from_millis(300);
 const IDLE: Duration = Duration::from_millis(1_250);
-/// How often one is asked that is not what it should be.
+/// The interval of health polls for suspect replicas and replicas on trial.
 const SUSPECT: Duration = Duration::from_millis(250);
-/// At least this often is one asked that is down.
+/// The interval of health polls for replicas that are down.
 const DOWN: Duration = Duration::from_secs(1);
-/// How often replicas are asked what they serve; when one did not say; and when a model is wanted that nobody serves.
+/// The intervals of model polls: normally, after a poll without a result, and when a call asks for
+/// a model that no replica is known to serve.
 const MODELS: Duration = Duration::from_secs(60);
 const MODELS_AGAIN: Duration = Duration::from_secs(5);
 const MODELS_WANTED: Duration = Duration::from_secs(1);
-/// An poll_request that was not answered by then is lost.
+/// The time after which an unanswered request is lost.
 const LOST: Duration = Duration::from_secs(5);
 
-/// One kind of poll_request to one replica.
+/// One kind of poll of one replica.
 #[derive(Clone, Copy, Debug, Default)]
 struct PollSlot {
     last: Option<Instant>,
-    /// No answer has come yet.
+    /// Whether an answer is awaited.
     out: bool,
-    /// This much of its period passes until the next, so that nobody keeps in step.
+    /// The fraction of the interval until the next poll, for jitter.
     part: f64,
 }
 
 impl PollSlot {
-    /// When it is due, if `after` is to pass since the last.
+    /// Returns when the next poll is due if `after` is the interval.
     fn due(&self, after: Duration) -> Option<Instant> {
         let last = self.last?;
         Some(if self.out { last + LOST } else { last + after.mul_f64(self.part) })
@@ -50,20 +53,20 @@ impl PollSlot {
     }
 }
 
-/// What one replica was asked.
+/// The polls of one replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PollState {
     health: PollSlot,
     load: PollSlot,
     models: PollSlot,
-    /// When to ask after its health whatever else holds.
+    /// When to poll health regardless of the interval.
     urgent: Option<Instant>,
-    /// Whether it said what it serves when it was last asked.
+    /// Whether the last model poll had a result.
     knows_models: bool,
 }
 
 impl PollState {
-    /// The answer came: when had it been asked?
+    /// Records an answer, and returns when it was requested.
     pub(super) fn answered(&mut self, ask: PollKind) -> Option<Instant> {
         let slot = match ask {
             PollKind::Health => &mut self.health,
@@ -74,36 +77,36 @@ impl PollState {
         slot.last
     }
 
-    /// It said what it serves.
+    /// Records that the replica reported its models.
     pub(super) fn on_models(&mut self) {
         self.knows_models = true;
     }
 
-    /// Something happened: ask after its health then.
+    /// Schedules a health poll.
     pub(super) fn poll_health_at(&mut self, at: Instant) {
         self.urgent = Some(at);
     }
 
-    /// It is another process now: ask what it serves.
+    /// Schedules a model poll because the process has changed.
     pub(super) fn forget_models(&mut self) {
         self.models = PollSlot::default();
     }
 }
 
-/// What the pool as a whole has to do with it.
+/// The settings and the activity of the pool as far as they affect polls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollSchedule {
-    /// Whether there is a path to ask after health.
+    /// Whether a health path is configured.
     pub(super) probes: bool,
     pub(super) poll: Option<Duration>,
-    /// When a call was last sent, or waited.
+    /// When a call was last sent or waited.
     pub(super) active: Option<Instant>,
-    /// When a model was last wanted that nobody is known to serve.
+    /// When a call last asked for a model that no replica is known to serve.
     pub(super) wanted: Option<Instant>,
 }
 
 impl PollSchedule {
-    /// What is to be asked now.
+    /// Returns the requests that are due.
     pub(super) fn due<'a>(
         &self,
         now: Instant,
@@ -125,7 +128,7 @@ impl PollSchedule {
                 }
                 let polled = &mut replica.polled;
                 let (slot, part) = match ask {
-                    // Never later than it is said to be.
+                    // Jitter makes health polls earlier only.
                     PollKind::Health => {
                         polled.urgent = None;
                         (&mut polled.health, 0.8 + 0.2 * rng.f64())
@@ -146,7 +149,7 @@ impl PollSchedule {
         poll_requests
     }
 
-    /// When a replica is to be asked that; `None`: never.
+    /// Returns when a replica is to be polled, or `None` for never.
     fn next(&self, now: Instant, replica: &Replica, ask: PollKind) -> Option<Instant> {
         let polled = &replica.polled;
         let state = replica.health.state();
@@ -176,7 +179,7 @@ impl PollSchedule {
     }
 }
 
-/// When one that is well has been silent for long enough to be asked.
+/// Returns when a healthy replica has been silent for long enough to be polled.
 fn quiet(now: Instant, replica: &Replica) -> Instant {
     let slot = &replica.polled.health;
     let Some(last) = slot.last else {

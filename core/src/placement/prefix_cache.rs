@@ -1,36 +1,38 @@
-//! What is cached where, as far as this client can know: where it sent what begins so, and how much has been computed there since.
+//! Prefixes and the replicas that have them cached, as far as this client can know: where it sent
+//! them, and how much was computed there since.
 //!
-//! An engine forgets what was used the longest ago. So what it was sent is believed to be there still while no more tokens have come upon it since than its
-//! memory holds: each mark carries where the replica's own count of computed tokens stood. That count has others' calls in it where the replica says how much it
-//! looked up and how much it found.
+//! An engine evicts the least recently used blocks. A prefix is assumed to be cached while fewer
+//! tokens were added since than the memory holds. Each mark records the replica's count of computed
+//! tokens when the prefix was sent. The count includes other clients' calls if the replica reports
+//! its lookups and hits.
 //!
-//! Bounded: [`MOST`] beginnings; those not used for the longest go first.
+//! At most [`MOST`] prefixes are kept. The least recently used ones are dropped first.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use lru::LruCache;
 
-/// The most beginnings that are remembered.
+/// The maximum number of prefixes kept.
 const MOST: usize = 32_768;
 
-/// A replica's memory, from one start of its process to the next: a restart has another.
+/// The prefix cache of one process. A restarted replica has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EngineCache {
     pub(super) name: u64,
-    /// Tokens that came into it so far.
+    /// Tokens added so far.
     pub(super) filled: u64,
-    /// How many it holds; `None`: not known.
+    /// The size in tokens, or `None` if it is not known.
     pub(super) holds: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     cache: u64,
-    /// What had come into it by then.
+    /// The tokens added to the cache when the prefix was sent.
     filled: u64,
-    /// Tokens of prompt up to here.
+    /// The length of the prompt up to the end of the prefix, in tokens.
     tokens: u64,
-    /// The call that brought it there.
+    /// The call that sent the prefix.
     by: u64,
 }
 
@@ -41,17 +43,18 @@ impl Mark {
     }
 }
 
-/// Beginnings, and where they were sent.
+/// Prefixes, and where they were sent.
 #[derive(Clone, Debug)]
 pub(super) struct PrefixCache(LruCache<u64, Vec<Mark>, BuildHasherDefault<IdentityHasher>>);
 
 impl PrefixCache {
     pub(super) fn new() -> Self {
-        // Unbounded, and bounded by hand: a bound would take its memory at once.
+        // Bounded by hand, because a bounded cache would allocate all of its memory at once.
         Self(LruCache::unbounded_with_hasher(BuildHasherDefault::default()))
     }
 
-    /// How many tokens of a prompt with these beginnings are in each of the caches, as far as is known. `of`: tokens up to the beginning of this index.
+    /// Sets, for each cache, how many tokens of a prompt with these prefixes it has. `of` returns
+    /// the tokens up to the end of the prefix at an index.
     pub(super) fn known(
         &self,
         beginnings: &[u64],
@@ -73,18 +76,18 @@ impl PrefixCache {
         }
     }
 
-    /// Tokens that a session has in a cache: those of its last call there.
+    /// Returns the tokens that a cache has of a session: those of its last call there.
     pub(super) fn session(&self, session: u64, cache: &EngineCache) -> u64 {
         let marks = self.0.peek(&session).map(Vec::as_slice).unwrap_or_default();
         marks.iter().find(|mark| mark.stands_in(cache)).map_or(0, |mark| mark.tokens)
     }
 
-    /// A prompt was sent there that begins so.
+    /// Records that a prompt with the prefix was sent to a cache.
     pub(super) fn put(&mut self, beginning: u64, cache: &EngineCache, tokens: u64, by: u64) {
         let mark = Mark { cache: cache.name, filled: cache.filled, tokens, by };
         let marks = self.0.get_or_insert_mut(beginning, || Vec::with_capacity(1));
         match marks.iter_mut().find(|known| known.cache == cache.name) {
-            // Who brought it there first did so, whatever becomes of this call.
+            // The first call that sent the prefix is kept: it did so whatever becomes of this one.
             Some(known) if known.stands_in(cache) => *known = Mark { by: known.by, ..mark },
             Some(known) => *known = mark,
             None => marks.push(mark),
@@ -94,14 +97,14 @@ impl PrefixCache {
         }
     }
 
-    /// A call that was sent there never ran: what it alone would have brought there is not there.
+    /// Takes back a prefix that only a call which never ran had sent.
     pub(super) fn take_back(&mut self, beginning: u64, cache: u64, by: u64) {
         if let Some(marks) = self.0.peek_mut(&beginning) {
             marks.retain(|mark| mark.cache != cache || mark.by != by);
         }
     }
 
-    /// What a cache was sent is there no more.
+    /// Forgets all prefixes of a cache.
     pub(super) fn forget(&mut self, cache: u64) {
         for (_, marks) in self.0.iter_mut() {
             marks.retain(|mark| mark.cache != cache);
@@ -114,7 +117,7 @@ impl PrefixCache {
     }
 }
 
-/// For keys that are hashes already.
+/// Uses keys that are hashes as they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdentityHasher(u64);
 

@@ -1,22 +1,24 @@
-//! Which replica a key belongs to, so that clients which know nothing of one another agree: weighted rendezvous hashing.
+//! Weighted rendezvous hashing: independent clients agree on the replica that owns a key.
 //!
-//! Each replica draws a number from the key and its own URL; the largest owns the key. Where one leaves only its own keys move, and to the others in
-//! proportion to their weights; where a weight changes, only what that replica gains or loses.
+//! Each replica draws a number from the key and its own URL, and the largest draw owns the key. If
+//! a replica leaves, only its own keys move, to the others in proportion to their weights. If a
+//! weight changes, only keys of that replica move.
 
-/// What a replica is known by among all clients: FNV-1a of its URL, finished by [`mix`].
+/// Returns the hash by which all clients know a replica: FNV-1a of its URL, finished by [`mix`].
 pub(super) fn name(url: &str) -> u64 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     mix(url.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
 }
 
-/// A replica's draw for a key: `-weight / ln(u)`, with `u` between 0 and 1 from both. The largest of all wins in proportion to the weights.
+/// Returns a replica's draw for a key: `-weight / ln(u)`, with `u` between 0 and 1. The probability
+/// of the largest draw is proportional to the weight.
 pub(super) fn draw(key: u64, replica: u64, weight: f64) -> f64 {
-    // 53 bits, and never 0 nor 1.
+    // 53 bits, and neither 0 nor 1.
     let u = ((mix(key ^ replica.rotate_left(32)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     -weight / u.ln()
 }
 
-/// The finisher of SplitMix64: every bit depends on every other.
+/// Applies the finisher of SplitMix64: every bit depends on every other.
 pub(super) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! One replica, as the pool's policy knows it.
+//! One replica, as known to the policy.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,19 +14,19 @@ use crate::wire::vllm::Model;
 pub(super) struct Replica {
     pub(super) placed: Placed,
     pub(super) member: Member,
-    /// What all clients know it by, whatever place it has in their tables.
+    /// The hash by which all clients know the replica.
     pub(super) name: u64,
-    /// It gets no more calls, and leaves with its last one.
+    /// Whether the replica gets no more calls and leaves with its last one.
     pub(super) draining: bool,
     pub(super) load: Load,
     pub(super) health: Health,
     pub(super) polled: PollState,
-    /// What it said that it serves.
+    /// The models that the replica reported.
     pub(super) models: Option<Vec<Model>>,
 }
 
 impl Replica {
-    /// Whether calls may go there now.
+    /// Returns `true` if calls may go to the replica now.
     pub(super) fn is_open(&self, now: Instant) -> bool {
         !self.draining && self.health.is_eligible() && !self.health.is_busy(now)
     }
@@ -44,7 +44,8 @@ impl Replica {
         }
     }
 
-    /// Whether it serves a model; `None`: not known. What somebody said of it holds before what it says itself.
+    /// Returns whether the replica serves a model, or `None` if that is not known. Configured
+    /// models precede reported ones.
     pub(super) fn serves(&self, model: &str) -> Option<bool> {
         match (&self.member.models, &self.models) {
             (Some(said), _) => Some(said.iter().any(|name| **name == *model)),
@@ -53,14 +54,15 @@ impl Replica {
         }
     }
 
-    /// Whether a prompt of so many tokens, and an answer of one, could be served, as far as is known. An adapter that does not say is as long as its parent.
+    /// Returns `true` if a prompt of that many tokens and one token of output fit into the context,
+    /// as far as is known. An adapter without a length has that of its parent.
     pub(super) fn takes(&self, model: Option<&str>, least_input: u64) -> bool {
         let Some(models) = &self.models else { return true };
         let of = |name: &str| models.iter().find(|known| *known.name == *name);
         let longest_of = |model: &Model| model.longest.or_else(|| of(model.parent.as_deref()?)?.longest);
         let longest = match model.and_then(of) {
             Some(model) => longest_of(model),
-            // Not named, or not known here: no longer than the longest, where all of them say.
+            // No model, or an unknown one: at most the longest context, if all are known.
             None => models
                 .iter()
                 .map(longest_of)

@@ -1,72 +1,73 @@
-//! A set of replicas, by their places in the pool's table.
+//! Sets of replicas, by their indices in the pool's table.
 
 use crate::config::MAX_REPLICAS;
 
-/// The most replicas that a pool can have: a set of them is two words, copied and compared where calls are.
+/// The maximum number of replicas of a pool. A set is two machine words, because sets are copied
+/// and compared for every call.
 pub const MOST: usize = MAX_REPLICAS;
 
-/// Some of a pool's replicas.
+/// A set of a pool's replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReplicaSet([u64; 2]);
 
 impl ReplicaSet {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self([0; 2]);
-    /// All that there can be.
+    /// The set of all indices.
     pub const ALL: Self = Self([u64::MAX; 2]);
 
-    /// One of them.
+    /// Returns a set of one replica.
     pub fn one(at: usize) -> Self {
         let mut places = Self::NONE;
         places.insert(at);
         places
     }
 
-    /// Adds a replica. One beyond [`MOST`] is not taken in.
+    /// Adds a replica. An index beyond [`MOST`] is ignored.
     pub fn insert(&mut self, at: usize) {
         if let Some(word) = self.0.get_mut(at / 64) {
             *word |= 1 << (at % 64);
         }
     }
 
-    /// Takes a replica out.
+    /// Removes a replica.
     pub fn remove(&mut self, at: usize) {
         if let Some(word) = self.0.get_mut(at / 64) {
             *word &= !(1 << (at % 64));
         }
     }
 
-    /// Whether it is one of them.
+    /// Returns `true` if the replica is in the set.
     pub fn contains(&self, at: usize) -> bool {
         self.0.get(at / 64).is_some_and(|word| word & (1 << (at % 64)) != 0)
     }
 
-    /// Those of either.
+    /// Returns the union.
     pub fn or(self, other: Self) -> Self {
         Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
     }
 
-    /// Those of both.
+    /// Returns the intersection.
     pub fn and(self, other: Self) -> Self {
         Self([self.0[0] & other.0[0], self.0[1] & other.0[1]])
     }
 
-    /// Those that are not of the other.
+    /// Returns the replicas that are not in the other set.
     pub fn less(self, other: Self) -> Self {
         Self([self.0[0] & !other.0[0], self.0[1] & !other.0[1]])
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 2]
     }
 
-    /// How many.
+    /// Returns the number of replicas.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Each of them, in order.
+    /// Returns the replicas in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..2).flat_map(move |word| {
             let mut left = self.0[word];

@@ -1,21 +1,27 @@
-//! Which of the replicas that could take a call it goes to.
+//! Replica selection: chooses the replica that a call is sent to.
 //!
-//! # The rule
+//! # Algorithm
 //!
-//! 1. Nobody over the [bound](super::load_bound). For a conversation with a key of its own, which cannot by itself make a hot spot, [`AFFINITY_SLACK`] times that: few long prompts are
-//!    uneven, and each that is turned away is computed twice.
-//! 2. Of those, some are looked at: the one at which most of the prompt is cached, and the first two in the order in which all clients prefer them for its
-//!    [key](super::affinity_key), by [rendezvous](super::rendezvous); without a key two by chance, in proportion to their weights. Now and then also one that has just come back and
-//!    has no call yet. Cached is what we [sent](super::prefix_cache) there; and the first in that order, the key's owner, is credited with the prompt as far as the traffic is
-//!    others': what they sent where is not known otherwise. What has to go elsewhere goes to the second, where others' has gone too.
-//! 3. Of these the least cost: [the work before it](super::load), which its first token waits for, and what of its prompt would have to be computed there, [`UNCACHED_FACTOR`] times
-//!    more, for those behind it wait for that and what they had cached makes room for it; by how [fast](super::speed) and how heavy the replica is. Among equals, chance.
+//! 1. Exclude replicas whose load exceeds the [load bound](super::load_bound). A conversation with
+//!    its own key may exceed it by [`AFFINITY_SLACK`]: it cannot overload a replica by itself, few
+//!    long prompts are uneven, and moving it would compute its whole prompt again.
+//! 2. Sample candidates: the replica with the longest cached prefix, and the first two in the
+//!    [rendezvous](super::rendezvous) order of the [key](super::affinity_key). Without a key, draw
+//!    two in proportion to their weights. Sometimes add a replica that has just returned and has no
+//!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). The owner of
+//!    the key is credited with the prompt in proportion to other clients' share of the traffic,
+//!    because what they sent is not known otherwise.
+//! 3. Choose the candidate with the lowest cost: the [work](super::load) before the call, plus
+//!    uncached prompt tokens times (1 + [`UNCACHED_FACTOR`]), divided by the replica's
+//!    [speed](super::speed) and weight. The factor is above one because later calls wait for those
+//!    tokens too, and other prefixes are evicted for them. Ties are broken at random.
 //!
-//! # Why
+//! # Rationale
 //!
-//! Two and not the best of all, because others decide by the same poll at the same time: the best of all would be everybody's. For the same reason only one of
-//! those that hold as much: a prompt that begins as all others do is cached everywhere. Only where nearly all calls are our own, and so nothing that we see is old, all
-//! are looked at.
+//! Sampling prevents herding: independent clients see the same metrics at the same time and would
+//! all choose the same best replica. For the same reason, only one of the replicas with the longest
+//! cached prefix is sampled: a prefix that all prompts share is cached everywhere. If nearly all
+//! calls are this client's own, its view is not stale, and all replicas are candidates.
 
 use std::time::Instant;
 
@@ -27,39 +33,42 @@ use super::speed::Pooled;
 use super::types::{Wants, Work};
 use super::{Placement, ReplicaSet};
 
-/// What we sent to another than the owner of its key counts so much less, as far as the traffic is others': they send no more of it there, and it is displaced sooner.
+/// The discount on the cached prefix of replicas that do not own the key, in proportion to other
+/// clients' share of the traffic. They send the prefix to its owner only, so a copy elsewhere is
+/// evicted earlier.
 const NON_OWNER_DISCOUNT: f64 = 0.5;
-/// So many of the first that all clients prefer for a key are looked at.
+/// How many replicas are sampled from the rendezvous order of a key.
 const PREFERRED: usize = 2;
-/// What of a prompt has to be computed counts so many times more than what stands before it.
+/// The additional weight of uncached prompt tokens.
 const UNCACHED_FACTOR: f64 = 2.0;
-/// What a call that is being answered adds to the work before another, in prompt tokens.
+/// The work that a call being answered adds, in prompt tokens.
 const DECODE_COST: f64 = 64.0;
-/// What any call costs beside its prompt, in the same.
+/// The fixed work of a call, in prompt tokens.
 const CALL_COST: f64 = 256.0;
-/// How far beyond the bound a conversation may go where it is known.
+/// The factor by which a conversation with its own key may exceed the load bound.
 const AFFINITY_SLACK: f64 = 1.5;
-/// Where others have less than this share of the calls, what we see is as it is.
+/// The share of other clients' calls below which the own view counts as current.
 const NEGLIGIBLE_SHARE: f64 = 0.1;
 
-/// A newcomer is looked at by at least this share of the calls.
+/// The minimum share of calls for which a new replica is sampled.
 const NEW_REPLICA_SHARE: f64 = 0.02;
 
-/// A replica that could take the call.
+/// A replica that can take the call, with the inputs of the cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) at: usize,
-    /// Calls there, our own and others'.
+    /// Calls there, of all clients.
     calls: f64,
-    /// Its part of all that the pool can do.
+    /// The share of the pool's weight in force there.
     share: f64,
-    /// The same of one that is not starting slowly: how many it gets is slow start's, and not how soon it would answer.
+    /// The configured weight. Slow start limits how many calls a replica gets, not how fast it
+    /// answers.
     weight: f64,
-    /// Work that stands before a new call, in tokens of prompt.
+    /// Prompt tokens queued before a new call.
     ahead: f64,
-    /// How many times as long as others it takes for the same.
+    /// The time for the same work, relative to the pool.
     slowness: f64,
-    /// Tokens of the prompt that are taken to be cached there.
+    /// Prompt tokens that are assumed to be cached there.
     pub(super) cached: u64,
 }
 
@@ -69,19 +78,20 @@ impl Candidate {
         (self.ahead + own) * self.slowness / self.weight
     }
 
-    /// Whether it may have one more, if so many are its part of all, that one included.
+    /// Returns `true` if the replica may take one more call when `part` is its share of all calls,
+    /// including the new one.
     fn is_within(&self, part: f64, slack: f64) -> bool {
         self.calls + 1.0 <= load_bound::most(part) * slack || self.calls <= part
     }
 
-    /// What the call's first token waits for there, by what is known of its own speed.
+    /// Returns the work before the call's first token, in prompt tokens.
     pub(super) fn work(&self, work: Work) -> f64 {
         self.ahead + work.input.saturating_sub(self.cached) as f64 + CALL_COST
     }
 }
 
 impl Placement {
-    /// The replicas of a set as they stand to a call, with what is cached there.
+    /// Returns the candidates among a set of replicas, with what is cached there.
     pub(super) fn candidates(
         &self,
         now: Instant,
@@ -116,7 +126,7 @@ impl Placement {
         candidates
     }
 
-    /// What of the prompt is cached at each of them, by what we sent.
+    /// Sets the cached tokens of each candidate from what this client sent.
     fn credit_cached(&self, wants: &Wants, work: Work, candidates: &mut [Candidate]) {
         let affinity = &wants.affinity;
         let cache = |candidate: &Candidate| self.cache(candidate.at).map(|cache| (cache, 0));
@@ -124,14 +134,15 @@ impl Placement {
         let of = |index: usize| affinity.tokens(index, work.input);
         self.prefix_cache.known(&affinity.beginnings, of, &mut caches);
         for (candidate, (cache, known)) in candidates.iter_mut().zip(caches) {
-            // What a session sent says nothing of a prompt that begins otherwise.
+            // A session's earlier prompt says nothing about a prompt that starts differently.
             let named = affinity.session.filter(|_| affinity.beginnings.is_empty());
             let session = named.map_or(0, |session| self.prefix_cache.session(session, &cache));
             candidate.cached = known.max(session).min(work.input);
         }
     }
 
-    /// What a replica is taken to have of others', of which that is not known: as much as those of which it is. None where nobody's is known.
+    /// Returns the mean load by other clients over the replicas where it is known; used for the
+    /// others.
     fn mean_of_others(&self, now: Instant, open: ReplicaSet) -> Others {
         let known = open.iter().filter_map(|at| self.replicas.get(at)?.as_ref()?.load.others(now, self.poll));
         let (mut sum, mut count) = (Others::default(), 0.0);
@@ -151,7 +162,8 @@ impl Placement {
         }
     }
 
-    /// Of `open`, all of which could take the call now, the one that it goes to; `None`: there is none. The rule is the module's documentation.
+    /// Chooses a replica among `open`, all of which can take the call now. Returns `None` if the
+    /// set is empty. See [the module](self) for the algorithm.
     pub fn choose(
         &mut self,
         now: Instant,
@@ -172,7 +184,8 @@ impl Placement {
         self.cheapest(&candidates, work).map(|candidate| candidate.at)
     }
 
-    /// As far as the traffic is others', the owner of its key is credited with the prompt, and the rest with less than what we sent there.
+    /// Credits the owner of the key with the prompt in proportion to other clients' traffic, and
+    /// discounts the others.
     fn credit_owner(&self, work: Work, order: &[usize], candidates: &mut [Candidate]) {
         let Some(first) = order.first() else { return };
         for (index, candidate) in candidates.iter_mut().enumerate() {
@@ -184,7 +197,7 @@ impl Placement {
         }
     }
 
-    /// See the module's documentation.
+    /// Returns the sampled candidates (step 2 of the algorithm).
     fn sample(&mut self, candidates: &[Candidate], order: &[usize]) -> Vec<Candidate> {
         let most = candidates.iter().map(|candidate| candidate.cached).max().filter(|most| *most > 0);
         let best: Vec<Candidate> =
@@ -195,7 +208,8 @@ impl Placement {
         if order.is_empty() {
             looked.extend(self.draw_two(candidates));
         }
-        // By chance alone it would wait for long for its first call; and if all looked at it at once it would have too many.
+        // Otherwise a new replica could wait long for its first call. If all clients sampled it at
+        // once, it would get too many.
         if self.rng.f64() < (1.0 - self.foreign).max(NEW_REPLICA_SHARE) {
             looked.extend(
                 candidates
@@ -206,14 +220,14 @@ impl Placement {
         looked
     }
 
-    /// What of a prompt is cached wherever it goes, as far as that is others' doing: as much as the caches hold of what comes.
+    /// Returns the prompt tokens expected to be cached anywhere because of other clients' traffic.
     pub(super) fn cached_by_others(&self, work: Work) -> u64 {
         let hits = || self.replicas.iter().flatten().filter_map(|replica| replica.load.hits());
         let mean = hits().sum::<f64>() / hits().count().max(1) as f64;
         (work.input as f64 * mean * self.foreign) as u64
     }
 
-    /// Their indices, in the order in which every client would prefer them for that key.
+    /// Returns the candidates' positions in the rendezvous order of a key.
     fn order(&self, key: u64, candidates: &[Candidate]) -> Vec<usize> {
         let draw = |candidate: &Candidate| {
             let replica = self.replicas.get(candidate.at)?.as_ref()?;
@@ -228,7 +242,7 @@ impl Placement {
         draws.into_iter().map(|(index, _)| index).collect()
     }
 
-    /// Two by chance, in proportion to what they can take; both, of two.
+    /// Draws two candidates in proportion to their shares.
     fn draw_two(&mut self, candidates: &[Candidate]) -> impl Iterator<Item = Candidate> + use<> {
         let first = self.draw_one(candidates, None);
         let second = self.draw_one(candidates, first.map(|first| first.at));
@@ -242,7 +256,7 @@ impl Placement {
             left -= candidate.share;
             left < 0.0
         });
-        // Of sums that round there may be something left.
+        // Rounding may leave a remainder.
         drawn.or_else(|| others().next_back()).copied()
     }
 
@@ -255,7 +269,7 @@ impl Placement {
     }
 }
 
-/// Takes out those that would have more calls than `slack` times the bound lets them. Never all: one has no more than its part now.
+/// Removes the candidates above `slack` times the load bound. At least one remains.
 fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
     let calls = candidates.iter().map(|candidate| candidate.calls).sum::<f64>() + 1.0;
     let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();

@@ -1,20 +1,22 @@
-//! How fast a replica is beside the others of its pool, learned from our own first tokens: one of three times the time is to have a third of the calls.
+//! The relative speed of replicas, learned from first tokens: a replica that takes three times as
+//! long gets a third of the calls.
 //!
-//! Time to first token over the work that stood before it, in means that forget, beside the same of the whole pool. A few calls say little, so each replica begins
-//! with [`DOUBT`] calls of the pool's own speed.
+//! The speed is the time to first token divided by the work before it, in decaying means, relative
+//! to the pool. Because a few calls say little, each replica starts with [`DOUBT`] calls at the
+//! pool's speed.
 
 use std::time::{Duration, Instant};
 
-/// What was seen counts half after so long: what is never asked is never seen to be well again.
+/// The half-life of observations, so that a slow replica is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// What of the old remains with each call: a replica's mean is over about ten of them.
+/// The weight that older calls keep with each call: the mean is over about ten calls.
 const KEPT: f64 = 0.9;
-/// So many calls of the pool's speed each replica begins with.
+/// The number of calls at the pool's speed that each replica starts with.
 const DOUBT: f64 = 2.0;
-/// A replica is never believed to be further from the pool's than this.
+/// The maximum factor between a replica's speed and the pool's.
 const FURTHEST: f64 = 8.0;
 
-/// Time and work, decayed.
+/// Decayed sums of time and work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Speed {
     seconds: f64,
@@ -23,7 +25,7 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// So much work, in tokens, took so long.
+    /// Records that `work`, in tokens, took that long.
     pub(super) fn learn(&mut self, now: Instant, work: f64, took: Duration) {
         let faded = self.faded(now);
         self.seconds = faded.seconds * KEPT + took.as_secs_f64();
@@ -38,7 +40,7 @@ impl Speed {
     }
 }
 
-/// The pool's own, over all that is known of its replicas: what each of them is measured by.
+/// The speed of the whole pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pooled {
     rate: f64,
@@ -46,7 +48,7 @@ pub(super) struct Pooled {
 }
 
 impl Pooled {
-    /// `None`: nothing is known yet.
+    /// Returns the pool's speed, or `None` if nothing is known.
     pub(super) fn of(replicas: impl Iterator<Item = Speed>) -> Option<Self> {
         let (mut seconds, mut work, mut known) = (0.0, 0.0, 0.0);
         for speed in replicas.filter(|speed| speed.work > 0.0) {
@@ -59,7 +61,7 @@ impl Pooled {
         (rate.is_finite() && rate > 0.0).then_some(Self { rate, doubt })
     }
 
-    /// How many times as long a replica takes for the same work.
+    /// Returns how many times as long a replica takes for the same work.
     pub(super) fn slowness(&self, now: Instant, of: Speed) -> f64 {
         let of = of.faded(now);
         let own = (of.seconds + self.rate * self.doubt) / (of.work + self.doubt);

@@ -1,4 +1,4 @@
-//! What passes between the pool's policy and those around it.
+//! The values exchanged between a pool's policy and its callers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,100 +7,102 @@ pub use crate::config::ReplicaConfig as Member;
 use crate::wire::request::Affinity;
 use crate::wire::vllm::{EngineMetrics, Model};
 
-/// A replica's name within its pool, for as long as the pool lives: one that left and came back has another.
+/// Identifies a replica within its pool. A replica that left and returned has a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
 
-/// A replica that a call was placed at: what its permit names.
+/// The replica that a call was assigned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Which.
+    /// The replica's identifier.
     pub id: ReplicaId,
-    /// Where: [`Member::url`].
+    /// The replica's URL: [`Member::url`].
     pub url: Arc<str>,
 }
 
-/// What was seen of a replica by somebody who asked it.
+/// The result of polling a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
-    /// It answers, and says that it is well.
+    /// The health probe succeeded.
     ProbeOk,
-    /// It answers, and says that it is not (5xx).
+    /// The health probe was answered with 5xx, or the exchange failed.
     ProbeFailed,
-    /// Nothing listens there: the connection was refused, or could not be made.
+    /// The connection was refused: nothing listens there.
     ConnectRefused,
-    /// It did not answer in time.
+    /// The health probe was not answered in time.
     ProbeTimeout,
-    /// How it stands.
+    /// The engine's metrics.
     Metrics(EngineMetrics),
-    /// It was asked how it stands, and did not say.
+    /// The metrics could not be read.
     MetricsUnreadable,
-    /// What it serves.
+    /// The models that the replica serves.
     Models(Vec<Model>),
 }
 
-/// Something to ask a replica.
+/// A request to poll a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PollRequest {
-    /// Which.
+    /// The replica.
     pub to: ReplicaId,
-    /// Where: [`Member::url`].
+    /// The replica's URL: [`Member::url`].
     pub url: Arc<str>,
-    /// What.
+    /// What to poll.
     pub kind: PollKind,
 }
 
-/// See [`PollRequest`].
+/// What is polled from a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollKind {
-    /// Whether it is well: [`Observation::ProbeOk`], `Unwell`, `Gone` or `Silent` is the answer.
+    /// Health. Answered by [`Observation::ProbeOk`], `ProbeFailed`, `ConnectRefused` or
+    /// `ProbeTimeout`.
     Health,
-    /// How it stands: `EngineMetrics` or `Unknown`.
+    /// Metrics. Answered by [`Observation::Metrics`] or `MetricsUnreadable`.
     Load,
-    /// What it serves: `Models`, or nothing.
+    /// Models. Answered by [`Observation::Models`], or not at all.
     Models,
 }
 
-/// What is to be asked now, and when there will be more to ask, if nothing happens before.
+/// The polls that are due, and when the next one is due if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PollRequests {
-    /// Now.
+    /// The requests that are due now.
     pub due: Vec<PollRequest>,
-    /// Then; `None`: there is nothing to ask until a call comes.
+    /// When the next request is due. `None`: not before the next call.
     pub next: Option<Instant>,
 }
 
-/// What a call asks of the replica that it is placed at, and what it would like. Made once a call.
+/// What a call requires and prefers of its replica. Made once per call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wants {
-    /// The model that it names.
+    /// The model that the call names.
     pub model: Option<Arc<str>>,
-    /// What it shares with others, whose memory it could use.
+    /// The prefixes and the session that the call shares with others.
     pub affinity: Affinity,
-    /// Replicas that failed it, to which it does not go again while there are others.
+    /// Replicas that failed the call. They are avoided while there are others.
     pub avoid: Vec<ReplicaId>,
 }
 
-/// What a call will cost the replica that it goes to.
+/// The expected size of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Prompt tokens.
     pub input: u64,
-    /// Tokens of the answer, as expected.
+    /// Expected output tokens.
     pub output: u64,
 }
 
 /// How an attempt at a replica failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It has no room (503), and maybe said for how long. It is busy, not ill.
+    /// The replica has no room (503), and may have said for how long.
     Full(Option<Duration>),
-    /// It limits the rate (429), and maybe said for how long.
+    /// The replica limits the rate (429), and may have said for how long.
     Limited(Option<Duration>),
-    /// Nobody listens there.
+    /// The connection was refused.
     ConnectRefused,
-    /// No connection came about, for a reason that may lie on the way there (names, TLS, routes, time). Nothing ran.
+    /// No connection was made, for a reason that may lie on the way (DNS, TLS, routes, timeouts).
+    /// Nothing ran.
     Unreached,
-    /// The exchange broke, or it answered with another 5xx.
+    /// The exchange failed after it was sent, or the replica answered with another 5xx.
     Broke,
 }

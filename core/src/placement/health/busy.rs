@@ -1,31 +1,34 @@
-//! For how long a replica is left alone that has no room: as long as it asks, and a moment of our own on top.
+//! How long a busy replica is left alone: as long as it asked for, plus a random delay.
 //!
-//! The moment is there even where it asks for none at all, since what is turned away goes back into the queue free of charge; it is drawn by chance, since all of its clients
-//! were told the same; and it grows with each hold in a row, once a hold, however many calls were turned away together.
+//! The delay applies even if the replica asks for none, because rejected calls return to the queue
+//! without a charge. It is random because all clients were told the same. It grows with each busy
+//! period in a row, however many calls one period rejects.
 //!
-//! If a hold is over, and a call was accepted since, an attempt that was sent before its end says nothing new: what it asks for is counted from when it was sent, and is
-//! ignored if that time has passed.
+//! If a busy period is over and a call was accepted since, an attempt that was sent before its end
+//! says nothing new: what it asks for is counted from when it was sent, and ignored if that time
+//! has passed.
 
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-/// The first moment at most; half of it at least.
+/// The maximum of the first delay. The minimum is half of it.
 const MOMENT: Duration = Duration::from_millis(100);
-/// The longest that it grows to.
+/// The maximum that the delay grows to.
 const LONGEST: Duration = Duration::from_millis(500);
-/// A replica that asks for more is not believed: its pool has others to ask.
+/// The maximum time that a replica may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BusyPeriod {
     until: Option<Instant>,
-    /// In a row, with no call accepted in between.
+    /// Busy periods in a row without an accepted call.
     row: u32,
 }
 
 impl BusyPeriod {
-    /// It turned a call away that was sent then. `asked`: what it said how long. Returns `false` if that is over.
+    /// Records a rejection of an attempt sent at `sent`, with the delay that the replica asked for.
+    /// Returns `false` if the rejection is out of date.
     pub(super) fn extend(
         &mut self,
         now: Instant,
@@ -56,12 +59,12 @@ impl BusyPeriod {
         self.until.filter(|until| now < *until)
     }
 
-    /// It took a call in.
+    /// Records an accepted call.
     pub(super) fn accepted(&mut self) {
         self.row = 0;
     }
 
-    /// Its process ended, and with it what it asked for.
+    /// Ends the busy period because the process has ended.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }

@@ -1,19 +1,19 @@
-//! What speaks against a replica: each cause stands until its own cure.
+//! The causes for which a replica is ejected. Each has its own cure.
 
-/// Why a replica is out of the choice, the least bad first.
+/// Why a replica is ejected, the least bad cause first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::placement) enum Cause {
-    /// Calls fail there. Cured by calls that do not.
+    /// Calls fail. Cured by calls that succeed.
     Failing,
-    /// Its probes say so. Cured by one that says that it is well.
+    /// Probes fail. Cured by a successful probe.
     Unwell,
-    /// It does not answer. Cured by any byte.
+    /// The replica does not answer. Cured by any byte.
     Silent,
-    /// Nothing listens there. Cured by any answer to what was sent since.
+    /// Connections are refused. Cured by any answer to something sent since.
     Refused,
 }
 
-/// Some of them.
+/// A set of causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::placement) struct Causes(u8);
 
@@ -38,7 +38,7 @@ impl Causes {
         self.0 == 0
     }
 
-    /// The worst of them.
+    /// Returns the worst cause.
     pub(super) fn worst(self) -> Option<Cause> {
         let all = [Cause::Refused, Cause::Silent, Cause::Unwell, Cause::Failing];
         all.into_iter().find(|cause| self.contains(*cause))

@@ -1,10 +1,10 @@
-//! Evidence of one kind, in a row; and how far probes are believed.
+//! Consecutive evidence of one kind against a replica, and how far probes are trusted.
 
 use std::time::{Duration, Instant};
 
 use crate::duration;
 
-/// So many pieces of evidence take a replica down.
+/// The amount of evidence that takes a replica down.
 pub(super) const ENOUGH: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// One more piece of it. `since`: what the first of them speaks of.
+    /// Adds evidence. `since` is when the first piece of it began.
     pub(super) fn add(known: &mut Option<Self>, since: Instant, now: Instant) -> Self {
         let evidence = known.get_or_insert(Self { since, last: now, count: 0 });
         evidence.last = now;
@@ -23,30 +23,30 @@ impl Evidence {
         *evidence
     }
 
-    /// When it takes the replica down, if that takes so long.
+    /// Returns when the evidence takes the replica down, `after` the first piece of it.
     pub(super) fn takes_down(&self, after: Duration) -> Option<Instant> {
         (self.count >= ENOUGH).then(|| duration::after(self.since, after))
     }
 }
 
-/// What probes have told so far.
+/// The history of probes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Probes {
-    /// One was answered well.
+    /// Whether a probe has ever succeeded.
     told: bool,
-    /// Since when they find nothing good.
+    /// Since when probes have failed.
     bad: Option<Instant>,
-    /// Calls are accepted that they knew nothing of.
+    /// Whether calls were accepted while probes failed.
     deaf: bool,
 }
 
 impl Probes {
-    /// One was answered well.
+    /// Records a successful probe.
     pub(super) fn well(&mut self) {
         *self = Self { told: true, bad: None, deaf: false };
     }
 
-    /// One found nothing good. Says whether that is to be listened to.
+    /// Records a failed probe. Returns `true` if it counts.
     pub(super) fn bad(&mut self, now: Instant) -> bool {
         if !self.deaf {
             self.bad.get_or_insert(now);
@@ -54,12 +54,13 @@ impl Probes {
         !self.deaf
     }
 
-    /// Whether what they say is believed of itself.
+    /// Returns `true` if failed probes count by themselves.
     pub(super) fn tell(&self) -> bool {
         self.told
     }
 
-    /// A call that was sent then went well. Says whether they are not to be listened to from here on.
+    /// Records that a call sent at `sent` succeeded. Returns `true` if failed probes stop counting
+    /// by it.
     pub(super) fn overruled(&mut self, sent: Instant) -> bool {
         if self.told || self.bad.is_none_or(|bad| sent <= bad) {
             return false;

@@ -1,24 +1,27 @@
-//! Whether a replica can be sent calls: a state machine of its own for each.
+//! The health of a replica: a state machine that decides whether it can be sent calls.
 //!
 //! ```text
 //! in -> suspect -> down -> trial -> in
 //!  ^------'  ^--------------'
 //! ```
 //!
-//! - **in**: in the choice; with a growing share while it is *starting*.
-//! - **suspect**: out of the choice, and nothing else. One connection refused, one probe unanswered or answered with 5xx, or [`FAULTS`] failures within [`WINDOW`].
-//! - **down**: calls that it has not begun to answer are called back. Always on two pieces of evidence: a second connection refused, or a second probe that found nothing good,
-//!   `down_after` from the first.
-//! - **trial**: half open, one call at a time. [`GOOD`] successes end it: accepted calls, and good probes too unless it was calls that failed while probes were well.
+//! - **in**: eligible; with a growing share during slow start.
+//! - **suspect**: not eligible. Entered on one refused connection, one probe that fails or times
+//!   out, or [`FAULTS`] failed calls within [`WINDOW`].
+//! - **down**: also, its unanswered calls are cancelled. Always needs two pieces of evidence: a
+//!   second refused connection, or a second bad probe `down_after` the first.
+//! - **trial**: half open, one call at a time. Ends after [`GOOD`] successes: accepted calls, and
+//!   successful probes unless calls failed while probes succeeded.
 //!
-//! What speaks against it is a set of [causes](Cause), and it is back when all of them are cured. Where probes are off, and where none comes, time alone opens a trial:
-//! after a second, and twice as long after each that failed, up to [`LONGEST`]. One that stayed in the choice all the while, since too many were out, needs no trial, and
-//! one beside whom nobody is well starts at once: there is nobody who could take the rest.
+//! A replica is ejected by a set of [causes](Cause), and returns when all of them are cured.
+//! Without probes, time alone opens a trial: after 1 s, and twice as long after each failed trial,
+//! up to [`LONGEST`]. A replica that stayed eligible because too many were ejected needs no trial.
+//! A replica returns at once if no other is healthy, because no other could take the calls.
 //!
-//! Probes are believed as far as they have told something. They may go another way than calls do (a proxy, a certificate, a path that nobody serves): where none was ever
-//! answered well and a call is accepted, they say nothing of this replica, until one is.
+//! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
+//! no probe ever succeeded and a call is accepted, probes are ignored until one succeeds.
 //!
-//! *Busy* is no illness: 503 and 429 put a replica on [`hold`].
+//! A *busy* replica (503 or 429) is healthy. See [`busy`].
 
 mod busy;
 mod causes;
@@ -36,21 +39,21 @@ use self::evidence::{ENOUGH, Evidence, Probes};
 use super::types::Fault;
 use crate::duration;
 
-/// So many failures ...
+/// The number of failed calls ...
 const FAULTS: usize = 5;
-/// ... within so long are evidence against a replica ...
+/// ... within this time that make a replica suspect ...
 const WINDOW: Duration = Duration::from_secs(60);
-/// ... unless so many calls of the same time were accepted for each of them.
+/// ... unless this many calls were accepted for each of them.
 const ACCEPTED: u64 = 4;
-/// Successes that end a trial.
+/// The number of successes that end a trial.
 const GOOD: u32 = 2;
-/// How long a replica is out before time alone opens a trial; the first time, where there are no probes.
+/// The time until the first trial, without probes.
 const FIRST: Duration = Duration::from_secs(1);
-/// The same at most, and where there are probes.
+/// The maximum of that time, and the time with probes.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How soon another probe is to look where one found nothing good.
+/// Delay before an unhealthy replica is probed again.
 const SOON: Duration = Duration::from_millis(50);
-/// The least share of one that starts.
+/// The minimum share during slow start.
 const LEAST_SHARE: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +64,7 @@ pub(super) enum HealthState {
     Trial,
 }
 
-/// The times that are configured.
+/// The configured times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HealthSettings {
     pub(super) probes: bool,
@@ -73,48 +76,49 @@ pub(super) struct HealthSettings {
 pub(super) struct Health {
     state: HealthState,
     causes: Causes,
-    /// Since when it starts slowly.
+    /// Since when the replica starts slowly.
     starting: Option<Instant>,
-    /// When it last gave a sign of life.
+    /// When the replica last gave a sign of life.
     last_alive: Option<Instant>,
     silent: Option<Evidence>,
     unwell: Option<Evidence>,
     refused: Option<Evidence>,
-    /// The last evidence against it.
+    /// When evidence against the replica was last seen.
     last_evidence: Instant,
-    /// When it last left the choice.
+    /// When the replica was last ejected.
     left: Instant,
-    /// The last failures, with the calls that had been accepted by then.
+    /// Failed calls, each with the number of calls accepted before it.
     faults: VecDeque<(Instant, u64)>,
     accepted: u64,
     probes: Probes,
     busy: BusyPeriod,
-    /// Trials in a row that failed.
+    /// Failed trials in a row.
     failed: u32,
-    /// Of the present trial.
+    /// Successes of the current trial.
     good: u32,
-    /// Only calls end the present trial.
+    /// Whether only calls count in the current trial.
     by_calls: bool,
-    /// The call that tries it.
+    /// The call of the current trial.
     trial_call: Option<u64>,
-    /// How often it has left the choice.
+    /// How often the replica was ejected.
     ejections: u64,
-    /// It went down, and nobody was told yet.
+    /// Whether the replica went down and that was not taken yet.
     went_down: bool,
-    /// Nothing listens there, for certain.
+    /// Whether connections are certainly refused.
     is_refused: bool,
-    /// Its process ended, and nobody was told yet: what it had cached is gone.
+    /// Whether the process ended and that was not taken yet. Its cache is gone.
     ended: bool,
-    /// It is to be asked, so soon.
+    /// The delay of the next probe, if one is to be scheduled.
     alarmed: Option<Duration>,
-    /// It stays in the choice though it is out, since too many are.
+    /// Whether the replica stays eligible because too many are ejected.
     kept: bool,
-    /// Nobody else is in the choice with its whole share.
+    /// Whether no other replica is in with its whole share.
     alone: bool,
 }
 
 impl Health {
-    /// One that nothing is known of is taken for well. `starts`: others run already, so it is brought in slowly.
+    /// Creates the state of a new replica, which is assumed healthy. `starts`: slow start applies
+    /// because others run already.
     pub(super) fn new(now: Instant, starts: bool) -> Self {
         Self {
             state: HealthState::In,
@@ -158,7 +162,7 @@ impl Health {
         }
     }
 
-    /// How often it has left the choice; a trial that failed counts for the time before it.
+    /// Returns how often the replica was ejected. A failed trial continues the ejection before it.
     pub(super) fn ejections(&self) -> u64 {
         self.ejections
     }
@@ -167,37 +171,39 @@ impl Health {
         self.last_alive
     }
 
-    /// Whether what is known of it speaks against it.
+    /// Returns `true` if evidence ejects the replica.
     pub(super) fn is_out(&self) -> bool {
         matches!(self.state, HealthState::Suspect | HealthState::Down)
     }
 
-    /// Whether calls may go there, as far as its health goes.
+    /// Returns `true` if health allows calls.
     pub(super) fn is_eligible(&self) -> bool {
         !self.is_out() || self.kept
     }
 
-    /// Whether it is in with all of its share.
+    /// Returns `true` if the replica is in with its whole share.
     pub(super) fn is_whole(&self) -> bool {
         self.state == HealthState::In && self.starting.is_none()
     }
 
-    /// Whether nothing listens there: for certain, and not by one connection, nor by what only probes say that never said anything else.
+    /// Returns `true` if connections are certainly refused: by more than one connection, and not
+    /// only by probes that never succeeded.
     pub(super) fn is_refusing(&self) -> bool {
         self.is_refused && self.is_out()
     }
 
-    /// Which of those that are out is the least bad: the lower. The one that gave a sign of life last, of one cause.
+    /// Returns a sort key of ejected replicas, the least bad first: by cause, then by the last sign
+    /// of life.
     pub(super) fn badness(&self) -> (Option<Cause>, std::cmp::Reverse<Option<Instant>>) {
         (self.causes.worst(), std::cmp::Reverse(self.last_alive))
     }
 
-    /// Whether it has asked for no calls for now, or has its one call on trial.
+    /// Returns `true` if the replica asked for no calls for now, or has its trial call.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
         self.busy.holds(now) || self.state == HealthState::Trial && self.trial_call.is_some()
     }
 
-    /// The share of its weight that is in force.
+    /// Returns the share of the weight in force.
     pub(super) fn share(&self, now: Instant, settings: &HealthSettings) -> f64 {
         match (self.state, self.starting) {
             (HealthState::In, Some(since)) if !self.alone && !settings.slow_start.is_zero() => {
@@ -210,28 +216,28 @@ impl Health {
         }
     }
 
-    /// How it stands among the others.
+    /// Sets what depends on the other replicas.
     pub(super) fn update_exemption(&mut self, kept: bool, alone: bool) {
         self.kept = kept;
         self.alone = alone;
     }
 
-    /// Whether it went down since this was last asked, and is no more in the choice.
+    /// Returns `true` if the replica went down since the last call and is not eligible.
     pub(super) fn take_went_down(&mut self) -> bool {
         !self.kept && std::mem::take(&mut self.went_down)
     }
 
-    /// Whether its process ended since this was last asked.
+    /// Returns `true` if the process ended since the last call.
     pub(super) fn take_ended(&mut self) -> bool {
         std::mem::take(&mut self.ended)
     }
 
-    /// Whether something new speaks against it since this was last asked, and how soon it is to be looked at again.
+    /// Returns the delay of the next probe if new evidence appeared since the last call.
     pub(super) fn take_alarmed(&mut self) -> Option<Duration> {
         self.alarmed.take()
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(super) fn tick(&mut self, now: Instant, settings: &HealthSettings) {
         if self.starting.is_some_and(|since| now >= duration::after(since, settings.slow_start)) {
             self.starting = None;
@@ -244,9 +250,9 @@ impl Health {
         }
     }
 
-    /// When time alone changes something.
+    /// Returns when time alone changes something.
     pub(super) fn next_wake(&self, now: Instant, settings: &HealthSettings) -> Option<Instant> {
-        // In twentieths of its whole share.
+        // In steps of a twentieth of the whole share.
         let starts = self.starting.map(|since| {
             duration::after(since, settings.slow_start).min(duration::after(now, settings.slow_start / 20))
         });
@@ -266,7 +272,7 @@ impl Health {
             .min()
     }
 
-    /// When time alone opens a trial: where probes tell something, they are waited for.
+    /// Returns when time alone opens a trial. Probes that count are awaited longer.
     fn reopens(&self, settings: &HealthSettings) -> Instant {
         if settings.probes && self.probes.tell() {
             self.last_evidence + LONGEST
@@ -279,14 +285,14 @@ impl Health {
         (FIRST * (1 << self.failed.min(5))).min(LONGEST)
     }
 
-    /// It sent something, whatever that was. Says whether that changed anything.
+    /// Handles a sign of life. Returns `true` if anything changed.
     pub(super) fn on_alive(&mut self, now: Instant) -> bool {
         self.last_alive = Some(now);
-        // Streams that it has begun go on though it takes no more connections, and though it says that it is unwell.
+        // Streams continue although no connection is accepted, or probes fail.
         self.cure(Causes::of([Cause::Silent]))
     }
 
-    /// It answered what was sent then. Says whether that changed anything.
+    /// Handles an answer to something sent at `sent`. Returns `true` if anything changed.
     fn answered(&mut self, now: Instant, sent: Instant) -> bool {
         self.last_alive = Some(now);
         let since = self.refused.is_none_or(|refused| refused.last < sent);
@@ -295,7 +301,7 @@ impl Health {
         self.cure(cured)
     }
 
-    /// A probe found it well.
+    /// Handles a successful probe.
     pub(super) fn on_probe_ok(&mut self, now: Instant) {
         self.last_alive = Some(now);
         self.probes.well();
@@ -306,25 +312,25 @@ impl Health {
             return;
         }
         self.cure(Causes::of([Cause::Refused, Cause::Unwell, Cause::Silent]));
-        // A probe that is well while calls fail may say so too early, as it did before.
+        // A probe may succeed too early while calls fail, as it did before.
         let pause = if self.failed == 0 { Duration::ZERO } else { self.pause() };
         if self.is_out() && now >= self.last_evidence + pause {
             self.recover();
         }
     }
 
-    /// A probe found it unwell.
+    /// Handles a probe that failed with an answer.
     pub(super) fn on_probe_failed(&mut self, now: Instant, settings: &HealthSettings) {
         self.last_alive = Some(now);
         if self.probes.bad(now) {
             let evidence = Evidence::add(&mut self.unwell, now, now);
             self.on_bad_probe(now, Cause::Unwell, evidence, settings);
-            // It answers.
+            // The replica answers.
             self.cure(Causes::of([Cause::Refused, Cause::Silent]));
         }
     }
 
-    /// A probe that was sent then was not answered in time.
+    /// Handles a probe, sent at `asked`, that timed out.
     pub(super) fn on_timeout(&mut self, now: Instant, asked: Instant, settings: &HealthSettings) {
         if self.last_alive.is_none_or(|last_alive| last_alive < asked) && self.probes.bad(now) {
             let evidence = Evidence::add(&mut self.silent, asked, now);
@@ -332,14 +338,14 @@ impl Health {
         }
     }
 
-    /// A probe found nobody.
+    /// Handles a probe whose connection was refused.
     pub(super) fn on_refused(&mut self, now: Instant) {
         if self.probes.bad(now) {
             self.on_connect_refused(now, self.probes.tell(), SOON);
         }
     }
 
-    /// Something did not answer as it should have.
+    /// Handles evidence from a probe.
     fn on_bad_probe(&mut self, now: Instant, cause: Cause, evidence: Evidence, settings: &HealthSettings) {
         self.suspect(now, cause, SOON);
         if self.state == HealthState::Suspect
@@ -349,7 +355,7 @@ impl Health {
         }
     }
 
-    /// A connection was refused. `counts`: whether that is believed of itself.
+    /// Handles a refused connection. `counts`: the evidence counts by itself.
     fn on_connect_refused(&mut self, now: Instant, counts: bool, again: Duration) {
         let evidence = Evidence::add(&mut self.refused, now, now);
         self.suspect(now, Cause::Refused, again);
@@ -361,7 +367,7 @@ impl Health {
         }
     }
 
-    /// An attempt that was sent then was accepted. Says whether that changed anything.
+    /// Handles an accepted attempt that was sent at `sent`. Returns `true` if anything changed.
     pub(super) fn succeeded(&mut self, now: Instant, call: u64, sent: Instant) -> bool {
         self.accepted += 1;
         self.busy.accepted();
@@ -373,24 +379,26 @@ impl Health {
         self.overrule_probes(sent) | self.answered(now, sent) | tries
     }
 
-    /// The first token came of a call that was sent then. Says whether that changed anything.
+    /// Handles the first token of a call that was sent at `sent`. Returns `true` if anything
+    /// changed.
     pub(super) fn first_token(&mut self, now: Instant, sent: Instant) -> bool {
         self.overrule_probes(sent) | self.answered(now, sent)
     }
 
-    /// A call went well that was sent when probes had found nothing good yet that ever did: they do not tell.
+    /// Ignores probes from here on, if a call succeeded that was sent while probes failed that
+    /// never succeeded.
     fn overrule_probes(&mut self, sent: Instant) -> bool {
         if self.is_refused || !self.probes.overruled(sent) {
             return false;
         }
-        // It was never out by anything that is true, unless calls failed too.
+        // The replica was ejected without reason, unless calls failed too.
         if !self.causes.contains(Cause::Failing) && !self.by_calls {
             self.reinstate();
         }
         true
     }
 
-    /// An attempt that was sent then failed. Returns `false` if it was turned away too long ago to count.
+    /// Handles a failed attempt. Returns `false` if the rejection is too old to count.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -433,14 +441,14 @@ impl Health {
         }
     }
 
-    /// A call that is numbered so goes there.
+    /// Records that a call was sent.
     pub(super) fn sent(&mut self, call: u64) {
         if self.state == HealthState::Trial {
             self.trial_call = Some(call);
         }
     }
 
-    /// A call is over, whether it was heard of before or not.
+    /// Records that a call has ended.
     pub(super) fn ended(&mut self, call: u64) {
         if self.trial_call == Some(call) {
             self.trial_call = None;
@@ -469,12 +477,12 @@ impl Health {
     }
 
     fn go_down(&mut self) {
-        // Once for each time that it was up: a second cause changes nothing for the calls that were there.
+        // Once per ejection: a second cause changes nothing for the calls in flight.
         self.went_down |= self.state != HealthState::Down;
         self.state = HealthState::Down;
     }
 
-    /// Says whether that changed anything.
+    /// Removes causes. Returns `true` if anything changed.
     fn cure(&mut self, cured: Causes) -> bool {
         if cured.contains(Cause::Silent) {
             self.silent = None;
@@ -498,7 +506,7 @@ impl Health {
         true
     }
 
-    /// Something says that it is well again.
+    /// Ends the ejection: reinstates the replica or opens a trial.
     fn recover(&mut self) {
         if self.kept || self.alone { self.reinstate() } else { self.open_trial() }
     }
@@ -517,7 +525,7 @@ impl Health {
         self.good = 0;
     }
 
-    /// What was held against it was not, or is to be seen anew.
+    /// Clears the evidence.
     fn end_trial(&mut self) {
         self.causes = Causes::default();
         self.silent = None;
