@@ -1,4 +1,5 @@
-//! The scheduler against brute force: every event and every moment is the test's, and so is the bookkeeping that it is checked with.
+//! Tests of the scheduler. The test is the driver: it supplies all events and times, and an oracle
+//! checks the result.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ mod shares;
 mod sizes;
 mod unconfigured_tenants;
 
-/// Nobody named, no bound that a test does not set.
+/// Settings without named tenants and without limits that a test does not set.
 pub(super) fn settings(limit: usize) -> Settings {
     Settings {
         queue: 1_000_000,

@@ -113,7 +113,7 @@ fn after_a_pause_of_our_own_one_lost_probe_calls_nothing_back() {
     pool.all_well(now);
     pool.wake(now + 3 * S);
     pool.poll_requests(now + 3 * S);
-    // The answer came long ago, but we were not there.
+    // The answer came long ago, but this client was not running.
     pool.tell(now + 9 * S, 1, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + 9 * S, 1), "suspect");
     assert!(pool.take_stranded().is_empty());
@@ -258,7 +258,7 @@ fn without_probes_time_opens_the_trial() {
 
 #[test]
 fn every_state_is_left() {
-    // Without anybody who asks or answers: time alone.
+    // Without polls and answers: time alone.
     for config in [PoolConfig::default(), no_probes()] {
         let (mut pool, now) = with(8, config);
         pool.dies(now, 0);
@@ -401,7 +401,7 @@ fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
         }
         assert_eq!(waited, 0, "{bad:?}");
         assert!(pool.view(now).iter().all(|replica| replica.state == "in"), "{bad:?}: {:?}", pool.view(now));
-        // As soon as one tells something, they are believed again.
+        // As soon as a probe succeeds, probes count again.
         pool.all_well(now);
         pool.dies(now, 0);
         assert_eq!(pool.state(now, 0), "down");

@@ -22,7 +22,7 @@ fn who_is_not_named_any_more_finishes_what_it_has() {
     assert_eq!(pool.view(now)[1].state, "draining");
     assert_eq!(pool.ended(call), Some(1));
     assert_eq!(pool.view(now).len(), 1);
-    // Its place is free for the next.
+    // The index is free for the next replica.
     assert_eq!(pool.set_members(now, &all), [1, 2].into_iter().collect());
     let ids: Vec<u64> = pool.view(now).iter().map(|replica| replica.id.0).collect();
     assert_eq!(ids, [1, 4, 5], "with another name");
@@ -67,7 +67,7 @@ fn calls_go_where_their_model_is_served() {
     pool.tell(now, 3, serving(&["base"]));
     assert_eq!(pool.serving(Some(&asking("other")), 1).len(), 4, "the replica is the source of truth");
     assert_eq!(pool.serving(None, 1).len(), 4);
-    // Who is configured to serve something is not asked.
+    // A replica with configured models is not asked for them.
     let mut told = members(4);
     told[2].models = Some([std::sync::Arc::from("other")].into());
     pool.set_members(now, &told);
@@ -126,7 +126,7 @@ fn who_finds_no_place_joins_when_one_comes_free() {
     };
     pool.set_members(now, &some(0, 70));
     let mut calls: Vec<PlacedCall> = (0..70).filter_map(|at| pool.sent(now, at, None, work(1))).collect();
-    // All others instead, but the last, whose weight changes.
+    // All others instead, except the last, whose weight changes.
     let mut next = some(100, 170);
     next.push(Member { weight: 2.0, ..Member::new("http://r69") });
     assert_eq!(pool.set_members(now, &next).len(), MOST - 70);

@@ -1,4 +1,4 @@
-//! The pool's policy, told everything by hand.
+//! Tests of the pool's policy, with all events supplied by hand.
 
 mod health;
 mod members;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// A pool of so many, and nothing known of them.
+/// A pool of unknown replicas.
 fn pool(replicas: usize) -> (Placement, Instant) {
     with(replicas, PoolConfig::default())
 }
@@ -35,13 +35,13 @@ fn work(input: u64) -> Work {
     Work { input, output: 100 }
 }
 
-/// A call of a prompt with these beginnings.
+/// A call whose prompt has these prefixes.
 fn wants(beginnings: &[u64]) -> Wants {
     Wants { affinity: Affinity { beginnings: beginnings.into(), ..Affinity::default() }, ..Wants::default() }
 }
 
 impl Placement {
-    /// ReplicaSet a call wherever it may go.
+    /// Sends a call to any replica that is eligible.
     fn place(&mut self, now: Instant, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
         let open = self.eligible(now).and(self.serving(wants, work.input));
         let at = self.choose(now, wants, work, open)?;
@@ -49,31 +49,31 @@ impl Placement {
         self.sent(now, at, wants, work)
     }
 
-    /// A call that is sent there now is accepted.
+    /// Sends a call that is accepted.
     fn accept(&mut self, now: Instant, at: usize) {
         let Some(mut call) = self.sent(now, at, None, work(1)) else { return };
         self.succeeded(now, &mut call);
         let _ = self.ended(call);
     }
 
-    /// A call that is sent there now fails.
+    /// Sends a call that fails.
     fn fault(&mut self, now: Instant, at: usize, fault: Fault) {
         let Some(call) = self.sent(now, at, None, work(1)) else { return };
         self.failed(now, &call, fault);
         let _ = self.ended(call);
     }
 
-    /// Probes find all of them well, and so are believed when they do not.
+    /// Reports successful probes of all replicas, so that failed ones count.
     fn all_well(&mut self, now: Instant) {
         (0..self.replicas.len()).for_each(|at| self.tell(now, at, Observation::ProbeOk));
     }
 
-    /// Probes find nobody, often enough.
+    /// Reports refused probes until the replica is down.
     fn dies(&mut self, now: Instant, at: usize) {
         (0..2).for_each(|_| self.tell(now, at, Observation::ConnectRefused));
     }
 
-    /// Tells of the replica at a place.
+    /// Reports an observation of the replica at an index.
     fn tell(&mut self, now: Instant, at: usize, sight: Observation) {
         let id = self.replicas[at].as_ref().unwrap().placed.id;
         self.observe(now, id, sight);

@@ -85,7 +85,7 @@ fn a_suspect_is_asked_at_once_and_one_that_is_down_every_second() {
         for poll_request in pool.poll_requests(at).due {
             match (poll_request.kind, pool.index_of(poll_request.to)) {
                 (PollKind::Health, Some(0)) => {
-                    // Twice, and it is down.
+                    // Twice, which takes the replica down.
                     probes.extend((pool.state(at, 0) == "down").then_some(at));
                     pool.tell(at, 0, Observation::ConnectRefused);
                 }

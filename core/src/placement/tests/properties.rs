@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Something that happens to a pool.
+/// An event at a pool.
 #[derive(Clone, Debug)]
 enum Event {
     Call { conversation: u64, turns: u64, input: u64 },
@@ -94,7 +94,8 @@ proptest! {
                 Event::PollRequests => drop(pool.poll_requests(now)),
                 Event::FirstToken(_) | Event::End(_) => {}
             }
-            // By evidence that may be wrong never more than half are out of those that listen.
+            // Evidence that may be wrong never ejects more than half of the replicas that accept
+            // connections.
             let choice = pool.eligible(now);
             let (mut out, mut listen) = (0, 0);
             for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
@@ -104,7 +105,7 @@ proptest! {
                 out += usize::from(doubted && !choice.contains(at) && !replica.health.is_busy(now));
             }
             prop_assert!(out <= listen / 2);
-            // Counts are those of the calls there are.
+            // Counts match the calls in flight.
             for replica in pool.view(now) {
                 let here = calls.iter().filter(|call| call.placed.id == replica.id).count();
                 prop_assert_eq!(replica.requests, here);

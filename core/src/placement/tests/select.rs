@@ -15,7 +15,7 @@ fn of_two_the_one_with_less_work_before_it() {
     assert_ne!(first.at, second.at);
     let third = pool.place(now, None, work(100)).unwrap();
     assert_eq!(third.at, second.at, "two short prompts are less than a long one");
-    // What is being answered keeps nobody waiting.
+    // A call that is being answered delays nobody.
     pool.first_token(now, &mut second);
     let view = pool.view(now);
     assert_eq!((view[first.at].requests, view[second.at].requests), (1, 2));

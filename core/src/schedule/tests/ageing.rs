@@ -13,7 +13,8 @@ use crate::testing::epoch;
 
 const SERVICE: Duration = Duration::from_millis(10);
 
-/// One slot, served call after call. `floods`: lanes that always have fresh calls of five tenants waiting.
+/// One slot that serves call after call. In the lanes `floods`, fresh calls of five tenants always
+/// wait.
 struct Counter {
     scheduler: Scheduler<(Lane, Arc<str>, Instant)>,
     now: Instant,
@@ -43,7 +44,7 @@ impl Counter {
         }
     }
 
-    /// Who is served next, once the slot is free again. Each step brings five times more flood than can be served.
+    /// Returns the next call served. Each step adds five times more calls than can be served.
     fn serve(&mut self) -> (Lane, Arc<str>, Instant) {
         self.scheduler.set_limit(1);
         if let Some(grant) = self.held.take() {
@@ -92,7 +93,8 @@ fn without_ageing_lanes_are_strict() {
     assert!((0..500).all(|_| counter.serve().0 == Lane::Interactive));
 }
 
-/// However old and deep the backlog of the lanes below: a fresh call of a higher lane waits for one early call of each of them.
+/// However old and long the queue of lower lanes: a fresh call of a higher lane waits for one early
+/// call of each of them.
 #[test]
 fn an_aged_backlog_shuts_nobody_out() {
     for (fresh, old) in [
@@ -115,7 +117,7 @@ fn an_aged_backlog_shuts_nobody_out() {
     }
 }
 
-/// Inside a lane age settles nothing: a neighbour's old backlog does not go before a quiet tenant's fresh call.
+/// A neighbour's old backlog does not go before a quiet tenant's fresh call of the same lane.
 #[test]
 fn an_aged_backlog_does_not_undo_fairness_inside_its_lane() {
     let mut counter = Counter::new(ms(100), &[]);
@@ -130,11 +132,11 @@ fn an_aged_backlog_does_not_undo_fairness_inside_its_lane() {
     }
 }
 
-/// What became of the interactive calls of a run.
+/// The interactive calls of a run.
 struct Urgent {
-    /// In milliseconds, from the shortest.
+    /// Waits in milliseconds, in ascending order.
     waits: Vec<u64>,
-    /// Still waiting at the end.
+    /// Calls still waiting at the end.
     left: usize,
 }
 
@@ -144,8 +146,8 @@ impl Urgent {
     }
 }
 
-/// Plays ten minutes of two interactive calls a second, of 200 tokens each. After half a minute 1,000
-/// batch calls come. Services take that long, in milliseconds.
+/// Plays ten minutes of two interactive calls per second, of 200 tokens each. After 30 s, 1,000
+/// batch calls arrive. Service times are in milliseconds.
 fn play_urgent_beside_old_batch(
     mut scheduler: Scheduler<(Lane, u64)>,
     batch_tokens: u64,
@@ -184,7 +186,7 @@ fn play_urgent_beside_old_batch(
     Urgent { left: came - waits.len(), waits }
 }
 
-/// Batch calls of a minute and interactive ones of two seconds, which need 4 of the 16 slots.
+/// Batch calls of a minute and interactive calls of two seconds, which need 4 of the 16 slots.
 #[test]
 fn old_batch_work_leaves_urgent_calls_their_slots() {
     let scheduler = Scheduler::new(&Settings { aging: Duration::from_secs(30), ..settings(16) }, epoch());
@@ -193,8 +195,8 @@ fn old_batch_work_leaves_urgent_calls_their_slots() {
     assert!(urgent.percentile(99) <= 1_000, "p99 {} ms", urgent.percentile(99));
 }
 
-/// Slots are plenty, and tokens are short: 1,000 a second, of which interactive calls need 400. Some
-/// of them wait until what a batch call lacks has been saved for it.
+/// There are enough slots but only 1,000 tokens per second, of which interactive calls need 400.
+/// Some of them wait until tokens are saved for a batch call.
 #[test]
 fn old_batch_work_leaves_urgent_calls_their_tokens() {
     let rates = crate::config::RateConfig { tpm: Some(60_000), ..Default::default() };
@@ -206,7 +208,7 @@ fn old_batch_work_leaves_urgent_calls_their_tokens() {
     assert!(urgent.percentile(99) <= 5_000, "p99 {} ms", urgent.percentile(99));
 }
 
-/// Both lanes always have calls waiting: batch calls of ten seconds, and urgent ones of one second.
+/// Calls always wait in both lanes: batch calls of ten seconds and urgent calls of one second.
 #[test]
 fn a_raised_lane_holds_an_eighth_of_the_slots() {
     for slots in [1, 2, 3, 5, 8, 15, 16, 32] {
@@ -237,14 +239,14 @@ fn a_raised_lane_holds_an_eighth_of_the_slots() {
             }
         }
         let share = held as f64 / (slots as u64 * (to - from)) as f64;
-        // With 9 to 15 slots an eighth is one slot and a part of one.
+        // With 9 to 15 slots, an eighth is between one and two slots.
         let least = (slots / 8).max(1) as f64 / slots as f64;
         assert!((0.9 * least.min(0.125)..=1.05 * 0.125).contains(&share), "{share} of {slots} slots");
     }
 }
 
-/// There are tokens for one call a second. Half of them go to urgent calls by their tenant's floor.
-/// Without the cost of these, batch calls would get a sixteenth.
+/// There are tokens for one call per second. Half of them go to urgent calls through their tenant's
+/// floor. If those did not count, batch calls would get a sixteenth.
 #[test]
 fn urgent_calls_that_go_by_a_floor_count_for_the_share_of_a_raised_lane() {
     use crate::config::{Counting, RateConfig};

@@ -1,7 +1,8 @@
-//! Fair queueing on cost: guesses at dispatch, put right when the real cost is known.
+//! Fair queueing on estimated costs, which are corrected when the actual cost is known.
 //!
-//! Of what was charged, `D(t) = W_f(t) / w_f - W_g(t) / w_g`. A call goes to whoever was charged least, so while both are backlogged `D` does
-//! not rise above one largest charge; guesses that are in flight can move it by what they are off, until they are settled.
+//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g` over the charges of tenants f and g. A call goes to the
+//! tenant that was charged least, so `D` rises by at most one maximum charge while both are
+//! backlogged. The estimates in flight can add their errors until they are settled.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,18 @@ use crate::wire::Usage;
 
 const NAMES: [&str; 2] = ["f", "g"];
 
-/// The largest cost, and how far a guess may be off: from .3 to 3 times.
+/// The maximum cost. Estimates are off by a factor of 0.3 to 3.
 const LARGEST: f64 = 100.0;
 
 struct Run {
-    /// What each was charged so far, as corrected.
+    /// The charges to each tenant so far, as corrected.
     work: [f64; 2],
-    /// The most that `D` rose over any interval, either way.
+    /// The maximum rise of `D` over any interval, in either direction.
     rise: f64,
     served: usize,
 }
 
-/// Both always have calls waiting. `exact`: guesses are right.
+/// Plays two tenants that always have calls waiting. `exact`: estimates are right.
 fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
     let mut settings = settings(0);
     NAMES.iter().zip(weights).for_each(|(name, weight)| named(&mut settings, name, weight, None));
@@ -78,7 +79,7 @@ proptest! {
     ) {
         let run = run([f, g], limit, exact, seed);
         prop_assert!(run.served > 1000);
-        // Right guesses: one charge each. Others: what the calls in flight are off by, besides.
+        // With exact estimates, one charge each. Otherwise, also the errors of the calls in flight.
         let off = if exact { 0 } else { limit };
         let bound = (1.0 + off as f64) * (LARGEST / f + LARGEST / g) + 1e-6;
         prop_assert!(run.rise <= bound, "{} > {bound}", run.rise);
@@ -87,7 +88,8 @@ proptest! {
     }
 }
 
-/// One at a time, a guess is put right before the next goes: then nothing is in flight, and the bound is that of right guesses.
+/// With one call at a time, an estimate is corrected before the next dispatch, so the bound is that
+/// of exact estimates.
 #[test]
 fn settled_before_the_next_the_guesses_do_not_show() {
     for seed in 0..50 {
@@ -96,7 +98,8 @@ fn settled_before_the_next_the_guesses_do_not_show() {
     }
 }
 
-/// Without corrections a tenant whose calls cost ten times what was guessed would get ten times its share.
+/// Without corrections, a tenant whose calls cost ten times the estimate would get ten times its
+/// share.
 #[test]
 fn who_is_always_underestimated_gets_no_more() {
     let now = epoch();
@@ -117,7 +120,7 @@ fn who_is_always_underestimated_gets_no_more() {
     assert!((took[0] - took[1]).abs() <= 20.0, "{took:?}");
 }
 
-/// What nobody can believe changes nothing, or little.
+/// Implausible costs change little or nothing.
 #[test]
 fn absurd_costs_do_not_shut_a_tenant_out() {
     let now = epoch();
@@ -135,7 +138,8 @@ fn absurd_costs_do_not_shut_a_tenant_out() {
     scheduler.release(now, grant);
 }
 
-/// A call whose caller went away before it was sent has cost its tenant nothing; a retry was sent, and is not charged again.
+/// A call that was withdrawn before it was sent costs its tenant nothing. A retry is charged,
+/// because it was sent.
 #[test]
 fn what_was_never_sent_is_not_charged() {
     let now = epoch();
@@ -148,7 +152,7 @@ fn what_was_never_sent_is_not_charged() {
     scheduler.release(now, held);
     let mut order = Vec::new();
     while let Some(((who, k), mut grant)) = scheduler.next(now) {
-        // The first three of a are cancelled in the moment of their dispatch.
+        // The first three calls of a are cancelled when they are dispatched.
         if who == "b" || k >= 3 {
             grant.sent();
         }
@@ -158,7 +162,8 @@ fn what_was_never_sent_is_not_charged() {
     assert_eq!(order, ["a", "a", "a", "a", "b", "a", "b", "a", "b", "b", "b", "b"]);
 }
 
-/// An hour after everybody's last call, a tenant whose call cost a thousand times its estimate is as good as any other.
+/// An hour after the last call, a tenant whose call cost a thousand times its estimate is treated
+/// like any other.
 #[test]
 fn debt_ends_with_the_busy_period() {
     let began = epoch();

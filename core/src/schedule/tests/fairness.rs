@@ -13,14 +13,14 @@ use crate::testing::epoch;
 
 const NAMES: [&str; 3] = ["f", "g", "h"];
 
-/// How a tenant keeps its queue.
+/// How a tenant sends calls.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
     weight: f64,
     cap: Option<usize>,
-    /// Comes with a handful of calls once in a while; otherwise it always has some waiting.
+    /// Sends a few calls now and then. Otherwise some of its calls always wait.
     visits: bool,
-    /// Of its attempts, one in so many fails and is retried (0: none).
+    /// One in this many attempts fails and is retried (0: none).
     fails: u8,
 }
 
@@ -29,10 +29,10 @@ struct Run {
     now: Instant,
     rng: fastrand::Rng,
     waiting: [usize; 3],
-    /// What ends when: the tenant, its slot, and how the call would be queued again.
+    /// The attempts in flight by end: the tenant, the slot, and the ticket of a retry.
     running: BTreeMap<(Instant, u64), (usize, Grant, Ticket)>,
     sent: u64,
-    /// The work of each tenant after each dispatch, retries apart.
+    /// The work of each tenant after each dispatch, without retries.
     work: Vec<[f64; 3]>,
 }
 
@@ -52,7 +52,7 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
         sent: 0,
         work: vec![[0.0; 3]],
     };
-    // Nobody goes before all have come.
+    // No call is dispatched before all have arrived.
     run.come(habits);
     run.scheduler.set_limit(limit);
     run.dispatch(habits);
@@ -115,7 +115,7 @@ fn bound(habits: &[Habit; 3], f: usize, g: usize) -> f64 {
     1.0 / habits[f].weight + 1.0 / habits[g].weight + 1e-9
 }
 
-/// The greatest rise over any interval.
+/// Returns the maximum rise over any interval.
 fn rise(values: impl Iterator<Item = f64>) -> f64 {
     let (mut least, mut most) = (f64::INFINITY, 0.0f64);
     for value in values {
@@ -138,7 +138,7 @@ fn any_habit() -> impl Strategy<Value = Habit> {
         .prop_map(|(weight, cap, visits, fails)| Habit { weight, cap, visits, fails })
 }
 
-/// Off, or so short that everything ages.
+/// Ageing that is off, or so short that all calls are aged.
 fn aging() -> impl Strategy<Value = Duration> {
     prop::sample::select(vec![Duration::ZERO, ms(20), ms(200)])
 }
@@ -146,7 +146,7 @@ fn aging() -> impl Strategy<Value = Duration> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Among the always backlogged, with service times as they come and whatever a third tenant does.
+    /// Backlogged tenants share by weight, with any service times and whatever a third tenant does.
     #[test]
     fn the_backlogged_share_by_weight_over_every_interval(
         f in greedy(), g in greedy(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
@@ -160,7 +160,8 @@ proptest! {
         }
     }
 
-    /// A tenant that was away, was held by its own cap, or retries, has no credit against one that always waited.
+    /// A tenant that was idle, at its cap, or retries has no credit against a tenant that always
+    /// waited.
     #[test]
     fn nobody_has_credit_to_spend(
         g in greedy(), f in any_habit(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
@@ -174,7 +175,7 @@ proptest! {
     }
 }
 
-/// The bound is met, not only kept: with the weights ignored the properties above would fail.
+/// The bound is reached: the properties above would fail if weights were ignored.
 #[test]
 fn four_times_the_weight_is_four_times_the_work() {
     let habit = |weight| Habit { weight, cap: None, visits: false, fails: 0 };
@@ -183,7 +184,7 @@ fn four_times_the_weight_is_four_times_the_work() {
     assert!((f / g - 4.0).abs() < 0.1 && (g - h).abs() <= 2.0, "{f} {g} {h}");
 }
 
-/// One slot. A tenant sends two calls, and in each service time a tenant comes that nobody has seen.
+/// One slot. One tenant sends two calls, and a new tenant arrives in each service time.
 #[test]
 fn newcomers_do_not_starve_a_tenant_that_waits() {
     let began = epoch();
@@ -207,8 +208,8 @@ fn newcomers_do_not_starve_a_tenant_that_waits() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whoever comes: from when a call is the first of its line, at most two rounds go before it, each of one call of
-    /// every tenant that waits, and those that are in flight.
+    /// Once a call is the head of its line, at most two rounds of one call of each waiting tenant
+    /// go before it, plus the calls in flight, whatever arrives.
     #[test]
     fn nobody_waits_longer_than_two_rounds(
         limit in 1usize..9, tenants in 1usize..6, newcomers in 0u8..40, seed in any::<u64>(),
@@ -225,7 +226,8 @@ proptest! {
             come(&mut scheduler, &mut lines, now, format!("t{name}"));
         }
         scheduler.set_limit(limit);
-        // By tenant, since which dispatch its present head is that; and how many tenants waited at each dispatch.
+        // By tenant, the dispatch since which its head is the head, and how many tenants waited at
+        // each dispatch.
         let mut heads: BTreeMap<String, usize> = lines.keys().map(|name| (name.clone(), 0)).collect();
         let mut waiting = vec![lines.len()];
         let mut running = std::collections::VecDeque::new();
@@ -264,8 +266,8 @@ proptest! {
     }
 }
 
-/// How many attempts two tenants made on one slot, both of them with calls waiting at all times. Of each call of the
-/// first, three attempts end as `how` says, and it is made again at once.
+/// Returns how many attempts two always-backlogged tenants made on one slot. Of each call of the
+/// first, three attempts end as `how` says and are retried at once.
 fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usize; 2] {
     let (began, mut now) = (epoch(), epoch());
     let mut scheduler = Scheduler::new(&settings(0), now);
@@ -309,7 +311,8 @@ fn each_attempt_is_charged_to_its_tenant() {
     assert!(f.abs_diff(g) <= 8, "{f} attempts against {g}");
 }
 
-/// It has taken nothing: with four attempts for each call the tenant gets as many calls as its neighbour.
+/// With four attempts for each call, the tenant gets as many calls as its neighbour, because unread
+/// attempts take nothing.
 #[test]
 fn an_attempt_that_was_turned_away_unread_is_not_charged() {
     use crate::adaptive::Ended;
@@ -333,7 +336,7 @@ fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: 
     before.count()
 }
 
-/// What one call has cost moves virtual time for everybody, but not past those who wait.
+/// The actual cost of one call advances virtual time for all tenants, but not past those that wait.
 #[test]
 fn newcomers_do_not_wait_for_what_one_large_call_cost() {
     let now = epoch();
@@ -351,8 +354,8 @@ fn newcomers_do_not_wait_for_what_one_large_call_cost() {
     }
 }
 
-/// Its calls cost a thousand times their estimate. It waits for eight rounds at most, and for no less than its debt
-/// where that is smaller; without ageing, for its whole debt.
+/// The tenant's calls cost a thousand times their estimate. It waits for at most eight rounds, or
+/// for its debt if that is smaller; without ageing, for its whole debt.
 #[test]
 fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     for (aging, cost, calls) in [(30, 1_000.0, 32..=33), (30, 4.0, 9..=13), (0, 100.0, 290..=300)] {
@@ -369,14 +372,14 @@ fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
         grant.sent();
         scheduler.settle(began, &mut grant, &Settled { usage, cost });
         scheduler.release(began, grant);
-        // It stands in the queue from now on, and a minute passes before anybody goes.
+        // The debtor's call is queued from now on, and a minute passes before any dispatch.
         scheduler.enqueue(began, ticket("debtor", Lane::Standard, began), "debtor");
         let place = place_of_a_call(&mut scheduler, began + Duration::from_secs(60), "debtor");
         assert!(calls.contains(&place), "after {place} calls");
     }
 }
 
-/// An old backlog gives no right to go first: only a debt does that is older than its neighbours' rounds.
+/// An old backlog gives no right to go first. Only a debt older than its neighbours' rounds does.
 #[test]
 fn the_age_of_a_backlog_does_not_change_the_shares() {
     let began = epoch();

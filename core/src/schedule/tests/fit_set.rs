@@ -1,4 +1,4 @@
-//! The augmented set against a sorted `Vec`.
+//! The fit set compared with a sorted `Vec`.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn requirements([tokens, kv, tenant_tokens]: [u32; 3]) -> Requirements {
-    // Of several kinds, by what they take.
+    // Several kinds of calls, by what they require.
     let has_failed = (tokens + kv) % 3 == 0;
     Requirements {
         need: Need { tokens, kv, ..Need::ZERO },
@@ -93,7 +93,7 @@ proptest! {
             prop_assert_eq!(ranked.least(), list.iter().map(|(_, requirements)| *requirements).reduce(Requirements::least));
             prop_assert_eq!(ranked.rank(&after), list.iter().filter(|(key, _)| *key < after).count());
             prop_assert_eq!(ranked.nth(after as usize), list.get(after as usize).map(|(key, _)| *key));
-            // What takes more comes later; what takes much, never.
+            // Larger requirements are met later, and very large ones never.
             let time = |requirements: &Requirements| {
                 let sum = u64::from(requirements.need.tokens + requirements.need.kv);
                 (sum < 30).then(|| now + Duration::from_secs(sum))
@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// The depth of the tree, and so the work of each step, stays that of a balanced one also where keys come in order.
+/// The depth of the tree stays that of a balanced one even if keys come in order.
 #[test]
 fn it_stays_shallow_in_order() {
     let mut ranked = FitSet::default();

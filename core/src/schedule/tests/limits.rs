@@ -1,4 +1,4 @@
-//! The number of slots in force moves: what that means for those who wait.
+//! Changes of the number of slots in force.
 
 use super::*;
 use crate::adaptive::{self, Ended};
@@ -28,7 +28,7 @@ fn a_first_token_lets_the_next_call_in() {
     scheduler.first_token(now, &mut first);
     let (who, third) = scheduler.next(now).expect("its turn");
     assert_eq!((who, scheduler.view(now).adaptive.unwrap().limit.awaiting), ("third", 2));
-    // Told twice, it counts once.
+    // A repeated first token counts once.
     scheduler.first_token(now, &mut first);
     assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 2);
     [first, second, third].into_iter().for_each(|grant| scheduler.release(now, grant));

@@ -1,4 +1,5 @@
-//! A second set of books, kept by brute force over everything that waits: whatever happens, in whatever order, the scheduler's answers must agree.
+//! The scheduler compared with an oracle that tracks all calls by brute force: whatever happens in
+//! any order, the two must agree.
 
 mod lazy;
 mod model;
@@ -26,24 +27,24 @@ enum Event {
         tokens: u64,
         streams: bool,
     },
-    /// The first token of an answer comes.
+    /// The first token of an answer.
     Token {
         which: usize,
     },
-    /// An attempt ends. Where it failed, its call may come again.
+    /// The end of an attempt. If it failed, its call may return.
     End {
         which: usize,
         how: How,
         again: bool,
         sent: bool,
-        /// What it took, where the provider says.
+        /// The actual usage, if the provider reports it.
         used: Option<u64>,
     },
-    /// The head of an answer comes.
+    /// The head of an answer.
     Answer {
         which: usize,
     },
-    /// A call that was called back is back, and is queued again.
+    /// A preempted call has returned and is queued again.
     Back {
         which: usize,
     },
@@ -71,21 +72,21 @@ struct Call {
     tenant: usize,
     ticket: Ticket,
     id: Option<WaiterId>,
-    /// The oracle's clock of open time when it was queued.
+    /// The oracle's clock of open time when the call was queued.
     queued_open: Duration,
-    /// Of a retry, where it stood at first.
+    /// For a retry, its first position.
     tag: Option<f64>,
 }
 
 struct Books {
     scheduler: Scheduler<u64>,
     truth: Truth,
-    /// `None` where a floor, or a tenant's own tokens, may explain who goes.
+    /// `None` if a floor or a tenant's own tokens may explain the order.
     order: Option<Order>,
     now: Instant,
     waiting: BTreeMap<u64, Call>,
     running: Vec<(Call, Grant)>,
-    /// Those of them that have an answer, and those that were called back and are not back yet.
+    /// The running calls that have an answer, and those that were preempted and have not returned.
     answered: BTreeSet<u64>,
     preempted: BTreeSet<u64>,
     /// When each running attempt was admitted, and after how many changes of the target's state.
@@ -93,13 +94,13 @@ struct Books {
     /// Cool-downs that began, and probes that were accepted.
     changes: u64,
     numbers: u64,
-    /// Time that the target was open, by the state that it showed over each stretch.
+    /// The time for which the target was open, by the state that it showed.
     open: Duration,
-    /// No attempt goes before this moment: every Retry-After so far. That of an attempt from before the last change counts from its
-    /// sending, unless the target still cools.
+    /// No attempt goes before this time: the latest Retry-After. That of an attempt from before the
+    /// last change counts from when it was sent, unless the target still cools.
     floor: Instant,
     draining: bool,
-    /// Stops asking who is next after so many: see [`lazy`].
+    /// The number of dispatches after which the driver stops asking. See [`lazy`].
     patience: usize,
 }
 
@@ -189,7 +190,7 @@ impl Books {
         let admissible = self.truth.admits(self.now, &call);
         let leaves_out = |other: &Call| self.is_left_out_for(other, &call);
         let left_out: Vec<_> = self.waiting.values().filter(|other| leaves_out(other)).cloned().collect();
-        // What is left out for a probe is as if it did not wait.
+        // Calls that are excluded for a probe count as not waiting.
         self.waiting.retain(|number, _| left_out.iter().all(|other| other.number != *number));
         let stuck = self.stuck();
         let is_behind = self.waiting.values().any(|other| same_line(other, &call));
@@ -267,7 +268,7 @@ impl Books {
                 let from = if is_late { sent } else { self.now };
                 self.floor = self.floor.max(from + ms(delay.unwrap_or(0)));
                 self.changes += u64::from(before != State::Cooling && self.state() == State::Cooling);
-                // Whoever cannot outlast the cool-down is told at once.
+                // A call that cannot outlast the cool-down is refused at once.
                 self.settle();
             }
             How::Unjudged => {}
@@ -291,7 +292,7 @@ impl Books {
         }
     }
 
-    /// The first call of each line whose tenant is below its cap.
+    /// Returns the first call of each line whose tenant is below its cap.
     fn heads(&self) -> BTreeMap<Line, Call> {
         let mut heads: BTreeMap<Line, Call> = BTreeMap::new();
         for call in
@@ -318,7 +319,7 @@ impl Books {
         }
     }
 
-    /// Calls have come to wait, or ceased to.
+    /// Updates the order after calls started or ceased to wait.
     fn stand(&mut self) {
         let heads = self.heads();
         if let Some(order) = &mut self.order {
@@ -330,7 +331,8 @@ impl Books {
         }
     }
 
-    /// Time passes, in the strides that the scheduler asks for. Between them nothing may come due.
+    /// Lets time pass in the steps that the scheduler asks for. Between them nothing may become
+    /// due.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         let mut idle = 0;
@@ -359,7 +361,7 @@ impl Books {
         }
     }
 
-    /// Whether the limit had something to see in that.
+    /// Lets time pass at once. Returns whether the limit could change.
     fn advance(&mut self, time: Duration) -> bool {
         if !self.closed() {
             self.open += time;
@@ -368,9 +370,9 @@ impl Books {
         self.truth.tick(self.now)
     }
 
-    /// What every driver does after every event. How many calls left the queue.
+    /// Does what a driver does after each event. Returns how many calls left the queue.
     fn settle(&mut self) -> usize {
-        // What was learned at this moment may make others late at this moment.
+        // What was learned at this moment may make other calls late at the same moment.
         self.truth.tick(self.now);
         let mut answered = 0;
         let expired = self.scheduler.expired(self.now);
@@ -378,7 +380,7 @@ impl Books {
             let call = &self.waiting[number];
             let ahead = |other: &&Call| same_line(other, call) && self.key(other) < self.key(call);
             let position = self.waiting.values().filter(ahead).count();
-            // Whoever is shed is so on an arrival, before those who now give up.
+            // A call is shed by an arrival, before the calls that expire now.
             assert!(refusal.position == position || refusal.reason == Reason::Shed);
             let why = refusal.why.expect("always said");
             assert!(why.since <= why.waited, "{why:?}");
@@ -398,7 +400,7 @@ impl Books {
         }
         self.stand();
         while self.running.len() < usize::MAX && answered < self.patience {
-            // As it is before the next one is charged.
+            // The state before the next call is charged.
             let hungry = self.hungry();
             let admits = |call: &&Call| self.truth.admits(self.now, call);
             let could: Vec<_> = self.waiting.values().filter(admits).map(|call| call.number).collect();
@@ -444,8 +446,8 @@ impl Books {
         answered
     }
 
-    /// Each slot that is called back is lent, by the youngest that may be, and floors could use it:
-    /// found by trying what would go by them.
+    /// Each preempted slot is borrowed, by the youngest possible call, and floors could use it.
+    /// Found by trying what would go.
     fn call_back(&mut self) {
         let goes = |call: &&Call| self.truth.fits(self.now, call);
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
@@ -522,7 +524,8 @@ impl Books {
         }
     }
 
-    /// A call that could go, and is neither held back for an aged one nor behind one in its line.
+    /// Returns an admissible call that waits although nothing is reserved and it is not behind an
+    /// aged head.
     fn stuck(&mut self) -> Option<String> {
         let waiting: Vec<_> = self.waiting.values().cloned().collect();
         let free = |call: &&Call| {
@@ -534,7 +537,8 @@ impl Books {
         Some(format!("{stuck:?}, {why:?}"))
     }
 
-    /// Whether an aged head lacks what this call would take, or leads its line and does not go.
+    /// Returns whether an aged head lacks what this call would take, or leads its line and does not
+    /// go.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
             || self.aged_heads(call).any(|head| {
@@ -549,7 +553,7 @@ impl Books {
         })
     }
 
-    /// The heads of lines that are not overtaken any more, but for that call.
+    /// Returns the heads that may not be overtaken any more, without that call.
     fn aged_heads(&self, call: &Call) -> impl Iterator<Item = &Call> {
         let leads = |head: &Call| {
             let before = |other: &Call| same_line(other, head) && self.key(other) < self.key(head);
@@ -561,7 +565,7 @@ impl Books {
             .filter(move |head| head.number != number && self.truth.is_aged(self.now, head) && leads(head))
     }
 
-    /// Somebody who holds less than its floor, and has a call that nothing stands in the way of.
+    /// Returns a holder below its floor that has an admissible call.
     fn hungry(&self) -> Option<model::Holder> {
         let holders = self.truth.below_their_floors();
         holders.into_iter().find(|holder| {
@@ -583,7 +587,7 @@ impl Books {
         self.scheduler.view(self.now).state
     }
 
-    /// Whether a waiting call has failed, and another one that has not goes first because it is the probe.
+    /// Returns whether the waiting call has failed and `other` has not and goes first as a probe.
     fn is_left_out_for(&self, waiting: &Call, other: &Call) -> bool {
         self.state() == State::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
     }
@@ -602,7 +606,7 @@ impl Books {
 }
 
 impl How {
-    /// As the limit is told of it.
+    /// Returns the outcome that is reported to the limit.
     fn outcome(self) -> Ended {
         match self {
             How::Accepted => Ended::Completed { output: 10 },
@@ -654,7 +658,7 @@ proptest! {
         for event in events {
             books.apply(event);
         }
-        // Draining refuses all that wait, and nothing comes in any more.
+        // Draining refuses all waiting calls, and no call is added.
         books.scheduler.drain();
         books.draining = true;
         books.settle();

@@ -4,14 +4,14 @@ use super::*;
 use crate::cooldown::{Failure, State};
 use crate::testing::epoch;
 
-/// Attempts that a call may make.
+/// The maximum number of attempts of a call.
 const ATTEMPTS: u32 = 4;
 
-/// A target that fails some calls and accepts all others. Times in milliseconds.
+/// A target that fails some calls and accepts all others. Times are in milliseconds.
 #[derive(Clone, Copy)]
 struct World {
     poisoned: u64,
-    /// Whether the poisoned calls are of the same tenant as the others.
+    /// Whether the failing calls belong to the same tenant as the others.
     shares_tenant: bool,
     fails_after: u64,
     accepts_after: u64,
@@ -19,7 +19,8 @@ struct World {
     slots: usize,
 }
 
-/// Three calls at a target with eight slots fail after 100 ms each. All others are accepted after 100 ms.
+/// Three calls at a target with eight slots fail after 100 ms each. All others are accepted after
+/// 100 ms.
 const THREE: World =
     World { poisoned: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
 
@@ -42,7 +43,8 @@ struct Seen {
     accepted: u32,
 }
 
-/// Twenty good calls a second come for a minute, beside the poisoned ones, which all come at the start.
+/// Plays a minute of 20 good calls per second beside the failing calls, which all arrive at the
+/// start.
 fn play(world: World) -> Seen {
     let zero = epoch();
     let settings = Settings { aging: ms(world.aging), ..settings(world.slots) };
@@ -163,11 +165,11 @@ fn a_new_call_is_the_probe_at_once_where_only_calls_wait_that_have_failed() {
         for (call, grant) in grants.into_iter().enumerate() {
             fail(&mut scheduler, zero, grant, call as u64);
         }
-        // Nobody else waits, so one of them is the probe.
+        // No other call waits, so one of them is the probe.
         let now = scheduler.next_wake(zero).expect("it cools");
         let (call, grant) = scheduler.next(now).expect("a probe");
         fail(&mut scheduler, now, grant, call);
-        // The next of them has to wait for longer than a new call.
+        // The next of them has to wait longer than a new call.
         let now = scheduler.next_wake(now).expect("it cools");
         assert!(scheduler.next(now).is_none(), "it has failed here");
         let retries = scheduler.next_wake(now).expect("they come to be the probe");

@@ -1,10 +1,10 @@
-//! Single rules, and the regressions that the properties do not spell out.
+//! Single rules and regressions that the properties do not cover explicitly.
 
 use super::*;
 use crate::cooldown::Failure;
 use crate::testing::epoch;
 
-/// Who goes, one after the other, each giving its slot back at once.
+/// Dispatches calls one after the other, releasing each slot at once.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, mut grant)) = scheduler.next(now) {
@@ -71,7 +71,7 @@ fn a_forced_call_counts_against_its_tenants_cap() {
     assert_eq!(draw(&mut scheduler, now), [1]);
 }
 
-/// An attempt that nobody judged says nothing: not that the probe was accepted, either.
+/// An attempt without a reported result says nothing, not even that the probe was accepted.
 #[test]
 fn a_probe_that_ends_unjudged_is_followed_by_another() {
     let now = epoch();
@@ -115,7 +115,7 @@ fn a_wait_without_end_does_not_overflow() {
     assert_eq!(scheduler.next_wake(now + ms(5)), Some(deadline));
 }
 
-/// Twenty thousand calls, refused from the youngest: the work of counting each position must not be the queue's square.
+/// Refuses 20,000 calls from the youngest on: the work of counting positions must not be quadratic.
 #[test]
 fn a_long_queue_is_refused_at_a_cost_that_does_not_grow_with_it() {
     let now = epoch();
@@ -146,7 +146,8 @@ fn a_driver_that_does_not_ask_after_a_release_leaves_a_gap() {
     assert_eq!(scheduler.view(now + ms(250)).gap, ms(250));
 }
 
-/// Calls that give up at one moment each tell how many stood ahead of them, whatever the order in which they give up.
+/// The position of each call that expires is that before any of them left, in whatever order they
+/// leave.
 #[test]
 fn those_who_leave_together_keep_their_places() {
     let now = epoch();

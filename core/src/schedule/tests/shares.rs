@@ -1,4 +1,4 @@
-//! Floors, what is lent of them and called back; bounds of the queue and who gives way; and what is foretold of a wait.
+//! Floors, borrowed slots and preemption; bounds of the queue and shedding; predicted waits.
 
 use proptest::prelude::*;
 
@@ -63,13 +63,14 @@ fn the_least_served_floor_is_served_first_and_tenants_before_lanes() {
             who
         })
         .collect();
-    // 0/4 and 0/2, then 1/4, 1/2 and 2/4, 3/4; then batch's one.
+    // 0/4 and 0/2, then 1/4, 1/2 and 2/4, 3/4; then the one of batch.
     assert_eq!(served[..2].iter().filter(|who| **who == "half").count(), 1);
     assert_eq!((served[2], served[5], served[6]), ("half", "half", "x"));
 }
 
 proptest! {
-    /// Floors of less than a slot add up to more than there is: nobody is shut out for it.
+    /// Floors of less than one slot add up to more than all slots, and no tenant is shut out by
+    /// them.
     #[test]
     fn floors_that_are_rounded_up_starve_nobody(limit in 1usize..4, floors in 1usize..6) {
         let now = epoch();
@@ -98,7 +99,8 @@ proptest! {
     }
 }
 
-/// Virtual time must not run ahead with a tenant that is served by its floor: who comes later would wait for all the others to catch up.
+/// Virtual time must not advance with a tenant served by its floor: a newcomer would wait for all
+/// others to catch up.
 #[test]
 fn a_floor_does_not_push_newcomers_back() {
     let now = epoch();
@@ -115,7 +117,7 @@ fn a_floor_does_not_push_newcomers_back() {
         grant.sent();
         held.push((who, grant));
     }
-    // Calls of the floor's holder are short: it is served far more often than its turn would come.
+    // Calls of the floor's holder are short, so it is served far more often than by its turn.
     for _ in 0..500 {
         let short = held.iter().position(|(who, _)| *who == "vip").expect("five of ten");
         scheduler.release(now, held.swap_remove(short).1);
@@ -159,13 +161,13 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
     assert_eq!(who, "vip");
     queue(&mut scheduler, now, again, "again");
     assert_eq!(scheduler.preempt(now), None, "one is still on its way");
-    // It was answered before it could be cancelled: then another is called back in its place.
+    // The call was answered before it could be cancelled, so another one is preempted instead.
     scheduler.answered(&mut held[1]);
     assert_eq!(scheduler.preempt(now), Some(held[0].id()));
     drop(vip);
 }
 
-/// How many of the calls in flight are called back now.
+/// Returns how many of the calls in flight are preempted now.
 fn preempted<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
     std::iter::from_fn(|| scheduler.preempt(now)).count()
 }
@@ -216,7 +218,7 @@ fn a_limit_that_was_lowered_calls_nothing_back() {
     assert_eq!(preempted(&mut scheduler, now), 1);
 }
 
-/// A limit of one slot, which is the floor of one of two tenants: it goes first every other time.
+/// One slot, which is the floor of one of two tenants: that tenant goes first every other time.
 #[test]
 fn calling_back_shuts_nobody_out_of_the_last_slot() {
     let mut now = epoch();
@@ -274,7 +276,7 @@ fn nobody_is_called_back_where_that_is_not_configured() {
     assert_eq!(scheduler.preempt(now), None);
 }
 
-/// Whom a call of that lane displaces from a full queue.
+/// Returns the call that a call of that lane displaces from a full queue.
 fn displaced(
     scheduler: &mut Scheduler<&'static str>,
     now: Instant,
@@ -313,7 +315,7 @@ fn the_lowest_lane_is_shed_first_from_the_longest_line_its_youngest() {
     let last = displaced(&mut scheduler, now, "c", Lane::Interactive);
     assert!(last == Some("a batch 1") || last == Some("b batch"), "{last:?}");
     assert!(displaced(&mut scheduler, now, "c", Lane::Interactive).is_some());
-    // Batch has only a retry and an exempt one left.
+    // Only a retry and an exempt call are left in the batch lane.
     assert!(matches!(displaced(&mut scheduler, now, "c", Lane::Interactive), Some("new" | "a standard")));
     assert!(displaced(&mut scheduler, now, "c", Lane::Interactive).is_some());
     let full = scheduler.try_admit(now, &ticket("c", Lane::Interactive, now)).expect_err("nothing to shed");
@@ -338,7 +340,7 @@ fn each_bound_is_for_itself() {
     queue(&mut scheduler, now, ticket("e", Lane::Standard, now), "e");
 }
 
-/// One slot that comes free once a second, and a queue that is longer than a caller can wait.
+/// One slot that is released once per second, and a queue longer than a caller can wait.
 #[test]
 fn a_wait_that_would_be_too_long_is_refused_at_the_door() {
     let mut now = epoch();
@@ -367,7 +369,7 @@ fn a_wait_that_would_be_too_long_is_refused_at_the_door() {
     assert!(matches!(scheduler.try_admit(now, &urgent), Ok(None)), "its share comes at once");
     let retry = Ticket { charged: Some(held.charged()), ..hopeless(now) };
     assert!(matches!(scheduler.try_admit(now, &retry), Ok(None)), "a retry may wait");
-    // How fast it comes back from a cool-down nobody knows.
+    // The end of a cool-down is not predicted.
     scheduler.failed(now, &mut held, 1, Failure::Other, Some(Duration::from_secs(5)), 0.0);
     assert!(matches!(scheduler.try_admit(now, &hopeless(now)), Ok(None)), "nothing is foretold meanwhile");
     scheduler.release(now, held);
@@ -396,7 +398,8 @@ fn an_objective_that_would_be_missed_refuses_where_that_is_asked_for() {
     }
 }
 
-/// Slots that come free while nobody waits say how fast calls come, not how fast they could go.
+/// Slots released while no call waits show how fast calls arrive, not how fast they could be
+/// served.
 #[test]
 fn an_idle_target_foretells_nothing() {
     let mut now = epoch();
@@ -414,7 +417,7 @@ fn an_idle_target_foretells_nothing() {
     scheduler.release(now, grant);
 }
 
-/// When a refused call is told to try again.
+/// Returns the `retry_after` of a refused call.
 fn hint<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Duration {
     let refusal = scheduler.try_admit(now, &ticket("b", Lane::Standard, now)).expect_err("it is full");
     refusal.retry_after.expect("always said")
@@ -500,7 +503,7 @@ fn how_long_a_rule_has_stood_is_told() {
     let at = now + ms(1_000);
     assert_eq!(of(scheduler.explain(at, capped)), Some((Rule::TenantCap, ms(900), ms(900))));
     assert_eq!(of(scheduler.explain(at, full)), Some((Rule::Slots, ms(800), ms(900))));
-    // A slot that goes on at once was never free.
+    // A slot that is handed on at once was never free.
     scheduler.release(at, second);
     let (_, second) = scheduler.next(at).expect("b's");
     let third = queue(&mut scheduler, at, ticket("b", Lane::Standard, now), ());

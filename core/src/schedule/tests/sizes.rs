@@ -1,4 +1,4 @@
-//! Calls that differ in what they take: who overtakes whom, what is held, and whose own tokens are whose.
+//! Calls that differ in what they require: overtaking, reservations, and tenants' own tokens.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,8 @@ use crate::kv::{Forecast, Kv};
 use crate::testing::epoch;
 use crate::wire::Usage;
 
-/// Ample slots, ten seconds until a call is aged, and 600 tokens a minute: ten a second, sixty at once.
+/// Enough slots, ten seconds until a call is aged, and 600 tokens per minute: ten per second, 60 at
+/// once.
 fn of_tokens(
     change: impl FnOnce(&mut Settings),
 ) -> (Scheduler<&'static str>, Arc<Mutex<RateBudgets>>, Instant) {
@@ -29,7 +30,7 @@ fn sized(tenant: &str, tokens: u64, now: Instant) -> Ticket {
     ticket
 }
 
-/// Sends and ends each at once: its tokens are gone.
+/// Dispatches, sends and ends calls at once, so that their tokens are used up.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, grant)) = scheduler.next(now) {
@@ -64,7 +65,7 @@ fn a_head_that_does_not_fit_is_overtaken_until_it_is_aged() {
         assert_eq!(draw(&mut scheduler, wake), [who]);
         at = wake;
     }
-    // Small ones keep coming, and keep going: until the large one is aged.
+    // Small calls keep arriving and going until the large one is aged.
     for second in 5..10u64 {
         let now = now + Duration::from_secs(second);
         let small = scheduler.try_admit(now, &sized("b", 8, now)).expect("not refused");
@@ -163,7 +164,7 @@ fn tokens_of_its_own_hold_a_tenant_back_and_nobody_else() {
     assert_eq!(draw(&mut scheduler, wake), ["poor"]);
 }
 
-/// A provider that says a million million: a tenant is not shut out for years.
+/// A provider that reports 10^12 tokens does not block a tenant for years.
 #[test]
 fn a_tenants_debt_has_an_end() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.default_tenant.tpm = Some(60));
@@ -208,7 +209,7 @@ fn short_ones_go_first_in_their_own_line_as_far_as_the_bias_goes() {
     assert_eq!(draw(&mut scheduler, now + secs(6.0)), ["short", "long", "later"]);
 }
 
-/// Thirty thousand that do not fit stand before each that does: the search must not look at each of them.
+/// Before each call that fits wait 30,000 that do not: the search must not look at each of them.
 #[test]
 fn what_does_not_fit_is_not_looked_at() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.aging = Duration::from_secs(3600));
@@ -227,7 +228,7 @@ fn what_does_not_fit_is_not_looked_at() {
     assert_eq!(draw(&mut scheduler, wake), ["small"]);
 }
 
-/// Three thousand calls that need little to begin, and more than there is later, wait before each one that fits.
+/// Before each call that fits wait 3,000 that need little at first and more than there is later.
 #[test]
 fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_looked_at() {
     let now = epoch();
@@ -244,7 +245,7 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
         queue(&mut scheduler, now, of(&format!("tenant-{}", k % 300), 300, 500), "large");
     }
     for k in 0..50 {
-        // Whoever comes goes at once, and so does who waits already when there is room again.
+        // A new call goes at once, and so does the waiting one when there is room again.
         let short = admit(&mut scheduler, now, &of("fresh", 100, 50));
         scheduler.enqueue(now, of(&format!("tenant-{k}"), 250, 50), "short");
         let (who, next) = scheduler.next(now).expect("it ends before the long one needs the memory");
@@ -260,8 +261,8 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
     assert_eq!(scheduler.next(now).map(|(who, _)| who), Some("large"));
 }
 
-/// A small call of a tenant in debt overtakes large ones that lack tokens. Its start tag counts the
-/// debt, which is nobody else's.
+/// A small call of a tenant in debt overtakes large ones that lack tokens. Its start tag includes
+/// the debt, which no other tenant owes.
 #[test]
 fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     for has_waited in [false, true] {
@@ -294,7 +295,8 @@ fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     }
 }
 
-/// A tenant below its floor has many calls that have no room; the front, of another tenant, has a longer prompt and does.
+/// A tenant below its floor has many calls without room. The front, of another tenant, has a longer
+/// prompt and fits.
 #[test]
 fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked_at() {
     let now = epoch();
@@ -317,7 +319,8 @@ fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked
     [long, next].into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// A decision takes the same however many wait, also where they say that their prompts are empty.
+/// A decision takes the same time however many calls wait, even if they claim that their prompts
+/// are empty.
 #[test]
 fn number_of_calls_looked_at_is_bounded_whatever_their_prompts_are() {
     for input in [0, 100] {

@@ -1,4 +1,4 @@
-//! Tenants that nobody configured come and go.
+//! Tenants that are not configured come and go.
 
 use super::*;
 use crate::testing::epoch;
@@ -7,7 +7,7 @@ fn name(k: usize) -> Arc<str> {
     format!("tenant-{k}").into()
 }
 
-/// The places of the table that each call may have to look at, and the memory that it costs.
+/// The size of the table, which bounds the memory and the cost of a new tenant.
 fn table(scheduler: &Scheduler<usize>) -> usize {
     scheduler.queue.tenants.places()
 }
@@ -25,7 +25,7 @@ fn a_million_tenants_pass_through_a_small_table() {
     assert!(table(&scheduler) <= 1100, "{}", table(&scheduler));
 }
 
-/// The same under overload, where virtual time stands still as long as every call is a stranger's.
+/// The same under overload, where virtual time stands still while all calls are of new tenants.
 #[test]
 fn strangers_in_a_queue_are_forgotten_too() {
     let now = epoch();
@@ -73,7 +73,7 @@ fn whoever_waits_or_runs_is_not_forgotten() {
     assert!(of(&scheduler, "named").is_some(), "the configured stay");
 }
 
-/// After many were busy at once, no more than a quarter of their places stays taken by the idle.
+/// After many tenants were busy at once, idle ones keep at most a quarter of the table.
 #[test]
 fn a_crowd_that_leaves_is_forgotten() {
     let now = epoch();
@@ -89,7 +89,7 @@ fn a_crowd_that_leaves_is_forgotten() {
     assert!(table(&scheduler) <= 20_002, "and their places are used again");
 }
 
-/// With tokens of their own: who owes some is remembered until it is paid, and the table stays small for all that.
+/// Tenants with own tokens: those in debt are kept until they have paid, and the table stays small.
 #[test]
 fn a_million_who_owe_are_remembered_and_forgotten() {
     let now = epoch();
@@ -97,7 +97,7 @@ fn a_million_who_owe_are_remembered_and_forgotten() {
     configured.default_tenant.tpm = Some(60_000);
     let mut scheduler = Scheduler::new(&configured, now);
     let mut call = ticket("", Lane::Standard, now);
-    // A bucket holds 6,000: this one owes 4,000, which take four seconds to pay.
+    // A bucket holds 6,000 tokens: this tenant owes 4,000, which take four seconds.
     call.demand.input = 10_000;
     let mut most = 0;
     for k in 0..1_000_000u64 {
@@ -117,6 +117,6 @@ fn a_million_who_owe_are_remembered_and_forgotten() {
             );
         }
     }
-    // Two thousand a second for four seconds, and a few that were not looked at yet.
+    // 2,000 per second for four seconds, and a few that were not checked yet.
     assert!(most <= 14_000, "{most}");
 }

@@ -1,4 +1,4 @@
-//! Which of the replicas a call may go to, and what is kept there for another.
+//! Which replicas a call may go to, and what is kept there for others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,8 @@ use crate::cooldown::Hold;
 use crate::kv::Forecast;
 use crate::placement::{EngineMetrics, Fault, Observation};
 
-/// One replica is kept for it, as for the front of all: the others are there for whom it stands before.
+/// One replica is kept for the head, as for the front. The others are available to the calls behind
+/// it.
 #[test]
 fn an_aged_head_without_memory_keeps_one_replica_from_those_of_its_line() {
     let now = epoch();
@@ -34,7 +35,7 @@ fn an_aged_head_without_memory_keeps_one_replica_from_those_of_its_line() {
     assert_empty(&scheduler, now);
 }
 
-/// The front of all is another tenant's, and has a replica held for itself.
+/// The front is another tenant's, and a replica is reserved for it.
 #[test]
 fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
     let now = epoch();
@@ -69,7 +70,8 @@ fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
     assert_empty(&scheduler, now);
 }
 
-/// One that turned it away a moment ago may have room by now; one that is full of long answers has none.
+/// A replica that rejected the call a moment ago may have room by now. One that is full of long
+/// answers has none.
 #[test]
 fn what_was_tried_somewhere_goes_there_again_rather_than_wait_for_another() {
     let now = epoch();
@@ -99,7 +101,7 @@ fn a_forced_call_goes_to_one_that_serves_it_well_or_not() {
     assert_empty(&scheduler, now);
 }
 
-/// One engine of several is missing from one look at its metrics.
+/// One of several engines is missing from one poll of the metrics.
 #[test]
 fn a_memory_that_turns_out_to_be_of_another_size_keeps_its_calls() {
     let now = epoch();
@@ -157,8 +159,8 @@ fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
     assert_empty(&scheduler, now);
 }
 
-/// Two calls wait, each for a replica of its own: one slot is called back at each, not two at the
-/// one with the youngest calls.
+/// Two calls wait, each for a different replica: one slot is preempted at each, not two at the one
+/// with the youngest calls.
 #[test]
 fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
     let now = epoch();
@@ -224,7 +226,8 @@ fn a_lowered_limit_of_a_pool_calls_nothing_back() {
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// Each call is tried where it was not, at once; one that all turned away waits a moment, whatever they say of when to come back.
+/// Each call is tried at once where it was not tried before. One that all replicas rejected waits a
+/// moment, whatever delay they ask for.
 #[test]
 fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
     let now = epoch();
@@ -234,7 +237,8 @@ fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
     assert!(busy.iter().all(|grant| at(grant) == 1));
     let mut again = admit(&mut scheduler, now, &wanting(None, &[ids[0]], now));
     assert_eq!(at(&again), 0);
-    // There is one that it was not tried at, but that is full: to say "elsewhere" again would send it back here at once.
+    // There is an untried replica, but it is full: to retry elsewhere would send the call back here
+    // at once.
     assert_eq!(
         scheduler.on_replica_failure(now, &mut again, Fault::Full(Some(Duration::ZERO))),
         Hold::AllFull
@@ -243,7 +247,7 @@ fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
     assert_empty(&scheduler, now);
 }
 
-/// Of a prompt of four bytes a token, of which the first `common` tokens are those of every other.
+/// Returns a call with four bytes per token, whose first `common` tokens are shared by all.
 fn beginning_with(common: u64, input: u64, now: Instant) -> Ticket {
     let chunks = (1..=common * 4 / 1_024).map(|nth| (nth, nth * 1_024));
     let affinity = crate::placement::Affinity::measured(None, chunks, input * 4);
@@ -267,7 +271,7 @@ fn common_beginning_is_held_once_where_the_replica_caches_prefixes() {
         scheduler.observe(now, id, told(800_000, shares));
         let first = admit(&mut scheduler, now, &beginning_with(30_000, 31_500, now));
         for who in 0..600 {
-            // All wait before there is anything to share.
+            // All calls wait before there is anything to share.
             scheduler.enqueue(now, beginning_with(30_000, 31_500, now), who);
         }
         let went = draw(&mut scheduler, now);
@@ -298,7 +302,7 @@ fn call_goes_to_the_replica_where_its_beginning_is_held_if_only_that_one_has_mem
     assert_ne!(at(&held[0]), at(&held[1]));
     let second = admit(&mut scheduler, now, &beginning_with(20_000, 24_000, now));
     assert_eq!(at(&second), at(&held[0]));
-    // What is cached and held by nobody is no memory saved.
+    // Cached blocks that no call holds save no memory.
     let [first, other] = held;
     [first, second].into_iter().for_each(|grant| scheduler.release(now, grant));
     let alone = admit(&mut scheduler, now, &beginning_with(0, 30_000, now));
@@ -325,7 +329,7 @@ fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     assert_empty(&scheduler, now);
 }
 
-/// A call elsewhere ends between the decision that a call may go and its placement: its forecast is longer then.
+/// A call elsewhere ends between the decision and the placement, so the forecast is longer then.
 #[test]
 fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() {
     let now = epoch();
@@ -348,7 +352,8 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
     assert_empty(&scheduler, now);
 }
 
-/// Memory does not come back with time alone, so the time to ask again is found without a look at each call that waits for it.
+/// Time alone does not restore memory, so the next wake time is found without a look at each call
+/// that waits for it.
 #[test]
 fn few_calls_are_looked_at_for_the_time_to_ask_again() {
     let now = epoch();

@@ -1,4 +1,4 @@
-//! Pools: each rule by a case, and all of them against brute force.
+//! Tests of pools: single rules, and all of them against a brute-force model.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ mod model;
 mod properties;
 mod rules;
 
-/// Replicas of so many slots each, that are there at once with all of them.
+/// Settings for replicas with that many slots each, all in force at once.
 fn of_slots(cap: usize) -> Settings {
     let config = PoolConfig { cap, slow_start: None, ..PoolConfig::default() };
     Settings { pool: Some(config), aging: Duration::from_secs(3600), kv_headroom: 0.0, ..settings(65_536) }
@@ -54,7 +54,7 @@ fn model(name: &str) -> Model {
     Model { name: name.into(), longest: None, parent: None }
 }
 
-/// The name of the replica that it was placed at.
+/// Returns the name of the replica that the call was assigned to.
 fn at(grant: &Grant) -> usize {
     let url = &grant.placed().expect("placed").url;
     (0..128).find(|name| **url == self::url(*name)).expect("a member")
@@ -65,12 +65,12 @@ fn id_of<W>(scheduler: &Scheduler<W>, name: usize, now: Instant) -> ReplicaId {
     views.iter().find(|view| *view.url == url(name)).expect("a member").id
 }
 
-/// Who goes now.
+/// Dispatches all calls that may go now.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Grant)> {
     std::iter::from_fn(|| scheduler.next(now)).collect()
 }
 
-/// Nothing is left of any call.
+/// Checks that no call left anything behind.
 fn assert_empty<W>(scheduler: &Scheduler<W>, now: Instant) {
     let pool = scheduler.capacity.upstream.as_pool().expect("a pool");
     assert!(pool.unanswered.is_empty() && pool.stranded.is_empty());

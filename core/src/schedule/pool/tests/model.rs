@@ -1,4 +1,4 @@
-//! A second set of books of a pool, by brute force: who is where, and what that leaves.
+//! A brute-force model of a pool: which calls are where, and what that leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::placement::{Affinity, EngineMetrics, Fault, Observation};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
-/// Lengths of answers: within 32 tokens the books round no moment.
+/// Lengths of answers. Up to 32 tokens, the memory account does not round times.
 pub(super) const OUTPUTS: std::ops::Range<u64> = 0..32;
-/// Tokens of a beginning more than of the one before.
+/// The length of each prefix step, in tokens.
 const BEGINNING: u64 = 64;
-/// What a call wastes of its last block, in the mean.
+/// The mean unused part of a call's last block, in tokens.
 const HALF_A_BLOCK: u64 = 8;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
 
@@ -25,7 +25,7 @@ pub(super) enum Event {
         lane: usize,
         tokens: u64,
         output: u64,
-        /// Which beginning it has, and how much of that.
+        /// The branch of the prefix, and its depth.
         begins: (u64, u64),
         model: Option<usize>,
         avoid: usize,
@@ -79,20 +79,21 @@ struct Running {
     grant: Grant,
     ticket: Ticket,
     place: Place,
-    /// What it takes of its replica's memory: its input, and how many tokens it may produce yet.
+    /// What the call takes of its replica's memory: its input, and the tokens it may still produce.
     held: (u64, u64),
-    /// The beginnings that it holds there.
+    /// The prefixes that it holds there.
     begins: Arc<[u64]>,
     answered: bool,
-    /// The places where it could have gone instead, and was not tried; none, if it was tried where it went. Who joins where another was may be tried as well.
+    /// The replicas where the call could have gone instead and was not tried; none if it was tried
+    /// where it went. A new replica at the same index may be tried as well.
     others: ReplicaSet,
 }
 
-/// Who is there at one moment.
+/// The replicas available at one moment.
 struct Room {
-    /// Those in the choice, in the order of their places.
+    /// The eligible replicas, in the order of their indices.
     choice: Vec<ReplicaId>,
-    /// Those of them with a slot.
+    /// The eligible replicas with a free slot.
     open: Vec<ReplicaId>,
 }
 
@@ -105,20 +106,20 @@ pub(super) struct Books {
     waiting: BTreeMap<u64, Waiting>,
     running: Vec<Running>,
     memories: BTreeMap<ReplicaId, Kv>,
-    /// Those of which the size is known.
+    /// The replicas whose memory size is known.
     sized: BTreeSet<ReplicaId>,
-    /// Those where calls share their beginnings.
+    /// The replicas where calls share prefixes.
     sharing: BTreeSet<ReplicaId>,
-    /// The beginnings in flight at each that more than one call has held.
+    /// The prefixes in flight at each replica that more than one call has held.
     shared: BTreeSet<(ReplicaId, u64)>,
     numbers: u64,
-    /// Calls that were there when their replicas fell.
+    /// The calls at replicas when those went down.
     preempted: Vec<GrantId>,
 }
 
 impl Books {
     pub(super) fn new(settings: &Settings, replicas: usize, now: Instant) -> Self {
-        // What placement draws by chance it draws from what this thread draws: the same each time.
+        // Placement seeds its generator from this thread's, so that each run is the same.
         fastrand::seed(1);
         let mut books = Self {
             scheduler: Scheduler::new(settings, now),
@@ -295,7 +296,7 @@ impl Books {
         self.fall();
     }
 
-    /// Who is told to go elsewhere has not been answered, and was not told before.
+    /// Checks that each stranded call has no answer and was not returned before.
     fn fall(&mut self) {
         while let Some(id) = self.scheduler.next_stranded() {
             let running = self.running.iter().find(|running| running.grant.id() == id).expect("in flight");
@@ -304,14 +305,14 @@ impl Books {
         }
     }
 
-    /// Time passes in small steps; whoever goes was to be asked for by then.
+    /// Lets time pass in small steps. Each call that goes must have been announced by then.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
             let wake = self.scheduler.next_wake(self.now);
             assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
             self.now = (self.now + ms(7)).min(end);
-            // The share of one that comes back grows at each moment, and is looked at now and then.
+            // The share of a starting replica grows continuously, and is read now and then.
             let grows = self.scheduler.replicas(self.now).iter().any(|view| view.state == "starting");
             let early = wake.is_none_or(|wake| self.now < wake) && !grows;
             let went = self.settle();
@@ -320,7 +321,7 @@ impl Books {
         }
     }
 
-    /// What every driver does after every event. How many went.
+    /// Does what a driver does after each event. Returns how many calls went.
     fn settle(&mut self) -> usize {
         let mut went = 0;
         assert!(self.scheduler.expired(self.now).is_empty(), "all have an hour");
@@ -356,7 +357,7 @@ impl Books {
         self.running.push(Running { grant, ticket, place, held, begins, answered: false, others });
     }
 
-    /// The beginnings in flight at a replica.
+    /// Returns the prefixes in flight at a replica.
     fn begun(&self, id: ReplicaId) -> BTreeSet<u64> {
         let there =
             self.running.iter().filter(|running| running.grant.placed().is_some_and(|at| at.id == id));
@@ -400,7 +401,8 @@ impl Books {
         }
     }
 
-    /// The replica that is kept for the head of its line: that is aged, one of its replicas has a slot and none so much memory; of those the one that has most.
+    /// Returns the replica kept for an aged head: one of its replicas has a slot, none enough
+    /// memory, and of those the one with the most.
     fn kept(&self, number: u64, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
         let line = |of: &Ticket| (of.tenant.clone(), of.lane);
         let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
@@ -422,7 +424,8 @@ impl Books {
         nearest.filter(|(_, left)| *left < 0.0).map(|(id, _)| id).into_iter().collect()
     }
 
-    /// What is left of a replica's memory with a call, at the worst moment, token by token; endless where the size is not known.
+    /// Returns what is left of a replica's memory with a call at the worst moment, token by token;
+    /// infinite if the size is not known.
     fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
         let Some(capacity) = self.sized.get(&id).map(|id| self.memories[id].most()) else {
             return f64::INFINITY;
@@ -439,7 +442,8 @@ impl Books {
         let mut shared: BTreeSet<u64> = begins.iter().copied().filter(|hash| begun.contains(hash)).collect();
         shared.extend(self.shared.iter().filter(|(at, _)| *at == id).map(|(_, hash)| hash));
         all.push((in_memory(ticket, capacity), begins));
-        // Once and for all: what more than one has held. The rest is each call's, for as long as it is there.
+        // Once for the prefixes that more than one call has held. The rest is counted for each
+        // call.
         let at = |t: u64| -> u64 {
             let there = all.iter().filter(|((_, left), _)| *left >= t);
             let alone = |((input, _), begins): &((u64, u64), Arc<[u64]>)| {
@@ -456,7 +460,7 @@ impl Books {
         self.now - ticket.queued_at >= self.aging
     }
 
-    /// What is held, as the scheduler says: one replica, at most, and only for one that is aged.
+    /// Returns the reserved replica: at most one, and only for an aged call.
     fn held(&mut self) -> Vec<ReplicaId> {
         let _ = self.scheduler.selector(self.now).pick();
         let Some(hold) = self.scheduler.order.reservation else { return Vec::new() };
@@ -487,26 +491,26 @@ impl Books {
         Room { choice, open }
     }
 
-    /// Where it could go then.
+    /// Returns where the call could go.
     fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
         let mut fits = self.eligible(ticket);
         fits.retain(|id| room.open.contains(id) && self.left(*id, ticket) >= 0.0);
         fits
     }
 
-    /// The same, but for what is held for others.
+    /// Returns the same without what is reserved for others.
     fn free(&self, ticket: &Ticket, room: &Room, held: &[ReplicaId]) -> Vec<ReplicaId> {
         let mut free = self.fits(ticket, room);
         free.retain(|id| ticket.demand.input == 0 || !held.contains(id));
         free
     }
 
-    /// Those that may take it, well or not.
+    /// Returns the replicas that may take the call, healthy or not.
     fn eligible(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
         let present = || views.iter().filter(|view| view.state != "draining");
-        // Who is known to serve it; else those of whom it is not known.
+        // Replicas known to serve the model, otherwise those of which it is not known.
         let serves = |view: &&crate::placement::ReplicaView, unknown: bool| {
             let model = wants.model.as_deref();
             model.is_none_or(|model| match &view.models {
@@ -539,7 +543,7 @@ impl Books {
         self.scheduler.replicas(self.now).iter().find(|view| *view.url == url(name)).map(|view| view.id)
     }
 
-    /// Which replicas there are, and how large their memories.
+    /// Updates the known replicas and their memories.
     fn learn(&mut self) {
         let present: Vec<_> = self.scheduler.replicas(self.now).iter().map(|view| view.id).collect();
         self.memories.retain(|id, _| present.contains(id));
@@ -559,19 +563,20 @@ impl Books {
     }
 }
 
-/// Of a prompt of so many tokens, each of one byte: the first two beginnings are the same for all.
+/// Returns the prefixes of a prompt of one byte per token. The first two are the same for all
+/// prompts.
 fn beginning((branch, depth): (u64, u64), tokens: u64) -> Affinity {
     let depth = depth.min(tokens.saturating_sub(1) / BEGINNING);
     let hash = |nth| if nth < 2 { nth } else { 10 * branch + nth };
     Affinity::measured(None, (0..depth).map(|nth| (hash(nth), BEGINNING * (nth + 1))), tokens)
 }
 
-/// What a call takes of a memory of that capacity.
+/// Returns what a call takes of a memory of that capacity.
 fn in_memory(ticket: &Ticket, capacity: u64) -> (u64, u64) {
     (ticket.demand.input.min(capacity), ticket.demand.output.max(1))
 }
 
-/// To one that was free for it, and to none that it was tried at while there was another.
+/// Checks that the call went to a free replica, and to an untried one if there was any.
 fn assert_well_placed(grant: &Grant, ticket: &Ticket, free: &[ReplicaId]) {
     let at = grant.placed().expect("placed").id;
     assert!(free.contains(&at), "{at:?} was none of {free:?}");

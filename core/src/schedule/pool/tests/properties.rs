@@ -45,7 +45,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// How large the pool is, and what its limits are.
+/// The size of the pool and its limits.
 fn pool() -> impl Strategy<Value = (Settings, usize)> {
     let awaiting = prop::option::of(1usize..3);
     let adaptive =
@@ -68,8 +68,9 @@ fn pool() -> impl Strategy<Value = (Settings, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens, in whatever order: nobody waits who fits at a replica that may take it, nobody goes where it does not fit, all comes back, and what is held is one
-    /// replica for one aged call.
+    /// Whatever happens in any order: no call waits that fits at a replica which may take it, no
+    /// call goes where it does not fit, everything is released, and at most one replica is reserved
+    /// for one aged call.
     #[test]
     fn the_books_of_each_replica_agree(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
         let mut books = Books::new(&settings, replicas, epoch());

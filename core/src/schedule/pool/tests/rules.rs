@@ -58,7 +58,7 @@ fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
     assert_empty(&scheduler, now);
 }
 
-/// Nothing that it lacks is taken by whoever goes elsewhere, however old it is.
+/// Calls that go elsewhere take nothing that the aged call lacks.
 #[test]
 fn an_aged_call_whose_replicas_have_no_slot_holds_nobody_up() {
     let now = epoch();
@@ -105,7 +105,8 @@ fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
     assert_empty(&scheduler, now);
 }
 
-/// The configuration of a replica, that of the target, and what it says of itself, in this order.
+/// The order of precedence: the replica's configuration, the target's, and what the replica
+/// reports.
 #[test]
 fn how_large_a_memory_is_may_be_configured_or_told() {
     let now = epoch();
@@ -123,7 +124,7 @@ fn how_large_a_memory_is_may_be_configured_or_told() {
         scheduler.observe(now, id_of(&scheduler, name, now), told(500));
     }
     assert_eq!(capacities(&scheduler), [Some(300), Some(500)]);
-    // It was started anew, with other weights.
+    // The engine was restarted with other weights.
     let grant = admit(&mut scheduler, now, &of_input(400, now));
     assert_eq!(at(&grant), 1);
     scheduler.observe(now, id_of(&scheduler, 1, now), told(600));
@@ -146,7 +147,8 @@ fn an_aged_call_without_memory_holds_one_replica_and_the_others_stay_open() {
     queue(&mut scheduler, now, of_input(900, now), "large");
     let now = now + ms(100);
     assert!(scheduler.next(now).is_none());
-    // All three have room for these; the one that has most of it already is kept for the large one.
+    // All three replicas have room for these calls. The one with the most free memory is kept for
+    // the large call.
     let batch = |tokens| Ticket { lane: Lane::Batch, ..of_input(tokens, now) };
     let small: Vec<_> = (0..3).map(|_| admit(&mut scheduler, now, &batch(50))).collect();
     assert!(small.iter().all(|grant| at(grant) != nearest));
@@ -176,7 +178,7 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     scheduler.release(now, again);
     let waits = queue(&mut scheduler, now, wanting(None, &[id], now), ());
     let why = scheduler.explain(now, waits).expect("waits");
-    // As long as it says, and a moment on top.
+    // As long as the replica asked for, plus a random delay.
     let back = scheduler.next_wake(now).expect("one comes back");
     assert!((ms(750)..=ms(800)).contains(&(back - now)));
     assert_eq!((why.rule, why.expected), (Rule::CoolDown, Some(back - now)));
@@ -187,7 +189,8 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
     assert_empty(&scheduler, now);
 }
 
-/// Not all that wait knock at once when the time is up: one does, and the others follow when it was taken in, or was not turned away for a second.
+/// When the time is up, one call probes. The others follow when it was accepted, or was not
+/// rejected for a second.
 #[test]
 fn whether_a_replica_has_room_again_is_asked_by_one_call() {
     let now = epoch();
@@ -262,14 +265,14 @@ fn what_a_replica_that_falls_has_not_begun_to_answer_is_named_once() {
         assert_eq!(scheduler.next_stranded(), None);
         scheduler.observe(now, id_of(&scheduler, falls, now), sight);
     }
-    // It ended by itself before anybody could call it back.
+    // The call ended by itself before it could be cancelled.
     scheduler.release(now, held.swap_remove(over));
     expected.remove(0);
     let mut fallen: Vec<_> = std::iter::from_fn(|| scheduler.next_stranded()).collect();
     assert!(!fallen.contains(&answered_id));
     fallen.sort_unstable();
     expected.sort_unstable();
-    // Those that were there when it fell, but the one that was over before somebody asked.
+    // The calls in flight when the replica went down, without the one that ended before.
     assert_eq!(fallen, expected);
     assert_eq!(scheduler.next_stranded(), None);
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
@@ -405,7 +408,8 @@ fn a_first_token_bound_holds_for_each_replica() {
     assert_empty(&scheduler, now);
 }
 
-/// A queue of many kinds, of all of which but the last no replica has room: the search must not look at each.
+/// A queue of many classes, of which only the last has a replica with room: the search must not
+/// look at each call.
 #[test]
 fn what_waits_for_other_replicas_is_not_looked_at() {
     let now = epoch();
@@ -437,7 +441,7 @@ fn what_waits_for_other_replicas_is_not_looked_at() {
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// At a pool, three calls that break wherever they are sent take no replica out of the choice.
+/// At a pool, three calls that fail wherever they are sent eject no replica.
 #[test]
 fn a_call_that_broke_elsewhere_before_is_no_evidence_against_a_replica() {
     let now = epoch();

@@ -1,8 +1,8 @@
-//! The check must be able to fail: a scheduler that leaves some of its work undone does not pass it.
+//! The oracle must be able to fail: a scheduler that leaves work undone does not pass.
 
 use super::*;
 
-/// Calls that come faster than the tokens for them, and time that passes.
+/// Sends calls faster than tokens arrive, and lets time pass.
 fn overload(books: &mut Books) -> Option<String> {
     for k in 0..40 {
         let (tenant, lane) = (k % 4, k % 3);

@@ -1,4 +1,5 @@
-//! What is true of a world, worked out anew each time from who is in flight: no sums that could drift, no order that could be stale.
+//! The state of a target, computed anew each time from the calls in flight: no sums that could
+//! drift, no order that could be stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +14,15 @@ use crate::config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use crate::kv::{Kv, Place, Prefix, Progress};
 use crate::wire::Usage;
 
-/// Tenants with their caps, and their own tokens a minute. The fourth is not configured.
+/// Tenants with their caps and their own tokens per minute. The fourth is not configured.
 pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
     [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
 pub(super) const QUEUE: usize = 4;
 const BURST: Duration = Duration::from_secs(6);
-/// By how much later than it could somebody may be woken: moments are rounded up.
+/// How much later than possible a call may be woken, because times are rounded up.
 pub(super) const LATE: Duration = Duration::from_micros(2);
 
-/// What a target has and how it is set up.
+/// The capacity and the settings of a target.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     limit: usize,
@@ -32,14 +33,14 @@ pub(super) struct World {
     rpm: Option<u64>,
     kv: Option<u64>,
     own: bool,
-    /// Of tenant c, and of batch.
+    /// The floors of tenant c and of the batch lane.
     floors: Option<(f64, f64)>,
     reclaim: bool,
     bias: u64,
     adaptive: Option<Adaptive>,
 }
 
-/// How the limit is found.
+/// The settings of an adaptive limit.
 #[derive(Clone, Debug)]
 struct Adaptive {
     max: usize,
@@ -82,7 +83,7 @@ pub(super) fn weight(tenant: usize) -> f64 {
 }
 
 impl World {
-    /// Ample slots, few tokens.
+    /// Many slots and few tokens.
     pub(super) fn of_tokens(tpm: u64) -> Self {
         Self {
             limit: 4,
@@ -100,7 +101,7 @@ impl World {
         }
     }
 
-    /// Slots and floors alone, and what is lent of them is called back.
+    /// Slots and floors only, with preemption.
     pub(super) fn lending(self) -> Self {
         Self {
             limit: self.limit + 2,
@@ -112,7 +113,7 @@ impl World {
         }
     }
 
-    /// Whether only lanes and fair queueing say who goes first.
+    /// Returns whether only lanes and fair queueing decide the order.
     pub(super) fn is_plain(&self) -> bool {
         self.floors.is_none() && !self.own
     }
@@ -175,7 +176,8 @@ impl World {
             floors: self.floors,
             reclaims: self.reclaim,
             is_sized: self.own || self.tpm.or(self.itpm).or(self.rpm).or(self.kv).is_some(),
-            // Of several kinds that are short, one may come back before the other; and whoever ages on the way holds up who did not.
+            // One of several short resources may return before the other, and a call that ages in
+            // the meantime holds up others.
             spare_wakes: if self.own || self.rpm.is_some() { 4 } else { 2 },
             shared,
             shadow: budgets(),
@@ -194,15 +196,16 @@ struct Running {
     charge: Charge,
     place: Option<Place>,
     own: u64,
-    /// As the limit knows it; `None`: it has none to be told.
+    /// The sample of the limit, or `None` if there is none.
     sample: Option<Sample>,
     awaits: bool,
 }
 
-/// See the module's documentation.
+/// The state of a target. See [the module](self).
 pub(super) struct Truth {
     limit: usize,
-    /// A second limit, that is told what must have happened: it moves as the scheduler's does, or that was told something else.
+    /// A second limit that gets the expected events. It changes like the scheduler's, unless that
+    /// got other events.
     found: Option<Limit>,
     pub(super) spare_wakes: usize,
     aging: Duration,
@@ -211,16 +214,16 @@ pub(super) struct Truth {
     reclaims: bool,
     /// Whether calls may lack more than a slot.
     is_sized: bool,
-    /// The scheduler's own: whether a call fits is the budgets' word, which have tests of their own.
+    /// The scheduler's own budgets. They decide whether a call fits, and are tested elsewhere.
     shared: Arc<Mutex<RateBudgets>>,
-    /// A second one, that is told what must have happened.
+    /// Second budgets that get the expected events.
     shadow: RateBudgets,
     kv: std::cell::RefCell<Option<Kv>>,
     own: [Option<TokenBucket>; 4],
     running: BTreeMap<u64, Running>,
 }
 
-/// Who has a floor.
+/// A holder of a floor.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holder {
     Tenant(usize),
@@ -235,7 +238,7 @@ impl Holder {
         }
     }
 
-    /// Whether that call may go before, by a tenant's floor: also where that is rounded up.
+    /// Returns whether the call may go before by its tenant's floor, even a rounded one.
     pub(super) fn yields_to(self, call: &Call) -> bool {
         matches!(self, Holder::Lane(_)) && TENANTS[call.tenant].0 == "c"
     }
@@ -272,14 +275,14 @@ impl Truth {
         }
     }
 
-    /// From now on so many slots, whatever is learned.
+    /// Sets a fixed number of slots.
     pub(super) fn fix(&mut self, limit: usize) {
         self.limit = limit;
         self.found = None;
         self.running.values_mut().for_each(|running| (running.sample, running.awaits) = (None, false));
     }
 
-    /// As the scheduler does before whatever it is told.
+    /// Lets time pass, as the scheduler does before each event.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
         self.found.as_mut().filter(due).map(|limit| limit.on_tick(now)).is_some()
@@ -307,7 +310,7 @@ impl Truth {
         self.found.as_ref().map_or(usize::MAX, Limit::first_token_limit)
     }
 
-    /// It was told the same, at the same times.
+    /// Checks that the scheduler's limit got the same events at the same times.
     pub(super) fn check_limit(&self, now: Instant, seen: Option<&AdaptiveView>) {
         let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view(now));
         assert_eq!(seen.map(|seen| &seen.limit), shadow.as_ref());
@@ -331,7 +334,8 @@ impl Truth {
         }
     }
 
-    /// Each charge was made, settled and given back as often as it must have been, or the levels differ.
+    /// Checks the levels: they differ unless each charge was made, settled and refunded as
+    /// expected.
     pub(super) fn check_levels(&mut self, now: Instant) {
         let (real, shadow) = (self.shared.lock().view(now), self.shadow.view(now));
         for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == BudgetKind::Tokens) {
@@ -352,8 +356,8 @@ impl Truth {
             && self.in_flight(tenant) < TENANTS[tenant].1
     }
 
-    /// Whether its tenant's own tokens have come for certain: a line that stands aside until then stands aside for [`LATE`] longer, so that no
-    /// rounding brings it back too early.
+    /// Returns whether the tenant's own tokens have certainly arrived. A line stays parked for
+    /// [`LATE`] longer, so that rounding does not restore it too early.
     pub(super) fn is_back(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
     }
@@ -363,13 +367,13 @@ impl Truth {
         own.as_ref().is_none_or(|own| own.available(now) >= call.ticket.demand.total())
     }
 
-    /// Whether no request is left, and of which kinds too little.
+    /// Returns whether no request is left, and which resources are short.
     fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
         let (need, room) = (self.need(call), self.shared.lock().available(now));
         let most = room.most;
         let memory = match &mut *self.kv.borrow_mut() {
             Some(kv) => {
-                // Surveys.
+                // Measures the memory.
                 kv.room();
                 kv.fits(&call.ticket.demand, &call.ticket.forecast, &Prefix::default())
             }
@@ -388,12 +392,12 @@ impl Truth {
         need
     }
 
-    /// Whether the target's budgets or memory are all that stands in the way.
+    /// Returns whether the target's budgets or memory are all that the call lacks.
     pub(super) fn lacks_only_what_is_shared(&self, now: Instant, call: &Call) -> bool {
         self.has_slot(call.tenant) && self.own_fits(now, call) && !self.admits(now, call)
     }
 
-    /// Whether one call lacks something of which the other would take.
+    /// Returns whether one call lacks something that the other would take.
     pub(super) fn is_lacked_and_used(&self, now: Instant, one: &Call, other: &Call) -> bool {
         let need = self.need(other);
         let used = [need.tokens, need.input, need.output, need.kv].map(|need| need > 0);
@@ -406,7 +410,7 @@ impl Truth {
         call.ticket.demand.least_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
     }
 
-    /// Whether what was said of a call is so.
+    /// Returns whether the rule really keeps the call waiting.
     pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
         let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
         match rule {
@@ -429,7 +433,7 @@ impl Truth {
         now - call.ticket.queued_at >= self.aging
     }
 
-    /// By when it stands in its line.
+    /// Returns the sort key of a call in its line.
     pub(super) fn order(&self, call: &Call) -> Instant {
         call.ticket.queued_at + self.bias.mul_f64(call.ticket.demand.total() as f64 / 1000.0)
     }
@@ -446,30 +450,30 @@ impl Truth {
         self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
     }
 
-    /// Whether a call lacks nothing but a slot, or its tenant's cap.
+    /// Returns whether a call lacks only a slot, or its tenant's cap.
     pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
     }
 
-    /// Whether all that is lent is called back at once, beside so many in flight. Of calls that may
-    /// lack more than a slot nobody knows how many would go.
+    /// Returns whether all borrowed slots are preempted at once. If calls may lack more than a
+    /// slot, it is not known how many would go.
     pub(super) fn reclaims(&self, in_flight: usize) -> bool {
         self.reclaims && !self.is_sized && in_flight == self.slots()
     }
 
-    /// The floors of tenant c and of batch, in slots.
+    /// The floors of tenant c and of the batch lane, in slots.
     fn floors(&self) -> Option<(usize, usize)> {
         let slots = |share: f64| ((share * self.slots() as f64 + 1e-9) as usize).max(1);
         self.floors.map(|(tenant, lane)| (slots(tenant), slots(lane)))
     }
 
-    /// How few, and how many, of these calls go by floors, if slots come free: every order is
-    /// tried.
+    /// Returns the minimum and the maximum number of these calls that go by floors if slots are
+    /// released. Tries every order.
     pub(super) fn by_floors(&self, mut waiting: Vec<(usize, Lane)>) -> (usize, usize) {
         let (Some((mut of_c, mut of_batch)), Some(shares)) = (self.floors(), self.floors) else {
             return (0, 0);
         };
-        // Where floors leave nothing, those of less than a slot take turns with everybody else.
+        // If floors leave nothing, those of less than one slot take turns with all others.
         if of_c + of_batch >= self.slots() {
             let is_whole = |share: f64| share * self.slots() as f64 + 1e-9 >= 1.0;
             of_c *= usize::from(is_whole(shares.0));
@@ -509,8 +513,8 @@ impl Truth {
         unreachable!("calls run out")
     }
 
-    /// Whether a call in flight holds more than the floors of its tenant and of its lane, also when
-    /// those are back that were called back.
+    /// Returns whether a call in flight holds more than the floors of its tenant and its lane,
+    /// after the preempted calls are released.
     pub(super) fn is_lent(&self, call: &Call, preempted: &BTreeSet<u64>) -> bool {
         let (of_c, of_batch) = self.floors().unwrap_or_default();
         let staying = self.running.iter().filter(|(number, _)| !preempted.contains(number));
@@ -523,7 +527,7 @@ impl Truth {
             && of_lane > if call.ticket.lane == Lane::Batch { of_batch } else { 0 }
     }
 
-    /// Whose floors come to whole slots, of which they hold fewer.
+    /// Returns the holders with floors of whole slots that hold fewer.
     pub(super) fn below_their_floors(&self) -> Vec<Holder> {
         let Some((tenant, lane)) = self.floors else { return Vec::new() };
         let below = |share: f64, held| (held as f64) + 1.0 <= share * self.slots() as f64;

@@ -1,13 +1,14 @@
-//! Who may go before whom, worked out a second time: from plain sums over what happened, and every waiting call.
+//! The order of dispatch, computed a second time from plain sums over what happened and all waiting
+//! calls.
 
 use std::collections::BTreeMap;
 
 use super::super::*;
 use super::{Call, model};
 
-/// What rounding may change.
+/// The maximum rounding error.
 const CLOSE: f64 = 1e-6;
-/// A raised lane gets one part in so many; a line in debt goes once in so many rounds.
+/// A raised lane gets one part in this many; a line in debt goes once in this many rounds.
 const PARTS: usize = 8;
 
 /// A tenant's calls in one lane.
@@ -16,16 +17,17 @@ pub(super) type Line = (usize, Lane);
 #[derive(Default)]
 struct Account {
     finish: f64,
-    /// Of its last dispatch, by weight.
+    /// The weighted cost of its last dispatch.
     charge: f64,
-    /// The virtual time when it came to wait. `None`: nothing waits, or its tenant is at its cap.
+    /// The virtual time when it started to wait. `None`: no call waits, or its tenant is at its
+    /// cap.
     since: Option<f64>,
     went: Option<Instant>,
-    /// How many calls of the lane went since it did, or came to wait.
+    /// Calls of the lane dispatched since it was served or started to wait.
     passed: usize,
 }
 
-/// A lane's virtual time.
+/// The virtual time of a lane.
 #[derive(Default)]
 struct Time {
     started: f64,
@@ -39,30 +41,30 @@ struct Early {
     lane: Lane,
     cost: f64,
     at: Instant,
-    /// Whether one of a higher lane could have gone.
+    /// Whether a call of a higher lane could have gone.
     is_sure: bool,
     took_last_slot: bool,
     rests_until: Option<Instant>,
-    /// What higher lanes were charged since.
+    /// The cost charged to higher lanes since.
     higher: f64,
 }
 
-/// What an attempt in flight was charged.
+/// The charge of an attempt in flight.
 struct Charge {
     tag: f64,
     cost: f64,
     moves: bool,
 }
 
-/// How things stand just before a call goes.
+/// The state just before a call goes.
 pub(super) struct Moment {
     pub(super) now: Instant,
     pub(super) slots: usize,
-    /// By lane.
+    /// Calls in flight by lane.
     pub(super) in_flight: [usize; 3],
     /// The first call of each line whose tenant is below its cap.
     pub(super) heads: BTreeMap<Line, Call>,
-    /// The waiting calls that nothing stands in the way of.
+    /// The admissible waiting calls.
     pub(super) free: Vec<Call>,
 }
 
@@ -76,7 +78,7 @@ impl Moment {
     }
 }
 
-/// See the module's documentation.
+/// The order of dispatch. See [the module](self).
 pub(super) struct Order {
     aging: Duration,
     accounts: BTreeMap<Line, Account>,
@@ -99,7 +101,7 @@ impl Order {
         Self { aging, accounts, times: Default::default(), early: Vec::new(), charges }
     }
 
-    /// These are the heads of all lines now.
+    /// Sets the heads of all lines.
     pub(super) fn stand(&mut self, heads: &BTreeMap<Line, Call>) {
         for (line, account) in &mut self.accounts {
             account.since = account.since.filter(|_| heads.contains_key(line));
@@ -113,7 +115,7 @@ impl Order {
         }
     }
 
-    /// The virtual time at which a call comes to wait.
+    /// Returns the virtual time at which a call starts to wait.
     fn entry(&self, call: &Call, heads: &BTreeMap<Line, Call>) -> f64 {
         let time = &self.times[call.ticket.lane as usize];
         let tags = heads.values().filter(|head| head.ticket.lane == call.ticket.lane);
@@ -121,13 +123,13 @@ impl Order {
         time.now.min(time.started.max(least) + share(call))
     }
 
-    /// Where a head stands. `None`: its line does not.
+    /// Returns the start tag of a head, or `None` if its line is not ready.
     fn tag(&self, head: &Call) -> Option<f64> {
         let account = self.accounts.get(&line(head))?;
         account.since.map(|since| head.tag.unwrap_or(account.finish.max(since)))
     }
 
-    /// Of these lanes nothing waits or runs.
+    /// Ends the busy periods of lanes without waiting and running calls.
     pub(super) fn end_busy_periods(&mut self, lanes: impl Iterator<Item = Lane>) {
         for lane in lanes {
             let time = &mut self.times[lane as usize];
@@ -136,7 +138,7 @@ impl Order {
         }
     }
 
-    /// A waiting call goes: by its lane's turn, and in the lane by its line's.
+    /// Checks a waiting call that goes: by its lane's turn, and by its line's turn in the lane.
     pub(super) fn check(&self, call: &Call, moment: &Moment) {
         self.check_lane(call, moment);
         let lane = call.ticket.lane;
@@ -151,7 +153,7 @@ impl Order {
         }
     }
 
-    /// Whether only the age of a line's debt lets it go.
+    /// Returns whether only the age of a line's debt lets the call go.
     fn owes(&self, call: &Call, moment: &Moment) -> bool {
         let (account, now) = (&self.accounts[&line(call)], self.times[call.ticket.lane as usize].now);
         let since = account.went.max(Some(moment.heads[&line(call)].ticket.queued_at));
@@ -185,7 +187,8 @@ impl Order {
         !self.aging.is_zero() && ages.max().is_some_and(|age| age >= needed)
     }
 
-    /// Whether a lane has had less than its share early: of what was certainly early, or of whatever may have been.
+    /// Returns whether a lane had less than its early share: counting only what certainly was
+    /// early, or all that may have been.
     fn has_share(&self, lane: Lane, moment: &Moment, is_sure: bool) -> bool {
         let early = self.early.iter().filter(|early| early.lane == lane && (early.is_sure || !is_sure));
         let has_rested = |early: &Early| early.rests_until.is_none_or(|until| until <= moment.now);
@@ -197,7 +200,7 @@ impl Order {
             && early.into_iter().all(|early| has_rested(early) && is_paid(early))
     }
 
-    /// A call goes: out of the queue, or at once.
+    /// Records a dispatch, from the queue or at once.
     pub(super) fn dispatch(&mut self, call: &Call, moment: &Moment, has_waited: bool) {
         let (lane, entry) = (call.ticket.lane, self.entry(call, &moment.heads));
         if has_waited {
@@ -225,7 +228,7 @@ impl Order {
         let least = others.filter_map(|(_, head)| self.tag(head)).fold(f64::INFINITY, f64::min);
         let time = &mut self.times[lane as usize];
         let account = self.accounts.entry(line(call)).or_default();
-        // What a tenant owes is not owed by who comes.
+        // A newcomer does not pay for the debt of a tenant.
         let bound = if account.finish - time.now > account.charge + CLOSE { least } else { f64::INFINITY };
         let since = account.since.unwrap_or(entry);
         let start = account.finish.max(since);
@@ -239,7 +242,7 @@ impl Order {
         self.charges.insert(call.number, Charge { tag, cost: call.ticket.cost, moves });
     }
 
-    /// What the call cost is known.
+    /// Corrects the cost of a call.
     pub(super) fn settle(&mut self, call: &Call, cost: f64) {
         let charge = self.charges.get_mut(&call.number).expect("in flight");
         let more = (cost - std::mem::replace(&mut charge.cost, cost)) / model::weight(call.tenant);
@@ -249,7 +252,7 @@ impl Order {
         time.latest = time.latest.max(account.finish);
     }
 
-    /// Its slot is back. Returns the place that a retry keeps.
+    /// Releases a call's slot. Returns the position that a retry keeps.
     pub(super) fn release(&mut self, now: Instant, call: &Call, may_have_run: bool, slots: usize) -> f64 {
         if !may_have_run {
             self.settle(call, 0.0);
