@@ -61,7 +61,7 @@ impl Ours {
     }
 
     fn admitted(&mut self, id: usize, mut grant: Grant) {
-        grant.sent();
+        grant.mark_sent();
         self.grants.insert(id, grant);
     }
 }
@@ -110,7 +110,7 @@ impl Policy for Ours {
             let usage = Usage { input: call.input as u64, output: call.output as u64, cached_input: 0 };
             self.scheduler.settle(now, &mut grant, &Settled { usage, cost: call.cost() });
         }
-        self.scheduler.succeeded(now, &mut grant);
+        self.scheduler.on_success(now, &mut grant);
         self.scheduler.release(now, grant);
     }
 }

@@ -284,7 +284,7 @@ impl Admission {
         let now = now();
         let mut state = self.state.lock();
         let was_open = state.scheduler.is_open();
-        state.scheduler.succeeded(now, grant);
+        state.scheduler.on_success(now, grant);
         // A replica that was on its way back may have room for others now.
         let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
@@ -300,7 +300,8 @@ impl Admission {
         failure: Failure,
         delay: Option<Duration>,
     ) -> Hold {
-        let hold = self.state.lock().scheduler.failed(now(), grant, call, failure, delay, fastrand::f64());
+        let hold =
+            self.state.lock().scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls whose deadline a cool-down has outrun are told at once.
             self.answer(Event::Look);
@@ -317,7 +318,7 @@ impl Admission {
 
     /// Something came from the replica that has it. Cheap: few of these take the lock.
     pub(super) fn on_alive(self: &Arc<Self>, grant: &Grant) {
-        let Some((liveness, at)) = self.liveness.as_ref().zip(grant.place()) else { return };
+        let Some((liveness, at)) = self.liveness.as_ref().zip(grant.replica_index()) else { return };
         let now = now();
         if liveness.is_due(at, now) {
             let is_back = self.state.lock().scheduler.on_alive(now, grant);
@@ -338,7 +339,7 @@ impl Admission {
         if !speaks && !self.budgets.bounds_anything() {
             return;
         }
-        self.state.lock().scheduler.heard(now(), grant, sent_at, headers, limited);
+        self.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
         if !speaks {
             // At most a limit has grown a little: those that wait are asked for when they would have been.
             return;
@@ -378,7 +379,7 @@ impl Admission {
     /// The head of an answer came: the call is not called back any more.
     pub(super) fn on_response(&self, grant: &mut Grant) {
         if self.cancel_signals.is_enabled() {
-            self.state.lock().scheduler.answered(grant);
+            self.state.lock().scheduler.on_answer(grant);
             self.cancel_signals.remove(grant.id());
         }
     }
@@ -431,7 +432,7 @@ impl Admission {
                 match std::mem::replace(&mut event, Event::Look) {
                     Event::Look => {}
                     Event::Back(grant) => scheduler.release(now, grant),
-                    Event::Told(LimitEvent::FirstToken, grant) => scheduler.first_token(now, grant),
+                    Event::Told(LimitEvent::FirstToken, grant) => scheduler.on_first_token(now, grant),
                     Event::Told(LimitEvent::Unobservable, grant) => scheduler.mark_unobservable(now, grant),
                     Event::Told(LimitEvent::Detached, grant) => scheduler.detach(now, grant),
                 }

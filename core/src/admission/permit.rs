@@ -70,7 +70,7 @@ impl Permit {
     /// Records that the attempt is handed to its transport: from here on its provider may count it.
     pub fn on_sent(&mut self) {
         if let Some(grant) = &mut self.grant {
-            grant.sent();
+            grant.mark_sent();
         }
     }
 
@@ -102,7 +102,7 @@ impl Permit {
     /// it, the attempt counts as cancelled.
     pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
-            grant.ended(ended);
+            grant.set_outcome(ended);
         }
     }
 
@@ -127,7 +127,7 @@ impl Permit {
     /// Records that the upstream did no work for the attempt, so that its rates are not charged.
     pub fn mark_unsent(&mut self) {
         if let Some(grant) = &mut self.grant {
-            grant.unsent();
+            grant.mark_unsent();
         }
     }
 

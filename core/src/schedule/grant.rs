@@ -54,17 +54,17 @@ impl Grant {
     }
 
     /// Marks the attempt as sent. From then on its charge stands unless it is settled.
-    pub fn sent(&mut self) {
+    pub fn mark_sent(&mut self) {
         self.sent = true;
     }
 
     /// Marks the attempt as not sent after all.
-    pub fn unsent(&mut self) {
+    pub fn mark_unsent(&mut self) {
         self.sent = false;
     }
 
     /// Sets the outcome that the limit learns from on release. The default is cancelled.
-    pub fn ended(&mut self, how: Ended) {
+    pub fn set_outcome(&mut self, how: Ended) {
         self.ended = how;
     }
 
@@ -106,7 +106,7 @@ impl Grant {
 impl<W> Scheduler<W> {
     /// Handles the head of the answer. The call is not preempted from here on
     /// ([`Scheduler::preempt`]).
-    pub fn answered(&mut self, grant: &mut Grant) {
+    pub fn on_answer(&mut self, grant: &mut Grant) {
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.settled(grant.id);
         }
@@ -114,7 +114,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Applies the rate headers of a response to the budgets. Call [`Scheduler::next`] afterwards.
-    pub fn heard(
+    pub fn on_rate_headers(
         &mut self,
         now: Instant,
         grant: &Grant,
@@ -149,7 +149,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Handles the first token of an answer. Call [`Scheduler::next`] afterwards.
-    pub fn first_token(&mut self, now: Instant, grant: &mut Grant) {
+    pub fn on_first_token(&mut self, now: Instant, grant: &mut Grant) {
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if !grant.slot.awaits_first_token() {
             return;
@@ -186,7 +186,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Handles an attempt that the upstream accepted.
-    pub fn succeeded(&mut self, now: Instant, grant: &mut Grant) {
+    pub fn on_success(&mut self, now: Instant, grant: &mut Grant) {
         grant.judged = true;
         self.capacity.on_success(now, &mut grant.slot);
     }
@@ -195,7 +195,7 @@ impl<W> Scheduler<W> {
     ///
     /// `call` tells calls apart. `jitter` is uniform in [0, 1). For attempts at a replica,
     /// [`Scheduler::on_replica_failure`] takes more detail.
-    pub fn failed(
+    pub fn on_failure(
         &mut self,
         now: Instant,
         grant: &mut Grant,

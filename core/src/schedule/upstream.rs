@@ -268,7 +268,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     }
 }
 
-/// A failed attempt. For the fields, see [`Scheduler::failed`](super::Scheduler::failed).
+/// A failed attempt. For the fields, see [`Scheduler::on_failure`](super::Scheduler::on_failure).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed {
     pub(super) call: u64,

@@ -96,7 +96,7 @@ impl Load {
                 None => self.scheduler.force(self.now, &ticket).0,
             };
             if number == 0 {
-                grant.sent();
+                grant.mark_sent();
             }
             self.held.push_back(grant);
         }
@@ -201,7 +201,7 @@ impl Load {
         let tokens = LARGE / 50;
         let ticket = Ticket { tenant: format!("passing-{number}").into(), ..self.ticket(0, tokens) };
         if let Ok(Some(mut grant)) = self.scheduler.try_admit(self.now, &ticket) {
-            grant.sent();
+            grant.mark_sent();
             let usage = Usage { input: 10 * tokens, output: 0, cached_input: 0 };
             let cost = 10.0 * tokens as f64;
             self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });

@@ -125,7 +125,7 @@ impl Order for Ours {
 
     fn next(&mut self, now: Duration) -> Option<usize> {
         let (id, mut grant) = self.scheduler.next(self.began + now)?;
-        grant.sent();
+        grant.mark_sent();
         self.grants.insert(id, grant);
         Some(id)
     }
@@ -133,7 +133,7 @@ impl Order for Ours {
     fn ended(&mut self, now: Duration, id: usize, call: &Call) {
         let (now, Some(mut grant)) = (self.began + now, self.grants.remove(&id)) else { return };
         self.scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: call.cost() });
-        self.scheduler.succeeded(now, &mut grant);
+        self.scheduler.on_success(now, &mut grant);
         self.scheduler.release(now, grant);
     }
 

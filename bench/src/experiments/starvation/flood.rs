@@ -212,7 +212,7 @@ impl Flood {
     }
 
     fn start(&mut self, now: Duration, id: usize, mut grant: Grant) {
-        grant.sent();
+        grant.mark_sent();
         self.grants.insert(id, grant);
         let Some(call) = self.calls.get(id) else { return };
         let number = call.stream;
@@ -236,7 +236,7 @@ impl Flood {
         let (Some(mut grant), Some(call)) = (self.grants.remove(&id), self.calls.get(id)) else { return };
         let usage = Usage { input: call.tokens, output: 0, cached_input: 0 };
         self.scheduler.settle(at, &mut grant, &Settled { usage, cost: call.tokens as f64 });
-        self.scheduler.succeeded(at, &mut grant);
+        self.scheduler.on_success(at, &mut grant);
         self.scheduler.release(at, grant);
         if let Some(running) = self.running.get_mut(call.stream) {
             *running -= 1;

@@ -215,7 +215,7 @@ impl Play {
         // Some callers go away before anything was sent.
         let sent = self.rng.u8(..8) > 0;
         if sent {
-            grant.sent();
+            grant.mark_sent();
         }
         self.held.insert(number, Held { grant, sent, ticket });
     }
@@ -246,8 +246,8 @@ impl Play {
             self.scheduler.settle(now, &mut held.grant, &Settled { usage, cost });
         }
         if held.sent && self.rng.u8(..4) > 0 {
-            self.scheduler.answered(&mut held.grant);
-            self.scheduler.succeeded(now, &mut held.grant);
+            self.scheduler.on_answer(&mut held.grant);
+            self.scheduler.on_success(now, &mut held.grant);
         }
         self.books.end(self.now, number, held.sent);
         self.scheduler.release(now, held.grant);
@@ -260,7 +260,7 @@ impl Play {
         let now = self.at();
         let delay = 0.05 + self.rng.f64();
         let failure = Some(Duration::from_secs_f64(delay));
-        self.scheduler.failed(now, &mut held.grant, number, Failure::Other, failure, self.rng.f64());
+        self.scheduler.on_failure(now, &mut held.grant, number, Failure::Other, failure, self.rng.f64());
         self.troubled = self.troubled.max(self.now + 2.0 * delay + WAY_BACK);
         self.found.cooled += 1;
         let charged = held.grant.charged();

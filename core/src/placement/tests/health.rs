@@ -7,7 +7,7 @@ fn no_probes() -> PoolConfig {
 }
 
 #[test]
-fn one_refused_connection_makes_it_suspect_and_two_take_it_down() {
+fn one_refused_connection_makes_a_replica_suspect_and_two_take_it_down() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
     pool.fault(now, 1, Fault::ConnectRefused);
@@ -31,7 +31,7 @@ fn one_refused_connection_makes_it_suspect_and_two_take_it_down() {
 }
 
 #[test]
-fn who_refuses_connections_is_out_whatever_their_number() {
+fn replicas_that_refuse_connections_are_all_ejected() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
     (0..4).for_each(|at| pool.tell(now, at, Observation::ConnectRefused));
@@ -42,7 +42,7 @@ fn who_refuses_connections_is_out_whatever_their_number() {
 }
 
 #[test]
-fn of_silence_never_more_than_half() {
+fn silence_ejects_at_most_half_of_the_pool() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
     pool.poll_requests(now);
@@ -61,7 +61,7 @@ fn of_silence_never_more_than_half() {
 }
 
 #[test]
-fn who_refuses_is_none_of_those_of_whom_half_stays() {
+fn refusing_replicas_do_not_count_for_the_half_that_stays() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 0);
@@ -70,7 +70,7 @@ fn who_refuses_is_none_of_those_of_whom_half_stays() {
 }
 
 #[test]
-fn one_that_stayed_in_the_choice_is_back_without_trial_and_nothing_is_called_back() {
+fn exempt_replica_returns_without_a_trial() {
     for replicas in [1, 4] {
         let (mut pool, now) = pool(replicas);
         pool.all_well(now);
@@ -93,7 +93,7 @@ fn one_that_stayed_in_the_choice_is_back_without_trial_and_nothing_is_called_bac
 }
 
 #[test]
-fn the_first_that_comes_back_is_whole_at_once_and_the_others_slowly() {
+fn first_returning_replica_starts_at_once_and_others_slowly() {
     let (mut pool, now) = pool(3);
     pool.all_well(now);
     (0..3).for_each(|at| pool.dies(now, at));
@@ -108,7 +108,7 @@ fn the_first_that_comes_back_is_whole_at_once_and_the_others_slowly() {
 }
 
 #[test]
-fn after_a_pause_of_our_own_one_lost_probe_calls_nothing_back() {
+fn one_lost_probe_after_a_pause_of_the_client_strands_no_call() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.wake(now + 3 * S);
@@ -123,7 +123,7 @@ fn after_a_pause_of_our_own_one_lost_probe_calls_nothing_back() {
 }
 
 #[test]
-fn the_least_bad_stay_in() {
+fn least_bad_replicas_stay_eligible() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
     pool.poll_requests(now);
@@ -138,7 +138,7 @@ fn the_least_bad_stay_in() {
 }
 
 #[test]
-fn a_silent_one_is_suspect_then_down_and_comes_back_by_trial_and_slow_start() {
+fn silent_replica_goes_down_and_returns_by_trial_and_slow_start() {
     let (mut pool, now) = pool(4);
     pool.all_well(now - S);
     pool.wake(now);
@@ -176,7 +176,7 @@ fn a_silent_one_is_suspect_then_down_and_comes_back_by_trial_and_slow_start() {
 }
 
 #[test]
-fn a_trial_that_ends_unheard_of_leaves_room_for_the_next() {
+fn trial_call_without_a_result_is_followed_by_another() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 0);
@@ -188,7 +188,7 @@ fn a_trial_that_ends_unheard_of_leaves_room_for_the_next() {
 }
 
 #[test]
-fn bytes_are_life() {
+fn any_byte_is_a_sign_of_life() {
     let (mut pool, now) = pool(2);
     pool.wake(now);
     pool.poll_requests(now);
@@ -222,7 +222,7 @@ fn five_failures_in_a_minute_eject_unless_most_calls_are_accepted() {
 }
 
 #[test]
-fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
+fn trials_become_rarer_while_calls_fail_and_probes_succeed() {
     let (mut pool, mut now) = pool(4);
     (0..5).for_each(|_| pool.fault(now, 0, Fault::Broke));
     let mut trials = 0;
@@ -241,7 +241,7 @@ fn calls_that_fail_while_probes_are_well_try_it_ever_more_rarely() {
 }
 
 #[test]
-fn without_probes_time_opens_the_trial() {
+fn without_probes_time_opens_a_trial() {
     let (mut pool, now) = with(4, no_probes());
     pool.fault(now, 0, Fault::ConnectRefused);
     pool.fault(now, 0, Fault::ConnectRefused);
@@ -257,7 +257,7 @@ fn without_probes_time_opens_the_trial() {
 }
 
 #[test]
-fn every_state_is_left() {
+fn every_ejection_ends() {
     // Without polls and answers: time alone.
     for config in [PoolConfig::default(), no_probes()] {
         let (mut pool, now) = with(8, config);
@@ -288,7 +288,7 @@ fn every_state_is_left() {
 }
 
 #[test]
-fn busy_is_not_ill() {
+fn busy_replica_is_healthy() {
     let (mut pool, now) = pool(2);
     for _ in 0..20 {
         pool.fault(now, 0, Fault::Full(None));
@@ -304,7 +304,7 @@ fn busy_is_not_ill() {
 }
 
 #[test]
-fn one_that_asks_for_no_time_is_left_alone_for_a_moment_that_grows() {
+fn busy_replica_without_retry_after_is_left_alone_for_a_growing_delay() {
     let (mut pool, mut now) = pool(1);
     let mut holds = Vec::new();
     for _ in 0..8 {
@@ -321,7 +321,7 @@ fn one_that_asks_for_no_time_is_left_alone_for_a_moment_that_grows() {
 }
 
 #[test]
-fn what_a_process_asked_for_ends_with_it() {
+fn busy_period_ends_with_the_process() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.fault(now, 0, Fault::Full(Some(3_600 * S)));
@@ -349,7 +349,7 @@ fn each_cause_has_its_own_cure() {
 }
 
 #[test]
-fn one_that_starts_goes_on_starting_after_a_lost_probe() {
+fn slow_start_continues_after_a_lost_probe() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 1);
@@ -362,7 +362,7 @@ fn one_that_starts_goes_on_starting_after_a_lost_probe() {
 }
 
 #[test]
-fn a_call_that_was_sent_since_overrules_the_refusal() {
+fn later_accepted_call_overrules_a_refused_connection() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     let mut before = pool.sent(now, 0, None, work(1)).unwrap();
@@ -379,7 +379,7 @@ fn a_call_that_was_sent_since_overrules_the_refusal() {
 }
 
 #[test]
-fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
+fn probes_that_never_succeeded_are_ignored_once_calls_are_accepted() {
     for bad in [Observation::ConnectRefused, Observation::ProbeFailed, Observation::ProbeTimeout] {
         let (mut pool, mut now) = pool(4);
         let knock = |pool: &mut Placement, now| {
@@ -409,7 +409,7 @@ fn where_probes_never_tell_and_calls_are_accepted_probes_are_not_believed() {
 }
 
 #[test]
-fn whom_only_probes_call_gone_that_never_told_is_not_down_until_a_call_finds_it_so() {
+fn refused_probes_that_never_succeeded_need_a_refused_call() {
     let (mut pool, now) = pool(2);
     (0..2).for_each(|at| pool.dies(now, at));
     assert_eq!(pool.eligible(now).len(), 1);
@@ -420,7 +420,7 @@ fn whom_only_probes_call_gone_that_never_told_is_not_down_until_a_call_finds_it_
 }
 
 #[test]
-fn who_is_down_or_gone_is_down_drained_or_not() {
+fn replica_that_is_down_or_has_left_counts_as_down() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     let ids: Vec<ReplicaId> = pool.view(now).iter().map(|replica| replica.id).collect();
@@ -435,7 +435,7 @@ fn who_is_down_or_gone_is_down_drained_or_not() {
 }
 
 #[test]
-fn what_takes_no_slot_goes_where_calls_would_have_to_wait() {
+fn request_without_a_slot_goes_to_a_busy_replica() {
     let (mut pool, now) = pool(2);
     pool.all_well(now);
     pool.dies(now, 0);
@@ -448,7 +448,7 @@ fn what_takes_no_slot_goes_where_calls_would_have_to_wait() {
 }
 
 #[test]
-fn an_unwell_one_is_out_and_then_down() {
+fn replica_with_failing_probes_goes_down() {
     let (mut pool, now) = pool(4);
     pool.all_well(now);
     pool.tell(now, 0, Observation::ProbeFailed);
@@ -460,7 +460,7 @@ fn an_unwell_one_is_out_and_then_down() {
 }
 
 #[test]
-fn what_it_had_cached_ended_with_it() {
+fn restarted_process_has_an_empty_cache() {
     let (mut pool, now) = pool(4);
     let same = wants(&[1, 2]);
     let mut call = pool.sent(now, 2, Some(&same), work(4_000)).unwrap();

@@ -12,7 +12,7 @@ fn asking(model: &str) -> Wants {
 }
 
 #[test]
-fn who_is_not_named_any_more_finishes_what_it_has() {
+fn removed_replica_finishes_its_calls() {
     let (mut pool, now) = pool(3);
     let call = pool.sent(now, 1, None, work(1)).unwrap();
     let all = members(3);
@@ -29,7 +29,7 @@ fn who_is_not_named_any_more_finishes_what_it_has() {
 }
 
 #[test]
-fn one_that_comes_back_while_it_drains_goes_on() {
+fn draining_replica_that_is_listed_again_continues() {
     let (mut pool, now) = pool(2);
     let call = pool.sent(now, 1, None, work(1)).unwrap();
     let mut all = members(2);
@@ -42,7 +42,7 @@ fn one_that_comes_back_while_it_drains_goes_on() {
 }
 
 #[test]
-fn who_joins_others_that_run_starts_slowly() {
+fn replica_that_joins_running_ones_starts_slowly() {
     let (mut pool, now) = pool(2);
     pool.tell(now, 0, Observation::ProbeOk);
     assert_eq!(pool.set_members(now, &members(3)), ReplicaSet::one(2));
@@ -99,7 +99,7 @@ fn long_prompts_go_where_they_fit() {
 }
 
 #[test]
-fn those_that_failed_a_call_are_avoided_while_there_are_others() {
+fn replicas_that_failed_a_call_are_avoided() {
     let (pool, now) = pool(3);
     let ids: Vec<ReplicaId> = pool.view(now).iter().map(|replica| replica.id).collect();
     let avoiding = |ids: &[ReplicaId]| Wants { avoid: ids.to_vec(), ..Wants::default() };
@@ -118,7 +118,7 @@ fn no_more_than_a_set_can_hold() {
 }
 
 #[test]
-fn who_finds_no_place_joins_when_one_comes_free() {
+fn member_without_an_index_joins_when_one_is_free() {
     let now = crate::clock::now();
     let mut pool = Placement::new(&PoolConfig::default(), 1);
     let some = |from: usize, to: usize| -> Vec<Member> {

@@ -7,7 +7,7 @@ fn asks(poll_requests: &PollRequests, ask: PollKind) -> usize {
 }
 
 #[test]
-fn nobody_is_asked_while_nobody_calls() {
+fn unused_pool_is_not_polled() {
     let (mut pool, now) = pool(4);
     assert_eq!(pool.poll_requests(now), PollRequests::default());
     let call = pool.place(now, None, work(1)).unwrap();
@@ -21,7 +21,7 @@ fn nobody_is_asked_while_nobody_calls() {
 }
 
 #[test]
-fn each_errand_is_told_once_until_its_answer_or_its_loss() {
+fn each_poll_request_is_returned_once_until_answered_or_lost() {
     let (mut pool, now) = pool(2);
     pool.wake(now);
     let poll_requests = pool.poll_requests(now);
@@ -35,7 +35,7 @@ fn each_errand_is_told_once_until_its_answer_or_its_loss() {
 }
 
 #[test]
-fn polls_are_spread_about_their_period() {
+fn poll_intervals_are_jittered() {
     let (mut pool, mut now) = pool(1);
     let begun = now;
     let mut polls = Vec::new();
@@ -54,7 +54,7 @@ fn polls_are_spread_about_their_period() {
 }
 
 #[test]
-fn one_that_answers_calls_is_not_asked_whether_it_is_well() {
+fn replica_that_answers_calls_is_not_probed() {
     let (mut pool, mut now) = pool(1);
     let mut call = pool.place(now, None, work(1)).unwrap();
     pool.first_token(now, &mut call);
@@ -69,7 +69,7 @@ fn one_that_answers_calls_is_not_asked_whether_it_is_well() {
 }
 
 #[test]
-fn a_suspect_is_asked_at_once_and_one_that_is_down_every_second() {
+fn suspect_replica_is_probed_at_once_and_a_down_one_every_second() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
     pool.poll_requests(now);
@@ -99,7 +99,7 @@ fn a_suspect_is_asked_at_once_and_one_that_is_down_every_second() {
 }
 
 #[test]
-fn models_are_asked_for_when_one_is_wanted_that_nobody_serves() {
+fn models_are_polled_when_a_call_names_an_unknown_one() {
     let (mut pool, now) = pool(1);
     let model = |name: &str| Model { name: name.into(), longest: None, parent: None };
     pool.wake(now);
@@ -128,7 +128,7 @@ fn models_are_asked_for_when_one_is_wanted_that_nobody_serves() {
 }
 
 #[test]
-fn what_is_off_is_not_asked() {
+fn disabled_polls_are_not_requested() {
     let (mut pool, now) = with(2, PoolConfig { health: None, poll: None, ..PoolConfig::default() });
     pool.wake(now);
     let poll_requests = pool.poll_requests(now);
@@ -139,7 +139,7 @@ fn what_is_off_is_not_asked() {
 }
 
 #[test]
-fn idle_replicas_are_asked_rarely_and_those_with_calls_soon() {
+fn idle_replicas_are_probed_rarely() {
     let (mut pool, now) = with(2, PoolConfig { poll: None, ..PoolConfig::default() });
     let call = pool.sent(now, 1, None, work(1)).unwrap();
     let mut probes = [Vec::new(), Vec::new()];
@@ -163,7 +163,7 @@ fn idle_replicas_are_asked_rarely_and_those_with_calls_soon() {
 }
 
 #[test]
-fn where_a_probe_found_nobody_another_looks_within_fifty_milliseconds() {
+fn refused_probe_is_repeated_within_fifty_milliseconds() {
     let (mut pool, now) = pool(2);
     pool.wake(now);
     pool.poll_requests(now);

@@ -1,14 +1,14 @@
 use super::*;
 
 #[test]
-fn a_pool_without_replicas_places_nothing() {
+fn pool_without_replicas_selects_nothing() {
     let (mut pool, now) = pool(0);
     assert!(pool.place(now, None, work(10)).is_none());
     assert_eq!(pool.choose(now, None, work(10), ReplicaSet::ALL), None);
 }
 
 #[test]
-fn of_two_the_one_with_less_work_before_it() {
+fn less_loaded_of_two_replicas_is_selected() {
     let (mut pool, now) = pool(2);
     let first = pool.place(now, None, work(5_000)).unwrap();
     let mut second = pool.place(now, None, work(100)).unwrap();
@@ -26,7 +26,7 @@ fn of_two_the_one_with_less_work_before_it() {
 }
 
 #[test]
-fn what_was_sent_somewhere_goes_there_again() {
+fn repeated_prompt_returns_to_its_replica() {
     let (mut pool, now) = pool(8);
     for conversation in 0..50 {
         let hash = 1_000 * (conversation + 1);
@@ -84,7 +84,7 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
 }
 
 #[test]
-fn a_slow_replica_gets_less() {
+fn slow_replica_gets_fewer_calls() {
     let (mut pool, mut now) = pool(4);
     let mut sent = [0; 4];
     for call in 0..2_000 {
@@ -99,7 +99,7 @@ fn a_slow_replica_gets_less() {
 }
 
 #[test]
-fn a_stale_look_is_neither_full_nor_empty() {
+fn stale_metrics_mean_neither_full_nor_empty() {
     let (mut pool, now) = pool(4);
     pool.observe_metrics(now, 0, 50.0, 50.0);
     (1..4).for_each(|at| pool.observe_metrics(now, at, 0.0, 0.0));
@@ -127,7 +127,7 @@ fn weights_share_the_calls() {
 }
 
 #[test]
-fn the_same_calls_with_the_same_seed_go_the_same_way() {
+fn selection_is_deterministic_for_a_seed() {
     let play = || {
         let (mut pool, now) = pool(8);
         let place = |n: u64| pool.place(now, Some(&wants(&[n % 20, n])), work(100 * n)).unwrap().at;
@@ -137,7 +137,7 @@ fn the_same_calls_with_the_same_seed_go_the_same_way() {
 }
 
 #[test]
-fn an_answer_in_one_piece_has_no_first_token_and_was_computed_all_the_same() {
+fn answer_without_a_first_token_keeps_its_prefixes_cached() {
     let (mut pool, now) = pool(8);
     let same = wants(&[1, 2]);
     let mut call = pool.place(now, Some(&same), work(4_000)).unwrap();

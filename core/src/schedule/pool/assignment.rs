@@ -118,7 +118,7 @@ impl Grant {
     }
 
     /// Returns the index of that replica in the pool's table.
-    pub fn place(&self) -> Option<usize> {
+    pub fn replica_index(&self) -> Option<usize> {
         self.slot.assignment.as_ref().map(|assignment| assignment.placed_call.at)
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_that_nobody_waits_of_is_forgotten_and_another_keeps_its_number() {
+    fn unused_class_is_dropped_and_a_used_one_keeps_its_number() {
         let mut classes = CallClasses::default();
         let of = ReplicaSet::one;
         let kept = classes.number(of(3));

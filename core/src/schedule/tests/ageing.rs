@@ -53,7 +53,7 @@ impl Counter {
         }
         self.flood();
         let (who, mut grant) = self.scheduler.next(self.now).expect("work");
-        grant.sent();
+        grant.mark_sent();
         assert!(self.scheduler.next(self.now).is_none());
         self.held = Some(grant);
         who
@@ -96,7 +96,7 @@ fn without_ageing_lanes_are_strict() {
 /// However old and long the queue of lower lanes: a fresh call of a higher lane waits for one early
 /// call of each of them.
 #[test]
-fn an_aged_backlog_shuts_nobody_out() {
+fn aged_backlog_does_not_block_higher_lanes() {
     for (fresh, old) in [
         (Lane::Interactive, &[Lane::Batch][..]),
         (Lane::Standard, &[Lane::Batch]),
@@ -119,7 +119,7 @@ fn an_aged_backlog_shuts_nobody_out() {
 
 /// A neighbour's old backlog does not go before a quiet tenant's fresh call of the same lane.
 #[test]
-fn an_aged_backlog_does_not_undo_fairness_inside_its_lane() {
+fn aged_backlog_does_not_affect_fairness_inside_its_lane() {
     let mut counter = Counter::new(ms(100), &[]);
     let long_ago = counter.now;
     counter.now += Duration::from_secs(100);
@@ -159,7 +159,7 @@ fn play_urgent_beside_old_batch(
         let now = began + ms(t);
         while let Some(over) = held.iter().position(|(ends, _)| *ends <= t) {
             let (_, mut grant) = held.swap_remove(over);
-            grant.sent();
+            grant.mark_sent();
             scheduler.release(now, grant);
         }
         let mut arrivals = vec![];
@@ -188,7 +188,7 @@ fn play_urgent_beside_old_batch(
 
 /// Batch calls of a minute and interactive calls of two seconds, which need 4 of the 16 slots.
 #[test]
-fn old_batch_work_leaves_urgent_calls_their_slots() {
+fn old_batch_calls_leave_slots_for_urgent_calls() {
     let scheduler = Scheduler::new(&Settings { aging: Duration::from_secs(30), ..settings(16) }, epoch());
     let urgent = play_urgent_beside_old_batch(scheduler, 6_000, 60_000);
     assert_eq!(urgent.left, 0);
@@ -198,7 +198,7 @@ fn old_batch_work_leaves_urgent_calls_their_slots() {
 /// There are enough slots but only 1,000 tokens per second, of which interactive calls need 400.
 /// Some of them wait until tokens are saved for a batch call.
 #[test]
-fn old_batch_work_leaves_urgent_calls_their_tokens() {
+fn old_batch_calls_leave_tokens_for_urgent_calls() {
     let rates = crate::config::RateConfig { tpm: Some(60_000), ..Default::default() };
     let budgets = Arc::new(parking_lot::Mutex::new(crate::budget::RateBudgets::new(&rates, epoch())));
     let settings = Settings { aging: Duration::from_secs(30), ..settings(256) };
@@ -210,7 +210,7 @@ fn old_batch_work_leaves_urgent_calls_their_tokens() {
 
 /// Calls always wait in both lanes: batch calls of ten seconds and urgent calls of one second.
 #[test]
-fn a_raised_lane_holds_an_eighth_of_the_slots() {
+fn raised_lane_holds_an_eighth_of_the_slots() {
     for slots in [1, 2, 3, 5, 8, 15, 16, 32] {
         let began = epoch();
         let settings = Settings { aging: Duration::from_secs(1), ..settings(slots) };
@@ -227,7 +227,7 @@ fn a_raised_lane_holds_an_eighth_of_the_slots() {
             let now = began + Duration::from_secs(t);
             while let Some(over) = running.iter().position(|(ends, ..)| *ends <= t) {
                 let (.., mut grant) = running.swap_remove(over);
-                grant.sent();
+                grant.mark_sent();
                 scheduler.release(now, grant);
             }
             while let Some((lane, grant)) = scheduler.next(now) {
@@ -248,7 +248,7 @@ fn a_raised_lane_holds_an_eighth_of_the_slots() {
 /// There are tokens for one call per second. Half of them go to urgent calls through their tenant's
 /// floor. If those did not count, batch calls would get a sixteenth.
 #[test]
-fn urgent_calls_that_go_by_a_floor_count_for_the_share_of_a_raised_lane() {
+fn urgent_calls_dispatched_by_a_floor_count_for_the_share_of_a_raised_lane() {
     use crate::config::{Counting, RateConfig};
     let began = epoch();
     let mut settings = Settings { aging: Duration::from_secs(1), ..settings(100) };
@@ -274,7 +274,7 @@ fn urgent_calls_that_go_by_a_floor_count_for_the_share_of_a_raised_lane() {
         }
         while let Some((lane, mut grant)) = scheduler.next(now) {
             served[lane as usize] += 1;
-            grant.sent();
+            grant.mark_sent();
             scheduler.release(now, grant);
         }
     }

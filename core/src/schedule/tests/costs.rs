@@ -47,7 +47,7 @@ fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
         }
         scheduler.set_limit(limit);
         while let Some(((who, cost), mut grant)) = scheduler.next(now) {
-            grant.sent();
+            grant.mark_sent();
             waiting[who] -= 1;
             run.work[who] += cost;
             run.served += 1;
@@ -91,7 +91,7 @@ proptest! {
 /// With one call at a time, an estimate is corrected before the next dispatch, so the bound is that
 /// of exact estimates.
 #[test]
-fn settled_before_the_next_the_guesses_do_not_show() {
+fn estimates_settled_before_the_next_dispatch_cause_no_error() {
     for seed in 0..50 {
         let run = run([1.0, 2.0], 1, false, seed);
         assert!(run.rise <= 1.5 * LARGEST + 1e-6, "{}", run.rise);
@@ -101,7 +101,7 @@ fn settled_before_the_next_the_guesses_do_not_show() {
 /// Without corrections, a tenant whose calls cost ten times the estimate would get ten times its
 /// share.
 #[test]
-fn who_is_always_underestimated_gets_no_more() {
+fn underestimated_tenant_gets_no_larger_share() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(0), now);
     let mut took = [0.0; 2];
@@ -111,7 +111,7 @@ fn who_is_always_underestimated_gets_no_more() {
     scheduler.set_limit(1);
     for _ in 0..500 {
         let (who, mut grant) = scheduler.next(now).expect("work");
-        grant.sent();
+        grant.mark_sent();
         let real = if who == 0 { 10.0 } else { 1.0 };
         took[who] += real;
         scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: real });
@@ -122,12 +122,12 @@ fn who_is_always_underestimated_gets_no_more() {
 
 /// Implausible costs change little or nothing.
 #[test]
-fn absurd_costs_do_not_shut_a_tenant_out() {
+fn absurd_costs_do_not_block_a_tenant() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
     for cost in [f64::NAN, f64::INFINITY, -5.0, f64::NEG_INFINITY] {
         let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-        grant.sent();
+        grant.mark_sent();
         scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost });
         assert_eq!(grant.tenant.cost, 1.0, "{cost}");
         scheduler.release(now, grant);
@@ -141,7 +141,7 @@ fn absurd_costs_do_not_shut_a_tenant_out() {
 /// A call that was withdrawn before it was sent costs its tenant nothing. A retry is charged,
 /// because it was sent.
 #[test]
-fn what_was_never_sent_is_not_charged() {
+fn calls_never_sent_are_not_charged() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(1), now);
     let held = admit(&mut scheduler, now, &ticket("x", Lane::Standard, now));
@@ -154,7 +154,7 @@ fn what_was_never_sent_is_not_charged() {
     while let Some(((who, k), mut grant)) = scheduler.next(now) {
         // The first three calls of a are cancelled when they are dispatched.
         if who == "b" || k >= 3 {
-            grant.sent();
+            grant.mark_sent();
         }
         order.push(who);
         scheduler.release(now, grant);
@@ -170,7 +170,7 @@ fn debt_ends_with_the_busy_period() {
     let mut scheduler = Scheduler::new(&settings(1), began);
     let mut grant =
         admit(&mut scheduler, began, &Ticket { cost: 100.0, ..ticket("a", Lane::Standard, began) });
-    grant.sent();
+    grant.mark_sent();
     let settled = Settled { usage: Usage::default(), cost: 100_000.0 };
     scheduler.settle(began, &mut grant, &settled);
     scheduler.release(began, grant);
@@ -183,7 +183,7 @@ fn debt_ends_with_the_busy_period() {
     scheduler.release(now, grant);
     let before = std::iter::from_fn(|| {
         let (who, mut grant) = scheduler.next(now)?;
-        grant.sent();
+        grant.mark_sent();
         scheduler.release(now, grant);
         (who != "a").then_some(())
     });

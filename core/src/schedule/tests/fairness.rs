@@ -58,7 +58,7 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
     run.dispatch(habits);
     for _ in 0..1500 {
         let Some(((at, _), (who, mut grant, ticket))) = run.running.pop_first() else { break };
-        grant.sent();
+        grant.mark_sent();
         run.now = at;
         let fails = habits[who].fails;
         let retried = (fails > 0 && run.rng.u8(..fails) == 0)
@@ -163,7 +163,7 @@ proptest! {
     /// A tenant that was idle, at its cap, or retries has no credit against a tenant that always
     /// waited.
     #[test]
-    fn nobody_has_credit_to_spend(
+    fn no_tenant_has_credit_to_spend(
         g in greedy(), f in any_habit(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
     ) {
         let habits = [f, g, h];
@@ -196,7 +196,7 @@ fn newcomers_do_not_starve_a_tenant_that_waits() {
         let now = began + ms(1000 * k);
         queue(&mut scheduler, now, ticket(&format!("new{k}"), Lane::Standard, now), 1);
         let mut over = held.take().expect("one runs");
-        over.sent();
+        over.mark_sent();
         scheduler.release(now, over);
         let (who, grant) = scheduler.next(now).expect("work");
         held = Some(grant);
@@ -211,7 +211,7 @@ proptest! {
     /// Once a call is the head of its line, at most two rounds of one call of each waiting tenant
     /// go before it, plus the calls in flight, whatever arrives.
     #[test]
-    fn nobody_waits_longer_than_two_rounds(
+    fn no_head_waits_longer_than_two_rounds(
         limit in 1usize..9, tenants in 1usize..6, newcomers in 0u8..40, seed in any::<u64>(),
     ) {
         let mut now = epoch();
@@ -233,7 +233,7 @@ proptest! {
         let mut running = std::collections::VecDeque::new();
         for step in 0..400 {
             while let Some((name, mut grant)) = scheduler.next(now) {
-                grant.sent();
+                grant.mark_sent();
                 running.push_back(grant);
                 let since = heads.remove(&name).expect("it waited");
                 let most = waiting[since..].iter().max().expect("one at least");
@@ -284,11 +284,11 @@ fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usi
         attempts[usize::from(name == "g")] += 1;
         let again = name == "f" && failed < 3;
         if sent || !again {
-            grant.sent();
+            grant.mark_sent();
         }
-        grant.ended(if again { how } else { crate::adaptive::Ended::Completed { output: 1 } });
+        grant.set_outcome(if again { how } else { crate::adaptive::Ended::Completed { output: 1 } });
         let retry = Ticket { charged: Some(grant.charged()), ..ticket(name, Lane::Standard, began) };
-        scheduler.failed(
+        scheduler.on_failure(
             now,
             &mut grant,
             1,
@@ -296,7 +296,7 @@ fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usi
             None,
             0.0,
         );
-        scheduler.succeeded(now, &mut grant);
+        scheduler.on_success(now, &mut grant);
         scheduler.release(now, grant);
         if again {
             scheduler.enqueue(now, retry, (name, failed + 1));
@@ -314,7 +314,7 @@ fn each_attempt_is_charged_to_its_tenant() {
 /// With four attempts for each call, the tenant gets as many calls as its neighbour, because unread
 /// attempts take nothing.
 #[test]
-fn an_attempt_that_was_turned_away_unread_is_not_charged() {
+fn attempt_rejected_unread_is_not_charged() {
     use crate::adaptive::Ended;
     for (how, sent) in
         [(Ended::Overloaded, true), (Ended::Limited { by_rate: true }, true), (Ended::Failed, false)]
@@ -329,7 +329,7 @@ fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: 
     scheduler.enqueue(now, ticket(name, Lane::Standard, now), name);
     let before = std::iter::from_fn(|| {
         let (who, mut grant) = scheduler.next(now)?;
-        grant.sent();
+        grant.mark_sent();
         scheduler.release(now, grant);
         (who != name).then_some(())
     });
@@ -338,7 +338,7 @@ fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: 
 
 /// The actual cost of one call advances virtual time for all tenants, but not past those that wait.
 #[test]
-fn newcomers_do_not_wait_for_what_one_large_call_cost() {
+fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(1), now);
     let large = Ticket { cost: 100_000.0, ..ticket("large", Lane::Standard, now) };
@@ -346,7 +346,7 @@ fn newcomers_do_not_wait_for_what_one_large_call_cost() {
     for _ in 0..500 {
         scheduler.enqueue(now, ticket("busy", Lane::Standard, now), "busy");
     }
-    grant.sent();
+    grant.mark_sent();
     scheduler.release(now, grant);
     for name in ["q", "r", "s"] {
         let place = place_of_a_call(&mut scheduler, now, name);
@@ -369,7 +369,7 @@ fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
             }
         }
         let usage = crate::wire::Usage::default();
-        grant.sent();
+        grant.mark_sent();
         scheduler.settle(began, &mut grant, &Settled { usage, cost });
         scheduler.release(began, grant);
         // The debtor's call is queued from now on, and a minute passes before any dispatch.
@@ -394,7 +394,7 @@ fn the_age_of_a_backlog_does_not_change_the_shares() {
     let now = began + Duration::from_secs(3_000);
     let light = (0..1_010).filter(|_| {
         let (who, mut grant) = scheduler.next(now).expect("work");
-        grant.sent();
+        grant.mark_sent();
         scheduler.release(now, grant);
         who == "light"
     });

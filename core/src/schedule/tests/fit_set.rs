@@ -41,7 +41,7 @@ fn requirements([tokens, kv, tenant_tokens]: [u32; 3]) -> Requirements {
 
 proptest! {
     #[test]
-    fn it_is_a_sorted_list(
+    fn fit_set_equals_a_sorted_list(
         acts in prop::collection::vec(act(), 1..200),
         probe in [0u32..20, 0u32..20, 0u32..20], after in 0u16..80, unfailed_only in any::<bool>(),
         of_kinds in prop::option::of(prop::collection::vec(prop::option::weighted(0.5, 0u32..20), 40)),
@@ -106,7 +106,7 @@ proptest! {
 
 /// The depth of the tree stays that of a balanced one even if keys come in order.
 #[test]
-fn it_stays_shallow_in_order() {
+fn tree_stays_balanced_if_keys_come_in_order() {
     let mut ranked = FitSet::default();
     (0..100_000u32).for_each(|key| ranked.insert(key, requirements([1, 1, 1])));
     assert!(ranked.depth() < 60, "{}", ranked.depth());

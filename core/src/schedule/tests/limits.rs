@@ -16,7 +16,7 @@ fn streaming(tenant: &str, now: Instant) -> Ticket {
 }
 
 #[test]
-fn a_first_token_lets_the_next_call_in() {
+fn first_token_admits_the_next_call() {
     let now = crate::testing::epoch();
     let mut scheduler = Scheduler::new(&found(8, Some(2)), now);
     let mut first = admit(&mut scheduler, now, &streaming("a", now));
@@ -25,18 +25,18 @@ fn a_first_token_lets_the_next_call_in() {
     assert_eq!(scheduler.explain(now, waits).unwrap().rule, Rule::FirstTokens);
     assert!(scheduler.next(now).is_none());
     let now = now + ms(100);
-    scheduler.first_token(now, &mut first);
+    scheduler.on_first_token(now, &mut first);
     let (who, third) = scheduler.next(now).expect("its turn");
     assert_eq!((who, scheduler.view(now).adaptive.unwrap().limit.awaiting), ("third", 2));
     // A repeated first token counts once.
-    scheduler.first_token(now, &mut first);
+    scheduler.on_first_token(now, &mut first);
     assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 2);
     [first, second, third].into_iter().for_each(|grant| scheduler.release(now, grant));
     assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
 }
 
 #[test]
-fn what_does_not_stream_awaits_no_token_and_what_cannot_be_read_soon_does_not() {
+fn only_streamed_readable_answers_await_a_first_token() {
     let now = crate::testing::epoch();
     let mut scheduler = Scheduler::<()>::new(&found(8, Some(1)), now);
     let whole = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
@@ -52,13 +52,13 @@ fn what_does_not_stream_awaits_no_token_and_what_cannot_be_read_soon_does_not() 
 }
 
 #[test]
-fn a_fixed_limit_is_told_nothing() {
+fn fixed_limit_tracks_no_calls() {
     let now = crate::testing::epoch();
     let mut scheduler = Scheduler::<()>::new(&settings(2), now);
     let mut grant = admit(&mut scheduler, now, &streaming("a", now));
     assert!(!grant.is_tracked());
-    scheduler.first_token(now, &mut grant);
-    grant.ended(Ended::Overloaded);
+    scheduler.on_first_token(now, &mut grant);
+    grant.set_outcome(Ended::Overloaded);
     scheduler.release(now, grant);
     assert!(scheduler.view(now).adaptive.is_none() && scheduler.take_limit_changes().is_empty());
 }

@@ -144,7 +144,7 @@ impl Books {
                 let running = self.running.len().max(1);
                 if let Some((call, grant)) = self.running.get_mut(which % running) {
                     self.truth.first_token(self.now, call.number);
-                    self.scheduler.first_token(self.now, grant);
+                    self.scheduler.on_first_token(self.now, grant);
                 }
             }
             Event::Answer { which } => {
@@ -152,7 +152,7 @@ impl Books {
                 if let Some((call, grant)) = self.running.get_mut(which % running) {
                     self.preempted.remove(&call.number);
                     self.answered.insert(call.number);
-                    self.scheduler.answered(grant);
+                    self.scheduler.on_answer(grant);
                 }
             }
             Event::Back { which } => {
@@ -243,7 +243,7 @@ impl Books {
         self.answered.remove(&call.number);
         let retries = was_called_back || matches!(how, How::Failed(_));
         if sent {
-            grant.sent();
+            grant.mark_sent();
         }
         if let Some(tokens) = used.filter(|_| sent) {
             let usage = Usage { input: tokens, ..Usage::default() };
@@ -258,12 +258,19 @@ impl Books {
         match how {
             How::Accepted => {
                 let before = self.state();
-                self.scheduler.succeeded(self.now, &mut grant);
+                self.scheduler.on_success(self.now, &mut grant);
                 self.changes += u64::from(before == State::Probing && self.state() != before);
             }
             How::Failed(delay) => {
                 let (before, (sent, changes)) = (self.state(), self.admitted[&call.number]);
-                self.scheduler.failed(self.now, &mut grant, call.number, Failure::Other, delay.map(ms), 0.5);
+                self.scheduler.on_failure(
+                    self.now,
+                    &mut grant,
+                    call.number,
+                    Failure::Other,
+                    delay.map(ms),
+                    0.5,
+                );
                 let is_late = changes != self.changes && before != State::Cooling;
                 let from = if is_late { sent } else { self.now };
                 self.floor = self.floor.max(from + ms(delay.unwrap_or(0)));
@@ -275,7 +282,7 @@ impl Books {
         }
         let outcome = how.outcome();
         if outcome != Ended::Cancelled {
-            grant.ended(outcome);
+            grant.set_outcome(outcome);
         }
         let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
@@ -653,7 +660,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_books_agree(events in prop::collection::vec(event(), 1..150), world in model::world()) {
+    fn scheduler_agrees_with_the_oracle(events in prop::collection::vec(event(), 1..150), world in model::world()) {
         let mut books = Books::new(world);
         for event in events {
             books.apply(event);

@@ -50,8 +50,8 @@ fn play(world: World) -> Seen {
     let settings = Settings { aging: ms(world.aging), ..settings(world.slots) };
     let mut scheduler: Scheduler<(u64, u32, Ticket)> = Scheduler::new(&settings, zero);
     let mut first = admit(&mut scheduler, zero, &ticket("good", Lane::Interactive, zero));
-    first.sent();
-    scheduler.succeeded(zero, &mut first);
+    first.mark_sent();
+    scheduler.on_success(zero, &mut first);
     scheduler.release(zero, first);
     let mut flying: Vec<Attempt> = Vec::new();
     let (mut seen, mut before) = (Seen::default(), State::Open);
@@ -70,12 +70,12 @@ fn play(world: World) -> Seen {
         while let Some(at) = flying.iter().position(|attempt| attempt.ends <= t) {
             let Attempt { call, number, mut ticket, mut grant, .. } = flying.swap_remove(at);
             if !is_poisoned(call) {
-                scheduler.succeeded(now, &mut grant);
+                scheduler.on_success(now, &mut grant);
                 scheduler.release(now, grant);
                 seen.accepted += 1;
                 continue;
             }
-            let _ = scheduler.failed(now, &mut grant, call, Failure::Other, None, 0.5);
+            let _ = scheduler.on_failure(now, &mut grant, call, Failure::Other, None, 0.5);
             ticket.charged = Some(grant.charged());
             ticket.has_failed = true;
             scheduler.release(now, grant);
@@ -108,19 +108,19 @@ fn fly(
     (call, number, ticket): (u64, u32, Ticket),
     mut grant: Grant,
 ) {
-    grant.sent();
+    grant.mark_sent();
     let takes = if call < world.poisoned { world.fails_after } else { world.accepts_after };
     flying.push(Attempt { ends: t + takes, call, number, ticket, grant });
 }
 
 #[test]
-fn poisoned_calls_hold_up_good_ones_for_one_short_interval() {
+fn failing_calls_delay_good_ones_for_one_short_interval() {
     let seen = play(THREE);
     assert!(seen.held <= 500 && seen.outages == 1, "{seen:?}");
 }
 
 #[test]
-fn poisoned_calls_hold_up_good_ones_whatever_their_number_tenant_and_age_for_two_seconds_at_most() {
+fn failing_calls_delay_good_ones_for_two_seconds_at_most() {
     for shares_tenant in [false, true] {
         for aging in [0, 30_000] {
             for (poisoned, slots) in [(3, 8), (8, 8), (30, 64), (200, 512)] {
@@ -133,13 +133,13 @@ fn poisoned_calls_hold_up_good_ones_whatever_their_number_tenant_and_age_for_two
 }
 
 #[test]
-fn poisoned_calls_of_another_tenant_that_wait_are_probes_in_turn_with_good_ones() {
+fn failing_calls_of_another_tenant_alternate_as_probes_with_good_ones() {
     let seen = play(World { poisoned: 30, ..THREE });
     assert!(seen.held <= 2_000, "{seen:?}");
 }
 
 #[test]
-fn poisoned_calls_do_not_close_a_target_that_is_slow_to_accept_again_and_again() {
+fn failing_calls_do_not_close_a_slow_target_repeatedly() {
     for poisoned in [3, 30] {
         let seen = play(World { poisoned, accepts_after: 5_000, slots: 512, ..THREE });
         assert!(seen.closed <= 2_000 && seen.outages == 1, "{poisoned}: {seen:?}");
@@ -147,15 +147,15 @@ fn poisoned_calls_do_not_close_a_target_that_is_slow_to_accept_again_and_again()
 }
 
 #[test]
-fn a_new_call_is_the_probe_at_once_where_only_calls_wait_that_have_failed() {
+fn new_call_is_the_probe_if_only_failed_calls_wait() {
     for lane in Lane::ALL {
         let (zero, settings) = (epoch(), Settings { aging: Duration::ZERO, ..settings(4) });
         let mut scheduler: Scheduler<u64> = Scheduler::new(&settings, zero);
         let mut grant = admit(&mut scheduler, zero, &ticket("a", lane, zero));
-        scheduler.succeeded(zero, &mut grant);
+        scheduler.on_success(zero, &mut grant);
         scheduler.release(zero, grant);
         let fail = |scheduler: &mut Scheduler<u64>, now, mut grant: Grant, call| {
-            let _ = scheduler.failed(now, &mut grant, call, Failure::Other, None, 0.0);
+            let _ = scheduler.on_failure(now, &mut grant, call, Failure::Other, None, 0.0);
             let charged = Some(grant.charged());
             scheduler.release(now, grant);
             let retry = Ticket { charged, has_failed: true, ..ticket("a", lane, zero) };

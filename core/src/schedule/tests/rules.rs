@@ -8,7 +8,7 @@ use crate::testing::epoch;
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, mut grant)) = scheduler.next(now) {
-        grant.sent();
+        grant.mark_sent();
         scheduler.release(now, grant);
         drawn.push(who);
     }
@@ -16,7 +16,7 @@ fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
 }
 
 #[test]
-fn a_call_past_its_deadline_is_refused_even_where_a_slot_is_free() {
+fn call_past_its_deadline_is_refused_although_a_slot_is_free() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
     let late = Ticket { deadline: now, ..ticket("a", Lane::Standard, now) };
@@ -29,7 +29,7 @@ fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
     let mut scheduler: Scheduler<()> =
         Scheduler::new(&Settings { on_full: OnFull::Refuse, ..settings(1) }, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.failed(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
+    scheduler.on_failure(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     let refused = |scheduler: &mut Scheduler<()>, now| {
         scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full")
     };
@@ -40,11 +40,11 @@ fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
 }
 
 #[test]
-fn the_queue_bound_is_for_new_calls_and_retries_pass_it() {
+fn queue_bound_does_not_apply_to_retries() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&Settings { queue: 1, ..settings(1) }, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    grant.sent();
+    grant.mark_sent();
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
     assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));
@@ -73,11 +73,11 @@ fn a_forced_call_counts_against_its_tenants_cap() {
 
 /// An attempt without a reported result says nothing, not even that the probe was accepted.
 #[test]
-fn a_probe_that_ends_unjudged_is_followed_by_another() {
+fn probe_without_a_result_is_followed_by_another() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(2), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.failed(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
+    scheduler.on_failure(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(now, grant);
     for k in 0..3 {
         queue(&mut scheduler, now, ticket("a", Lane::Standard, now), k);
@@ -92,11 +92,11 @@ fn a_probe_that_ends_unjudged_is_followed_by_another() {
 }
 
 #[test]
-fn what_has_come_due_since_it_was_asked_is_due_now() {
+fn event_that_became_due_since_the_last_call_is_due_now() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(2), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.failed(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
+    scheduler.on_failure(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(now, grant);
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     assert!(scheduler.next(now + ms(999)).is_none());
@@ -106,7 +106,7 @@ fn what_has_come_due_since_it_was_asked_is_due_now() {
 }
 
 #[test]
-fn a_wait_without_end_does_not_overflow() {
+fn endless_wait_does_not_overflow() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(0), now);
     let patient = Ticket { wait: Some(Duration::MAX), ..ticket("a", Lane::Standard, now) };
@@ -117,7 +117,7 @@ fn a_wait_without_end_does_not_overflow() {
 
 /// Refuses 20,000 calls from the youngest on: the work of counting positions must not be quadratic.
 #[test]
-fn a_long_queue_is_refused_at_a_cost_that_does_not_grow_with_it() {
+fn cost_of_refusing_a_call_does_not_grow_with_the_queue() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(0), now);
     let calls = 20_000;
@@ -149,7 +149,7 @@ fn a_driver_that_does_not_ask_after_a_release_leaves_a_gap() {
 /// The position of each call that expires is that before any of them left, in whatever order they
 /// leave.
 #[test]
-fn those_who_leave_together_keep_their_places() {
+fn calls_that_expire_together_keep_their_positions() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(0), now);
     let minute = Duration::from_secs(60);
@@ -169,20 +169,20 @@ fn those_who_leave_together_keep_their_places() {
 }
 
 #[test]
-fn what_a_wait_took_of_the_budget_is_known_and_a_cool_down_is_not_in_it() {
+fn wait_budget_used_excludes_cool_downs() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(1), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
     assert_eq!(grant.spent(), Duration::ZERO);
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), ());
     let failed = now + ms(300);
-    scheduler.failed(failed, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
+    scheduler.on_failure(failed, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(failed, grant);
     assert!(scheduler.next(failed).is_none());
     let (_, mut probe) = scheduler.next(failed + ms(1000)).expect("the probe");
     assert_eq!(probe.spent(), ms(300));
     queue(&mut scheduler, failed + ms(1000), ticket("a", Lane::Standard, now), ());
-    scheduler.succeeded(failed + ms(1500), &mut probe);
+    scheduler.on_success(failed + ms(1500), &mut probe);
     scheduler.release(failed + ms(5500), probe);
     let (_, grant) = scheduler.next(failed + ms(5500)).expect("open again");
     assert_eq!(grant.spent(), ms(4000), "from when the probe was answered");

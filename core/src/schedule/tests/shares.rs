@@ -16,7 +16,7 @@ fn fill<W>(scheduler: &mut Scheduler<W>, now: Instant, tenant: &str, lane: Lane,
 }
 
 #[test]
-fn a_floor_is_lent_and_given_back_by_the_next_completions() {
+fn unused_floor_is_borrowed_and_returned_as_calls_end() {
     let now = epoch();
     let mut configured = settings(10);
     floor(&mut configured, "vip", 0.35);
@@ -72,7 +72,7 @@ proptest! {
     /// Floors of less than one slot add up to more than all slots, and no tenant is shut out by
     /// them.
     #[test]
-    fn floors_that_are_rounded_up_starve_nobody(limit in 1usize..4, floors in 1usize..6) {
+    fn rounded_up_floors_starve_no_tenant(limit in 1usize..4, floors in 1usize..6) {
         let now = epoch();
         let mut configured = settings(0);
         let names = ["a", "b", "c", "d", "e"];
@@ -91,7 +91,7 @@ proptest! {
                 held.pop_front().into_iter().for_each(|grant| scheduler.release(now, grant));
             }
             let (who, mut grant) = scheduler.next(now).expect("work");
-            grant.sent();
+            grant.mark_sent();
             none += usize::from(who == "none");
             held.push_back(grant);
         }
@@ -102,7 +102,7 @@ proptest! {
 /// Virtual time must not advance with a tenant served by its floor: a newcomer would wait for all
 /// others to catch up.
 #[test]
-fn a_floor_does_not_push_newcomers_back() {
+fn floor_does_not_delay_newcomers() {
     let now = epoch();
     let mut configured = settings(0);
     floor(&mut configured, "vip", 0.5);
@@ -114,7 +114,7 @@ fn a_floor_does_not_push_newcomers_back() {
     scheduler.set_limit(10);
     let mut held = Vec::new();
     while let Some(((who, _), mut grant)) = scheduler.next(now) {
-        grant.sent();
+        grant.mark_sent();
         held.push((who, grant));
     }
     // Calls of the floor's holder are short, so it is served far more often than by its turn.
@@ -122,7 +122,7 @@ fn a_floor_does_not_push_newcomers_back() {
         let short = held.iter().position(|(who, _)| *who == "vip").expect("five of ten");
         scheduler.release(now, held.swap_remove(short).1);
         let ((who, _), mut grant) = scheduler.next(now).expect("work");
-        grant.sent();
+        grant.mark_sent();
         held.push((who, grant));
     }
     scheduler.enqueue(now, ticket("new", Lane::Standard, now), ("new", 0));
@@ -130,7 +130,7 @@ fn a_floor_does_not_push_newcomers_back() {
         let long = held.iter().position(|(who, _)| *who == "old").expect("five of ten");
         scheduler.release(now, held.swap_remove(long).1);
         let ((who, _), mut grant) = scheduler.next(now).expect("work");
-        grant.sent();
+        grant.mark_sent();
         held.push((who, grant));
         who == "new"
     });
@@ -138,7 +138,7 @@ fn a_floor_does_not_push_newcomers_back() {
 }
 
 #[test]
-fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
+fn youngest_borrower_without_an_answer_is_preempted() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..settings(4) };
     floor(&mut configured, "vip", 0.5);
@@ -150,7 +150,7 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
     for _ in 0..3 {
         queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), "vip");
     }
-    scheduler.answered(&mut held[3]);
+    scheduler.on_answer(&mut held[3]);
     assert_eq!(scheduler.preempt(now), Some(held[2].id()));
     assert_eq!(scheduler.preempt(now), Some(held[1].id()));
     assert_eq!(scheduler.preempt(now), None, "its floor is two");
@@ -162,7 +162,7 @@ fn what_was_lent_is_called_back_from_the_youngest_without_an_answer() {
     queue(&mut scheduler, now, again, "again");
     assert_eq!(scheduler.preempt(now), None, "one is still on its way");
     // The call was answered before it could be cancelled, so another one is preempted instead.
-    scheduler.answered(&mut held[1]);
+    scheduler.on_answer(&mut held[1]);
     assert_eq!(scheduler.preempt(now), Some(held[0].id()));
     drop(vip);
 }
@@ -173,7 +173,7 @@ fn preempted<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
 }
 
 #[test]
-fn one_waiting_call_calls_one_back_for_the_floors_of_its_tenant_and_its_lane() {
+fn one_waiting_call_preempts_one_call_for_both_of_its_floors() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..settings(4) };
     floor(&mut configured, "vip", 0.25);
@@ -189,7 +189,7 @@ fn one_waiting_call_calls_one_back_for_the_floors_of_its_tenant_and_its_lane() {
 }
 
 #[test]
-fn a_call_that_its_tenants_cap_holds_back_calls_nothing_back() {
+fn call_blocked_by_its_tenants_cap_preempts_nothing() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..settings(4) };
     configured.lanes[Lane::Interactive as usize].floor = 0.75;
@@ -203,7 +203,7 @@ fn a_call_that_its_tenants_cap_holds_back_calls_nothing_back() {
 }
 
 #[test]
-fn a_limit_that_was_lowered_calls_nothing_back() {
+fn lowered_limit_preempts_nothing() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..settings(4) };
     floor(&mut configured, "vip", 0.5);
@@ -220,7 +220,7 @@ fn a_limit_that_was_lowered_calls_nothing_back() {
 
 /// One slot, which is the floor of one of two tenants: that tenant goes first every other time.
 #[test]
-fn calling_back_shuts_nobody_out_of_the_last_slot() {
+fn preemption_does_not_block_others_from_the_last_slot() {
     let mut now = epoch();
     let mut configured = Settings { reclaim: true, ..settings(1) };
     floor(&mut configured, "vip", 0.5);
@@ -233,7 +233,7 @@ fn calling_back_shuts_nobody_out_of_the_last_slot() {
     }
     let mut answered = Vec::new();
     for _ in 0..20 {
-        grant.sent();
+        grant.mark_sent();
         if scheduler.preempt(now) == Some(grant.id()) {
             let again = Ticket { charged: Some(grant.charged()), ..ticket(who, Lane::Standard, now) };
             scheduler.release(now, grant);
@@ -250,7 +250,7 @@ fn calling_back_shuts_nobody_out_of_the_last_slot() {
 }
 
 #[test]
-fn a_borrower_keeps_its_own_floor() {
+fn borrower_keeps_its_own_floor() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..settings(4) };
     floor(&mut configured, "hog", 0.5);
@@ -266,7 +266,7 @@ fn a_borrower_keeps_its_own_floor() {
 }
 
 #[test]
-fn nobody_is_called_back_where_that_is_not_configured() {
+fn nothing_is_preempted_unless_configured() {
     let now = epoch();
     let mut configured = settings(1);
     floor(&mut configured, "vip", 0.5);
@@ -290,7 +290,7 @@ fn displaced(
 }
 
 #[test]
-fn the_lowest_lane_is_shed_first_from_the_longest_line_its_youngest() {
+fn youngest_call_of_the_longest_line_of_the_lowest_lane_is_shed() {
     let now = epoch();
     let mut configured = Settings { backlog: 6, ..settings(0) };
     configured.tenants.insert("exempt".into(), TenantConfig { shed: false, ..TenantConfig::default() });
@@ -324,7 +324,7 @@ fn the_lowest_lane_is_shed_first_from_the_longest_line_its_youngest() {
 }
 
 #[test]
-fn each_bound_is_for_itself() {
+fn queue_bounds_apply_independently() {
     let now = epoch();
     let mut configured = Settings { queue: 2, ..settings(0) };
     configured.lanes[Lane::Batch as usize] = LaneConfig { queue: Some(3), ..LaneConfig::default() };
@@ -342,7 +342,7 @@ fn each_bound_is_for_itself() {
 
 /// One slot that is released once per second, and a queue longer than a caller can wait.
 #[test]
-fn a_wait_that_would_be_too_long_is_refused_at_the_door() {
+fn call_with_a_predicted_wait_that_is_too_long_is_refused() {
     let mut now = epoch();
     let configured = Settings { predict: Predict::Deadline, ..settings(1) };
     let mut scheduler = Scheduler::new(&configured, now);
@@ -370,13 +370,13 @@ fn a_wait_that_would_be_too_long_is_refused_at_the_door() {
     let retry = Ticket { charged: Some(held.charged()), ..hopeless(now) };
     assert!(matches!(scheduler.try_admit(now, &retry), Ok(None)), "a retry may wait");
     // The end of a cool-down is not predicted.
-    scheduler.failed(now, &mut held, 1, Failure::Other, Some(Duration::from_secs(5)), 0.0);
+    scheduler.on_failure(now, &mut held, 1, Failure::Other, Some(Duration::from_secs(5)), 0.0);
     assert!(matches!(scheduler.try_admit(now, &hopeless(now)), Ok(None)), "nothing is foretold meanwhile");
     scheduler.release(now, held);
 }
 
 #[test]
-fn an_objective_that_would_be_missed_refuses_where_that_is_asked_for() {
+fn call_that_would_miss_its_objective_is_refused_if_configured() {
     for (predict, refused) in [(Predict::Objective, true), (Predict::Deadline, false), (Predict::Off, false)]
     {
         let mut now = epoch();
@@ -401,7 +401,7 @@ fn an_objective_that_would_be_missed_refuses_where_that_is_asked_for() {
 /// Slots released while no call waits show how fast calls arrive, not how fast they could be
 /// served.
 #[test]
-fn an_idle_target_foretells_nothing() {
+fn idle_target_predicts_nothing() {
     let mut now = epoch();
     let mut scheduler: Scheduler<()> =
         Scheduler::new(&Settings { predict: Predict::Deadline, ..settings(1) }, now);
@@ -424,7 +424,7 @@ fn hint<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Duration {
 }
 
 #[test]
-fn an_idle_gap_is_no_part_of_the_pace_that_refused_calls_are_told() {
+fn idle_time_does_not_count_for_the_pace() {
     let mut now = epoch();
     let mut scheduler: Scheduler<u8> = Scheduler::new(&Settings { queue: 2, ..settings(1) }, now);
     for day in 0..3 {
@@ -452,7 +452,7 @@ fn an_idle_gap_is_no_part_of_the_pace_that_refused_calls_are_told() {
 }
 
 #[test]
-fn calls_that_wait_for_their_tenants_cap_are_no_part_of_the_pace() {
+fn calls_waiting_for_their_tenants_cap_do_not_count_for_the_pace() {
     let mut now = epoch();
     let mut configured = Settings { predict: Predict::Deadline, ..settings(4) };
     named(&mut configured, "capped", 1.0, Some(1));
@@ -476,7 +476,7 @@ fn calls_that_wait_for_their_tenants_cap_are_no_part_of_the_pace() {
 }
 
 #[test]
-fn a_target_that_does_not_queue_tells_the_pace_of_its_full_slots() {
+fn target_without_a_queue_reports_the_pace_of_its_full_slots() {
     let mut now = epoch();
     let configured = Settings { on_full: OnFull::Refuse, ..settings(1) };
     let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
@@ -490,7 +490,7 @@ fn a_target_that_does_not_queue_tells_the_pace_of_its_full_slots() {
 }
 
 #[test]
-fn how_long_a_rule_has_stood_is_told() {
+fn explanation_says_how_long_a_rule_has_applied() {
     let now = epoch();
     let mut configured = settings(2);
     named(&mut configured, "a", 1.0, Some(1));

@@ -41,7 +41,7 @@ fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
 }
 
 fn spend<W>(scheduler: &mut Scheduler<W>, now: Instant, mut grant: Grant) {
-    grant.sent();
+    grant.mark_sent();
     scheduler.release(now, grant);
 }
 
@@ -84,7 +84,7 @@ fn a_head_that_does_not_fit_is_overtaken_until_it_is_aged() {
 }
 
 #[test]
-fn what_is_held_is_only_what_the_aged_one_lacks() {
+fn only_what_the_aged_call_lacks_is_reserved() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.aging = Duration::ZERO);
     let first = admit(&mut scheduler, now, &sized("a", 60, now));
     spend(&mut scheduler, now, first);
@@ -100,7 +100,7 @@ fn what_is_held_is_only_what_the_aged_one_lacks() {
 }
 
 #[test]
-fn larger_than_the_bucket_goes_when_it_is_full_and_into_debt() {
+fn call_larger_than_the_bucket_goes_when_it_is_full_and_leaves_debt() {
     let (mut scheduler, _, now) = of_tokens(|_| ());
     let first = admit(&mut scheduler, now, &sized("a", 10, now));
     spend(&mut scheduler, now, first);
@@ -114,7 +114,7 @@ fn larger_than_the_bucket_goes_when_it_is_full_and_into_debt() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_with_what_would() {
+fn call_that_can_never_fit_is_refused_with_the_maximum() {
     let (mut scheduler, _, now) = of_tokens(|_| ());
     let refusal = scheduler.try_admit(now, &sized("a", 601, now)).expect_err("over a minute's tokens");
     assert_eq!((refusal.reason, refusal.most), (Reason::TooLarge, Some(600)));
@@ -122,7 +122,7 @@ fn what_can_never_fit_is_refused_with_what_would() {
 }
 
 #[test]
-fn never_sent_comes_back_and_settled_comes_back_in_part() {
+fn unsent_charges_are_refunded_and_settled_ones_corrected() {
     let (mut scheduler, budgets, now) = of_tokens(|_| ());
     let level = || budgets.lock().view(now)[0].level;
     let full = level();
@@ -131,7 +131,7 @@ fn never_sent_comes_back_and_settled_comes_back_in_part() {
     scheduler.release(now, grant);
     assert_eq!(level(), full);
     let mut grant = admit(&mut scheduler, now, &sized("a", 40, now));
-    grant.sent();
+    grant.mark_sent();
     let usage = Usage { input: 15, ..Usage::default() };
     for _ in 0..2 {
         scheduler.settle(now, &mut grant, &Settled { usage, cost: 15.0 });
@@ -143,7 +143,7 @@ fn never_sent_comes_back_and_settled_comes_back_in_part() {
 }
 
 #[test]
-fn tokens_of_its_own_hold_a_tenant_back_and_nobody_else() {
+fn tenant_out_of_tokens_blocks_no_other_tenant() {
     let (mut scheduler, _, now) = of_tokens(|settings| {
         settings.aging = Duration::ZERO;
         settings.tenants.insert("poor".into(), TenantConfig { tpm: Some(60), ..TenantConfig::default() });
@@ -166,10 +166,10 @@ fn tokens_of_its_own_hold_a_tenant_back_and_nobody_else() {
 
 /// A provider that reports 10^12 tokens does not block a tenant for years.
 #[test]
-fn a_tenants_debt_has_an_end() {
+fn tenant_debt_is_bounded() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.default_tenant.tpm = Some(60));
     let mut grant = admit(&mut scheduler, now, &sized("a", 1, now));
-    grant.sent();
+    grant.mark_sent();
     let usage = Usage { input: 1_000_000_000_000, ..Usage::default() };
     scheduler.settle(now, &mut grant, &Settled { usage, cost: 1.0 });
     scheduler.release(now, grant);
@@ -178,7 +178,7 @@ fn a_tenants_debt_has_an_end() {
 }
 
 #[test]
-fn memory_is_held_for_an_aged_call_and_comes_back_with_the_others() {
+fn memory_is_reserved_for_an_aged_call() {
     let now = epoch();
     let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1000, 0.1)) };
     let mut scheduler = Scheduler::with(&settings(10), resources, now);
@@ -197,7 +197,7 @@ fn memory_is_held_for_an_aged_call_and_comes_back_with_the_others() {
 }
 
 #[test]
-fn short_ones_go_first_in_their_own_line_as_far_as_the_bias_goes() {
+fn short_calls_go_first_in_their_line_within_the_bias() {
     let now = epoch();
     let configured = Settings { short_bias: secs(1.0), ..settings(0) };
     let mut scheduler = Scheduler::new(&configured, now);
@@ -211,7 +211,7 @@ fn short_ones_go_first_in_their_own_line_as_far_as_the_bias_goes() {
 
 /// Before each call that fits wait 30,000 that do not: the search must not look at each of them.
 #[test]
-fn what_does_not_fit_is_not_looked_at() {
+fn calls_that_do_not_fit_are_not_looked_at() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.aging = Duration::from_secs(3600));
     let first = admit(&mut scheduler, now, &sized("a", 60, now));
     spend(&mut scheduler, now, first);
@@ -268,7 +268,7 @@ fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     for has_waited in [false, true] {
         let (mut scheduler, _, began) = of_tokens(|settings| settings.aging = secs(3_600.0));
         let mut grant = admit(&mut scheduler, began, &sized("debtor", 1, began));
-        grant.sent();
+        grant.mark_sent();
         scheduler.settle(began, &mut grant, &Settled { usage: Usage::default(), cost: 10_000.0 });
         let all = admit(&mut scheduler, began, &sized("a", 58, began));
         for name in ["b", "c", "d"].into_iter().cycle().take(60) {

@@ -27,7 +27,7 @@ fn a_million_tenants_pass_through_a_small_table() {
 
 /// The same under overload, where virtual time stands still while all calls are of new tenants.
 #[test]
-fn strangers_in_a_queue_are_forgotten_too() {
+fn queued_unconfigured_tenants_are_forgotten() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(1), now);
     let mut held = Some(admit(&mut scheduler, now, &ticket("first", Lane::Standard, now)));
@@ -45,7 +45,7 @@ fn strangers_in_a_queue_are_forgotten_too() {
 }
 
 #[test]
-fn whoever_waits_or_runs_is_not_forgotten() {
+fn tenants_with_calls_are_not_forgotten() {
     let now = epoch();
     let mut configured = settings(2);
     named(&mut configured, "named", 2.0, Some(1));
@@ -75,7 +75,7 @@ fn whoever_waits_or_runs_is_not_forgotten() {
 
 /// After many tenants were busy at once, idle ones keep at most a quarter of the table.
 #[test]
-fn a_crowd_that_leaves_is_forgotten() {
+fn many_idle_tenants_are_forgotten() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(0), now);
     let crowd: Vec<_> =
@@ -91,7 +91,7 @@ fn a_crowd_that_leaves_is_forgotten() {
 
 /// Tenants with own tokens: those in debt are kept until they have paid, and the table stays small.
 #[test]
-fn a_million_who_owe_are_remembered_and_forgotten() {
+fn tenants_in_debt_are_kept_until_they_have_paid() {
     let now = epoch();
     let mut configured = settings(4);
     configured.default_tenant.tpm = Some(60_000);
@@ -105,7 +105,7 @@ fn a_million_who_owe_are_remembered_and_forgotten() {
         call.tenant = name(k as usize);
         call.deadline = now + ms(1000);
         let mut grant = admit(&mut scheduler, now, &call);
-        grant.sent();
+        grant.mark_sent();
         scheduler.release(now, grant);
         most = most.max(table(&scheduler));
         if k % 100_000 == 99_999 {

@@ -11,7 +11,7 @@ use crate::placement::{EngineMetrics, Fault, Observation};
 /// One replica is kept for the head, as for the front. The others are available to the calls behind
 /// it.
 #[test]
-fn an_aged_head_without_memory_keeps_one_replica_from_those_of_its_line() {
+fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     let now = epoch();
     let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
@@ -37,7 +37,7 @@ fn an_aged_head_without_memory_keeps_one_replica_from_those_of_its_line() {
 
 /// The front is another tenant's, and a replica is reserved for it.
 #[test]
-fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
+fn aged_head_of_another_line_keeps_only_one_replica() {
     let now = epoch();
     let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
@@ -73,7 +73,7 @@ fn the_head_of_another_line_keeps_its_own_line_off_one_replica_and_no_more() {
 /// A replica that rejected the call a moment ago may have room by now. One that is full of long
 /// answers has none.
 #[test]
-fn what_was_tried_somewhere_goes_there_again_rather_than_wait_for_another() {
+fn call_returns_to_a_tried_replica_rather_than_wait() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(1), &members(0..2), now);
     let ids = [0, 1].map(|name| id_of(&scheduler, name, now));
@@ -86,7 +86,7 @@ fn what_was_tried_somewhere_goes_there_again_rather_than_wait_for_another() {
 }
 
 #[test]
-fn a_forced_call_goes_to_one_that_serves_it_well_or_not() {
+fn forced_call_goes_to_a_replica_that_serves_its_model() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
@@ -103,7 +103,7 @@ fn a_forced_call_goes_to_one_that_serves_it_well_or_not() {
 
 /// One of several engines is missing from one poll of the metrics.
 #[test]
-fn a_memory_that_turns_out_to_be_of_another_size_keeps_its_calls() {
+fn resized_memory_keeps_its_calls() {
     let now = epoch();
     let told =
         |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
@@ -123,7 +123,7 @@ fn a_memory_that_turns_out_to_be_of_another_size_keeps_its_calls() {
 }
 
 #[test]
-fn a_size_that_nobody_configures_any_more_is_asked_again() {
+fn size_that_is_no_longer_configured_is_asked_again() {
     let now = epoch();
     let told =
         |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
@@ -138,7 +138,7 @@ fn a_size_that_nobody_configures_any_more_is_asked_again() {
 }
 
 #[test]
-fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
+fn slot_free_for_others_does_not_prevent_preemption() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..of_slots(2) };
     let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
@@ -162,7 +162,7 @@ fn a_slot_that_is_free_for_others_does_not_keep_what_was_lent() {
 /// Two calls wait, each for a different replica: one slot is preempted at each, not two at the one
 /// with the youngest calls.
 #[test]
-fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
+fn slots_are_preempted_at_replicas_that_the_owner_may_use() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..of_slots(2) };
     let vip = crate::config::TenantConfig { floor: 0.25, ..Default::default() };
@@ -191,7 +191,7 @@ fn each_owner_is_called_back_a_slot_at_a_replica_that_it_may_use() {
 }
 
 #[test]
-fn nothing_is_called_back_at_a_replica_that_is_too_small_for_the_owner() {
+fn nothing_is_preempted_at_a_replica_too_small_for_the_owner() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..of_slots(1) };
     let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
@@ -209,7 +209,7 @@ fn nothing_is_called_back_at_a_replica_that_is_too_small_for_the_owner() {
 }
 
 #[test]
-fn a_lowered_limit_of_a_pool_calls_nothing_back() {
+fn lowered_limit_of_a_pool_preempts_nothing() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..of_slots(2) };
     let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
@@ -229,7 +229,7 @@ fn a_lowered_limit_of_a_pool_calls_nothing_back() {
 /// Each call is tried at once where it was not tried before. One that all replicas rejected waits a
 /// moment, whatever delay they ask for.
 #[test]
-fn what_all_have_no_room_for_is_told_so_also_where_it_was_tried_before() {
+fn call_that_all_replicas_rejected_waits() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
     let ids = [0, 1].map(|name| id_of(&scheduler, name, now));
@@ -263,7 +263,7 @@ fn told(tokens: u64, shares_prefixes: bool) -> Observation {
 }
 
 #[test]
-fn common_beginning_is_held_once_where_the_replica_caches_prefixes() {
+fn common_prefix_is_held_once_if_the_replica_caches_prefixes() {
     let now = epoch();
     for (shares, least, most) in [(false, 25, 25), (true, 420, 430)] {
         let mut scheduler: Scheduler<usize> = in_front_of(&of_slots(1_000), &members(0..1), now);
@@ -287,7 +287,7 @@ fn common_beginning_is_held_once_where_the_replica_caches_prefixes() {
 }
 
 #[test]
-fn call_goes_to_the_replica_where_its_beginning_is_held_if_only_that_one_has_memory_for_it() {
+fn call_goes_to_the_replica_that_holds_its_prefix_if_only_that_one_has_memory() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(10), &members(0..2), now);
     for name in 0..2 {
@@ -355,7 +355,7 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
 /// Time alone does not restore memory, so the next wake time is found without a look at each call
 /// that waits for it.
 #[test]
-fn few_calls_are_looked_at_for_the_time_to_ask_again() {
+fn few_calls_are_looked_at_for_the_next_wake_time() {
     let now = epoch();
     let configured = Settings { aging: Duration::ZERO, ..of_slots(10) };
     let mut scheduler = in_front_of(&configured, &members(0..1), now);

@@ -158,14 +158,14 @@ impl Books {
             Event::Token { which } => {
                 let count = self.running.len().max(1);
                 if let Some(running) = self.running.get_mut(which % count) {
-                    self.scheduler.first_token(now, &mut running.grant);
+                    self.scheduler.on_first_token(now, &mut running.grant);
                 }
             }
             Event::Answer { which } => {
                 let count = self.running.len().max(1);
                 if let Some(running) = self.running.get_mut(which % count) {
                     running.answered = true;
-                    self.scheduler.answered(&mut running.grant);
+                    self.scheduler.on_answer(&mut running.grant);
                 }
             }
             Event::End { which, fault, again } => self.end(which, fault, again),
@@ -249,7 +249,7 @@ impl Books {
         }
         let mut running = self.running.swap_remove(which % self.running.len());
         let id = running.grant.placed().expect("placed").id;
-        running.grant.sent();
+        running.grant.mark_sent();
         match fault {
             Some(fault) => {
                 let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
@@ -267,7 +267,7 @@ impl Books {
                 };
                 assert_eq!(hold, expected, "{fault:?}");
             }
-            None => self.scheduler.succeeded(self.now, &mut running.grant),
+            None => self.scheduler.on_success(self.now, &mut running.grant),
         }
         let charged = running.grant.charged();
         self.preempted.retain(|called| *called != running.grant.id());

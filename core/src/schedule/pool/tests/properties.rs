@@ -72,7 +72,7 @@ proptest! {
     /// call goes where it does not fit, everything is released, and at most one replica is reserved
     /// for one aged call.
     #[test]
-    fn the_books_of_each_replica_agree(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
+    fn pool_agrees_with_the_model(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
         let mut books = Books::new(&settings, replicas, epoch());
         for event in events {
             books.apply(event);

@@ -4,7 +4,7 @@ use crate::cooldown::Hold;
 use crate::placement::{EngineMetrics, Fault, Observation};
 
 #[test]
-fn the_limit_is_the_sum_over_the_replicas_in_the_choice_and_the_targets_cap_bounds_it() {
+fn limit_is_the_sum_of_eligible_replicas_within_the_cap() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(3), &members(0..4), now);
     assert_eq!(scheduler.view(now).limit, 12);
@@ -38,7 +38,7 @@ fn each_replica_has_slots_of_its_own() {
 }
 
 #[test]
-fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
+fn call_waiting_for_a_replica_that_serves_it_is_overtaken() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(1), &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
@@ -60,7 +60,7 @@ fn a_call_waits_for_a_replica_that_serves_it_and_is_overtaken_meanwhile() {
 
 /// Calls that go elsewhere take nothing that the aged call lacks.
 #[test]
-fn an_aged_call_whose_replicas_have_no_slot_holds_nobody_up() {
+fn aged_call_whose_replicas_have_no_slot_blocks_no_other_call() {
     let now = epoch();
     let settings = Settings { aging: ms(100), ..of_slots(1) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
@@ -85,7 +85,7 @@ fn an_aged_call_whose_replicas_have_no_slot_holds_nobody_up() {
 }
 
 #[test]
-fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
+fn memory_of_replicas_is_not_added_up() {
     let now = epoch();
     let settings = Settings { kv_tokens: Some(1_000), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
@@ -108,7 +108,7 @@ fn memory_is_each_replicas_and_what_two_have_together_is_nobodys() {
 /// The order of precedence: the replica's configuration, the target's, and what the replica
 /// reports.
 #[test]
-fn how_large_a_memory_is_may_be_configured_or_told() {
+fn memory_size_is_configured_or_reported() {
     let now = epoch();
     let told =
         |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
@@ -138,7 +138,7 @@ fn how_large_a_memory_is_may_be_configured_or_told() {
 }
 
 #[test]
-fn an_aged_call_without_memory_holds_one_replica_and_the_others_stay_open() {
+fn aged_call_without_memory_reserves_one_replica() {
     let now = epoch();
     let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
@@ -164,7 +164,7 @@ fn an_aged_call_without_memory_holds_one_replica_and_the_others_stay_open() {
 }
 
 #[test]
-fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_at_once() {
+fn full_replica_is_left_alone_and_rejected_calls_go_elsewhere() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &wanting(None, &[], now));
@@ -192,7 +192,7 @@ fn a_replica_without_room_is_left_alone_and_what_it_turned_away_goes_elsewhere_a
 /// When the time is up, one call probes. The others follow when it was accepted, or was not
 /// rejected for a second.
 #[test]
-fn whether_a_replica_has_room_again_is_asked_by_one_call() {
+fn one_call_probes_a_full_replica() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(4), &members(0..1), now);
     let running = admit(&mut scheduler, now, &call("a", now));
@@ -220,7 +220,7 @@ fn whether_a_replica_has_room_again_is_asked_by_one_call() {
 }
 
 #[test]
-fn a_failure_of_what_may_have_run_is_the_calls_own() {
+fn failure_of_a_call_that_may_have_run_counts_against_the_call() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &call("a", now));
@@ -231,7 +231,7 @@ fn a_failure_of_what_may_have_run_is_the_calls_own() {
 }
 
 #[test]
-fn where_every_replica_limits_its_rate_a_refusal_says_when_the_first_is_back() {
+fn refusal_says_when_the_first_rate_limited_replica_returns() {
     let now = epoch();
     let settings = Settings { on_full: OnFull::Refuse, ..of_slots(4) };
     let mut scheduler: Scheduler<()> = in_front_of(&settings, &members(0..2), now);
@@ -249,14 +249,14 @@ fn where_every_replica_limits_its_rate_a_refusal_says_when_the_first_is_back() {
 }
 
 #[test]
-fn what_a_replica_that_falls_has_not_begun_to_answer_is_named_once() {
+fn each_stranded_call_is_returned_once() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
     let mut held: Vec<_> = (0..8).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
     let falls = at(&held[0]);
     let answered = held.iter_mut().find(|grant| at(grant) == falls).expect("the first");
     let answered_id = answered.id();
-    scheduler.answered(answered);
+    scheduler.on_answer(answered);
     let mut expected: Vec<_> =
         held.iter().filter(|grant| at(grant) == falls && grant.id() != answered_id).map(Grant::id).collect();
     let over = held.iter().position(|grant| grant.id() == expected[0]).expect("there");
@@ -280,7 +280,7 @@ fn what_a_replica_that_falls_has_not_begun_to_answer_is_named_once() {
 }
 
 #[test]
-fn a_pool_without_replicas_lets_calls_wait_and_their_wait_budgets_stand_still() {
+fn wait_budgets_stop_while_a_pool_has_no_replicas() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&of_slots(1), now);
     let asked = Ticket { wait: Some(ms(50)), ..call("a", now) };
@@ -296,7 +296,7 @@ fn a_pool_without_replicas_lets_calls_wait_and_their_wait_budgets_stand_still() 
 }
 
 #[test]
-fn a_replica_that_drains_gets_no_more_and_leaves_with_its_last_call() {
+fn draining_replica_leaves_with_its_last_call() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..2), now);
     let held: Vec<_> = (0..4).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
@@ -316,7 +316,7 @@ fn a_replica_that_drains_gets_no_more_and_leaves_with_its_last_call() {
 }
 
 #[test]
-fn what_waits_learns_of_replicas_that_come_and_of_what_they_serve() {
+fn waiting_calls_are_reclassified_when_replicas_change() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(1), &members(0..1), now);
     scheduler.observe(now, id_of(&scheduler, 0, now), Observation::Models(vec![model("a")]));
@@ -342,7 +342,7 @@ fn what_waits_learns_of_replicas_that_come_and_of_what_they_serve() {
 }
 
 #[test]
-fn a_forced_call_is_placed_where_it_may_go_room_or_not() {
+fn forced_call_goes_where_it_may_without_room() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(1), &members(0..2), now);
     let ids = [0, 1].map(|name| id_of(&scheduler, name, now));
@@ -364,7 +364,7 @@ fn a_forced_call_is_placed_where_it_may_go_room_or_not() {
 }
 
 #[test]
-fn what_was_lent_is_called_back_from_a_replica_that_the_owner_may_use() {
+fn borrowed_slot_is_preempted_at_a_replica_that_the_owner_may_use() {
     let now = epoch();
     let mut configured = Settings { reclaim: true, ..of_slots(1) };
     let vip = crate::config::TenantConfig { floor: 0.5, ..Default::default() };
@@ -385,7 +385,7 @@ fn what_was_lent_is_called_back_from_a_replica_that_the_owner_may_use() {
 }
 
 #[test]
-fn a_first_token_bound_holds_for_each_replica() {
+fn first_token_limit_applies_to_each_replica() {
     let now = epoch();
     let keys = crate::config::AdaptiveConfig { start: 8, awaiting: Some(1), ..Default::default() };
     let objective = Some(ms(500));
@@ -398,7 +398,7 @@ fn a_first_token_bound_holds_for_each_replica() {
     let waits = queue(&mut scheduler, now, streaming(), ());
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::FirstTokens);
     let (now, free) = (now + ms(50), at(&held[1]));
-    scheduler.first_token(now, &mut held[1]);
+    scheduler.on_first_token(now, &mut held[1]);
     let (_, grant) = scheduler.next(now).expect("one awaits no token");
     assert_eq!(at(&grant), free);
     let awaiting =
@@ -411,7 +411,7 @@ fn a_first_token_bound_holds_for_each_replica() {
 /// A queue of many classes, of which only the last has a replica with room: the search must not
 /// look at each call.
 #[test]
-fn what_waits_for_other_replicas_is_not_looked_at() {
+fn calls_waiting_for_other_replicas_are_not_looked_at() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(1), &members(0..5), now);
     let names = ["a", "b", "c", "d", "e"];
@@ -443,7 +443,7 @@ fn what_waits_for_other_replicas_is_not_looked_at() {
 
 /// At a pool, three calls that fail wherever they are sent eject no replica.
 #[test]
-fn a_call_that_broke_elsewhere_before_is_no_evidence_against_a_replica() {
+fn call_that_failed_elsewhere_is_no_evidence_against_a_replica() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
     for attempt in 0..16 {
@@ -462,7 +462,7 @@ fn a_call_that_broke_elsewhere_before_is_no_evidence_against_a_replica() {
 }
 
 #[test]
-fn a_call_that_asks_is_waited_for_as_long_as_the_last_one_took_to_be_turned_away() {
+fn half_open_probe_waits_in_proportion_to_the_last_rejection() {
     let sent = epoch();
     let mut scheduler = in_front_of(&of_slots(4), &members(0..1), sent);
     let mut grant = admit(&mut scheduler, sent, &call("a", sent));
@@ -481,7 +481,7 @@ fn a_call_that_asks_is_waited_for_as_long_as_the_last_one_took_to_be_turned_away
 }
 
 #[test]
-fn a_late_refusal_whose_delay_is_over_does_not_hold_a_replica_again() {
+fn late_rejection_whose_delay_is_over_has_no_effect() {
     let sent = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..1), sent);
     let mut grants: Vec<_> = (0..3).map(|_| admit(&mut scheduler, sent, &call("a", sent))).collect();
@@ -493,7 +493,7 @@ fn a_late_refusal_whose_delay_is_over_does_not_hold_a_replica_again() {
     fail(&mut scheduler, sent, grants.pop().expect("three"), limited);
     let now = sent + ms(2_000);
     let mut asks = admit(&mut scheduler, now, &call("a", now));
-    scheduler.succeeded(now, &mut asks);
+    scheduler.on_success(now, &mut asks);
     scheduler.release(now, asks);
     assert_eq!(scheduler.view(now).limit, 4);
     fail(&mut scheduler, now, grants.pop().expect("two"), limited);

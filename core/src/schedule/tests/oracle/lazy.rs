@@ -25,7 +25,7 @@ fn overload(books: &mut Books) -> Option<String> {
         for _ in 0..2 {
             books.advance(ms(150));
             if let Some((call, mut grant)) = books.running.pop() {
-                grant.sent();
+                grant.mark_sent();
                 books.scheduler.release(books.now, grant);
                 books.truth.release(books.now, &call, true, Ended::Cancelled);
             }
@@ -39,12 +39,12 @@ fn overload(books: &mut Books) -> Option<String> {
 }
 
 #[test]
-fn a_diligent_scheduler_leaves_nobody_stuck() {
+fn diligent_driver_leaves_no_call_stuck() {
     assert_eq!(overload(&mut Books::new(World::of_tokens(3_000))), None);
 }
 
 #[test]
-fn a_lazy_one_does() {
+fn lazy_driver_leaves_calls_stuck() {
     let mut books = Books::new(World::of_tokens(3_000));
     books.patience = 0;
     assert!(overload(&mut books).is_some());
