@@ -163,7 +163,7 @@ impl Placement {
     }
 
     /// Chooses a replica among `open`, all of which can take the call now. Returns `None` if the
-    /// set is empty. See [the module](self) for the algorithm.
+    /// set is empty. The module describes the algorithm.
     pub fn choose(
         &mut self,
         now: Instant,

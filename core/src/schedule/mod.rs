@@ -30,15 +30,15 @@
 //!
 //! [`Scheduler`] coordinates these parts, each of which owns its state:
 //!
-//! - [`queue::Queue`]: the waiting calls, in lines by tenant and lane, and what tenants are
+//! - `queue::Queue`: the waiting calls, in lines by tenant and lane, and what tenants are
 //!   charged.
-//! - [`capacity::Capacity`]: slots, budgets and memory, and who holds them. Behind it,
-//!   [`upstream::Upstream`] is a single server or a pool of replicas. The scheduler does not know
+//! - `capacity::Capacity`: slots, budgets and memory, and who holds them. Behind it,
+//!   `upstream::Upstream` is a single server or a pool of replicas. The scheduler does not know
 //!   which.
-//! - [`select::Order`]: the floors, and the reservation for an aged head. [`select::Selector`]
+//! - `select::Order`: the floors, and the reservation for an aged head. `select::Selector`
 //!   applies the order to the queue and the capacity.
-//! - [`preempt::Borrowed`]: the calls in flight that may be cancelled for a floor.
-//! - [`predict::Predictor`]: the pace at which slots are released, and the waits predicted from it.
+//! - `preempt::Borrowed`: the calls in flight that may be cancelled for a floor.
+//! - `predict::Predictor`: the pace at which slots are released, and the waits predicted from it.
 //!
 //! # Invariants
 //!
