@@ -174,12 +174,12 @@ impl Placement {
     }
 
     /// Applies an observation. Observations of replicas that have left are ignored.
-    pub fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) {
+    pub fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) {
         let Some(replica) = self.index_of(id) else { return };
         let settings = self.settings;
         let Some(replica) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return };
         let (health, polled) = (&mut replica.health, &mut replica.polled);
-        match sight {
+        match observation {
             Observation::ProbeOk => {
                 polled.answered(PollKind::Health);
                 health.on_probe_ok(now);
@@ -255,9 +255,9 @@ impl Placement {
     ///
     /// Prefers eligible replicas, then busy ones, then any that does not refuse connections.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
-        let choice = self.eligible(now);
+        let eligible = self.eligible(now);
         let held = |replica: &Replica| !replica.draining && replica.health.is_eligible();
-        let open = [choice, self.present(held), self.present(|replica| !replica.health.is_refusing())];
+        let open = [eligible, self.present(held), self.present(|replica| !replica.health.is_refusing())];
         let open = open.into_iter().find(|places| !places.is_empty())?;
         let at = self.choose(now, None, Work::default(), open)?;
         Some(self.replicas.get(at)?.as_ref()?.placed.clone())

@@ -36,16 +36,13 @@ impl<W> Scheduler<W> {
         self.tick(now);
         let id = self.queue.tenant(&ticket.tenant, now);
         // Without limits, requirements make no difference.
-        let requirements = if self.capacity.is_sized() {
-            self.capacity.requirements(ticket)
-        } else {
-            Requirements::default()
-        };
-        let oversize = self.capacity.oversize(ticket, &requirements);
+        let needs =
+            if self.capacity.is_sized() { self.capacity.needs(ticket) } else { Requirements::default() };
+        let oversize = self.capacity.oversize(ticket, &needs);
         if oversize.is_none()
-            && let Some(available) = self.may_go(now, id, ticket, &requirements)
+            && let Some(available) = self.may_go(now, id, ticket, &needs)
         {
-            let grant = self.grant(now, id, ticket, requirements.class, available.kept, false);
+            let grant = self.grant(now, id, ticket, needs.class, available.kept, false);
             // The tenant may have reached its cap while other calls of it wait.
             self.queue.place_after(id, ticket.lane);
             return Ok(Some(grant));
@@ -56,12 +53,12 @@ impl<W> Scheduler<W> {
                 most: Some(most),
                 ..RefusalCause::new(Reason::TooLarge, None)
             },
-            None => match self.refusal_cause(now, id, ticket, &requirements) {
+            None => match self.refusal_cause(now, id, ticket, &needs) {
                 Some(cause) => cause,
                 None => return Ok(None),
             },
         };
-        Err(self.refusal(now, id, ticket, &requirements, cause))
+        Err(self.refusal(now, id, ticket, &needs, cause))
     }
 
     /// Returns what is available to the call, or `None` if the call may not go now.
@@ -70,13 +67,13 @@ impl<W> Scheduler<W> {
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
     ) -> Option<Available> {
         let ready = self.capacity.upstream.ready(now, ticket.has_failed);
         if self.draining || ticket.deadline <= now {
             return None;
         }
-        let available = self.selector(now).available_to(id, ticket, requirements)?;
+        let available = self.selector(now).available_to(id, ticket, needs)?;
         if ready.is_err() {
             self.gap.stop(now);
             return None;
@@ -90,14 +87,14 @@ impl<W> Scheduler<W> {
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
     ) -> Option<RefusalCause> {
         let waiting = self.queue.tenants.get(id)?.waiting;
         if self.draining {
             return Some(RefusalCause::new(Reason::Draining, None));
         }
         if ticket.deadline <= now {
-            let after = self.predictor.retry_after(&self.capacity, self.capacity.in_flight() + waiting);
+            let after = self.predictor.retry_after(&self.capacity, self.capacity.in_flight + waiting);
             return Some(RefusalCause::new(Reason::Deadline, Some(after)));
         }
         let cooling = self.capacity.upstream.cooling_until().filter(|until| *until > now);
@@ -110,7 +107,7 @@ impl<W> Scheduler<W> {
             return None;
         }
         if self.settings.on_full == OnFull::Refuse {
-            let when_full = |this: &mut Self| this.when_full(now, id, ticket, requirements);
+            let when_full = |this: &mut Self| this.when_full(now, id, ticket, needs);
             return Some(closed.or_else(|| self.no_replica(now)).unwrap_or_else(|| when_full(self)));
         }
         if let QueueSpace::Full = self.queue.space(id, ticket.lane) {
@@ -119,7 +116,7 @@ impl<W> Scheduler<W> {
                 Some(self.predictor.retry_after(&self.capacity, waiting + 1)),
             ));
         }
-        let late = self.predictor.too_late(now, &self.queue, &self.capacity, id, ticket, requirements)?;
+        let late = self.predictor.too_late(now, &self.queue, &self.capacity, id, ticket, needs)?;
         let after = late.over.clamp(Duration::from_secs(1), Duration::from_secs(60));
         Some(RefusalCause {
             expected: Some(late.wait),
@@ -146,9 +143,9 @@ impl<W> Scheduler<W> {
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
     ) -> RefusalCause {
-        match self.selector(now).obstacle(id, ticket, requirements, None) {
+        match self.selector(now).obstacle(id, ticket, needs, None) {
             Some((rule, at)) if rule.is_budget() => {
                 let after = at.map_or_else(
                     || self.predictor.retry_after(&self.capacity, 1),
@@ -165,7 +162,7 @@ impl<W> Scheduler<W> {
         now: Instant,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
         cause: RefusalCause,
     ) -> Refusal {
         let (position, in_line) = self
@@ -173,7 +170,7 @@ impl<W> Scheduler<W> {
             .tenants
             .get(id)
             .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
-        let why = self.why(now, id, ticket, in_line, requirements, None);
+        let why = self.why(now, id, ticket, in_line, needs, None);
         let why =
             Why { rule: cause.rule.unwrap_or(why.rule), expected: cause.expected.or(why.expected), ..why };
         Refusal {

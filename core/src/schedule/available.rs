@@ -126,16 +126,16 @@ impl Available {
 
     /// Returns the room for a call; for several calls, an upper bound. `None` if the call is
     /// excluded or no replica of its class has a slot.
-    pub(super) fn of(&self, requirements: &Requirements) -> Option<Room> {
-        if self.unfailed_only && requirements.has_failed {
+    pub(super) fn of(&self, needs: &Requirements) -> Option<Room> {
+        if self.unfailed_only && needs.has_failed {
             return None;
         }
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
-        let kv = replicas.of(requirements.class, self.kept)?;
+        let kv = replicas.of(needs.class, self.kept)?;
         Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
     }
 
-    pub(super) fn fit(&self, requirements: &Requirements) -> bool {
-        self.of(requirements).is_some_and(|room| requirements.need.fits(&room))
+    pub(super) fn fit(&self, needs: &Requirements) -> bool {
+        self.of(needs).is_some_and(|room| needs.need.fits(&room))
     }
 }

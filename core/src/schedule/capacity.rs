@@ -12,6 +12,7 @@ use super::available::Available;
 use super::budgets::{Budgets, Resources};
 use super::explain::{BlockedSince, SIZES};
 use super::lanes::Slots;
+use super::limiter::{Limiter, Tracked};
 use super::pool::Pool;
 use super::requirements::{CallClass, Requirements};
 use super::rule::Rule;
@@ -35,11 +36,13 @@ pub(super) struct Capacity {
     pub(super) blocked: BlockedSince,
     /// Whether tenants have token budgets of their own, which the queue accounts for.
     has_tenant_tokens: bool,
-    in_flight: usize,
+    pub(super) in_flight: usize,
     by_lane: [usize; 3],
-    peak: usize,
-    grants: u64,
-    last_grant: Option<Instant>,
+    /// The maximum number of calls that were in flight at once.
+    pub(super) peak: usize,
+    /// The number of calls admitted so far.
+    pub(super) grants: u64,
+    pub(super) last_grant: Option<Instant>,
     /// The upstream's limits, cached because every decision reads them.
     limits: Limits,
 }
@@ -85,26 +88,8 @@ impl Capacity {
         self.limits.shortage.is_none()
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
     pub(super) fn in_flight_of(&self, lane: Lane) -> usize {
         self.by_lane[lane as usize]
-    }
-
-    /// Returns the maximum number of calls that were in flight at once.
-    pub(super) fn peak(&self) -> usize {
-        self.peak
-    }
-
-    /// Returns the number of calls admitted so far.
-    pub(super) fn grants(&self) -> u64 {
-        self.grants
-    }
-
-    pub(super) fn last_grant(&self) -> Option<Instant> {
-        self.last_grant
     }
 
     pub(super) fn slot_use(&self) -> Slots {
@@ -123,7 +108,7 @@ impl Capacity {
     }
 
     /// Returns what a call requires.
-    pub(super) fn requirements(&mut self, ticket: &Ticket) -> Requirements {
+    pub(super) fn needs(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
         if !self.has_tenant_tokens && self.budgets.is_none() && !self.upstream.is_sized() {
             return Requirements { has_failed, ..Requirements::default() };
@@ -135,8 +120,8 @@ impl Capacity {
     }
 
     /// Returns the rule that the call can never satisfy, and the maximum of that rule in tokens.
-    pub(super) fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<(Rule, u64)> {
-        let most = self.upstream.oversize(ticket, requirements).map(|most| (Rule::Kv, most));
+    pub(super) fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<(Rule, u64)> {
+        let most = self.upstream.oversize(ticket, needs).map(|most| (Rule::Kv, most));
         most.or_else(|| self.budgets.oversize(&ticket.demand))
     }
 
@@ -158,25 +143,25 @@ impl Capacity {
     }
 
     /// Returns `true` if a call fits into what is available. Exact.
-    pub(super) fn fits(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
-        available.fit(requirements) && self.upstream.has_memory(requirements, ticket, available)
+    pub(super) fn fits(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> bool {
+        available.fit(needs) && self.upstream.has_memory(needs, ticket, available)
     }
 
     /// Returns what a call lacks, and when time alone will provide it, if it does.
     pub(super) fn lacking(
         &self,
         now: Instant,
-        requirements: &Requirements,
+        needs: &Requirements,
         ticket: &Ticket,
         available: &Available,
     ) -> Option<(Rule, Option<Instant>)> {
-        if available.of(requirements).is_none() {
+        if available.of(needs).is_none() {
             return Some((Rule::Replicas, None));
         }
-        if !self.upstream.has_memory(requirements, ticket, available) {
+        if !self.upstream.has_memory(needs, ticket, available) {
             return Some((Rule::Kv, None));
         }
-        self.budgets.lacking(now, &requirements.need).map(|(rule, at)| (rule, Some(at)))
+        self.budgets.lacking(now, &needs.need).map(|(rule, at)| (rule, Some(at)))
     }
 
     /// Returns when the budgets have room for a call if no other call goes. `None` if memory is
@@ -225,20 +210,24 @@ impl Capacity {
 
     /// Reports the first token to the limit.
     pub(super) fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        let Some(mut tracked) = slot.tracked.take() else { return };
-        if let Some(limiter) = self.upstream.limiter_of(slot) {
-            limiter.on_first_token(now, &mut tracked);
-        }
-        slot.tracked = Some(tracked);
-        self.update(now);
+        self.report(now, slot, |limiter, tracked| limiter.on_first_token(now, tracked));
     }
 
     /// Reports to the limit that the first token cannot be observed. The answer is expected to have
     /// `output` tokens.
     pub(super) fn on_unobservable(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
+        self.report(now, slot, |limiter, tracked| limiter.on_unobservable(now, tracked, output));
+    }
+
+    fn report(
+        &mut self,
+        now: Instant,
+        slot: &mut UpstreamSlot,
+        event: impl FnOnce(&mut Limiter, &mut Tracked),
+    ) {
         let Some(mut tracked) = slot.tracked.take() else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot) {
-            limiter.on_unobservable(now, &mut tracked, output);
+            event(limiter, &mut tracked);
         }
         slot.tracked = Some(tracked);
         self.update(now);

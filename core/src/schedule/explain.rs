@@ -44,11 +44,11 @@ impl<W> Selector<'_, W> {
         &mut self,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
         call: Option<WaiterId>,
     ) -> Option<(Rule, Option<Instant>)> {
         let now = self.now;
-        if let Err(at) = self.capacity.upstream.ready(now, requirements.has_failed) {
+        if let Err(at) = self.capacity.upstream.ready(now, needs.has_failed) {
             return Some((self.capacity.closed_rule(), Some(at)));
         }
         if self.capacity.upstream.has_no_replica() {
@@ -58,23 +58,20 @@ impl<W> Selector<'_, W> {
         if tenant.is_capped() {
             return Some((Rule::TenantCap, None));
         }
-        if let Some(tenant_tokens) = tenant
-            .tokens
-            .as_ref()
-            .filter(|tenant_tokens| requirements.tenant_tokens > tenant_tokens.room(now))
+        if let Some(tenant_tokens) =
+            tenant.tokens.as_ref().filter(|tenant_tokens| needs.tenant_tokens > tenant_tokens.room(now))
         {
-            return Some((Rule::TenantTokens, Some(tenant_tokens.ready_at(now, requirements.tenant_tokens))));
+            return Some((Rule::TenantTokens, Some(tenant_tokens.ready_at(now, needs.tenant_tokens))));
         }
         if let Some(rule) = self.capacity.shortage() {
             return Some((rule, None));
         }
         let available = self.capacity.available(now);
-        if let Some(lack) = self.capacity.lacking(now, requirements, ticket, &available) {
+        if let Some(lack) = self.capacity.lacking(now, needs, ticket, &available) {
             return Some(lack);
         }
         self.order.reservation.filter(|reservation| Some(reservation.call) != call)?;
-        (!self.capacity.fits(requirements, ticket, &self.less_reserved(available)))
-            .then_some((Rule::Held, None))
+        (!self.capacity.fits(needs, ticket, &self.less_reserved(available))).then_some((Rule::Held, None))
     }
 
     /// Returns since when a rule has kept a tenant's calls waiting.
@@ -89,7 +86,7 @@ impl<W> Selector<'_, W> {
         };
         // The front may not lack what a small call lacks. In that case, the call has lacked it
         // since the last grant.
-        since.or(self.capacity.last_grant()).unwrap_or(queued_at)
+        since.or(self.capacity.last_grant).unwrap_or(queued_at)
     }
 }
 
@@ -97,13 +94,13 @@ impl<W> Scheduler<W> {
     /// Returns why a call waits now, or `None` if it does not wait any more.
     pub fn explain(&mut self, now: Instant, call: WaiterId) -> Option<Why> {
         let waiter = self.queue.waiters.get(call)?;
-        let (tenant, ticket, requirements) = (waiter.tenant, waiter.ticket.clone(), waiter.requirements);
+        let (tenant, ticket, needs) = (waiter.tenant, waiter.ticket.clone(), waiter.needs);
         if self.capacity.is_sized() {
             // Updates the reservation.
             let _ = self.selector(now).pick();
         }
         let ahead = self.queue.position(call);
-        Some(self.why(now, tenant, &ticket, ahead, &requirements, Some(call)))
+        Some(self.why(now, tenant, &ticket, ahead, &needs, Some(call)))
     }
 
     /// Returns what keeps a call waiting that has `own_ahead` calls of its line ahead.
@@ -113,18 +110,17 @@ impl<W> Scheduler<W> {
         id: TenantId,
         ticket: &Ticket,
         own_ahead: usize,
-        requirements: &Requirements,
+        needs: &Requirements,
         call: Option<WaiterId>,
     ) -> Why {
         let Ticket { lane, queued_at, .. } = *ticket;
         let mut selector = self.selector(now);
-        let (rule, ready) = selector.obstacle(id, ticket, requirements, call).unwrap_or((Rule::Turn, None));
+        let (rule, ready) = selector.obstacle(id, ticket, needs, call).unwrap_or((Rule::Turn, None));
         let blocked_since = selector.blocked_since(rule, id, queued_at);
         let waited = now.saturating_duration_since(queued_at);
         let weight = self.queue.tenants.get(id).map_or(1.0, |tenant| tenant.weight);
         let ready = ready.map(|at| at.saturating_duration_since(now));
-        let expected =
-            self.predictor.wait(now, &self.queue, &self.capacity, (id, lane), own_ahead, requirements);
+        let expected = self.predictor.wait(now, &self.queue, &self.capacity, (id, lane), own_ahead, needs);
         Why {
             rule,
             since: waited.min(now.saturating_duration_since(blocked_since)),

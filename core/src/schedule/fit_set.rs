@@ -16,7 +16,7 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 struct Node<K> {
     key: K,
-    requirements: Requirements,
+    needs: Requirements,
     least: Requirements,
     left: u32,
     right: u32,
@@ -60,7 +60,7 @@ impl<K: Copy + Ord> FitSet<K> {
         while let Some(left) = self.node(at.left) {
             at = left;
         }
-        Some((at.key, at.requirements))
+        Some((at.key, at.needs))
     }
 
     /// Returns the member at a position.
@@ -98,16 +98,8 @@ impl<K: Copy + Ord> FitSet<K> {
         self.fit(self.root, after, available, tenant_tokens)
     }
 
-    pub(super) fn insert(&mut self, key: K, requirements: Requirements) {
-        let node = Node {
-            key,
-            requirements,
-            least: requirements,
-            left: NIL,
-            right: NIL,
-            priority: self.draw(),
-            size: 1,
-        };
+    pub(super) fn insert(&mut self, key: K, needs: Requirements) {
+        let node = Node { key, needs, least: needs, left: NIL, right: NIL, priority: self.draw(), size: 1 };
         let new = match self.free.pop() {
             Some(free) => {
                 self.nodes[free as usize] = node;
@@ -118,7 +110,7 @@ impl<K: Copy + Ord> FitSet<K> {
                 (self.nodes.len() - 1) as u32
             }
         };
-        self.hang(new, key, requirements);
+        self.hang(new, key, needs);
     }
 
     /// Returns `false` if the key was not in the set.
@@ -141,9 +133,9 @@ impl<K: Copy + Ord> FitSet<K> {
     }
 
     /// Replaces the requirements of a member.
-    pub(super) fn set(&mut self, key: &K, requirements: Requirements) {
+    pub(super) fn set(&mut self, key: &K, needs: Requirements) {
         if let Some((at, left, right)) = self.descend(key) {
-            self.nodes[at as usize].requirements = requirements;
+            self.nodes[at as usize].needs = needs;
             self.join(at, left, right);
             self.ascend();
         }
@@ -174,7 +166,7 @@ impl<K: Copy + Ord> FitSet<K> {
         if best.is_some_and(|best| best <= earliest) {
             return best;
         }
-        best = earlier(best, of(&node.key, &node.requirements));
+        best = earlier(best, of(&node.key, &node.needs));
         best = self.soonest_below(node.left, best, bound, of);
         self.soonest_below(node.right, best, bound, of)
     }
@@ -188,7 +180,7 @@ impl<K: Copy + Ord> FitSet<K> {
             if let Some(found) = self.fit(node.left, after, available, tenant_tokens) {
                 return Some(found);
             }
-            if node.requirements.fits(available, tenant_tokens) {
+            if node.needs.fits(available, tenant_tokens) {
                 return Some(node.key);
             }
         }
@@ -196,12 +188,12 @@ impl<K: Copy + Ord> FitSet<K> {
     }
 
     /// Inserts a new node at the place of its key and priority, and updates the nodes above it.
-    fn hang(&mut self, new: u32, key: K, requirements: Requirements) {
+    fn hang(&mut self, new: u32, key: K, needs: Requirements) {
         let priority = self.nodes[new as usize].priority;
         let (mut at, mut parent) = (self.root, None);
         while let Some(node) = self.nodes.get_mut(at as usize).filter(|node| node.priority >= priority) {
             node.size += 1;
-            node.least = node.least.least(requirements);
+            node.least = node.least.least(needs);
             let before = key < node.key;
             parent = Some((at, before));
             at = if before { node.left } else { node.right };
@@ -276,7 +268,7 @@ impl<K: Copy + Ord> FitSet<K> {
 
     /// Sets the children of a node, and updates its minimum and size.
     fn join(&mut self, at: u32, left: u32, right: u32) {
-        let mut least = self.nodes[at as usize].requirements;
+        let mut least = self.nodes[at as usize].needs;
         for below in [left, right] {
             if let Some(node) = self.node(below) {
                 least = least.least(node.least);

@@ -216,7 +216,7 @@ impl<W> Scheduler<W> {
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
         if !grant.judged {
-            self.capacity.upstream.on_inconclusive(grant.slot.attempt);
+            self.capacity.upstream.cooldown_mut().inconclusive(grant.slot.attempt);
         }
         if grant.slot.awaits_first_token() {
             self.predictor.on_freed(now, Rule::FirstTokens, &self.queue, &self.capacity);
@@ -274,7 +274,7 @@ impl<W> Scheduler<W> {
             tenant,
             budget,
             slot,
-            in_flight: self.capacity.in_flight(),
+            in_flight: self.capacity.in_flight,
             spent: Duration::ZERO,
             judged: false,
             sent: false,

@@ -59,7 +59,7 @@ pub(super) struct LinePosition {
 pub(super) struct Head {
     pub(super) call: WaiterId,
     /// What the call requires.
-    pub(super) requirements: Requirements,
+    pub(super) needs: Requirements,
     /// When the call was queued.
     pub(super) age: Instant,
     /// The start tag of the call's first dispatch, if the call is a retry.

@@ -76,15 +76,15 @@ impl Predictor {
         capacity: &Capacity,
         (id, lane): (TenantId, Lane),
         own_ahead: usize,
-        requirements: &Requirements,
+        needs: &Requirements,
     ) -> Option<Duration> {
         let tenant = queue.tenants.get(id)?;
         let ahead = queue.load.ahead(lane, own_ahead, tenant.weight);
         let slots = capacity.shortage().and_then(|_| self.pace(capacity).until(ahead + 1));
         let tenant_tokens = tenant.tokens.as_ref().map(|tenant_tokens| {
-            let all = u64::from(requirements.tenant_tokens).saturating_mul(own_ahead as u64 + 1);
+            let all = u64::from(needs.tenant_tokens).saturating_mul(own_ahead as u64 + 1);
             if own_ahead == 0 {
-                tenant_tokens.ready_at(now, requirements.tenant_tokens).saturating_duration_since(now)
+                tenant_tokens.ready_at(now, needs.tenant_tokens).saturating_duration_since(now)
             } else {
                 tenant_tokens.time_for(now, all)
             }
@@ -94,12 +94,11 @@ impl Predictor {
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
             // Not before a budget has room for the call at all, for example after a used-up day.
-            let alone = budgets.ready_at(now, &requirements.need).saturating_duration_since(now);
+            let alone = budgets.ready_at(now, &needs.need).saturating_duration_since(now);
             if ahead == 0 {
                 alone
             } else {
-                let all =
-                    budgets.time_for(ahead, &queue.load.mean(lane)) + budgets.time_for(1, &requirements.need);
+                let all = budgets.time_for(ahead, &queue.load.mean(lane)) + budgets.time_for(1, &needs.need);
                 all.max(alone)
             }
         });
@@ -114,14 +113,14 @@ impl Predictor {
         capacity: &Capacity,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
     ) -> Option<TooLate> {
         // The end of a cool-down or an outage is not predicted.
         if self.mode == Predict::Off || !capacity.upstream.is_open() {
             return None;
         }
         let own_ahead = queue.line(id, ticket.lane)?.calls.len();
-        let open = self.wait(now, queue, capacity, (id, ticket.lane), own_ahead, requirements)?;
+        let open = self.wait(now, queue, capacity, (id, ticket.lane), own_ahead, needs)?;
         let cooling = capacity.upstream.cooling_until();
         let closed = cooling.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         let all = open.saturating_add(closed);

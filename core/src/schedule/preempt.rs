@@ -43,7 +43,7 @@ impl Borrowed {
     /// more than their floors, while a holder below its floor waits only for a slot.
     pub(super) fn next<W>(&mut self, mut selector: Selector<'_, W>) -> Option<GrantId> {
         let capacity = &mut selector.capacity;
-        if !capacity.upstream.may_lack_slots(capacity.in_flight())
+        if !capacity.upstream.may_lack_slots(capacity.in_flight)
             || capacity.upstream.ready(selector.now, false).is_err()
         {
             return None;
@@ -166,7 +166,7 @@ fn line_without_slot<W>(
     call: WaiterId,
 ) -> Option<((TenantId, Lane), ReplicaSet)> {
     let waiter = selector.queue.waiters.get(call)?;
-    let places = selector.capacity.upstream.slots_for(&waiter.requirements, selector.capacity.in_flight())?;
+    let places = selector.capacity.upstream.slots_for(&waiter.needs, selector.capacity.in_flight)?;
     Some(((waiter.tenant, waiter.ticket.lane), places))
 }
 

@@ -75,19 +75,19 @@ impl<W> Queue<W> {
         &mut self,
         id: TenantId,
         ticket: Ticket,
-        requirements: Requirements,
+        needs: Requirements,
         open: Duration,
         who: W,
     ) -> WaiterId {
         let order = self.order_of(&ticket);
         let lane = ticket.lane;
         let fresh = ticket.charged.is_none();
-        let call = self.waiters.insert(Waiter::new(who, id, ticket, requirements, order, open));
+        let call = self.waiters.insert(Waiter::new(who, id, ticket, needs, order, open));
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.waiting += 1;
             let line = &mut tenant.lines[lane as usize];
-            line.calls.insert((order, call), requirements);
-            self.load.on_enqueue(lane, &requirements.need, line.calls.len(), tenant.weight);
+            line.calls.insert((order, call), needs);
+            self.load.on_enqueue(lane, &needs.need, line.calls.len(), tenant.weight);
             if fresh {
                 line.fresh += 1;
                 self.shed_candidates.update(lane, id, tenant);
@@ -106,7 +106,7 @@ impl<W> Queue<W> {
             tenant.waiting -= 1;
             let line = &mut tenant.lines[lane as usize];
             line.calls.remove(&(waiter.order, id));
-            self.load.on_dequeue(lane, &waiter.requirements.need, line.calls.len(), tenant.weight);
+            self.load.on_dequeue(lane, &waiter.needs.need, line.calls.len(), tenant.weight);
             if waiter.ticket.charged.is_none() {
                 line.fresh -= 1;
                 self.shed_candidates.update(lane, waiter.tenant, tenant);
@@ -144,7 +144,7 @@ impl<W> Queue<W> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = !tenant.is_capped();
         let line = &mut tenant.lines[lane as usize];
-        let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), requirements)| {
+        let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), needs)| {
             let least = line.calls.least()?;
             // The head has not changed, so that its details are known.
             if let Some(head) = line.position.map(|position| position.head).filter(|head| head.call == call) {
@@ -152,7 +152,7 @@ impl<W> Queue<W> {
             }
             let ticket = &self.waiters.get(call)?.ticket;
             let Ticket { queued_at: age, charged, cost, .. } = *ticket;
-            Some(Head { call, requirements, age, charged, cost, weight: tenant.weight, least })
+            Some(Head { call, needs, age, charged, cost, weight: tenant.weight, least })
         });
         self.lanes.place(lane, id, line, head);
     }
@@ -182,16 +182,16 @@ impl<W> Queue<W> {
     ) {
         let mut moved = Vec::new();
         for (call, waiter) in self.waiters.iter_mut() {
-            if reclassify(&waiter.ticket, &mut waiter.requirements) {
-                moved.push((waiter.tenant, waiter.ticket.lane, (waiter.order, call), waiter.requirements));
+            if reclassify(&waiter.ticket, &mut waiter.needs) {
+                moved.push((waiter.tenant, waiter.ticket.lane, (waiter.order, call), waiter.needs));
             }
         }
-        for (tenant, lane, place, requirements) in &moved {
+        for (tenant, lane, place, needs) in &moved {
             let Some(tenant) = self.tenants.get_mut(*tenant) else { continue };
             let line = &mut tenant.lines[*lane as usize];
-            line.calls.set(place, *requirements);
+            line.calls.set(place, *needs);
             if let Some(position) = line.position.as_mut().filter(|position| position.head.call == place.1) {
-                position.head.requirements = *requirements;
+                position.head.needs = *needs;
             }
         }
         moved.dedup_by_key(|(tenant, lane, ..)| (*tenant, *lane));

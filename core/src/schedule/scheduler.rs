@@ -79,10 +79,10 @@ impl<W> Scheduler<W> {
         {
             self.displace(now, victim);
         }
-        let requirements = self.capacity.requirements(&ticket);
-        self.capacity.upstream.on_enqueue(requirements.class);
+        let needs = self.capacity.needs(&ticket);
+        self.capacity.upstream.on_enqueue(needs.class);
         let open = self.open(now);
-        let call = self.queue.enqueue(id, ticket, requirements, open, who);
+        let call = self.queue.enqueue(id, ticket, needs, open, who);
         self.watch(now);
         call
     }
@@ -131,10 +131,10 @@ impl<W> Scheduler<W> {
             DispatchBasis::Turn(turn) => (None, turn.is_early),
         };
         let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
-        let class = waiter.requirements.class;
+        let class = waiter.needs.class;
         let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, class, pick.next.kept, out_of_turn);
         grant.spent = self.open(now).saturating_sub(waiter.since);
-        self.order.floors.on_dispatch(floor, self.capacity.grants());
+        self.order.floors.on_dispatch(floor, self.capacity.grants);
         self.queue.lanes.on_dispatch(now, Turn { lane, is_early }, grant.id(), waiter.ticket.cost, &slots);
         self.queue.place_after(waiter.tenant, lane);
         Some((waiter.who, grant))
@@ -266,7 +266,7 @@ impl<W> Scheduler<W> {
 
     /// Returns `true` if calls wait or are in flight.
     pub fn is_busy(&self) -> bool {
-        self.capacity.in_flight() > 0 || self.has_waiting()
+        self.capacity.in_flight > 0 || self.has_waiting()
     }
 
     /// Returns `true` if a call waits.
@@ -308,7 +308,7 @@ impl<W> Scheduler<W> {
 
     fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.queue.remove(id)?;
-        self.capacity.upstream.on_dequeue(waiter.requirements.class);
+        self.capacity.upstream.on_dequeue(waiter.needs.class);
         Some(waiter)
     }
 

@@ -80,7 +80,7 @@ enum Offer {
 #[derive(Clone, Copy)]
 pub(super) struct LineHead {
     pub(super) call: WaiterId,
-    pub(super) requirements: Requirements,
+    pub(super) needs: Requirements,
     pub(super) aged: bool,
 }
 
@@ -219,19 +219,19 @@ impl<W> Selector<'_, W> {
             if head.aged { self.behind(&head, available, tenant_tokens) } else { Some(available.clone()) };
         let all = line.calls.least()?;
         // While the target is probed, calls may pass a head that has failed.
-        let has_failed = line.position?.head.requirements.has_failed;
-        let least = if behind.is_some() || has_failed { all } else { head.requirements };
+        let has_failed = line.position?.head.needs.has_failed;
+        let least = if behind.is_some() || has_failed { all } else { head.needs };
         if least.tenant_tokens > tenant_tokens {
             return tenant
                 .tokens
                 .as_ref()
                 .map(|bucket| Offer::OutOfTokens(bucket.ready_at(self.now, least.tenant_tokens)));
         }
-        if head.requirements.fits(available, tenant_tokens) {
-            if self.capacity.fits(&head.requirements, &self.queue.waiters.get(head.call)?.ticket, available) {
+        if head.needs.fits(available, tenant_tokens) {
+            if self.capacity.fits(&head.needs, &self.queue.waiters.get(head.call)?.ticket, available) {
                 return Some(Offer::Goes(Next { call: head.call, kept: None }));
             }
-            available.looks.failed(head.requirements.need.kv);
+            available.looks.failed(head.needs.need.kv);
         }
         if let Some(mut behind) = behind {
             behind.looks = available.looks;
@@ -241,10 +241,10 @@ impl<W> Selector<'_, W> {
                 let Some(waiter) = self.queue.waiters.get(call).filter(|_| call != head.call) else {
                     continue;
                 };
-                if self.capacity.fits(&waiter.requirements, &waiter.ticket, &behind) {
+                if self.capacity.fits(&waiter.needs, &waiter.ticket, &behind) {
                     return Some(Offer::Goes(Next { call, kept: behind.kept }));
                 }
-                behind.looks.failed(waiter.requirements.need.kv);
+                behind.looks.failed(waiter.needs.need.kv);
             }
             available.looks = behind.looks;
         }
@@ -259,21 +259,21 @@ impl<W> Selector<'_, W> {
         available: &Available,
         tenant_tokens: u32,
     ) -> Option<Available> {
-        let Some(room) = available.of(&head.requirements) else { return Some(available.clone()) };
-        if head.requirements.tenant_tokens > tenant_tokens
+        let Some(room) = available.of(&head.needs) else { return Some(available.clone()) };
+        if head.needs.tenant_tokens > tenant_tokens
             || !room.open
-            || ReservedResources::lacking(&head.requirements.need, &room, true).of_all()
+            || ReservedResources::lacking(&head.needs.need, &room, true).of_all()
         {
             return None;
         }
         let ticket = &self.queue.waiters.get(head.call)?.ticket;
-        self.capacity.upstream.left_behind(&head.requirements, ticket, available)
+        self.capacity.upstream.left_behind(&head.needs, ticket, available)
     }
 
     /// Returns the head of a line, or `None` if the line is not ready.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
         let head = self.queue.tenants.get(tenant)?.lines[lane as usize].position?.head;
-        Some(LineHead { call: head.call, requirements: head.requirements, aged: self.is_aged(head.age) })
+        Some(LineHead { call: head.call, needs: head.needs, aged: self.is_aged(head.age) })
     }
 
     /// Returns the first call of a line that is not excluded, or its head if all are. Returns
@@ -285,18 +285,14 @@ impl<W> Selector<'_, W> {
         available: &Available,
     ) -> Option<LineHead> {
         let head = self.line_head(tenant, lane)?;
-        if !(available.unfailed_only && head.requirements.has_failed) {
+        if !(available.unfailed_only && head.needs.has_failed) {
             return Some(head);
         }
         let unfailed = Available { unfailed_only: true, ..Available::UNBOUNDED };
         let calls = &self.queue.tenants.get(tenant)?.lines[lane as usize].calls;
         let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
         let waiter = self.queue.waiters.get(call)?;
-        Some(LineHead {
-            call,
-            requirements: waiter.requirements,
-            aged: self.is_aged(waiter.ticket.queued_at),
-        })
+        Some(LineHead { call, needs: waiter.needs, aged: self.is_aged(waiter.ticket.queued_at) })
     }
 
     /// Returns `true` if a call queued at that time has waited for the ageing time.
@@ -324,7 +320,7 @@ impl<W> Selector<'_, W> {
         let tenant_tokens = tenant.tokens.as_ref()?;
         let alone = head.aged && !self.capacity.upstream.can_bypass();
         let least = if alone {
-            head.requirements.tenant_tokens
+            head.needs.tenant_tokens
         } else {
             tenant.lines[lane as usize].calls.least()?.tenant_tokens
         };
@@ -340,17 +336,17 @@ impl<W> Selector<'_, W> {
         let head = self.line_head(tenant, lane).filter(|head| head.aged)?;
         // If only a slot is missing, nothing is reserved: the next released slot goes to the front
         // or to a call before it.
-        let room = available.of(&head.requirements)?;
+        let room = available.of(&head.needs)?;
         let ticket = &self.queue.waiters.get(head.call)?.ticket;
-        let memory = self.capacity.upstream.has_memory(&head.requirements, ticket, available);
-        if memory && available.fit(&head.requirements) {
+        let memory = self.capacity.upstream.has_memory(&head.needs, ticket, available);
+        if memory && available.fit(&head.needs) {
             return None;
         }
         // What becomes available only after the deadline of the front is not reserved.
-        let ready = self.capacity.ready_at(self.now, &head.requirements.need, &room).filter(|_| memory);
+        let ready = self.capacity.ready_at(self.now, &head.needs.need, &room).filter(|_| memory);
         let in_time = ready.is_none_or(|at| at <= ticket.deadline);
-        let held = ReservedResources::lacking(&head.requirements.need, &room, memory);
-        let held = self.capacity.upstream.narrow(held, &head.requirements, ticket);
+        let held = ReservedResources::lacking(&head.needs.need, &room, memory);
+        let held = self.capacity.upstream.narrow(held, &head.needs, ticket);
         (in_time && (held != ReservedResources::default() || !room.open))
             .then_some(HeadReservation { call: head.call, resources: held })
     }
@@ -368,7 +364,7 @@ impl<W> Selector<'_, W> {
         let front = self.front().and_then(|(lane, tenant)| self.line_head(tenant, lane));
         let lack = front.and_then(|head| {
             let ticket = &self.queue.waiters.get(head.call)?.ticket;
-            self.capacity.lacking(self.now, &head.requirements, ticket, available)
+            self.capacity.lacking(self.now, &head.needs, ticket, available)
         });
         let lack = lack.map(|(rule, _)| rule);
         self.capacity.note_lack(self.now, lack, self.order.reservation.is_some());
@@ -380,7 +376,7 @@ impl<W> Selector<'_, W> {
         &mut self,
         id: TenantId,
         ticket: &Ticket,
-        requirements: &Requirements,
+        needs: &Requirements,
     ) -> Option<Available> {
         let tenant = self.queue.tenants.get(id)?;
         let tenant_tokens = tenant.token_room(self.now);
@@ -392,7 +388,7 @@ impl<W> Selector<'_, W> {
             self.capacity.upstream.is_probing() && line.calls.least().is_some_and(|least| least.has_failed)
         };
         if !(free
-            && requirements.tenant_tokens <= tenant_tokens
+            && needs.tenant_tokens <= tenant_tokens
             && (first || leads() || self.capacity.upstream.can_bypass()))
         {
             return None;
@@ -402,7 +398,7 @@ impl<W> Selector<'_, W> {
             let head = self.line_head(id, ticket.lane)?;
             available = if head.aged { self.behind(&head, &available, tenant_tokens)? } else { available };
         }
-        self.capacity.fits(requirements, ticket, &available).then_some(available)
+        self.capacity.fits(needs, ticket, &available).then_some(available)
     }
 
     /// Returns what the waiting calls leave to a new one, or `None` if one of them goes first.

@@ -1,10 +1,10 @@
 //! A single server as the upstream: one limit, one memory, one cool-down.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::available::Available;
 use super::limiter::Limiter;
-use super::requirements::{CallClass, Requirements, ReservedResources};
+use super::requirements::Requirements;
 use super::rule::Rule;
 use super::settings::Settings;
 use super::span::Span;
@@ -12,10 +12,9 @@ use super::upstream::{Admitted, Failed, LimitChange, Limits, MemoryUse, Upstream
 use super::{GrantId, Ticket};
 use crate::adaptive::AdaptiveView;
 use crate::budget::Room;
-use crate::cooldown::{Attempt, Cooldown, Hold, State};
+use crate::cooldown::{Cooldown, Hold};
 use crate::estimate::Demand;
 use crate::kv::{self, Kv, Prefix};
-use crate::placement::ReplicaSet;
 
 /// A single server. See [the module](self).
 #[derive(Debug)]
@@ -80,18 +79,6 @@ impl Upstream for SingleUpstream {
         self.memory.is_some()
     }
 
-    fn can_bypass(&self) -> bool {
-        false
-    }
-
-    fn class(&mut self, _: &Ticket) -> CallClass {
-        CallClass::default()
-    }
-
-    fn on_enqueue(&mut self, _: CallClass) {}
-
-    fn on_dequeue(&mut self, _: CallClass) {}
-
     fn memory_need(&self, demand: &Demand) -> u32 {
         self.memory.as_ref().map_or(0, |memory| memory.need(demand))
     }
@@ -109,25 +96,9 @@ impl Upstream for SingleUpstream {
         Available::new(shared, None)
     }
 
-    fn without_reserved(&self, available: Available, _: Option<usize>, _: usize) -> Available {
-        available
-    }
-
-    fn with_free_slots(&self, available: Available, _: Option<usize>) -> Available {
-        available
-    }
-
     fn has_memory(&self, _: &Requirements, ticket: &Ticket, _: &Available) -> bool {
         let fits = |memory: &Kv| memory.fits(&ticket.demand, &ticket.forecast, &Prefix::default());
         self.memory.as_ref().is_none_or(fits)
-    }
-
-    fn narrow(&self, held: ReservedResources, _: &Requirements, _: &Ticket) -> ReservedResources {
-        held
-    }
-
-    fn left_behind(&self, _: &Requirements, _: &Ticket, _: &Available) -> Option<Available> {
-        None
     }
 
     fn may_lack_slots(&self, in_flight: usize) -> bool {
@@ -135,60 +106,16 @@ impl Upstream for SingleUpstream {
         self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
     }
 
-    fn slots_for(&self, _: &Requirements, _: usize) -> Option<ReplicaSet> {
-        Some(ReplicaSet::NONE)
+    fn cooldown(&self) -> &Cooldown {
+        &self.cooldown
     }
 
-    fn is_at(&self, _: GrantId, _: ReplicaSet) -> bool {
-        true
-    }
-
-    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
-        self.cooldown.ready(now, self.limiter.slots(), has_failed)
-    }
-
-    fn is_probing(&self) -> bool {
-        self.cooldown.is_probing()
-    }
-
-    fn is_open(&self) -> bool {
-        self.cooldown.state() == State::Open
-    }
-
-    fn is_cooling(&self, now: Instant) -> bool {
-        self.cooldown.until().is_some_and(|until| until > now)
-    }
-
-    fn is_closed(&self) -> bool {
-        self.cooldown.is_closed()
-    }
-
-    fn has_no_replica(&self) -> bool {
-        false
-    }
-
-    fn closed(&self, now: Instant) -> Duration {
-        self.cooldown.closed(now)
+    fn cooldown_mut(&mut self) -> &mut Cooldown {
+        &mut self.cooldown
     }
 
     fn closed_since(&self) -> Option<Instant> {
         self.closed.since()
-    }
-
-    fn cooling_until(&self) -> Option<Instant> {
-        self.cooldown.until()
-    }
-
-    fn closed_until(&self, _: Instant) -> Option<Instant> {
-        self.cooldown.until()
-    }
-
-    fn is_down(&self) -> bool {
-        self.cooldown.is_down()
-    }
-
-    fn state(&self, now: Instant) -> State {
-        self.cooldown.shown(now)
     }
 
     fn resume_cooldown(&mut self, now: Instant, until: Instant) {
@@ -209,10 +136,6 @@ impl Upstream for SingleUpstream {
         }
     }
 
-    fn on_answer(&mut self, _: GrantId) {}
-
-    fn on_first_token(&mut self, _: Instant, _: &mut UpstreamSlot) {}
-
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
         self.cooldown.succeeded(now, slot.attempt, self.limiter.slots());
         self.note_closed(now);
@@ -223,10 +146,6 @@ impl Upstream for SingleUpstream {
         let hold = self.cooldown.failed(now, call, failure, slot.attempt, delay, jitter);
         self.note_closed(now);
         hold
-    }
-
-    fn on_inconclusive(&mut self, attempt: Attempt) {
-        self.cooldown.inconclusive(attempt);
     }
 
     fn release(&mut self, _: Instant, _: GrantId, slot: UpstreamSlot) -> bool {

@@ -18,7 +18,7 @@ use super::rule::Rule;
 use super::{GrantId, Ticket};
 use crate::adaptive::{AdaptiveView, Decision};
 use crate::budget::Room;
-use crate::cooldown::{Attempt, Failure, Hold, State};
+use crate::cooldown::{Attempt, Cooldown, Failure, Hold, State};
 use crate::estimate::Demand;
 use crate::kv::{self, Kv, Place, Prefix, Progress};
 use crate::placement::ReplicaSet;
@@ -126,22 +126,26 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     /// Returns `true` if a call may fit although an earlier one in its line does not, because they
     /// compete for different replicas.
-    fn can_bypass(&self) -> bool;
+    fn can_bypass(&self) -> bool {
+        false
+    }
 
     /// Returns the class of a call: which replicas may take it.
-    fn class(&mut self, ticket: &Ticket) -> CallClass;
+    fn class(&mut self, _: &Ticket) -> CallClass {
+        CallClass::default()
+    }
 
     /// Records that a call of the class was queued.
-    fn on_enqueue(&mut self, class: CallClass);
+    fn on_enqueue(&mut self, _: CallClass) {}
 
     /// Records that a call of the class has left the queue.
-    fn on_dequeue(&mut self, class: CallClass);
+    fn on_dequeue(&mut self, _: CallClass) {}
 
     /// Returns the memory that a call needs, in tokens.
     fn memory_need(&self, demand: &Demand) -> u32;
 
     /// Returns the maximum input of one call, in tokens, if the call certainly exceeds it.
-    fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<u64>;
+    fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<u64>;
 
     /// Measures slots and memory, and returns them together with the room in the shared budgets.
     fn available(&mut self, in_flight: usize, shared: Room) -> Available;
@@ -150,31 +154,29 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn measure_memory(&mut self) {}
 
     /// Returns what is available to others if the memory of the replica `held` is reserved.
-    fn without_reserved(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available;
+    fn without_reserved(&self, available: Available, _: Option<usize>, _: usize) -> Available {
+        available
+    }
 
     /// Returns what would be available if slots were free and the memory of the replica `held` is
     /// reserved.
-    fn with_free_slots(&self, available: Available, held: Option<usize>) -> Available;
+    fn with_free_slots(&self, available: Available, _: Option<usize>) -> Available {
+        available
+    }
 
     /// Returns `true` if there is memory for a call that `available` lets go. Exact.
-    fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool;
+    fn has_memory(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> bool;
 
     /// Narrows a reservation to the memory of the replica where it will come free first.
-    fn narrow(
-        &self,
-        held: ReservedResources,
-        requirements: &Requirements,
-        ticket: &Ticket,
-    ) -> ReservedResources;
+    fn narrow(&self, held: ReservedResources, _: &Requirements, _: &Ticket) -> ReservedResources {
+        held
+    }
 
     /// Returns what is left for the calls behind an aged head that does not fit, or `None` if
     /// nothing is.
-    fn left_behind(
-        &self,
-        requirements: &Requirements,
-        ticket: &Ticket,
-        available: &Available,
-    ) -> Option<Available>;
+    fn left_behind(&self, _: &Requirements, _: &Ticket, _: &Available) -> Option<Available> {
+        None
+    }
 
     /// Returns `true` if the end of a call in flight may give a waiting call the slot that it
     /// lacks.
@@ -184,52 +186,88 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// single server.
     ///
     /// Returns `None` if the call has a slot already or cannot use one.
-    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<ReplicaSet>;
+    fn slots_for(&self, _: &Requirements, _: usize) -> Option<ReplicaSet> {
+        Some(ReplicaSet::NONE)
+    }
 
     /// Returns `true` if the attempt holds a slot at one of the replicas from
     /// [`Upstream::slots_for`].
-    fn is_at(&self, id: GrantId, places: ReplicaSet) -> bool;
+    fn is_at(&self, _: GrantId, _: ReplicaSet) -> bool {
+        true
+    }
 
     // Whether calls are accepted.
 
+    /// Returns the cool-down. For a pool, that of attempts without a replica.
+    fn cooldown(&self) -> &Cooldown;
+
+    /// Returns the cool-down.
+    fn cooldown_mut(&mut self) -> &mut Cooldown;
+
     /// Returns `Ok` if an attempt may go now, otherwise when to ask again. For `has_failed`, see
     /// [`Ticket::has_failed`].
-    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant>;
+    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
+        if self.cooldown().state() == State::Open {
+            return Ok(());
+        }
+        let slots = self.limits(0).slots;
+        self.cooldown_mut().ready(now, slots, has_failed)
+    }
 
     /// Returns `true` if the next attempt is a probe of an upstream that is down. As of the last
     /// [`Upstream::ready`].
-    fn is_probing(&self) -> bool;
+    fn is_probing(&self) -> bool {
+        self.cooldown().is_probing()
+    }
 
     /// Returns `true` if no cool-down, outage or recovery is in progress.
-    fn is_open(&self) -> bool;
+    fn is_open(&self) -> bool {
+        self.cooldown().state() == State::Open
+    }
 
     /// Returns `true` if a new call has to wait for the end of a cool-down or an outage.
-    fn is_cooling(&self, now: Instant) -> bool;
+    fn is_cooling(&self, now: Instant) -> bool {
+        self.cooldown().until().is_some_and(|until| until > now)
+    }
 
     /// Returns `true` if nothing may be sent. Wait budgets stop meanwhile.
-    fn is_closed(&self) -> bool;
+    fn is_closed(&self) -> bool {
+        self.cooldown().is_closed()
+    }
 
     /// Returns `true` if no replica accepts calls. A single server is closed by its cool-down only.
-    fn has_no_replica(&self) -> bool;
+    fn has_no_replica(&self) -> bool {
+        false
+    }
 
     /// Returns for how long the upstream has been closed, in total.
-    fn closed(&self, now: Instant) -> Duration;
+    fn closed(&self, now: Instant) -> Duration {
+        self.cooldown().closed(now)
+    }
 
     /// Returns since when the upstream has been closed.
     fn closed_since(&self) -> Option<Instant>;
 
     /// Returns until when the upstream certainly stays closed.
-    fn cooling_until(&self) -> Option<Instant>;
+    fn cooling_until(&self) -> Option<Instant> {
+        self.cooldown().until()
+    }
 
     /// Returns until when the upstream is expected to stay closed.
-    fn closed_until(&self, now: Instant) -> Option<Instant>;
+    fn closed_until(&self, _: Instant) -> Option<Instant> {
+        self.cooldown().until()
+    }
 
     /// Returns `true` if the upstream is closed because it is down, not because it asked callers to
     /// wait.
-    fn is_down(&self) -> bool;
+    fn is_down(&self) -> bool {
+        self.cooldown().is_down()
+    }
 
     /// Returns the state for snapshots.
-    fn state(&self, now: Instant) -> State;
+    fn state(&self, now: Instant) -> State {
+        self.cooldown().shown(now)
+    }
 
     /// Continues a cool-down that began elsewhere.
     fn resume_cooldown(&mut self, now: Instant, until: Instant);
@@ -240,19 +278,16 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot;
 
     /// Handles the head of an answer.
-    fn on_answer(&mut self, id: GrantId);
+    fn on_answer(&mut self, _: GrantId) {}
 
     /// Handles the first token of an answer.
-    fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot);
+    fn on_first_token(&mut self, _: Instant, _: &mut UpstreamSlot) {}
 
     /// Handles an attempt that was accepted.
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot);
 
     /// Handles an attempt that failed.
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold;
-
-    /// Handles an attempt that ended without a result.
-    fn on_inconclusive(&mut self, attempt: Attempt);
 
     /// Releases the slot and its memory. Returns `true` if the set of replicas changed.
     fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool;

@@ -67,9 +67,9 @@ impl<W> Scheduler<W> {
         let held_since = || capacity.blocked.since(Rule::Held).unwrap_or(now);
         View {
             limit,
-            adaptive: upstream.adaptive(now, capacity.in_flight()),
-            in_flight: capacity.in_flight(),
-            peak: capacity.peak(),
+            adaptive: upstream.adaptive(now, capacity.in_flight),
+            in_flight: capacity.in_flight,
+            peak: capacity.peak,
             waiting: queue.len(),
             state: upstream.state(now),
             cool_for: upstream.closed_until(now).map(|until| until.saturating_duration_since(now)),

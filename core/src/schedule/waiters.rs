@@ -12,7 +12,7 @@ pub(super) struct Waiter<W> {
     pub(super) who: W,
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
-    pub(super) requirements: Requirements,
+    pub(super) needs: Requirements,
     /// The sort key in the line.
     pub(super) order: Instant,
     /// When the call was queued, on the clock that stops during cool-downs.
@@ -27,12 +27,12 @@ impl<W> Waiter<W> {
         who: W,
         tenant: TenantId,
         ticket: Ticket,
-        requirements: Requirements,
+        needs: Requirements,
         order: Instant,
         open: Duration,
     ) -> Self {
         let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
-        Self { who, tenant, ticket, requirements, order, since: open, budget_ends }
+        Self { who, tenant, ticket, needs, order, since: open, budget_ends }
     }
 }
 

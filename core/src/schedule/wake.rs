@@ -52,41 +52,34 @@ impl<W> Selector<'_, W> {
             let this = &*self;
             let (capacity, reservation, available, less) =
                 (&*this.capacity, this.order.reservation, &available, &less);
-            let unheld = |requirements: &Requirements| {
-                capacity.ready_at(now, &requirements.need, &available.of(requirements)?)
+            let unheld = |needs: &Requirements| capacity.ready_at(now, &needs.need, &available.of(needs)?);
+            let among = |needs: &Requirements, available: &Available| {
+                let held =
+                    reservation.is_some_and(|reservation| reservation.resources.is_used_by(&needs.need));
+                if held { None } else { capacity.ready_at(now, &needs.need, &available.of(needs)?) }
             };
-            let among = |requirements: &Requirements, available: &Available| {
-                let held = reservation
-                    .is_some_and(|reservation| reservation.resources.is_used_by(&requirements.need));
-                if held {
-                    None
-                } else {
-                    capacity.ready_at(now, &requirements.need, &available.of(requirements)?)
-                }
-            };
-            let time = |requirements: &Requirements| among(requirements, less);
+            let time = |needs: &Requirements| among(needs, less);
             let of = &mut |id: TenantId| {
                 let tenant = this.queue.tenants.get(id)?;
                 let line = &tenant.lines[lane as usize];
-                let LineHead { call, requirements, aged } = this.head_within(id, lane, available)?;
-                let tenant_tokens =
-                    |requirements: &Requirements, at: Instant| own_ready(tenant, now, requirements).max(at);
+                let LineHead { call, needs, aged } = this.head_within(id, lane, available)?;
+                let tenant_tokens = |needs: &Requirements, at: Instant| own_ready(tenant, now, needs).max(at);
                 let head = if reservation.is_some_and(|reservation| reservation.call == call) {
-                    unheld(&requirements).map(|at| tenant_tokens(&requirements, at)).filter(later)
+                    unheld(&needs).map(|at| tenant_tokens(&needs, at)).filter(later)
                 } else {
-                    time(&requirements).map(|at| tenant_tokens(&requirements, at)).filter(later)
+                    time(&needs).map(|at| tenant_tokens(&needs, at)).filter(later)
                 };
                 let behind = if aged {
-                    this.behind(&LineHead { call, requirements, aged }, less, tenant.token_room(now))
+                    this.behind(&LineHead { call, needs, aged }, less, tenant.token_room(now))
                 } else {
                     Some(less.clone())
                 };
                 let Some(behind) = behind else { return head };
-                let of = &mut |requirements: &Requirements| {
-                    among(requirements, &behind).map(|at| tenant_tokens(requirements, at)).filter(later)
+                let of = &mut |needs: &Requirements| {
+                    among(needs, &behind).map(|at| tenant_tokens(needs, at)).filter(later)
                 };
                 let bound = &mut |least: &Requirements| among(least, &behind);
-                line.calls.soonest(head, bound, &mut |_, requirements| of(requirements))
+                line.calls.soonest(head, bound, &mut |_, needs| of(needs))
             };
             // The lane's own bound does not hold for the head with the reservation.
             let bound =
@@ -112,9 +105,6 @@ impl<W> Selector<'_, W> {
     }
 }
 
-fn own_ready(tenant: &Tenant, now: Instant, requirements: &Requirements) -> Instant {
-    tenant
-        .tokens
-        .as_ref()
-        .map_or(now, |tenant_tokens| tenant_tokens.ready_at(now, requirements.tenant_tokens))
+fn own_ready(tenant: &Tenant, now: Instant, needs: &Requirements) -> Instant {
+    tenant.tokens.as_ref().map_or(now, |tenant_tokens| tenant_tokens.ready_at(now, needs.tenant_tokens))
 }

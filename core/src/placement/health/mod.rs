@@ -265,11 +265,8 @@ impl Health {
     }
 
     fn down_at(&self, settings: &HealthSettings) -> Option<Instant> {
-        [self.silent, self.unwell]
-            .into_iter()
-            .flatten()
-            .filter_map(|evidence| evidence.takes_down(settings.down_after))
-            .min()
+        let evidence = [self.silent, self.unwell].into_iter().flatten();
+        evidence.filter_map(|evidence| evidence.takes_down(settings.down_after)).min()
     }
 
     /// Returns when time alone opens a trial. Probes that count are awaited longer.

@@ -394,10 +394,10 @@ fn probes_that_never_succeeded_are_ignored_once_calls_are_accepted() {
         for _ in 0..600 {
             now += ms(10);
             knock(&mut pool, now);
-            let choice = pool.eligible(now);
-            waited += usize::from(choice.is_empty());
+            let eligible = pool.eligible(now);
+            waited += usize::from(eligible.is_empty());
             now += ms(1);
-            choice.iter().for_each(|at| pool.accept(now, at));
+            eligible.iter().for_each(|at| pool.accept(now, at));
         }
         assert_eq!(waited, 0, "{bad:?}");
         assert!(pool.view(now).iter().all(|replica| replica.state == "in"), "{bad:?}: {:?}", pool.view(now));

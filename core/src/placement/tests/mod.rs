@@ -74,9 +74,9 @@ impl Placement {
     }
 
     /// Reports an observation of the replica at an index.
-    fn tell(&mut self, now: Instant, at: usize, sight: Observation) {
+    fn tell(&mut self, now: Instant, at: usize, observation: Observation) {
         let id = self.replicas[at].as_ref().unwrap().placed.id;
-        self.observe(now, id, sight);
+        self.observe(now, id, observation);
     }
 
     fn state(&self, now: Instant, at: usize) -> &'static str {

@@ -24,7 +24,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => any::<prop::sample::Index>().prop_map(Event::End),
         2 => (0..6_usize, 0..4_u8).prop_map(|(at, fault)| Event::Fault(at, fault)),
         1 => (0..6_usize).prop_map(Event::Accepted),
-        3 => (0..6_usize, 0..6_u8).prop_map(|(at, sight)| Event::Observation(at, sight)),
+        3 => (0..6_usize, 0..6_u8).prop_map(|(at, observation)| Event::Observation(at, observation)),
         1 => any::<u8>().prop_map(Event::Members),
         3 => (1..3_000_u64).prop_map(Event::Pass),
         1 => Just(Event::PollRequests),
@@ -40,7 +40,7 @@ fn fault(which: u8) -> Fault {
     }
 }
 
-fn sight(which: u8) -> Observation {
+fn observation(which: u8) -> Observation {
     match which {
         0 => Observation::ProbeOk,
         1 => Observation::ProbeFailed,
@@ -84,7 +84,7 @@ proptest! {
                 Event::Accepted(at) => pool.accept(now, at),
                 Event::Observation(at, which) => {
                     let id = pool.replicas.get(at).and_then(Option::as_ref).map(|known| known.placed.id);
-                    pool.observe(now, id.unwrap_or(ReplicaId(99)), sight(which));
+                    pool.observe(now, id.unwrap_or(ReplicaId(99)), observation(which));
                 }
                 Event::Members(which) => {
                     let chosen = members(6).into_iter().enumerate().filter(|(n, _)| which & (1 << n) != 0);
@@ -96,13 +96,13 @@ proptest! {
             }
             // Evidence that may be wrong never ejects more than half of the replicas that accept
             // connections.
-            let choice = pool.eligible(now);
+            let eligible = pool.eligible(now);
             let (mut out, mut listen) = (0, 0);
             for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
                 let listens = !replica.health.is_refusing();
                 listen += usize::from(listens);
                 let doubted = listens && replica.health.is_out();
-                out += usize::from(doubted && !choice.contains(at) && !replica.health.is_busy(now));
+                out += usize::from(doubted && !eligible.contains(at) && !replica.health.is_busy(now));
             }
             prop_assert!(out <= listen / 2);
             // Counts match the calls in flight.

@@ -39,10 +39,10 @@ impl Pool {
     }
 
     /// Applies an observation. Returns `true` if the replica may take other calls than before.
-    fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) -> bool {
+    fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) -> bool {
         let headroom = self.each.kv_headroom;
         let replica = self.placement.index_of(id).and_then(|at| self.replica_mut(at));
-        let changed = replica.is_some_and(|replica| match &sight {
+        let changed = replica.is_some_and(|replica| match &observation {
             Observation::Metrics(standing) => {
                 standing.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
                 replica.shares_prefixes = standing.shares_prefixes;
@@ -55,7 +55,7 @@ impl Pool {
             }
             Observation::ProbeOk | Observation::MetricsUnreadable => false,
         });
-        self.placement.observe(now, id, sight);
+        self.placement.observe(now, id, observation);
         self.refresh(now);
         changed
     }
@@ -94,10 +94,10 @@ impl<W> Scheduler<W> {
 
     /// Applies an observation of a replica. Call [`Scheduler::next`] and
     /// [`Scheduler::next_stranded`] afterwards.
-    pub fn observe(&mut self, now: Instant, id: ReplicaId, sight: Observation) {
+    pub fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) {
         let see = |pool: &mut Pool| {
             pool.tick(now);
-            pool.observe(now, id, sight)
+            pool.observe(now, id, observation)
         };
         match self.capacity.with_pool(see) {
             Some(true) => self.reclassify(now),

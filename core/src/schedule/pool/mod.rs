@@ -163,13 +163,11 @@ impl Pool {
 
     /// Returns the eligible replicas where the call would go if a slot was released. Excludes full
     /// replicas and those with more calls in flight than slots.
-    fn would_fit_at(&self, requirements: &Requirements, in_flight: usize) -> ReplicaSet {
+    fn would_fit_at(&self, needs: &Requirements, in_flight: usize) -> ReplicaSet {
         let fits = |replica: &ReplicaSlots| {
-            replica.in_flight <= replica.slots()
-                && !replica.is_full
-                && requirements.need.kv <= replica.longest
+            replica.in_flight <= replica.slots() && !replica.is_full && needs.need.kv <= replica.longest
         };
-        let among = self.eligible_of(requirements.class).iter().filter(|_| in_flight <= self.cap);
+        let among = self.eligible_of(needs.class).iter().filter(|_| in_flight <= self.cap);
         among.filter(|at| self.replica(*at).is_some_and(fits)).collect()
     }
 
@@ -206,12 +204,11 @@ impl Pool {
     /// closest to having enough.
     ///
     /// Returns `None` if a replica has enough, or none ever will.
-    fn reserve(&self, requirements: &Requirements, ticket: &Ticket) -> Option<usize> {
+    fn reserve(&self, needs: &Requirements, ticket: &Ticket) -> Option<usize> {
         let forecast = self.forecast(ticket);
-        let could = |replica: &ReplicaSlots| {
-            replica.most().is_none_or(|most| u64::from(requirements.need.kv) <= most)
-        };
-        let among = self.eligible_of(requirements.class).iter();
+        let could =
+            |replica: &ReplicaSlots| replica.most().is_none_or(|most| u64::from(needs.need.kv) <= most);
+        let among = self.eligible_of(needs.class).iter();
         let replicas = among.filter_map(|at| {
             Some((at, self.replica(at).filter(|replica| could(replica))?.slack(ticket, &forecast)))
         });
@@ -258,18 +255,18 @@ impl<W> Scheduler<W> {
             // There are few models and lengths, however many calls wait. A class found here keeps
             // its number, because the call for which it was found waits.
             let mut known = HashMap::new();
-            queue.update_requirements(|ticket, requirements| {
+            queue.update_requirements(|ticket, needs| {
                 let model = ticket.wants.as_ref().and_then(|wants| wants.model.clone());
                 let input = ticket.demand.least_input();
                 let length = lengths.partition_point(|longest| *longest <= input);
                 let class = *known.entry((model, length)).or_insert_with(|| pool.class(ticket));
-                if class == requirements.class {
+                if class == needs.class {
                     return false;
                 }
                 // The new class first: the number of a class without waiting calls may be
                 // reassigned.
                 pool.on_enqueue(class);
-                pool.on_dequeue(std::mem::replace(&mut requirements.class, class));
+                pool.on_dequeue(std::mem::replace(&mut needs.class, class));
                 true
             });
         });

@@ -7,7 +7,7 @@ use super::Pool;
 use super::replica_slots::ReplicaSlots;
 use crate::adaptive::AdaptiveView;
 use crate::budget::Room;
-use crate::cooldown::{Attempt, Failure, Hold, State};
+use crate::cooldown::{Cooldown, Failure, Hold, State};
 use crate::estimate::Demand;
 use crate::kv;
 use crate::placement::{Fault, ReplicaSet};
@@ -118,8 +118,8 @@ impl Upstream for Pool {
         u32::try_from(demand.input).unwrap_or(u32::MAX)
     }
 
-    fn oversize(&self, ticket: &Ticket, requirements: &Requirements) -> Option<u64> {
-        let replicas = self.replicas_of(requirements.class).iter().filter_map(|at| self.replica(at));
+    fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<u64> {
+        let replicas = self.replicas_of(needs.class).iter().filter_map(|at| self.replica(at));
         let most = replicas.map(|replica| replica.most().unwrap_or(u64::MAX)).max()?;
         (ticket.demand.least_input() > most).then_some(most)
     }
@@ -145,32 +145,22 @@ impl Upstream for Pool {
     }
 
     /// Memory that is reserved or kept is available to no other call.
-    fn has_memory(&self, requirements: &Requirements, ticket: &Ticket, available: &Available) -> bool {
+    fn has_memory(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> bool {
         let Some(at) = available.replicas.as_deref() else { return true };
         let (taken, forecast) = ([at.held, available.kept], self.forecast(ticket));
-        let mut among = self.replicas_of(requirements.class).and(at.open).iter();
+        let mut among = self.replicas_of(needs.class).and(at.open).iter();
         among.any(|at| {
-            let free = requirements.need.kv == 0 || !taken.contains(&Some(at));
+            let free = needs.need.kv == 0 || !taken.contains(&Some(at));
             free && self.replica(at).is_some_and(|replica| replica.fits(ticket, &forecast))
         })
     }
 
-    fn narrow(
-        &self,
-        held: ReservedResources,
-        requirements: &Requirements,
-        ticket: &Ticket,
-    ) -> ReservedResources {
-        held.at(self.reserve(requirements, ticket))
+    fn narrow(&self, held: ReservedResources, needs: &Requirements, ticket: &Ticket) -> ReservedResources {
+        held.at(self.reserve(needs, ticket))
     }
 
-    fn left_behind(
-        &self,
-        requirements: &Requirements,
-        ticket: &Ticket,
-        available: &Available,
-    ) -> Option<Available> {
-        Some(Available { kept: self.reserve(requirements, ticket), ..available.clone() })
+    fn left_behind(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> Option<Available> {
+        Some(Available { kept: self.reserve(needs, ticket), ..available.clone() })
     }
 
     /// A free slot may be at a replica that cannot take the call to which a slot is owed.
@@ -178,22 +168,21 @@ impl Upstream for Pool {
         true
     }
 
-    fn slots_for(&self, requirements: &Requirements, in_flight: usize) -> Option<ReplicaSet> {
-        let places = self.would_fit_at(requirements, in_flight);
-        (!self.has_slot_for(requirements.class, in_flight) && !places.is_empty()).then_some(places)
+    fn slots_for(&self, needs: &Requirements, in_flight: usize) -> Option<ReplicaSet> {
+        let places = self.would_fit_at(needs, in_flight);
+        (!self.has_slot_for(needs.class, in_flight) && !places.is_empty()).then_some(places)
     }
 
     fn is_at(&self, id: GrantId, places: ReplicaSet) -> bool {
         self.unanswered.get(&id).is_some_and(|at| places.contains(*at))
     }
 
-    fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
-        let slots = self.slots();
-        self.cooldown.ready(now, slots, has_failed)
+    fn cooldown(&self) -> &Cooldown {
+        &self.cooldown
     }
 
-    fn is_probing(&self) -> bool {
-        self.cooldown.is_probing()
+    fn cooldown_mut(&mut self) -> &mut Cooldown {
+        &mut self.cooldown
     }
 
     fn is_open(&self) -> bool {
@@ -218,10 +207,6 @@ impl Upstream for Pool {
 
     fn closed_since(&self) -> Option<Instant> {
         self.seen_closed.since()
-    }
-
-    fn cooling_until(&self) -> Option<Instant> {
-        self.cooldown.until()
     }
 
     fn closed_until(&self, now: Instant) -> Option<Instant> {
@@ -275,10 +260,6 @@ impl Upstream for Pool {
         };
         let unread = matches!(failure, Failure::Unread { .. });
         self.failed(now, assignment, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
-    }
-
-    fn on_inconclusive(&mut self, attempt: Attempt) {
-        self.cooldown.inconclusive(attempt);
     }
 
     fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {

@@ -28,7 +28,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn requirements([tokens, kv, tenant_tokens]: [u32; 3]) -> Requirements {
+fn needs([tokens, kv, tenant_tokens]: [u32; 3]) -> Requirements {
     // Several kinds of calls, by what they require.
     let has_failed = (tokens + kv) % 3 == 0;
     Requirements {
@@ -53,8 +53,8 @@ proptest! {
             match act {
                 Act::Insert(key, sizes) => {
                     if let Err(at) = list.binary_search_by_key(&key, |(key, _)| *key) {
-                        list.insert(at, (key, requirements(sizes)));
-                        ranked.insert(key, requirements(sizes));
+                        list.insert(at, (key, needs(sizes)));
+                        ranked.insert(key, needs(sizes));
                     }
                 }
                 Act::Remove(key) => {
@@ -64,9 +64,9 @@ proptest! {
                 }
                 Act::Set(key, sizes) => {
                     if let Some((_, kept)) = list.iter_mut().find(|(kept, _)| *kept == key) {
-                        *kept = requirements(sizes);
+                        *kept = needs(sizes);
                     }
-                    ranked.set(&key, requirements(sizes));
+                    ranked.set(&key, needs(sizes));
                 }
             }
             let [tokens, kv, tenant_tokens] = probe;
@@ -75,13 +75,13 @@ proptest! {
             let replicas = of_kinds.clone().map(|classes| Arc::new(ReplicaAvailability::new(ReplicaSet::NONE, None, classes.into_iter().map(most))));
             for available in [Available::new(shared, None), Available::new(shared, replicas)] {
                 let available = Available { unfailed_only, ..available };
-                let fits = |(_, requirements): &&(u16, Requirements)| {
+                let fits = |(_, needs): &&(u16, Requirements)| {
                     let longest = match &of_kinds {
-                        Some(classes) if available.replicas.is_some() => classes[requirements.class.number().unwrap()],
+                        Some(classes) if available.replicas.is_some() => classes[needs.class.number().unwrap()],
                         _ => Some(kv),
                     };
-                    let is_left_out = unfailed_only && requirements.has_failed;
-                    !is_left_out && requirements.tenant_tokens <= tenant_tokens && requirements.need.tokens <= tokens && longest.is_some_and(|most| requirements.need.kv <= most)
+                    let is_left_out = unfailed_only && needs.has_failed;
+                    !is_left_out && needs.tenant_tokens <= tenant_tokens && needs.need.tokens <= tokens && longest.is_some_and(|most| needs.need.kv <= most)
                 };
                 prop_assert_eq!(ranked.next_fit(None, &available, tenant_tokens), list.iter().find(fits).map(|(key, _)| *key));
                 let behind = list.iter().filter(|(key, _)| *key > after);
@@ -90,16 +90,16 @@ proptest! {
             }
             prop_assert_eq!(ranked.first(), list.first().copied());
             prop_assert_eq!((ranked.len(), ranked.is_empty()), (list.len(), list.is_empty()));
-            prop_assert_eq!(ranked.least(), list.iter().map(|(_, requirements)| *requirements).reduce(Requirements::least));
+            prop_assert_eq!(ranked.least(), list.iter().map(|(_, needs)| *needs).reduce(Requirements::least));
             prop_assert_eq!(ranked.rank(&after), list.iter().filter(|(key, _)| *key < after).count());
             prop_assert_eq!(ranked.nth(after as usize), list.get(after as usize).map(|(key, _)| *key));
             // Larger requirements are met later, and very large ones never.
-            let time = |requirements: &Requirements| {
-                let sum = u64::from(requirements.need.tokens + requirements.need.kv);
+            let time = |needs: &Requirements| {
+                let sum = u64::from(needs.need.tokens + needs.need.kv);
                 (sum < 30).then(|| now + Duration::from_secs(sum))
             };
-            let soonest = ranked.soonest(None, &mut { time }, &mut |_, requirements| time(requirements));
-            prop_assert_eq!(soonest, list.iter().filter_map(|(_, requirements)| time(requirements)).min());
+            let soonest = ranked.soonest(None, &mut { time }, &mut |_, needs| time(needs));
+            prop_assert_eq!(soonest, list.iter().filter_map(|(_, needs)| time(needs)).min());
         }
     }
 }
@@ -108,7 +108,7 @@ proptest! {
 #[test]
 fn tree_stays_balanced_if_keys_come_in_order() {
     let mut ranked = FitSet::default();
-    (0..100_000u32).for_each(|key| ranked.insert(key, requirements([1, 1, 1])));
+    (0..100_000u32).for_each(|key| ranked.insert(key, needs([1, 1, 1])));
     assert!(ranked.depth() < 60, "{}", ranked.depth());
     (0..100_000u32).filter(|key| key % 8 != 0).for_each(|key| assert!(ranked.remove(&key)));
     assert!(ranked.len() == 12_500 && ranked.depth() < 50);

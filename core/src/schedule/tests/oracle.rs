@@ -7,7 +7,7 @@ mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{QUEUE, TENANTS, Truth, World};
+use model::{Model, QUEUE, TENANTS, World};
 use order::{Line, Moment, Order};
 use proptest::prelude::*;
 
@@ -78,9 +78,9 @@ struct Call {
     tag: Option<f64>,
 }
 
-struct Books {
+struct Oracle {
     scheduler: Scheduler<u64>,
-    truth: Truth,
+    model: Model,
     /// `None` if a floor or a tenant's own tokens may explain the order.
     order: Option<Order>,
     now: Instant,
@@ -104,14 +104,14 @@ struct Books {
     patience: usize,
 }
 
-impl Books {
+impl Oracle {
     fn new(world: World) -> Self {
         let now = epoch();
         let order = world.is_plain().then(|| Order::new(world.aging()));
-        let (scheduler, truth) = world.build(now);
+        let (scheduler, model) = world.build(now);
         Self {
             scheduler,
-            truth,
+            model,
             order,
             now,
             waiting: BTreeMap::new(),
@@ -143,7 +143,7 @@ impl Books {
             Event::Token { which } => {
                 let running = self.running.len().max(1);
                 if let Some((call, grant)) = self.running.get_mut(which % running) {
-                    self.truth.first_token(self.now, call.number);
+                    self.model.first_token(self.now, call.number);
                     self.scheduler.on_first_token(self.now, grant);
                 }
             }
@@ -174,7 +174,7 @@ impl Books {
             }
             Event::Pass { ms: time } => self.pass(ms(time)),
             Event::Limit { limit } => {
-                self.truth.fix(limit);
+                self.model.fix(limit);
                 self.scheduler.set_limit(limit);
             }
         }
@@ -187,7 +187,7 @@ impl Books {
         self.numbers += 1;
         let mut call = Call { number: self.numbers, tenant, ticket, id: None, queued_open: self.open, tag };
         let before = self.waiting.values().filter(|other| other.tenant == tenant).count();
-        let admissible = self.truth.admits(self.now, &call);
+        let admissible = self.model.admits(self.now, &call);
         let leaves_out = |other: &Call| self.is_left_out_for(other, &call);
         let left_out: Vec<_> = self.waiting.values().filter(|other| leaves_out(other)).cloned().collect();
         // Calls that are excluded for a probe count as not waiting.
@@ -227,7 +227,7 @@ impl Books {
                     Reason::NoSlot => assert!(new),
                     Reason::NoBudget => assert!(new && (!admissible || self.held())),
                     Reason::Draining => assert!(self.draining),
-                    Reason::TooLarge => assert!(self.truth.is_oversize(&call)),
+                    Reason::TooLarge => assert!(self.model.is_oversize(&call)),
                     other => panic!("{other:?} is no reason at the door"),
                 }
             }
@@ -249,7 +249,7 @@ impl Books {
             let usage = Usage { input: tokens, ..Usage::default() };
             let cost = 1.0 + tokens as f64 / 50.0;
             self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });
-            self.truth.settle(self.now, call.number, &usage);
+            self.model.settle(self.now, call.number, &usage);
             if let Some(order) = &mut self.order {
                 order.settle(&call, cost);
             }
@@ -286,9 +286,9 @@ impl Books {
         }
         let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
-        self.truth.release(self.now, &call, sent, outcome);
+        self.model.release(self.now, &call, sent, outcome);
         let turned_away = matches!(outcome, Ended::Overloaded | Ended::Limited { .. });
-        let slots = self.truth.slots();
+        let slots = self.model.slots();
         let tag =
             self.order.as_mut().map(|order| order.release(self.now, &call, sent && !turned_away, slots));
         self.stand();
@@ -303,7 +303,7 @@ impl Books {
     fn heads(&self) -> BTreeMap<Line, Call> {
         let mut heads: BTreeMap<Line, Call> = BTreeMap::new();
         for call in
-            self.waiting.values().filter(|call| self.truth.in_flight(call.tenant) < TENANTS[call.tenant].1)
+            self.waiting.values().filter(|call| self.model.in_flight(call.tenant) < TENANTS[call.tenant].1)
         {
             let line = (call.tenant, call.ticket.lane);
             if heads.get(&line).is_none_or(|head| self.key(call) < self.key(head)) {
@@ -315,12 +315,12 @@ impl Books {
 
     fn moment(&self) -> Moment {
         let free = |call: &&Call| {
-            self.truth.admits(self.now, call) && self.truth.is_back(self.now, call) && !self.excuse(call)
+            self.model.admits(self.now, call) && self.model.is_back(self.now, call) && !self.excuse(call)
         };
         Moment {
             now: self.now,
-            slots: self.truth.slots(),
-            in_flight: Lane::ALL.map(|lane| self.truth.in_lane(lane)),
+            slots: self.model.slots(),
+            in_flight: Lane::ALL.map(|lane| self.model.in_lane(lane)),
             heads: self.heads(),
             free: self.waiting.values().filter(free).cloned().collect(),
         }
@@ -332,7 +332,7 @@ impl Books {
         if let Some(order) = &mut self.order {
             order.stand(&heads);
             let idle = |lane: &Lane| {
-                self.truth.in_lane(*lane) == 0 && self.waiting.values().all(|call| call.ticket.lane != *lane)
+                self.model.in_lane(*lane) == 0 && self.waiting.values().all(|call| call.ticket.lane != *lane)
             };
             order.end_busy_periods(Lane::ALL.into_iter().filter(idle));
         }
@@ -356,7 +356,7 @@ impl Books {
                     self.check();
                     let useful = moved || done > 0 || state != self.scheduler.view(self.now).state;
                     idle = if useful { 0 } else { idle + 1 };
-                    assert!(idle <= 2 + self.truth.spare_wakes, "it wakes for nothing");
+                    assert!(idle <= 2 + self.model.spare_wakes, "it wakes for nothing");
                 }
                 None => {
                     self.advance(end - self.now);
@@ -374,13 +374,13 @@ impl Books {
             self.open += time;
         }
         self.now += time;
-        self.truth.tick(self.now)
+        self.model.tick(self.now)
     }
 
     /// Does what a driver does after each event. Returns how many calls left the queue.
     fn settle(&mut self) -> usize {
         // What was learned at this moment may make other calls late at the same moment.
-        self.truth.tick(self.now);
+        self.model.tick(self.now);
         let mut answered = 0;
         let expired = self.scheduler.expired(self.now);
         for (number, refusal) in &expired {
@@ -408,14 +408,14 @@ impl Books {
         self.stand();
         while self.running.len() < usize::MAX && answered < self.patience {
             // The state before the next call is charged.
-            let hungry = self.hungry();
-            let admits = |call: &&Call| self.truth.admits(self.now, call);
+            let under_floor = self.under_floor();
+            let admits = |call: &&Call| self.model.admits(self.now, call);
             let could: Vec<_> = self.waiting.values().filter(admits).map(|call| call.number).collect();
             let held_back = self.waiting.values().filter(|call| self.is_held_back(call));
             let held: Vec<_> = held_back.map(|call| call.number).collect();
             let is_probe = self.state() == State::Probing;
             let goes = |call: &&Call| {
-                let fits = self.truth.admits(self.now, call) && self.truth.is_back(self.now, call);
+                let fits = self.model.admits(self.now, call) && self.model.is_back(self.now, call);
                 !call.ticket.has_failed && fits && !self.excuse(call)
             };
             let unfailed = self.waiting.values().find(goes).cloned();
@@ -429,8 +429,8 @@ impl Books {
             let is_last_resort = is_probe && call.ticket.has_failed;
             assert!(!is_last_resort || unfailed.is_none(), "{unfailed:?} has not failed, as {call:?} has");
             assert!(
-                is_probe || hungry.is_none_or(|who| who.is(&call) || who.yields_to(&call)),
-                "{hungry:?} holds less than its floor, and {call:?} went"
+                is_probe || under_floor.is_none_or(|who| who.is(&call) || who.yields_to(&call)),
+                "{under_floor:?} holds less than its floor, and {call:?} went"
             );
             let passed: Vec<_> = self
                 .waiting
@@ -443,7 +443,7 @@ impl Books {
                 assert!(!may_go, "{other:?} goes before {call:?}");
             }
             let head = passed.iter().min_by_key(|other| self.key(other));
-            assert!(head.is_none_or(|head| !self.truth.is_aged(self.now, head)), "{head:?} is not overtaken");
+            assert!(head.is_none_or(|head| !self.model.is_aged(self.now, head)), "{head:?} is not overtaken");
             answered += 1;
             if let Some(order) = &self.order {
                 order.check(&call, &moment);
@@ -456,17 +456,17 @@ impl Books {
     /// Each preempted slot is borrowed, by the youngest possible call, and floors could use it.
     /// Found by trying what would go.
     fn call_back(&mut self) {
-        let goes = |call: &&Call| self.truth.fits(self.now, call);
+        let goes = |call: &&Call| self.model.fits(self.now, call);
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
-        let (least, most) = self.truth.by_floors(waiting.collect());
+        let (least, most) = self.model.by_floors(waiting.collect());
         while let Some(id) = self.scheduler.preempt(self.now) {
             let borrowed = self.youngest_lent().expect("nothing was borrowed");
             assert_eq!(borrowed.1, id);
-            assert!(self.running.len() == self.truth.slots(), "nobody gets that slot");
+            assert!(self.running.len() == self.model.slots(), "nobody gets that slot");
             self.preempted.insert(borrowed.0);
             assert!(self.preempted.len() <= most, "{:?}, of {most} that could go", self.preempted);
         }
-        let waits = self.truth.reclaims(self.running.len()) && self.scheduler.is_open() && !self.draining;
+        let waits = self.model.reclaims(self.running.len()) && self.scheduler.is_open() && !self.draining;
         let enough = self.preempted.len() >= least || self.youngest_lent().is_none();
         assert!(!waits || enough, "{:?}, of {least} that would go", self.preempted);
     }
@@ -475,15 +475,15 @@ impl Books {
         let unanswered = self.running.iter().filter(|(call, _)| {
             !self.answered.contains(&call.number) && !self.preempted.contains(&call.number)
         });
-        let borrowed = unanswered.filter(|(call, _)| self.truth.is_lent(call, &self.preempted));
+        let borrowed = unanswered.filter(|(call, _)| self.model.is_lent(call, &self.preempted));
         borrowed.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
     }
 
     fn admitted(&mut self, call: Call, grant: Grant, moment: &Moment, has_waited: bool) {
         assert!(self.now >= self.floor, "within a Retry-After");
         self.admitted.insert(call.number, (self.now, self.changes));
-        self.truth.admit(self.now, &call);
-        self.truth.tick(self.now);
+        self.model.admit(self.now, &call);
+        self.model.tick(self.now);
         if let Some(order) = &mut self.order {
             order.dispatch(&call, moment, has_waited);
         }
@@ -498,17 +498,17 @@ impl Books {
             let waiting = self.waiting.values().filter(|call| call.tenant == k).count();
             let seen = view.tenants.iter().find(|t| &*t.name == *name);
             let (in_flight, of_queue) = seen.map_or((0, 0), |t| (t.in_flight, t.waiting));
-            assert_eq!((in_flight, of_queue), (self.truth.in_flight(k), waiting), "{name}");
+            assert_eq!((in_flight, of_queue), (self.model.in_flight(k), waiting), "{name}");
             let debt = seen.map_or(0, |t| t.debt);
-            assert!(debt.abs_diff(self.truth.debt(self.now, k)) <= 1, "{name} owes {debt}");
+            assert!(debt.abs_diff(self.model.debt(self.now, k)) <= 1, "{name} owes {debt}");
         }
         for lane in Lane::ALL {
             let waiting = self.waiting.values().filter(|call| call.ticket.lane == lane).count();
             assert_eq!(view.lanes[lane as usize].waiting, waiting);
         }
-        assert_eq!(view.limit, self.truth.slots());
-        self.truth.check_limit(self.now, view.adaptive.as_ref());
-        self.truth.check_levels(self.now);
+        assert_eq!(view.limit, self.model.slots());
+        self.model.check_limit(self.now, view.adaptive.as_ref());
+        self.model.check_levels(self.now);
         assert_eq!(view.gap, Duration::ZERO);
         if let Some(call) = self.stuck() {
             assert_ne!(view.state, State::Open, "{call} could go");
@@ -525,9 +525,9 @@ impl Books {
             assert!(!self.cools_past(call.ticket.deadline), "{call:?} waits in vain");
             let why = self.scheduler.explain(self.now, call.id.expect("queued")).expect("it waits");
             assert!(why.since <= why.waited, "{why:?}");
-            let excused = self.excuse(&call) || !self.truth.is_back(self.now, &call);
+            let excused = self.excuse(&call) || !self.model.is_back(self.now, &call);
             let closed = view.state != State::Open;
-            assert!(self.truth.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
+            assert!(self.model.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
         }
     }
 
@@ -536,7 +536,7 @@ impl Books {
     fn stuck(&mut self) -> Option<String> {
         let waiting: Vec<_> = self.waiting.values().cloned().collect();
         let free = |call: &&Call| {
-            let fits = self.truth.admits(self.now, call) && self.truth.is_back(self.now, call);
+            let fits = self.model.admits(self.now, call) && self.model.is_back(self.now, call);
             fits && !self.excuse(call)
         };
         let stuck = waiting.iter().find(free)?;
@@ -549,14 +549,14 @@ impl Books {
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
             || self.aged_heads(call).any(|head| {
-                same_line(head, call) && (!self.truth.admits(self.now, head) || self.is_held_back(head))
+                same_line(head, call) && (!self.model.admits(self.now, head) || self.is_held_back(head))
             })
     }
 
     fn is_held_back(&self, call: &Call) -> bool {
         self.aged_heads(call).any(|head| {
-            self.truth.lacks_only_what_is_shared(self.now, head)
-                && self.truth.is_lacked_and_used(self.now, head, call)
+            self.model.lacks_only_what_is_shared(self.now, head)
+                && self.model.is_lacked_and_used(self.now, head, call)
         })
     }
 
@@ -569,15 +569,15 @@ impl Books {
         let number = call.number;
         self.waiting
             .values()
-            .filter(move |head| head.number != number && self.truth.is_aged(self.now, head) && leads(head))
+            .filter(move |head| head.number != number && self.model.is_aged(self.now, head) && leads(head))
     }
 
     /// Returns a holder below its floor that has an admissible call.
-    fn hungry(&self) -> Option<model::Holder> {
-        let holders = self.truth.below_their_floors();
+    fn under_floor(&self) -> Option<model::Holder> {
+        let holders = self.model.below_their_floors();
         holders.into_iter().find(|holder| {
             let goes =
-                |call: &&Call| holder.is(call) && self.truth.admits(self.now, call) && !self.excuse(call);
+                |call: &&Call| holder.is(call) && self.model.admits(self.now, call) && !self.excuse(call);
             self.waiting.values().any(|call| goes(&call))
         })
     }
@@ -587,7 +587,7 @@ impl Books {
     }
 
     fn key(&self, call: &Call) -> (Instant, u64) {
-        (self.truth.order(call), call.number)
+        (self.model.order(call), call.number)
     }
 
     fn state(&self) -> State {
@@ -661,19 +661,19 @@ proptest! {
 
     #[test]
     fn scheduler_agrees_with_the_oracle(events in prop::collection::vec(event(), 1..150), world in model::world()) {
-        let mut books = Books::new(world);
+        let mut oracle = Oracle::new(world);
         for event in events {
-            books.apply(event);
+            oracle.apply(event);
         }
         // Draining refuses all waiting calls, and no call is added.
-        books.scheduler.drain();
-        books.draining = true;
-        books.settle();
-        books.check();
-        prop_assert!(books.waiting.is_empty());
-        books.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1, streams: true });
-        while !books.running.is_empty() {
-            books.apply(Event::End { which: 0, how: How::Unjudged, again: false, sent: false, used: None });
+        oracle.scheduler.drain();
+        oracle.draining = true;
+        oracle.settle();
+        oracle.check();
+        prop_assert!(oracle.waiting.is_empty());
+        oracle.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1, streams: true });
+        while !oracle.running.is_empty() {
+            oracle.apply(Event::End { which: 0, how: How::Unjudged, again: false, sent: false, used: None });
         }
     }
     #[test]
@@ -681,9 +681,9 @@ proptest! {
         events in prop::collection::vec(event(), 1..150),
         world in model::world(),
     ) {
-        let mut books = Books::new(world.lending());
+        let mut oracle = Oracle::new(world.lending());
         for event in events {
-            books.apply(event);
+            oracle.apply(event);
         }
     }
 }

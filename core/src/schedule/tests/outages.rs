@@ -10,7 +10,7 @@ const ATTEMPTS: u32 = 4;
 /// A target that fails some calls and accepts all others. Times are in milliseconds.
 #[derive(Clone, Copy)]
 struct World {
-    poisoned: u64,
+    failing: u64,
     /// Whether the failing calls belong to the same tenant as the others.
     shares_tenant: bool,
     fails_after: u64,
@@ -22,7 +22,7 @@ struct World {
 /// Three calls at a target with eight slots fail after 100 ms each. All others are accepted after
 /// 100 ms.
 const THREE: World =
-    World { poisoned: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
+    World { failing: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
 
 struct Attempt {
     ends: u64,
@@ -55,12 +55,12 @@ fn play(world: World) -> Seen {
     scheduler.release(zero, first);
     let mut flying: Vec<Attempt> = Vec::new();
     let (mut seen, mut before) = (Seen::default(), State::Open);
-    let is_poisoned = |call: u64| call < world.poisoned;
+    let is_poisoned = |call: u64| call < world.failing;
     for t in (0..60_000).step_by(10) {
         let now = zero + ms(t);
-        let poisoned = (0..world.poisoned).filter(|_| t == 0);
-        let tenant = |call| if is_poisoned(call) && !world.shares_tenant { "poisoned" } else { "good" };
-        for call in poisoned.chain((t % 50 == 0).then_some(1_000 + t)) {
+        let failing = (0..world.failing).filter(|_| t == 0);
+        let tenant = |call| if is_poisoned(call) && !world.shares_tenant { "failing" } else { "good" };
+        for call in failing.chain((t % 50 == 0).then_some(1_000 + t)) {
             let ticket = ticket(tenant(call), Lane::Interactive, now);
             match scheduler.try_admit(now, &ticket).expect("not refused") {
                 Some(grant) => fly(world, &mut flying, t, (call, 1, ticket), grant),
@@ -109,7 +109,7 @@ fn fly(
     mut grant: Grant,
 ) {
     grant.mark_sent();
-    let takes = if call < world.poisoned { world.fails_after } else { world.accepts_after };
+    let takes = if call < world.failing { world.fails_after } else { world.accepts_after };
     flying.push(Attempt { ends: t + takes, call, number, ticket, grant });
 }
 
@@ -123,10 +123,10 @@ fn failing_calls_delay_good_ones_for_one_short_interval() {
 fn failing_calls_delay_good_ones_for_two_seconds_at_most() {
     for shares_tenant in [false, true] {
         for aging in [0, 30_000] {
-            for (poisoned, slots) in [(3, 8), (8, 8), (30, 64), (200, 512)] {
-                let world = World { poisoned, slots, aging, shares_tenant, ..THREE };
+            for (failing, slots) in [(3, 8), (8, 8), (30, 64), (200, 512)] {
+                let world = World { failing, slots, aging, shares_tenant, ..THREE };
                 let seen = play(world);
-                assert!(seen.held <= 2_000 && seen.outages == 1, "{poisoned} of {slots} slots: {seen:?}");
+                assert!(seen.held <= 2_000 && seen.outages == 1, "{failing} of {slots} slots: {seen:?}");
             }
         }
     }
@@ -134,15 +134,15 @@ fn failing_calls_delay_good_ones_for_two_seconds_at_most() {
 
 #[test]
 fn failing_calls_of_another_tenant_alternate_as_probes_with_good_ones() {
-    let seen = play(World { poisoned: 30, ..THREE });
+    let seen = play(World { failing: 30, ..THREE });
     assert!(seen.held <= 2_000, "{seen:?}");
 }
 
 #[test]
 fn failing_calls_do_not_close_a_slow_target_repeatedly() {
-    for poisoned in [3, 30] {
-        let seen = play(World { poisoned, accepts_after: 5_000, slots: 512, ..THREE });
-        assert!(seen.closed <= 2_000 && seen.outages == 1, "{poisoned}: {seen:?}");
+    for failing in [3, 30] {
+        let seen = play(World { failing, accepts_after: 5_000, slots: 512, ..THREE });
+        assert!(seen.closed <= 2_000 && seen.outages == 1, "{failing}: {seen:?}");
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) enum Event {
     },
     Seen {
         which: usize,
-        sight: Observation,
+        observation: Observation,
     },
     Pass {
         ms: u64,
@@ -92,12 +92,12 @@ struct Running {
 /// The replicas available at one moment.
 struct Room {
     /// The eligible replicas, in the order of their indices.
-    choice: Vec<ReplicaId>,
+    eligible: Vec<ReplicaId>,
     /// The eligible replicas with a free slot.
     open: Vec<ReplicaId>,
 }
 
-pub(super) struct Books {
+pub(super) struct PoolModel {
     pub(super) scheduler: Scheduler<u64>,
     pub(super) now: Instant,
     configured: Option<u64>,
@@ -117,11 +117,11 @@ pub(super) struct Books {
     preempted: Vec<GrantId>,
 }
 
-impl Books {
+impl PoolModel {
     pub(super) fn new(settings: &Settings, replicas: usize, now: Instant) -> Self {
         // Placement seeds its generator from this thread's, so that each run is the same.
         fastrand::seed(1);
-        let mut books = Self {
+        let mut model = Self {
             scheduler: Scheduler::new(settings, now),
             now,
             configured: settings.kv_tokens,
@@ -136,9 +136,9 @@ impl Books {
             numbers: 0,
             preempted: Vec::new(),
         };
-        books.scheduler.set_members(now, &members(0..replicas));
-        books.learn();
-        books
+        model.scheduler.set_members(now, &members(0..replicas));
+        model.learn();
+        model
     }
 
     pub(super) fn apply(&mut self, event: Event) {
@@ -191,7 +191,7 @@ impl Books {
                 };
                 self.see(which, Observation::Metrics(told));
             }
-            Event::Seen { which, sight } => self.see(which, sight),
+            Event::Seen { which, observation } => self.see(which, observation),
             Event::Pass { ms } => self.pass(Duration::from_millis(ms)),
             Event::Cap { cap } => {
                 self.cap = cap;
@@ -253,15 +253,15 @@ impl Books {
         match fault {
             Some(fault) => {
                 let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
-                let choice = self.choice();
+                let eligible = self.eligible();
                 let expected = match fault {
                     Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused
-                        if !running.others.and(self.places(&choice)).is_empty() =>
+                        if !running.others.and(self.places(&eligible)).is_empty() =>
                     {
                         Hold::RetryOther
                     }
-                    Fault::Full(_) if !choice.is_empty() => Hold::AllFull,
-                    _ if !choice.is_empty() => Hold::No,
+                    Fault::Full(_) if !eligible.is_empty() => Hold::AllFull,
+                    _ if !eligible.is_empty() => Hold::No,
                     Fault::Limited(_) => Hold::CoolDown,
                     _ => Hold::Outage,
                 };
@@ -284,15 +284,17 @@ impl Books {
         }
     }
 
-    fn see(&mut self, which: usize, sight: Observation) {
+    fn see(&mut self, which: usize, observation: Observation) {
         let views = self.scheduler.replicas(self.now);
         let Some(view) = views.get(which % views.len().max(1)) else { return };
-        if let Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), shares_prefixes, .. }) = &sight {
+        if let Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), shares_prefixes, .. }) =
+            &observation
+        {
             self.set_memory(view.id, *tokens, false);
             self.sharing.remove(&view.id);
             self.sharing.extend(shares_prefixes.then_some(view.id));
         }
-        self.scheduler.observe(self.now, view.id, sight);
+        self.scheduler.observe(self.now, view.id, observation);
         self.fall();
     }
 
@@ -340,7 +342,7 @@ impl Books {
 
     fn admitted(&mut self, grant: Grant, ticket: Ticket) {
         let id = grant.placed().expect("placed").id;
-        let mut others = self.eligible(&ticket);
+        let mut others = self.serving(&ticket);
         let avoid = &ticket.wants.as_ref().expect("always").avoid;
         others.retain(|other| *other != id && !avoid.contains(other) && !avoid.contains(&id));
         let others = self.places(&others);
@@ -389,7 +391,7 @@ impl Books {
             let held = [&held[..], &self.kept(number, &ticket, &room)].concat();
             let free = self.free(&ticket, &room, &held);
             assert!(free.is_empty(), "{ticket:?} could go to {free:?}, {held:?} is held: {why:?}");
-            let is_closed = self.choice().is_empty();
+            let is_closed = self.eligible().is_empty();
             match why.rule {
                 Rule::Outage | Rule::CoolDown => assert!(is_closed),
                 Rule::Slots | Rule::FirstTokens | Rule::Replicas | Rule::Kv => {
@@ -412,13 +414,13 @@ impl Books {
         else {
             return Vec::new();
         };
-        let may = self.eligible(head);
+        let may = self.serving(head);
         if !may.iter().any(|id| room.open.contains(id)) {
             return Vec::new();
         }
         let need = head.demand.input;
         let could = |id: &ReplicaId| self.memories.get(id).is_none_or(|memory| need <= memory.most());
-        let ever = room.choice.iter().rev().filter(|id| may.contains(id) && could(id));
+        let ever = room.eligible.iter().rev().filter(|id| may.contains(id) && could(id));
         let left = ever.map(|id| (*id, self.left(*id, head)));
         let nearest = left.max_by(|(_, left), (_, other)| left.total_cmp(other));
         nearest.filter(|(_, left)| *left < 0.0).map(|(id, _)| id).into_iter().collect()
@@ -476,11 +478,11 @@ impl Books {
     }
 
     fn room(&mut self) -> Room {
-        let choice = self.choice();
+        let eligible = self.eligible();
         let views = self.scheduler.replicas(self.now);
         let full = self.running.len() >= self.cap;
         let mut open = Vec::new();
-        for view in views.into_iter().filter(|view| choice.contains(&view.id)) {
+        for view in views.into_iter().filter(|view| eligible.contains(&view.id)) {
             let slots = view.slots.expect("kept");
             let awaits =
                 slots.adaptive.is_some_and(|found| found.limit.awaiting >= found.limit.awaiting_limit);
@@ -488,12 +490,12 @@ impl Books {
                 open.push(view.id);
             }
         }
-        Room { choice, open }
+        Room { eligible, open }
     }
 
     /// Returns where the call could go.
     fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
-        let mut fits = self.eligible(ticket);
+        let mut fits = self.serving(ticket);
         fits.retain(|id| room.open.contains(id) && self.left(*id, ticket) >= 0.0);
         fits
     }
@@ -506,7 +508,7 @@ impl Books {
     }
 
     /// Returns the replicas that may take the call, healthy or not.
-    fn eligible(&self, ticket: &Ticket) -> Vec<ReplicaId> {
+    fn serving(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
         let present = || views.iter().filter(|view| view.state != "draining");
@@ -528,10 +530,10 @@ impl Books {
         all
     }
 
-    fn choice(&self) -> Vec<ReplicaId> {
+    fn eligible(&self) -> Vec<ReplicaId> {
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
-        let choice = pool.placement.clone().eligible(self.now);
-        choice.iter().filter_map(|at| Some(pool.replica(at)?.placed.id)).collect()
+        let eligible = pool.placement.clone().eligible(self.now);
+        eligible.iter().filter_map(|at| Some(pool.replica(at)?.placed.id)).collect()
     }
 
     fn places(&self, ids: &[ReplicaId]) -> ReplicaSet {

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::model::{Books, Event, OUTPUTS};
+use super::model::{Event, OUTPUTS, PoolModel};
 use super::*;
 use crate::config::AdaptiveConfig;
 use crate::placement::{Fault, Observation};
@@ -39,7 +39,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (any::<usize>(), 0usize..8).prop_map(|(which, models)| Event::Serves { which, models }),
         2 => (any::<usize>(), 400u64..1_200, any::<bool>())
             .prop_map(|(which, tokens, shares)| Event::Told { which, tokens, shares }),
-        2 => (any::<usize>(), seen).prop_map(|(which, sight)| Event::Seen { which, sight }),
+        2 => (any::<usize>(), seen).prop_map(|(which, observation)| Event::Seen { which, observation }),
         3 => (0u64..400).prop_map(|ms| Event::Pass { ms }),
         1 => (0usize..12).prop_map(|cap| Event::Cap { cap }),
     ]
@@ -73,10 +73,10 @@ proptest! {
     /// for one aged call.
     #[test]
     fn pool_agrees_with_the_model(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
-        let mut books = Books::new(&settings, replicas, epoch());
+        let mut model = PoolModel::new(&settings, replicas, epoch());
         for event in events {
-            books.apply(event);
+            model.apply(event);
         }
-        books.finish();
+        model.finish();
     }
 }

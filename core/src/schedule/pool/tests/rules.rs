@@ -261,9 +261,9 @@ fn each_stranded_call_is_returned_once() {
         held.iter().filter(|grant| at(grant) == falls && grant.id() != answered_id).map(Grant::id).collect();
     let over = held.iter().position(|grant| grant.id() == expected[0]).expect("there");
     assert_eq!(scheduler.next_stranded(), None);
-    for sight in [Observation::ProbeOk, Observation::ConnectRefused, Observation::ConnectRefused] {
+    for observation in [Observation::ProbeOk, Observation::ConnectRefused, Observation::ConnectRefused] {
         assert_eq!(scheduler.next_stranded(), None);
-        scheduler.observe(now, id_of(&scheduler, falls, now), sight);
+        scheduler.observe(now, id_of(&scheduler, falls, now), observation);
     }
     // The call ended by itself before it could be cancelled.
     scheduler.release(now, held.swap_remove(over));

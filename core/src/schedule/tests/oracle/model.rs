@@ -130,7 +130,7 @@ impl World {
         Some(crate::adaptive::Settings { max, objective, latency: None, tpot: None, adaptive: config })
     }
 
-    pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Truth) {
+    pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Model) {
         let mut settings = Settings {
             queue: QUEUE,
             aging: ms(self.aging),
@@ -168,7 +168,7 @@ impl World {
         };
         let own = TENANTS
             .map(|(.., tpm)| tpm.filter(|_| self.own).map(|tpm| TokenBucket::per_minute(tpm, BURST, now)));
-        let truth = Truth {
+        let model = Model {
             limit: self.limit,
             found: settings.adaptive.as_ref().map(|adaptive| Limit::new(adaptive, now)),
             aging: settings.aging,
@@ -185,7 +185,7 @@ impl World {
             own,
             running: BTreeMap::new(),
         };
-        (scheduler, truth)
+        (scheduler, model)
     }
 }
 
@@ -202,7 +202,7 @@ struct Running {
 }
 
 /// The state of a target. See [the module](self).
-pub(super) struct Truth {
+pub(super) struct Model {
     limit: usize,
     /// A second limit that gets the expected events. It changes like the scheduler's, unless that
     /// got other events.
@@ -244,7 +244,7 @@ impl Holder {
     }
 }
 
-impl Truth {
+impl Model {
     pub(super) fn admit(&mut self, now: Instant, call: &Call) {
         let demand = &call.ticket.demand;
         let charge = self.shadow.charge(now, demand);
