@@ -94,14 +94,14 @@ impl DecisionCause {
     }
 }
 
-/// What is to be seen of an adaptive limit.
+/// The state of an adaptive limit within its cap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveView {
-    /// What the limit says of itself.
+    /// The state of the limit itself.
     pub limit: LimitView,
-    /// The most that it may come to: the cap.
+    /// The maximum of the limit: the cap.
     pub ceiling: usize,
-    /// Whether calls press on it though they were found to be too many lately: more replicas would
-    /// help, more patience would not.
+    /// Whether the limit is in use although it was found too high lately. More replicas would help,
+    /// a longer wait would not.
     pub saturated: bool,
 }

@@ -1,25 +1,26 @@
-//! The lines that could go: which lane is next, by priority and age; inside a lane, by start-time
-//! fair queueing.
+//! The ready lines of each lane, and the order of lanes and lines: lanes by priority and age, and
+//! lines inside a lane by start-time fair queueing.
 //!
 //! # Ageing
 //!
-//! A lane is *raised* when its oldest call has waited for the ageing time once for each lane above it
-//! that has calls waiting. A raised lane may go *early*, that is, before higher lanes, for at most an
-//! eighth of the capacity ([`SHARE`]):
+//! A lane is *raised* when its oldest call has waited for the ageing time once for each lane above
+//! it that has calls waiting. A raised lane may go *early*, that is, before higher lanes, for at
+//! most an eighth of the capacity ([`SHARE`]):
 //!
-//! - of the slots. The lane may go early while it holds less than an eighth of the slots, or none
-//!   where there are fewer than 16. With fewer than 8 slots one slot is more than an eighth: then the
-//!   lane rests after each early call, until that call's time in the slot is an eighth of the slots'
-//!   time;
-//! - of the cost, unless the call takes the last slot. Where slots are left, tokens, memory or first
-//!   tokens may be what is lacking, and the lane may go early again when higher lanes have been
-//!   charged seven times the cost of its last such call.
+//! - Of the slots: the lane may go early while it holds less than an eighth of the slots, or none
+//!   if there are fewer than 16. With fewer than 8 slots, one slot is more than an eighth. In that
+//!   case, the lane rests after each early call until the call's time in the slot is an eighth of
+//!   the slots' time.
+//! - Of the cost, unless the call takes the last slot: if slots are free, tokens, memory or first
+//!   tokens may be what is short. The lane may go early again when higher lanes have been charged
+//!   seven times the cost of its last early call.
 //!
-//! So a raised lane is never starved, and what remains to the higher lanes does not depend on how
-//! much waits below them, nor on how long those calls take. Inside a lane fair queueing holds whatever
-//! the ages are, with one exception: a line in debt goes when it has waited for the ageing time and
-//! has been passed over for eight rounds, each of one dispatch for every line of the lane. See
-//! `docs/design/fair-queueing.md`.
+//! A raised lane is therefore never starved, and what remains for the higher lanes depends neither
+//! on how many calls wait below them nor on how long those calls take.
+//!
+//! Inside a lane, fair queueing applies whatever the ages are, with one exception: a line in debt
+//! goes when it has waited for the ageing time and has been passed over for eight rounds, each of
+//! one dispatch for every line of the lane. See `docs/design/fair-queueing.md`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

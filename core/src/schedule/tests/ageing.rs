@@ -1,10 +1,10 @@
 //! Ageing between lanes.
 //!
-//! A lane goes early once its oldest call has been raised to the highest lane. With one slot, and
-//! service times of `s`, it does so once in `8 * s`, or two service times later where another call
-//! holds the slot and the other lower lane goes early first. Inside the lane a call with `p` older
-//! ones of its tenant, among `n` tenants of equal weight, goes within `(p + 1) * n` of the lane's
-//! dispatches. So a batch call is served within `2 * aging + 10 * (p + 1) * n * s + s`.
+//! A lane goes early once its oldest call was raised to the highest lane. With one slot and service
+//! times of `s`, that happens once in `8 * s`, or two service times later if another call holds the
+//! slot and the other lower lane goes early first. Inside the lane, a call with `p` older calls of
+//! its tenant, among `n` tenants of equal weight, goes within `(p + 1) * n` of the lane's
+//! dispatches. A batch call is therefore served within `2 * aging + 10 * (p + 1) * n * s + s`.
 
 use proptest::prelude::*;
 

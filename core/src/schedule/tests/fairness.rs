@@ -1,8 +1,9 @@
-//! Fair queueing, over every interval and not only the whole run.
+//! Fair queueing over every interval, not only over the whole run.
 //!
-//! For tenants f, g, let `D(t) = W_f(t) / w_f - W_g(t) / w_g` over the work dispatched up to `t`. While both are backlogged, `D` over any
-//! interval changes by at most `1 / w_f + 1 / w_g`. Where only g is, `D` still never *rises* by more: whatever f did before (was away, was
-//! held by its cap, retried), it has no credit to spend against g.
+//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g` over the work of tenants f and g dispatched up to `t`.
+//! While both are backlogged, `D` changes by at most `1 / w_f + 1 / w_g` over any interval. While
+//! only g is backlogged, `D` still never *rises* by more: whatever f did before (it was idle, at
+//! its cap, or retried), it has no credit against g.
 
 use std::collections::BTreeMap;
 
