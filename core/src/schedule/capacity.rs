@@ -36,6 +36,8 @@ pub(super) struct Capacity {
     pub(super) blocked: BlockedSince,
     /// Whether tenants have token budgets of their own, which the queue accounts for.
     has_tenant_tokens: bool,
+    /// Whether calls can differ in what they lack even without rate budgets.
+    is_sized: bool,
     pub(super) in_flight: usize,
     by_lane: [usize; 3],
     /// The maximum number of calls that were in flight at once.
@@ -58,13 +60,15 @@ impl Capacity {
             None => Box::new(SingleUpstream::new(settings, memory, now)),
         };
         let has_tokens = |tenant: &TenantConfig| tenant.tpm.is_some();
+        let has_tenant_tokens =
+            has_tokens(&settings.default_tenant) || settings.tenants.values().any(has_tokens);
         Self {
             limits: upstream.limits(0),
+            is_sized: has_tenant_tokens || upstream.is_sized(),
             upstream,
             budgets,
             blocked: BlockedSince::default(),
-            has_tenant_tokens: has_tokens(&settings.default_tenant)
-                || settings.tenants.values().any(has_tokens),
+            has_tenant_tokens,
             in_flight: 0,
             by_lane: [0; 3],
             peak: 0,
@@ -99,7 +103,7 @@ impl Capacity {
     /// Returns `true` if calls can differ in what they lack. Otherwise only the first call needs to
     /// be looked at.
     pub(super) fn is_sized(&self) -> bool {
-        self.has_tenant_tokens || self.upstream.is_sized() || self.budgets.is_limiting()
+        self.is_sized || self.budgets.is_limiting()
     }
 
     /// Returns `true` if time alone may give calls the tokens that they lack.
@@ -110,7 +114,7 @@ impl Capacity {
     /// Returns what a call requires.
     pub(super) fn needs(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
-        if !self.has_tenant_tokens && self.budgets.is_none() && !self.upstream.is_sized() {
+        if !self.is_sized && self.budgets.is_none() {
             return Requirements { has_failed, ..Requirements::default() };
         }
         let tenant_tokens = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
@@ -247,15 +251,16 @@ impl Capacity {
     }
 
     /// Ends an attempt: reports its outcome to the limit and stops counting its slot.
+    /// [`Capacity::release`] has to follow.
     pub(super) fn end(&mut self, now: Instant, lane: Lane, slot: &mut UpstreamSlot, how: Ended) {
         self.in_flight -= 1;
         self.by_lane[lane as usize] -= 1;
-        if let Some(tracked) = slot.tracked.take()
-            && let Some(limiter) = self.upstream.limiter_of(slot)
-        {
-            limiter.on_end(now, tracked, how);
+        if let Some(tracked) = slot.tracked.take() {
+            if let Some(limiter) = self.upstream.limiter_of(slot) {
+                limiter.on_end(now, tracked, how);
+            }
+            self.measure();
         }
-        self.measure();
     }
 
     /// Releases what an ended attempt held. Returns `true` if the set of replicas changed.
