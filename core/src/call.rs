@@ -1,10 +1,13 @@
 //! A call as the layers know it: who asks what of which target, until when, and what happened so far.
+//!
+//! The identity never changes. What changes is in the state (`state.rs`); how an attempt ended
+//! travels from layer to layer as a value (`result.rs`), not here.
 
 mod attempt;
+mod hedge;
 mod result;
 mod retries;
 mod state;
-mod twin;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +32,9 @@ use crate::schedule::Ticket;
 use crate::target::{SharedCooldowns, Target};
 use crate::wire::request::{RequestFacts, Route};
 
-/// One call, shared by the layers through the request's extensions. Holds neither headers nor body.
+/// One call. The layers share it through the extensions of the request.
+///
+/// Holds neither headers nor body.
 #[derive(Clone)]
 pub struct Call(Arc<Inner>);
 
@@ -45,27 +50,27 @@ struct Inner {
     queued_at: Instant,
     deadline: Instant,
     own_deadline: bool,
-    /// The key of its credential and model, if it shares its target with others.
+    /// The key of the credential and model, if several share the target.
     shared_key: Option<u64>,
-    /// The target that refused it before this one.
+    /// The target that rejected the call before this one.
     refused_by: Option<Arc<str>>,
     label: Option<Arc<str>>,
     /// The slots that tasks hold, and the task of the call. `None` without tools.
     task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What it shares with others, where its target is a pool.
+    /// What the prompt has in common with others, if the target is a pool.
     affinity: Option<Affinity>,
-    /// The calls that it belongs with.
+    /// The group that the call belongs to.
     crowd: Option<Crowd>,
     state: Mutex<CallState>,
-    /// Whether it is a second try of a call whose first goes on: it takes a free slot at another replica, or none.
-    is_twin: bool,
-    /// The twin that came first, and goes on in its place.
+    /// Whether this is a hedge: it takes a free slot at another replica, or none.
+    is_hedge: bool,
+    /// The hedge that came first, whose state is the call's from then on.
     winner: OnceLock<Call>,
 }
 
 impl Inner {
-    /// Who asks what, until when, as it is; with another state.
-    fn again(&self, state: CallState) -> Self {
+    /// Returns the same identity with another state.
+    fn clone_identity(&self, state: CallState) -> Self {
         Self {
             id: self.id,
             mode: self.mode,
@@ -85,13 +90,13 @@ impl Inner {
             affinity: self.affinity.clone(),
             crowd: self.crowd.clone(),
             state: Mutex::new(state),
-            is_twin: false,
+            is_hedge: false,
             winner: OnceLock::new(),
         }
     }
 }
 
-/// What a call is identified by; see [`Call::new`].
+/// The identity of a call; see [`Call::new`].
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
@@ -102,17 +107,17 @@ pub(crate) struct Identity {
     pub(crate) lane: Lane,
     pub(crate) timeouts: Timeouts,
     pub(crate) deadline: Option<Instant>,
-    /// The caller's own name for it.
+    /// The caller's own name for the call.
     pub(crate) label: Option<Arc<str>>,
-    /// The task that makes it, and the book of who holds slots; none where there are no tools.
+    /// The slots that tasks hold, and the task that makes the call. `None` without tools.
     pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What it shares with others, where its target is a pool.
+    /// What the prompt has in common with others, if the target is a pool.
     pub(crate) affinity: Option<Affinity>,
-    /// The calls that it belongs with.
+    /// The group that the call belongs to.
     pub(crate) crowd: Option<Crowd>,
 }
 
-/// Tells calls of this process apart, and waits for tools.
+/// Returns a number that no other call of this process, and no wait for a tool, has.
 pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -156,21 +161,22 @@ impl Call {
             affinity,
             crowd,
             state: Mutex::default(),
-            is_twin: false,
+            is_hedge: false,
             winner: OnceLock::new(),
         }))
     }
 
-    /// The same call at another target, since its own refused it: as old as it is, until when it must end, and no more patient for a slot.
-    pub(crate) fn elsewhere(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
+    /// Creates the same call for another target, after its own rejected it. The call keeps its age,
+    /// its deadline, and what is left of its client's wait budget.
+    pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.called();
-        let mut call = self.0.again(CallState::default());
+        let mut call = self.0.clone_identity(CallState::default());
         let waited = now.saturating_duration_since(call.queued_at);
         call.timeouts.pool = call.timeouts.pool.map(|pool| pool.saturating_sub(waited));
         call.metrics = target.metrics().tenant(&call.tenant);
         call.facts.model = model.or(call.facts.model.take());
         call.refused_by = Some(call.target.name().clone());
-        // A pool is told the model at least.
+        // A pool selects its replicas by model at least.
         call.affinity =
             call.affinity.take().or_else(|| target.config().pool.as_ref().map(|_| Affinity::default()));
         call.target = target;
@@ -179,12 +185,12 @@ impl Call {
         Self(Arc::new(call))
     }
 
-    /// Tells calls of this process apart.
+    /// Returns the number of the call, which no other call of this process has.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// The target it goes to.
+    /// Returns the target.
     pub fn target(&self) -> &Arc<Target> {
         &self.0.target
     }
@@ -194,67 +200,67 @@ impl Call {
         self.0.target.shared().zip(self.0.shared_key)
     }
 
-    /// What its request says.
+    /// Returns what the request says.
     pub fn facts(&self) -> &RequestFacts {
         &self.0.facts
     }
 
-    /// The target that refused it before it came to this one, as its fallback.
+    /// Returns the target that rejected the call before this one, which is its fallback.
     pub(crate) fn refused_by(&self) -> Option<&Arc<str>> {
         self.0.refused_by.as_ref()
     }
 
-    /// The fairness key.
+    /// Returns the fairness key.
     pub fn tenant(&self) -> &Arc<str> {
         &self.0.tenant
     }
 
-    /// The priority class.
+    /// Returns the priority class.
     pub fn lane(&self) -> Lane {
         self.0.lane
     }
 
-    /// The caller's own name for it.
+    /// Returns the caller's own name for the call.
     pub fn label(&self) -> Option<&Arc<str>> {
         self.0.label.as_ref()
     }
 
-    /// The book of who holds slots, and its own task; where tools are configured.
+    /// Returns the slots that tasks hold, and the task of the call, if tools are configured.
     pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
         self.0.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
 
-    /// It asks for a slot: its crowd counts it until what is returned is dropped.
+    /// Counts the call as waiting in its group, until the returned guard is dropped.
     pub(crate) fn asks(&self) -> Option<Asking> {
         self.0.crowd.as_ref().map(Crowd::asks)
     }
 
-    /// When the user asked.
+    /// Returns when the user asked.
     pub fn queued_at(&self) -> Instant {
         self.0.queued_at
     }
 
-    /// When all of it must have ended.
+    /// Returns when the whole call must have ended, its stream included.
     pub fn deadline(&self) -> Instant {
         self.0.deadline
     }
 
-    /// Whether somebody said until when: its caller, or who configured its target.
+    /// Returns `true` if the deadline was set by the caller or by the configuration.
     pub(crate) fn has_own_deadline(&self) -> bool {
         self.0.own_deadline
     }
 
-    /// What its own client allows.
+    /// Returns the timeouts of the client that makes the call.
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.0.timeouts
     }
 
-    /// Whether it runs a model, and so needs a slot.
+    /// Returns `true` if the call runs a model, and so needs a slot.
     pub fn is_inference(&self) -> bool {
         self.0.facts.route == Route::Inference
     }
 
-    /// Whether the gate acts on it, or only looks.
+    /// Returns `true` if the gate acts on the call, and does not only observe it.
     pub fn is_enforced(&self) -> bool {
         self.0.mode == Mode::Enforce
     }
@@ -263,13 +269,17 @@ impl Call {
         &self.0.metrics
     }
 
-    /// The longest from sending an attempt to its head. What does not stream has no first token: its head comes with the whole answer.
+    /// Returns the longest time from sending an attempt to its response head.
+    ///
+    /// The target's `first_token` limit does not apply to calls that do not stream: their head comes
+    /// with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self.0.target.config().first_token.filter(|_| self.is_enforced() && self.0.facts.stream);
         earlier(own, self.0.timeouts.read)
     }
 
-    /// For how much longer anybody can wait for this: until the deadline, or until its longest permitted silence, from now.
+    /// Returns for how much longer the call can be waited for: until the deadline, or for the longest
+    /// permitted silence from now, if that is shorter.
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
@@ -278,12 +288,12 @@ impl Call {
         }
     }
 
-    /// The longest silence between chunks.
+    /// Returns the longest silence between two chunks.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
         earlier(self.0.target.config().idle.filter(|_| self.is_enforced()), self.0.timeouts.read)
     }
 
-    /// What the next attempt says at the door: the age of the call and, of a retry, its place.
+    /// Creates the ticket of the next attempt. A retry keeps the age and the place of its call.
     pub(crate) fn ticket(&self) -> Ticket {
         let config = self.0.target.config();
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
@@ -322,7 +332,7 @@ impl Call {
         self.target().replicas_known(left).await;
     }
 
-    /// What it is expected to take, now.
+    /// Returns what the call is expected to take, as of now.
     fn demand(&self) -> Demand {
         let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
         match self.exact_input() {
@@ -331,10 +341,10 @@ impl Call {
         }
     }
 
-    /// Returns the state of the call, or that of its twin if the twin came first.
+    /// Returns the state of the call, or that of the hedge that came first.
     fn state(&self) -> MutexGuard<'_, CallState> {
         match self.0.winner.get() {
-            Some(twin) => twin.0.state.lock(),
+            Some(hedge) => hedge.0.state.lock(),
             None => self.0.state.lock(),
         }
     }
@@ -351,8 +361,8 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// How long a call may take that sets no deadline of its own: as its target says, or, where that is the default, as long as a more patient
-/// client allows for silence.
+/// Returns how long a call without a deadline of its own may take: the target's `deadline`. If that is
+/// the default, at least as long as the client's read timeout.
 fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }

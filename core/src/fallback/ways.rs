@@ -63,7 +63,7 @@ impl Way {
         now: std::time::Instant,
     ) -> Result<(Call, http::Request<RequestBody>), &'static str> {
         let mut request = self.address.of(original, &bases(meant), call.facts().dialect)?;
-        let call = call.elsewhere(self.target.clone(), self.address.model.clone(), now);
+        let call = call.for_fallback(self.target.clone(), self.address.model.clone(), now);
         request.extensions_mut().insert(call.clone());
         Ok((call, request))
     }

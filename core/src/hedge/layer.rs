@@ -76,15 +76,15 @@ impl Second {
             ours = &mut first => return ours,
             () = late(&call, after) => {}
         }
-        let twin = call.twin();
-        let Some(_charge) = RetryCharge::withdraw(&twin) else {
+        let hedge = call.hedge();
+        let Some(_charge) = RetryCharge::withdraw(&hedge) else {
             call.target().metrics().hedged(Hedged::NoBudget);
             return first.await;
         };
-        let _count = Count(&twin);
+        let _count = Count(&hedge);
         // Behind what it is about: whichever way this ends, the second try is over when its story is told.
-        let pair = Pair::new(&call, &twin);
-        request.extensions_mut().insert(twin.clone());
+        let pair = Pair::new(&call, &hedge);
+        request.extensions_mut().insert(hedge.clone());
         // A stack that takes no other call now has no second try either, and is not waited for.
         let mut second = Box::pin(async move {
             std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
@@ -128,13 +128,13 @@ impl Second {
 /// A call and its second try. Told apart or dropped, it makes one story of the two.
 struct Pair<'a> {
     call: &'a Call,
-    twin: &'a Call,
+    hedge: &'a Call,
     won: bool,
 }
 
 impl<'a> Pair<'a> {
-    fn new(call: &'a Call, twin: &'a Call) -> Self {
-        Self { call, twin, won: false }
+    fn new(call: &'a Call, hedge: &'a Call) -> Self {
+        Self { call, hedge, won: false }
     }
 
     /// The second try came first. To be told once the call's own attempt is over.
@@ -144,17 +144,17 @@ impl<'a> Pair<'a> {
 
     /// The second try failed: its replica is none to go to next.
     fn failed(&self, outcome: &AttemptOutcome) {
-        self.twin.on_failed_attempt(outcome);
-        self.call.avoid(self.twin.placed());
+        self.hedge.on_failed_attempt(outcome);
+        self.call.avoid(self.hedge.placed());
     }
 }
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
         if self.won {
-            self.call.goes_on_as(self.twin);
+            self.call.continue_as(self.hedge);
         } else {
-            self.call.came_before(self.twin);
+            self.call.add_lost_hedge(self.hedge);
         }
     }
 }
@@ -173,7 +173,7 @@ async fn let_go(failed: AttemptResult) -> AttemptResult {
 /// Whether two attempts at it could be under way at once.
 fn may_have_two(call: &Call) -> bool {
     let facts = call.facts();
-    call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.has_twin()
+    call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
 }
 
 fn with_limit(call: Call) -> Option<(Call, Duration)> {

@@ -29,7 +29,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let admission = target.admission();
     let ticket = call.ticket();
     let most = target.config().max_prompt.filter(|most| ticket.demand.input > *most);
-    if call.is_twin() {
+    if call.is_hedge() {
         return at_another(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| none_free(call));
     }
     if call.is_enforced() {

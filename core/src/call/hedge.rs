@@ -1,4 +1,4 @@
-//! A second try of a call whose first goes on.
+//! Hedging: a second attempt of a call while its first goes on.
 //!
 //! Both share the identity of the call: who asks what, until when. Each has a state of its own, so
 //! that each settles its own slot. In the end the call has the records of both.
@@ -9,9 +9,9 @@ use super::state::CallState;
 use super::{Attempt, Call, Inner};
 
 impl Call {
-    /// Creates a second try, which takes a free slot at another replica than the present attempt's,
+    /// Creates a hedge: a call that takes a free slot at another replica than the present attempt's,
     /// or none.
-    pub(crate) fn twin(&self) -> Self {
+    pub(crate) fn hedge(&self) -> Self {
         let state = {
             let state = self.state();
             let mut tried = state.tried.clone();
@@ -19,40 +19,39 @@ impl Call {
             tried.extend(placed.map(|placed| placed.id));
             CallState { exact_input: state.exact_input, tried, ..CallState::default() }
         };
-        // A second try never waits, so the group of the call does not count it.
-        Self(Arc::new(Inner { is_twin: true, crowd: None, ..self.0.again(state) }))
+        // A hedge never waits, so the group of the call does not count it.
+        Self(Arc::new(Inner { is_hedge: true, crowd: None, ..self.0.clone_identity(state) }))
     }
 
-    /// Returns `true` if this is a second try.
-    pub(crate) fn is_twin(&self) -> bool {
-        self.0.is_twin
+    /// Returns `true` if this is a hedge.
+    pub(crate) fn is_hedge(&self) -> bool {
+        self.0.is_hedge
     }
 
-    /// Returns `true` if a second try came first. The call gets no other.
-    pub(crate) fn has_twin(&self) -> bool {
+    /// Returns `true` if a hedge came first. The call gets no other.
+    pub(crate) fn was_hedged(&self) -> bool {
         self.0.winner.get().is_some()
     }
 
-    /// Adds the attempts of a second try that lost, before the present attempt. Called when the
-    /// second try is over.
-    pub(crate) fn came_before(&self, twin: &Self) {
-        let theirs = twin.state().attempts.clone();
+    /// Adds the attempts of a hedge that lost, before the present attempt. Called when the hedge is
+    /// over.
+    pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
+        let theirs = hedge.state().attempts.clone();
         let mut state = self.state();
         let at = state.attempts.len().saturating_sub(1);
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }
 
-    /// Continues with the state of a second try that won. Called when the call's own attempt is
-    /// over.
-    pub(crate) fn goes_on_as(&self, twin: &Self) {
+    /// Continues with the state of a hedge that won. Called when the call's own attempt is over.
+    pub(crate) fn continue_as(&self, hedge: &Self) {
         let mut ours = self.take_attempts();
         {
-            let mut state = twin.state();
+            let mut state = hedge.state();
             ours.append(&mut state.attempts);
             state.attempts = ours;
         }
-        // One second try wins at most: none is made after that.
-        let _ = self.0.winner.set(twin.clone());
+        // One hedge wins at most: none is made after that.
+        let _ = self.0.winner.set(hedge.clone());
     }
 }
 
