@@ -1,4 +1,4 @@
-//! The tower layer: two attempts at once, where one is late.
+//! The tower layer of hedging.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,15 +17,19 @@ use crate::observe::Hedged;
 use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
 
-/// How long a failure's explanation is waited for, and the most that is kept of it.
-const PATIENCE: Duration = Duration::from_secs(1);
-const LONGEST: usize = 1 << 20;
+/// How long the body of a failed response is waited for.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest body of a failed response that is kept, in bytes.
+const MAX_ERROR_BODY: usize = 1 << 20;
 
-/// Tries a stream at another replica as well, once its first token is later than the pool's `hedge`.
+/// Sends a stream to another replica as well if its first token is later than the pool's `hedge`.
 ///
-/// *Default*: does nothing; acts on streams to a pool that sets `hedge`, by the gate's own transport. Wrong order: above retry, which would drive both; below
-/// admission, where the second would have no slot.
-/// *Cancellation safety*: dropping the future ends both.
+/// *Default*: does nothing; acts on streams to a pool that sets `hedge`, over the gate's own
+/// transport. Wrong order: above retry, which would drive both attempts; below admission, where the
+/// hedge would have no slot.
+///
+/// # Cancel safety
+/// Dropping the future ends both attempts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HedgeLayer;
 
@@ -33,39 +37,39 @@ tower_layer!(HedgeLayer);
 
 impl<S: InnerService> Middleware<S> for HedgeLayer {
     fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        let (request, second) = Second::beside(request);
+        let (request, hedge) = Hedge::split_off(request);
         let first = inner.call(request);
-        match second {
-            Some(second) => Box::pin(second.with(Box::pin(first), inner.clone())),
+        match hedge {
+            Some(hedge) => Box::pin(second.with(Box::pin(first), inner.clone())),
             None => Box::pin(first),
         }
     }
 }
 
-/// What a second try would be made from.
-struct Second {
+/// What a hedge is made from.
+struct Hedge {
     call: Call,
     after: Duration,
     request: Request<RequestBody>,
 }
 
-impl Second {
-    /// For a request that may be hedged.
-    fn beside(request: Request<RequestBody>) -> (Request<RequestBody>, Option<Self>) {
-        let call = request.extensions().get::<Call>().filter(|call| may_have_two(call));
+impl Hedge {
+    /// Copies a request if it may be hedged.
+    fn split_off(request: Request<RequestBody>) -> (Request<RequestBody>, Option<Self>) {
+        let call = request.extensions().get::<Call>().filter(|call| may_be_hedged(call));
         // The client's own transport serves one exchange of a call at a time.
         let call = call.filter(|_| request.extensions().get::<Foreign>().is_none()).cloned();
-        let (call, after, again) = match (call.and_then(with_limit), request.body().again()) {
+        let (call, after, again) = match (call.and_then(with_delay), request.body().again()) {
             (Some((call, after)), Some(again)) => (call, after, again),
             _ => return (request, None),
         };
         let (parts, body) = request.into_parts();
-        let second = Self { call, after, request: Request::from_parts(parts.clone(), again) };
-        (Request::from_parts(parts, body), Some(second))
+        let hedge = Self { call, after, request: Request::from_parts(parts.clone(), again) };
+        (Request::from_parts(parts, body), Some(hedge))
     }
 
-    /// The first answer of the two.
-    async fn with<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
+    /// Waits for the first attempt, then for whichever answers first.
+    async fn race<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
     where
         S: InnerService,
         F: Future<Output = AttemptResult>,
@@ -74,7 +78,7 @@ impl Second {
         tokio::select! {
             biased;
             ours = &mut first => return ours,
-            () = late(&call, after) => {}
+            () = token_is_late(&call, after) => {}
         }
         let hedge = call.hedge();
         let Some(_charge) = RetryCharge::withdraw(&hedge) else {
@@ -82,10 +86,10 @@ impl Second {
             return first.await;
         };
         let _count = Count(&hedge);
-        // Behind what it is about: whichever way this ends, the second try is over when its story is told.
+        // Declared before `second`, so that the hedge is over when its records are merged.
         let pair = Pair::new(&call, &hedge);
         request.extensions_mut().insert(hedge.clone());
-        // A stack that takes no other call now has no second try either, and is not waited for.
+        // Polled to readiness here, so that the first attempt does not wait for it.
         let mut second = Box::pin(async move {
             std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
             inner.call(request).await
@@ -96,8 +100,8 @@ impl Second {
                 if !outcome_of(&ours).is_retryable() {
                     return ours;
                 }
-                // Its slot is needed for nothing any more.
-                let ours = let_go(ours).await;
+                // Releases the slot, which nothing needs any more.
+                let ours = detach_body(ours).await;
                 let theirs = second.await;
                 let outcome = outcome_of(&theirs);
                 if !outcome.is_accepted() {
@@ -117,7 +121,7 @@ impl Second {
                 theirs
             }
         };
-        // Its slot goes back before the other's answer is handed up.
+        // The loser's slot is released before the winner's response is handed up.
         drop(first);
         pair.won();
         call.target().metrics().hedged(Hedged::Won);
@@ -125,7 +129,7 @@ impl Second {
     }
 }
 
-/// A call and its second try. Told apart or dropped, it makes one story of the two.
+/// A call and its hedge. Dropping it merges the records of both.
 struct Pair<'a> {
     call: &'a Call,
     hedge: &'a Call,
@@ -137,12 +141,12 @@ impl<'a> Pair<'a> {
         Self { call, hedge, won: false }
     }
 
-    /// The second try came first. To be told once the call's own attempt is over.
+    /// Records that the hedge came first. Called when the call's own attempt is over.
     fn won(mut self) {
         self.won = true;
     }
 
-    /// The second try failed: its replica is none to go to next.
+    /// Counts a failed hedge. The next attempt avoids its replica.
     fn failed(&self, outcome: &AttemptOutcome) {
         self.hedge.on_failed_attempt(outcome);
         self.call.avoid(self.hedge.placed());
@@ -159,30 +163,32 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// Reads what a failure says, which is at hand and short, so that the slot goes back that its body holds.
-async fn let_go(failed: AttemptResult) -> AttemptResult {
+/// Reads the body of a failed response, which is short, so that the slot that it holds is released.
+async fn detach_body(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
-    let read = tokio::time::timeout(PATIENCE, Limited::new(body, LONGEST).collect()).await;
-    // What is longer, or late, was no explanation.
+    let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY).collect()).await;
+    // A longer or later body is dropped: it explains nothing.
     let text = read.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
     let mut response = Response::from_parts(parts, ResponseBody::full(text));
     response.headers_mut().remove(CONTENT_LENGTH);
     Ok(response)
 }
 
-/// Whether two attempts at it could be under way at once.
-fn may_have_two(call: &Call) -> bool {
+/// Returns `true` if two attempts of the call may be in flight at once.
+fn may_be_hedged(call: &Call) -> bool {
     let facts = call.facts();
     call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
 }
 
-fn with_limit(call: Call) -> Option<(Call, Duration)> {
+/// Adds the delay after which the call is hedged. `None` if its pool does not hedge.
+fn with_delay(call: Call) -> Option<(Call, Duration)> {
     let after = call.target().config().pool.as_ref()?.hedge?;
     Some((call, after))
 }
 
-/// Until the present attempt has been without a token for so long. What it waits for a slot is not its replica's fault.
-async fn late(call: &Call, after: Duration) {
+/// Waits until the present attempt has been in flight for `after` without a token. The wait for a slot
+/// does not count.
+async fn token_is_late(call: &Call, after: Duration) {
     loop {
         let now = clock::now();
         let due = duration::after(call.present_sent_at().unwrap_or(now), after);
@@ -193,7 +199,7 @@ async fn late(call: &Call, after: Duration) {
     }
 }
 
-/// Counts a second try, however it ends.
+/// Counts a hedge when it ends, whether it was sent or found no slot.
 struct Count<'a>(&'a Call);
 
 impl Drop for Count<'_> {

@@ -1,12 +1,17 @@
-//! Hedging: a stream whose first token is late is tried at another replica as well.
+//! Hedging: a stream whose first token is late is sent to another replica as well.
 //!
-//! Why only inside the retry budget: a pool is late when it is busy, and then a second of each call is what it needs least. Why never from the queue: a slot that
-//! somebody waits for goes to who waits. Why not for calls that do not stream: nothing is known of them until they are over, and a long answer is not a late one.
+//! The first attempt to bring a token is the answer. The other is dropped at once, and counts as
+//! cancelled. Each attempt of a call is hedged once, and no more after a hedge has come first.
 //!
-//! Why not for a client that keeps its own transport: that serves one exchange of a call at a time.
+//! # Limits
 //!
-//! The first to bring a token is the answer; the other is dropped at once, and counts as cancelled. A call is hedged once an attempt, and not again once its
-//! twin has come first.
+//! - A hedge is charged to the retry budget: a pool is late when it is busy, and needs no second
+//!   attempt of each call then.
+//! - A hedge takes a free slot or none: a slot that is waited for goes to the calls that wait.
+//! - Only streams are hedged: nothing is known of another call until it ends, and a long response is
+//!   not a late one.
+//! - Clients that bring their own transport are not hedged: it serves one exchange of a call at a
+//!   time.
 
 mod layer;
 

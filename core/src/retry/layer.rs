@@ -1,8 +1,8 @@
-//! The tower layer: attempts one after the other, never two at once.
+//! The tower layer of retry.
 
 use http::{HeaderValue, Request};
 
-use super::policy::{Failure, Next, Why, avoids_replica, decide};
+use super::policy::{Failure, GiveUpReason, Next, avoids_replica, decide};
 use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_of};
 use crate::clock;
@@ -11,14 +11,17 @@ use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, to
 use crate::observe::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 
-/// Says to SDKs above that we have tried already.
+/// The header that tells SDKs above not to retry.
 const SHOULD_RETRY: &str = "x-should-retry";
 
 /// Drives the attempts of each call.
 ///
-/// *Default*: 4 attempts, retries within 20 % of recent calls plus 10. Wrong order: above a timeout that starts anew with each attempt, or inside
-/// the permit, which would hold a slot through the backoff.
-/// *Cancellation safety*: dropping the future ends the attempt under way, and gives a scheduled retry's charge back.
+/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. Wrong order: above a timeout
+/// that starts anew with each attempt, or inside the permit, which would hold a slot through the
+/// backoff.
+///
+/// # Cancel safety
+/// Dropping the future ends the attempt in flight, and gives the charge of a scheduled retry back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryLayer;
 
@@ -33,6 +36,7 @@ impl<S: InnerService> Middleware<S> for RetryLayer {
     }
 }
 
+/// Makes the attempts of a call until one is accepted or no other follows.
 async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut inner: S) -> AttemptResult {
     if call.is_inference() {
         call.target().retries().lock().earn(clock::now());
@@ -57,7 +61,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
         if outcome == AttemptOutcome::Cancelled(Cancellation::Reclaimed)
             && let Some(again) = spare
         {
-            // No failure: its slot was somebody else's. It queues again, with its age and its charge.
+            // Not a failure. The call queues again, with its age and its charge.
             call.target().metrics().retried(CALLED_BACK);
             drop(result);
             body = again;
@@ -70,7 +74,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
         let left = call.deadline().saturating_duration_since(clock::now());
         let failure = Failure::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
-        let Some(again) = spare else { return hand_up(&call, result, Why::Unsafe) };
+        let Some(again) = spare else { return hand_up(&call, result, GiveUpReason::Unsafe) };
         let next = decide(
             &call.target().config().retry,
             failure,
@@ -96,7 +100,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             _ if hold == Hold::RetryOther => ELSEWHERE,
             _ => call.last_failure().unwrap_or("unknown"),
         });
-        // The failed response goes, and its slot with it, before any sleep.
+        // Releases the slot before any sleep.
         drop(result);
         if let Some(sleep) = sleep {
             tokio::time::sleep(sleep).await;
@@ -105,8 +109,8 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
     }
 }
 
-/// The failure as the caller gets it: the provider's own answer, or our error, and nobody above need try again.
-fn hand_up(call: &Call, result: AttemptResult, why: Why) -> AttemptResult {
+/// Returns a final failure as the caller gets it, marked so that no SDK above retries.
+fn hand_up(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     if call.is_enforced() {
         call.target().metrics().gave_up(why);
     }

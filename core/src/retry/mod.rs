@@ -1,13 +1,14 @@
-//! Retry: the driver of a call's attempts.
+//! Retry: drives the attempts of each call, one after the other.
 //!
-//! Why here and not in every SDK above: attempts multiply. Three in the SDK times four in a gateway is twelve, all of them at the moment when
-//! the upstream can bear them least. So there is one driver per call, with one budget per target, and everything handed up says
-//! `x-should-retry: false` to whoever would try again.
+//! Attempts multiply: three in the SDK times four in a gateway is twelve, all of them when the
+//! upstream can bear them least. So one driver makes all attempts of a call, one retry budget limits
+//! them per target, and every failure that is handed up carries `x-should-retry: false`.
 //!
-//! The slot is given back before a backoff sleep. A retry queues again with its old age and start tag, past the queue bound.
+//! The slot is released before a backoff. A retry queues again with its old age and start tag, beyond
+//! the bound of the queue.
 
 mod layer;
 mod policy;
 
 pub use layer::RetryLayer;
-pub use policy::{Failure, Next, Why, decide};
+pub use policy::{Failure, GiveUpReason, Next, decide};

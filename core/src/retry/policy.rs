@@ -1,4 +1,4 @@
-//! What to do after a failed attempt. Pure: told the failure, the budget's answer and the time left.
+//! Decides what to do after a failed attempt. Pure: all inputs are arguments.
 
 use std::time::Duration;
 
@@ -7,25 +7,26 @@ use crate::config::RetryConfig;
 use crate::cooldown::Hold;
 use tidegate_policy::outcome::{AttemptOutcome, FailureCause};
 
-/// How long a call at most stands back that all replicas turned away: about as long as one is left alone that does not say.
-const MOMENT: Duration = Duration::from_millis(100);
+/// The longest pause of a call that all replicas have rejected for want of room: about as long as a
+/// full replica that names no time is left alone.
+const ALL_FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// A failed attempt, as far as the next step depends on it.
+/// A failed attempt, as far as the decision depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
-    /// The answer may be different next time.
+    /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// The request did not run: repeating it is safe whatever it is.
+    /// Whether the request did not run, so that sending it again is safe.
     pub never_executed: bool,
-    /// The request is known to be safe to repeat.
+    /// Whether the request is safe to repeat even if it ran.
     pub repeatable: bool,
-    /// The provider's Retry-After.
+    /// How long the provider asked callers to wait.
     pub delay: Option<Duration>,
-    /// What the target's cool-down makes of it.
+    /// What the failure means for the call.
     pub hold: Hold,
-    /// Attempts made so far that count against the call, this one included.
+    /// Attempts that count against the call, this one included.
     pub attempts: u32,
-    /// Until the deadline.
+    /// Time until the deadline.
     pub left: Duration,
 }
 
@@ -73,85 +74,87 @@ pub(crate) fn avoids_replica(outcome: &AttemptOutcome) -> bool {
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Hand the failure up.
-    GiveUp(Why),
-    /// Queue again at once: the target is held, and the queue with it.
+    /// Return the failure to the caller.
+    GiveUp(GiveUpReason),
+    /// Queue again at once. The queue is held until the target may be tried.
     Requeue,
-    /// Sleep, without a slot, then queue again. Charged to nothing: nothing ran, and time has passed.
+    /// Sleep without a slot, then queue again. Not charged to the retry budget, because nothing ran.
     Later(Duration),
-    /// Sleep, without a slot, then queue again. Charged to the retry budget.
+    /// Sleep without a slot, then queue again. Charged to the retry budget.
     Backoff(Duration),
 }
 
-/// Why a failure is final.
+/// GiveUpReason a failure is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// It would fail again.
+pub enum GiveUpReason {
+    /// The request would fail again.
     Final,
-    /// It may have run, and is not known to be safe to repeat.
+    /// The request may have run, and is not safe to repeat.
     Unsafe,
-    /// The call has had all its attempts.
+    /// The call has made all its attempts.
     Attempts,
-    /// The recent calls have not earned another retry.
+    /// The retry budget is used up.
     Budget,
     /// The next attempt would come after the deadline.
     Deadline,
 }
 
-impl Why {
+impl GiveUpReason {
     /// The label in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
-            Why::Final => "final",
-            Why::Unsafe => "unsafe",
-            Why::Attempts => "attempts",
-            Why::Budget => "budget",
-            Why::Deadline => "deadline",
+            GiveUpReason::Final => "final",
+            GiveUpReason::Unsafe => "unsafe",
+            GiveUpReason::Attempts => "attempts",
+            GiveUpReason::Budget => "budget",
+            GiveUpReason::Deadline => "deadline",
         }
     }
 }
 
-/// Decides. `withdraw` is asked for a retry's charge only where one is due; `random` is uniform in [0, 1).
+/// Returns the next step. `withdraw` charges the retry budget, and is called only if a retry is due.
+/// `random` is uniform in [0, 1).
 pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() -> bool, random: f64) -> Next {
     if !failure.retryable {
-        return Next::GiveUp(Why::Final);
+        return Next::GiveUp(GiveUpReason::Final);
     }
     if !failure.repeatable && !failure.never_executed {
-        return Next::GiveUp(Why::Unsafe);
+        return Next::GiveUp(GiveUpReason::Unsafe);
     }
     if failure.left.is_zero() {
-        return Next::GiveUp(Why::Deadline);
+        return Next::GiveUp(GiveUpReason::Deadline);
     }
-    // Nothing ran, and another replica has not said no yet. A delay is the word of the one that has.
+    // Nothing ran, and another replica has not rejected the call. A delay concerns the one that has.
     if failure.hold == Hold::RetryOther && failure.never_executed {
         return Next::Requeue;
     }
     if failure.delay.is_some_and(|delay| delay >= failure.left) {
-        return Next::GiveUp(Why::Deadline);
+        return Next::GiveUp(GiveUpReason::Deadline);
     }
-    // A target that is down turns away whatever it is sent: the gate decides when to try, so the tries are the gate's and not the call's.
-    // What may have run is the call's, and is not run without end.
+    // The gate decides when a target that is down is tried again, so the attempts do not count against
+    // the call. An attempt that may have run counts, so that it is not repeated without end.
     if failure.hold == Hold::Outage && failure.never_executed {
         return Next::Requeue;
     }
-    // Each replica paces those that knock there; this paces the call, whatever a replica says of when to come back.
+    // Each replica paces the calls that try it. This paces the call across all replicas.
     if failure.hold == Hold::AllFull && failure.never_executed {
-        let sleep = MOMENT.mul_f64(0.5 + 0.5 * random);
-        return if sleep < failure.left { Next::Later(sleep) } else { Next::GiveUp(Why::Deadline) };
+        let sleep = ALL_FULL_PAUSE.mul_f64(0.5 + 0.5 * random);
+        return if sleep < failure.left { Next::Later(sleep) } else { Next::GiveUp(GiveUpReason::Deadline) };
     }
     if failure.attempts >= config.attempts {
-        return Next::GiveUp(Why::Attempts);
+        return Next::GiveUp(GiveUpReason::Attempts);
     }
-    // The cool-down paces everybody's return, and so needs no budget to stop a storm; nor does a replica that went down, which does so once.
+    // A cool-down paces the return of all calls, so no budget is needed against a storm. A replica that
+    // goes down does so once.
     if failure.hold != Hold::No {
         return Next::Requeue;
     }
     let bound = backoff::bound(config.base, config.max, failure.attempts);
     let sleep = backoff::full_jitter(failure.delay.unwrap_or_default(), bound, random);
     if sleep >= failure.left {
-        return Next::GiveUp(Why::Deadline);
+        return Next::GiveUp(GiveUpReason::Deadline);
     }
-    if withdraw() { Next::Backoff(sleep) } else { Next::GiveUp(Why::Budget) }
+    if withdraw() { Next::Backoff(sleep) } else { Next::GiveUp(GiveUpReason::Budget) }
 }
 
 #[cfg(test)]
@@ -175,51 +178,55 @@ mod tests {
     }
 
     #[test]
-    fn backs_off_longer_with_each_failure() {
+    fn backoff_grows_with_each_failure() {
         assert_eq!(next(failure()), Next::Backoff(Duration::from_millis(250)));
         assert_eq!(next(Failure { attempts: 3, ..failure() }), Next::Backoff(Duration::from_secs(1)));
-        assert_eq!(next(Failure { attempts: 4, ..failure() }), Next::GiveUp(Why::Attempts));
+        assert_eq!(next(Failure { attempts: 4, ..failure() }), Next::GiveUp(GiveUpReason::Attempts));
     }
 
     #[test]
-    fn what_would_fail_again_or_run_twice_is_not_repeated() {
-        assert_eq!(next(Failure { retryable: false, ..failure() }), Next::GiveUp(Why::Final));
-        assert_eq!(next(Failure { repeatable: false, ..failure() }), Next::GiveUp(Why::Unsafe));
+    fn failures_that_are_final_or_unsafe_to_repeat_are_not_retried() {
+        assert_eq!(next(Failure { retryable: false, ..failure() }), Next::GiveUp(GiveUpReason::Final));
+        assert_eq!(next(Failure { repeatable: false, ..failure() }), Next::GiveUp(GiveUpReason::Unsafe));
         let never_ran = Failure { repeatable: false, never_executed: true, ..failure() };
         assert!(matches!(next(never_ran), Next::Backoff(_)));
     }
 
     #[test]
-    fn a_delay_past_the_deadline_fails_now() {
+    fn retry_after_beyond_the_deadline_fails_at_once() {
         let late = Failure { delay: Some(Duration::from_secs(700)), ..failure() };
-        assert_eq!(next(late), Next::GiveUp(Why::Deadline));
+        assert_eq!(next(late), Next::GiveUp(GiveUpReason::Deadline));
         assert_eq!(
             next(Failure { left: Duration::from_millis(100), ..failure() }),
-            Next::GiveUp(Why::Deadline)
+            Next::GiveUp(GiveUpReason::Deadline)
         );
     }
 
     #[test]
-    fn the_budget_is_asked_only_for_retries_that_back_off_by_themselves() {
-        let broke = |failure| decide(&RetryConfig::default(), failure, || false, 0.5);
-        assert_eq!(broke(failure()), Next::GiveUp(Why::Budget));
-        assert_eq!(broke(Failure { hold: Hold::CoolDown, ..failure() }), Next::Requeue);
-        assert_eq!(broke(Failure { hold: Hold::Outage, ..failure() }), Next::Requeue);
+    fn only_retries_with_a_backoff_of_their_own_are_charged() {
+        let without_budget = |failure| decide(&RetryConfig::default(), failure, || false, 0.5);
+        assert_eq!(without_budget(failure()), Next::GiveUp(GiveUpReason::Budget));
+        assert_eq!(without_budget(Failure { hold: Hold::CoolDown, ..failure() }), Next::Requeue);
+        assert_eq!(without_budget(Failure { hold: Hold::Outage, ..failure() }), Next::Requeue);
         let down = Failure { hold: Hold::Outage, attempts: 99, ..failure() };
-        assert_eq!(broke(Failure { never_executed: true, ..down }), Next::Requeue);
-        assert_eq!(broke(down), Next::GiveUp(Why::Attempts), "what may have run is not run without end");
+        assert_eq!(without_budget(Failure { never_executed: true, ..down }), Next::Requeue);
+        assert_eq!(
+            without_budget(down),
+            Next::GiveUp(GiveUpReason::Attempts),
+            "what may have run is not run without end"
+        );
         let busy = Failure { hold: Hold::AllFull, never_executed: true, attempts: 99, ..failure() };
-        assert_eq!(broke(busy), Next::Later(Duration::from_millis(75)), "never at once");
+        assert_eq!(without_budget(busy), Next::Later(Duration::from_millis(75)), "never at once");
         let short = Failure { left: Duration::from_millis(75), ..busy };
-        assert_eq!(broke(short), Next::GiveUp(Why::Deadline));
+        assert_eq!(without_budget(short), Next::GiveUp(GiveUpReason::Deadline));
         let full = Failure { hold: Hold::RetryOther, attempts: 99, ..failure() };
         let long = Some(Duration::from_secs(700));
-        assert_eq!(broke(Failure { never_executed: true, delay: long, ..full }), Next::Requeue);
-        assert_eq!(broke(full), Next::GiveUp(Why::Attempts), "its replica fell under it");
-        assert_eq!(broke(Failure { attempts: 1, ..full }), Next::Requeue);
+        assert_eq!(without_budget(Failure { never_executed: true, delay: long, ..full }), Next::Requeue);
+        assert_eq!(without_budget(full), Next::GiveUp(GiveUpReason::Attempts), "its replica fell under it");
+        assert_eq!(without_budget(Failure { attempts: 1, ..full }), Next::Requeue);
         assert_eq!(
-            broke(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }),
-            Next::GiveUp(Why::Attempts)
+            without_budget(Failure { hold: Hold::CoolDown, attempts: 4, ..failure() }),
+            Next::GiveUp(GiveUpReason::Attempts)
         );
     }
 }

@@ -18,7 +18,7 @@ use crate::cooldown::Hold;
 use crate::error::Reason;
 use crate::observe::Quantiles;
 use crate::placement::{Placed, ReplicaView};
-use crate::retry::Why;
+use crate::retry::GiveUpReason;
 use crate::schedule::{TenantView, View};
 
 /// The tenant of a call that names none.
@@ -57,7 +57,13 @@ const CLASSES: &[&str] = &[
     ELSEWHERE,
     REPLICA_DOWN,
 ];
-const WHYS: &[Why] = &[Why::Final, Why::Unsafe, Why::Attempts, Why::Budget, Why::Deadline];
+const GIVE_UP_REASONS: &[GiveUpReason] = &[
+    GiveUpReason::Final,
+    GiveUpReason::Unsafe,
+    GiveUpReason::Attempts,
+    GiveUpReason::Budget,
+    GiveUpReason::Deadline,
+];
 
 /// What holds a target's calls back: the provider's word, or an outage.
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
@@ -96,7 +102,7 @@ impl TargetMetrics {
             families.failures.with_label_values(&[name, class]);
             families.retries.with_label_values(&[name, class]);
         }
-        for why in WHYS {
+        for why in GIVE_UP_REASONS {
             families.gave_up.with_label_values(&[name, why.as_str()]);
         }
         for decision in decisions() {
@@ -144,7 +150,7 @@ impl TargetMetrics {
             gone(families.failures.remove_label_values(&[name, class]));
             gone(families.retries.remove_label_values(&[name, class]));
         }
-        for why in WHYS {
+        for why in GIVE_UP_REASONS {
             gone(families.gave_up.remove_label_values(&[name, why.as_str()]));
         }
         for decision in decisions() {
@@ -203,7 +209,7 @@ impl TargetMetrics {
         }
     }
 
-    pub(crate) fn gave_up(&self, why: Why) {
+    pub(crate) fn gave_up(&self, why: GiveUpReason) {
         self.families.gave_up.with_label_values(&[&*self.name, why.as_str()]).inc();
     }
 
@@ -255,7 +261,9 @@ impl TargetMetrics {
         let (counter, labels): (_, Vec<&'static str>) = match family {
             Family::Retries => (&self.families.retries, CLASSES.to_vec()),
             Family::Failures => (&self.families.failures, CLASSES.to_vec()),
-            Family::GaveUp => (&self.families.gave_up, WHYS.iter().map(|why| why.as_str()).collect()),
+            Family::GaveUp => {
+                (&self.families.gave_up, GIVE_UP_REASONS.iter().map(|why| why.as_str()).collect())
+            }
             Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
             Family::Fallbacks => (&self.families.fallbacks, fallback_reasons().map(Reason::as_str).collect()),
             Family::Hedges => {
