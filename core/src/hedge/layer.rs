@@ -40,7 +40,7 @@ impl<S: InnerService> Middleware<S> for HedgeLayer {
         let (request, hedge) = Hedge::split_off(request);
         let first = inner.call(request);
         match hedge {
-            Some(hedge) => Box::pin(second.with(Box::pin(first), inner.clone())),
+            Some(hedge) => Box::pin(hedge.race(Box::pin(first), inner.clone())),
             None => Box::pin(first),
         }
     }

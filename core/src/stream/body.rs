@@ -1,4 +1,4 @@
-//! A successful response's body, watched.
+//! The body of a successful response, with an observer beside it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::cut::Cut;
 use super::outcome::failed;
+use super::silence::SilenceWatch;
 use crate::body::ResponseBody;
 use crate::call::{Call, ExchangeRecord};
 use crate::clock;
@@ -19,26 +19,26 @@ use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
 use crate::wire::{Dialect, End, Observer, Signal, Verdict};
 
-/// Passes frames untouched; stamps what they show; fails where silence or the end is wrong.
-pub(super) struct Watched {
+/// Passes frames unchanged, records what they show, and fails on silence or a wrong end.
+pub(super) struct ObservedBody {
     call: Call,
     body: ResponseBody,
     observer: Observer,
     exchange: ExchangeRecord,
-    /// Until when the first token must have come.
+    /// When the first token must have come.
     first_token_by: Option<Instant>,
     failure: Option<Verdict>,
-    /// Of a stream at a replica.
-    cut: Option<Cut>,
-    /// Until when the next chunk must have come.
+    /// Watches the silence of a stream from a replica.
+    silence: Option<SilenceWatch>,
+    /// When the next chunk must have come.
     idle_by: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
+    is_silent: bool,
     done: bool,
     wrong_end: Option<Error>,
 }
 
-impl Watched {
+impl ObservedBody {
     pub(super) fn new(
         call: Call,
         placed: Option<Placed>,
@@ -51,7 +51,7 @@ impl Watched {
         } else {
             None
         };
-        let cut = Cut::of(&call, placed).filter(|_| call.is_enforced());
+        let silence = SilenceWatch::new(&call, placed).filter(|_| call.is_enforced());
         Self {
             call,
             body,
@@ -59,27 +59,28 @@ impl Watched {
             exchange,
             first_token_by,
             failure: None,
-            cut,
+            silence,
             idle_by: None,
             timer: None,
-            waiting: false,
+            is_silent: false,
             done: false,
             wrong_end: None,
         }
     }
 
-    /// Whether enough was seen to know whether the attempt failed at once; at a replica, whether the caller would miss anything of it.
+    /// Returns `true` if enough was seen to classify the attempt. At a replica, the first token is
+    /// needed: until then the call can go to another.
     pub(super) fn has_begun(&self) -> bool {
-        let by_token = self.cut.is_some() && self.call.facts().dialect != Dialect::Other;
+        let by_token = self.silence.is_some() && self.call.facts().dialect != Dialect::Other;
         self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())
     }
 
-    /// The error event that came before any token.
+    /// Returns the error event that came before any token.
     pub(super) fn early_failure(&self) -> Option<&Verdict> {
         self.failure.as_ref().filter(|_| !self.exchange.has_token())
     }
 
-    fn see(&mut self, chunk: Option<&[u8]>) {
+    fn observe(&mut self, chunk: Option<&[u8]>) {
         let (exchange, failure) = (&self.exchange, &mut self.failure);
         let on = |signal: Signal| match signal {
             Signal::FirstToken => exchange.on_first_token(clock::now()),
@@ -94,10 +95,13 @@ impl Watched {
         self.exchange.set_tokens(self.observer.deltas());
     }
 
-    /// The body is over: was the answer?
+    /// Ends the record when the body has ended.
+    ///
+    /// # Errors
+    /// `Truncated` if the response is incomplete.
     fn end(&mut self) -> Result<(), Error> {
         self.done = true;
-        self.see(None);
+        self.observe(None);
         let deltas = self.observer.deltas();
         let end = self.observer.end();
         self.exchange.update(|seen| {
@@ -112,38 +116,38 @@ impl Watched {
         Ok(())
     }
 
-    /// The reader waits: how long may it?
+    /// Polls the timers while the reader waits. Resolves with an error when one has run out.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        if !self.waiting {
-            self.waiting = true;
+        if !self.is_silent {
+            self.is_silent = true;
             let now = clock::now();
             self.idle_by = self.call.idle_limit().map(|limit| duration::after(now, limit));
-            if let Some(cut) = &mut self.cut {
-                cut.silent(now);
+            if let Some(silence) = &mut self.silence {
+                silence.start(now);
             }
-            self.arm();
+            self.set_timer();
         }
         loop {
             let Some(timer) = &mut self.timer else { return Poll::Pending };
             ready!(timer.as_mut().poll(cx));
             let now = clock::now();
-            let cut = match &mut self.cut {
-                Some(cut) => cut.look(now),
+            let silence = match &mut self.silence {
+                Some(silence) => silence.check(now),
                 None => Ok(()),
             };
-            if let Some(error) = cut.err().or_else(|| self.late(now)) {
+            if let Some(error) = silence.err().or_else(|| self.timeout(now)) {
                 self.done = true;
                 return Poll::Ready(failed(&self.call, error));
             }
-            self.arm();
+            self.set_timer();
         }
     }
 
-    /// Sets the timer to what comes first.
-    fn arm(&mut self) {
+    /// Sets the timer to the first of the deadlines.
+    fn set_timer(&mut self) {
         let first = self.first_token_by.filter(|_| !self.exchange.has_token());
-        let cut = self.cut.as_ref().and_then(Cut::at);
-        let Some(at) = [self.idle_by, first, cut].into_iter().flatten().min() else {
+        let silence = self.silence.as_ref().and_then(SilenceWatch::next_check);
+        let Some(at) = [self.idle_by, first, silence].into_iter().flatten().min() else {
             self.timer = None;
             return;
         };
@@ -154,7 +158,7 @@ impl Watched {
         }
     }
 
-    fn late(&self, now: Instant) -> Option<Error> {
+    fn timeout(&self, now: Instant) -> Option<Error> {
         if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
             let text = "no token came within the target's `first_token` limit";
             return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
@@ -163,16 +167,17 @@ impl Watched {
         self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
     }
 
-    /// What broke an answer off in its middle. A replica that goes takes its streams along: they are cut short, whatever the connection says.
+    /// Returns the error of a response that broke off. A stream of a replica that breaks after its
+    /// first token is truncated, whatever the connection reports.
     fn broken(&self, error: Error) -> Error {
-        if self.cut.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
+        if self.silence.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
             return error;
         }
         error.cut_short("its replica broke it off, and what came is incomplete: ")
     }
 }
 
-impl Body for Watched {
+impl Body for ObservedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -185,13 +190,14 @@ impl Body for Watched {
             Poll::Ready(frame) => frame,
             Poll::Pending => return this.poll_silence(cx).map(|error| Some(Err(error))),
         };
-        this.waiting = false;
+        this.is_silent = false;
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    this.see(Some(data));
+                    this.observe(Some(data));
                 }
-                // A body of known length says by this that it is over; its reader may not ask again. If its end is wrong, it must ask.
+                // The reader of a body of known length may not ask for its end. If that is wrong,
+                // it must.
                 if this.body.is_end_stream() {
                     this.wrong_end = this.end().err();
                 }

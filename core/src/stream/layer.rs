@@ -1,4 +1,4 @@
-//! The tower layer: classifies failures, holds the head for the first event, and watches the body.
+//! The tower layer of streams: classifies each attempt, and observes the body of its response.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, Response};
 
-use super::body::Watched;
+use super::body::ObservedBody;
 use super::outcome::failed;
 use super::replay::Replay;
 use crate::body::{RequestBody, ResponseBody, Taken};
@@ -20,20 +20,22 @@ use crate::wire::sealed::is_signed;
 use crate::wire::{Dialect, Observer, classify};
 use tidegate_policy::outcome::AttemptOutcome;
 
-/// The most of an error's body that is read to classify it. The rest passes unread.
-const MOST_OF_AN_ERROR: usize = 64 * 1024;
-/// The longest that an error's body may keep its head back, by default and at most. Providers send both at once.
-const LONGEST_OF_AN_ERROR: Duration = Duration::from_secs(1);
-/// The most of a stream that is held back in search of its first event.
-const MOST_OF_A_HEAD: usize = 64 * 1024;
+/// How much of an error's body is read to classify it, in bytes. The rest passes unread.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+/// How long the head of an error waits for its body at most. Providers send both at once.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How much of a stream is held back in search of its first event, in bytes.
+const MAX_HELD_HEAD: usize = 64 * 1024;
 
-/// Watches each attempt's response.
+/// Classifies each attempt and observes its response.
 ///
 /// Each response and error leaves with the [`AttemptOutcome`] in its extensions, and each response
 /// with the [`ExchangeRecord`].
 ///
 /// *Default*: acts on requests that carry a [`Call`]; others pass.
-/// *Cancellation safety*: dropping the future or the body ends the exchange.
+///
+/// # Cancel safety
+/// Dropping the future or the body ends the exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamLayer;
 
@@ -42,26 +44,26 @@ tower_layer!(StreamLayer);
 impl<S: InnerService> Middleware<S> for StreamLayer {
     fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let call = request.extensions().get::<Call>().cloned();
-        if call.as_ref().is_some_and(is_watched) && !is_signed(request.headers()) {
-            // What is compressed could not be watched, and compression would hold tokens back.
+        if call.as_ref().is_some_and(is_observed) && !is_signed(request.headers()) {
+            // A compressed response cannot be observed, and compression would hold tokens back.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let upload = request.body().taken();
         let placed = request.extensions().get::<Placed>().cloned();
         let response = inner.call(request);
         match call {
-            Some(call) => Box::pin(watch(call, placed, upload, response)),
+            Some(call) => Box::pin(observe(call, placed, upload, response)),
             None => Box::pin(response),
         }
     }
 }
 
-/// Whether what comes back is read on its way.
-fn is_watched(call: &Call) -> bool {
+/// Returns `true` if the response can be read on its way.
+fn is_observed(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
 }
 
-async fn watch(
+async fn observe(
     call: Call,
     placed: Option<Placed>,
     upload: Option<Taken>,
@@ -80,7 +82,7 @@ async fn watch(
         return rejected(&call, head).await;
     }
     if !status.is_success() {
-        // A redirect is no answer, and has no end to miss.
+        // A redirect has no terminal event that could be missing.
         head.extensions_mut().insert(AttemptOutcome::Accepted { streams: false });
         return Ok(head);
     }
@@ -88,13 +90,13 @@ async fn watch(
     let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
     let streams = observer.is_stream();
     let hold_head = streams && call.is_enforced();
-    let watched = Watched::new(call, placed, body, observer, exchange);
+    let observed = ObservedBody::new(call, placed, body, observer, exchange);
     if !hold_head {
         parts.extensions.insert(AttemptOutcome::Accepted { streams });
-        return Ok(Response::from_parts(parts, ResponseBody::new(watched)));
+        return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
     }
-    let mut replay = Replay::new(watched);
-    while !replay.rest().has_begun() && replay.len() < MOST_OF_A_HEAD {
+    let mut replay = Replay::new(observed);
+    while !replay.rest().has_begun() && replay.len() < MAX_HELD_HEAD {
         if !replay.pull().await? {
             break;
         }
@@ -107,23 +109,24 @@ async fn watch(
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-/// A failure by status: what its body says decides what it means. The body is played back whole.
+/// Classifies an error by its status and the start of its body. The body is passed on whole.
 async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(body);
-    let limit = call.idle_limit().map_or(LONGEST_OF_AN_ERROR, |idle| idle.min(LONGEST_OF_AN_ERROR));
-    // The status stands even where its explanation breaks off, or never ends.
+    let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |idle| idle.min(ERROR_BODY_TIMEOUT));
+    // The status stands even if its body breaks off or never ends.
     let _ = tokio::time::timeout(limit, async {
-        while replay.len() < MOST_OF_AN_ERROR && matches!(replay.pull().await, Ok(true)) {}
+        while replay.len() < MAX_ERROR_BODY && matches!(replay.pull().await, Ok(true)) {}
     })
     .await;
-    let seen: Bytes = replay.seen(MOST_OF_AN_ERROR);
+    let seen: Bytes = replay.seen(MAX_ERROR_BODY);
     let verdict = classify(parts.status, &parts.headers, &seen, clock::wall());
     parts.extensions.insert(AttemptOutcome::Rejected(verdict));
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-/// Bounds a wait for the upstream, which begins once the upload, if there is one, has been taken.
+/// Bounds the wait for the upstream. The wait begins when the upload, if there is one, has been
+/// sent.
 async fn within<T>(
     limit: Option<Duration>,
     upload: Option<Taken>,

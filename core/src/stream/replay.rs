@@ -1,4 +1,4 @@
-//! Reads the beginning of a body, and plays it back before the rest.
+//! Reads the start of a body, and plays it back before the rest.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 
 use crate::error::Error;
 
-/// Frames that were read already, then the rest of the body, if it has not ended.
+/// A body whose first frames were read already. Yields them, then the rest.
 pub(super) struct Replay<B> {
     read: VecDeque<Frame<Bytes>>,
     rest: B,
@@ -22,12 +22,12 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         Self { read: VecDeque::new(), rest: body, ended: false }
     }
 
-    /// The body; one that has ended, too, since its end may have shown something.
+    /// Returns the inner body, even if it has ended.
     pub(super) fn rest(&self) -> &B {
         &self.rest
     }
 
-    /// Reads one more frame; `false`: the body has ended.
+    /// Reads one more frame. Returns `false` if the body has ended.
     pub(super) async fn pull(&mut self) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
@@ -45,7 +45,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         }
     }
 
-    /// The data that was read, at most `most` bytes of it.
+    /// Returns the data that was read, at most `most` bytes of it.
     pub(super) fn seen(&self, most: usize) -> Bytes {
         let mut seen = BytesMut::new();
         for data in self.read.iter().filter_map(Frame::data_ref) {
@@ -55,7 +55,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         seen.freeze()
     }
 
-    /// How much was read.
+    /// Returns how many bytes were read.
     pub(super) fn len(&self) -> usize {
         self.read.iter().filter_map(Frame::data_ref).map(Bytes::len).sum()
     }
