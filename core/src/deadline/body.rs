@@ -1,4 +1,4 @@
-//! A body that ends at the deadline, and that a reader must not leave lying.
+//! A response body that ends at the deadline, or when its reader stalls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::Why;
 
-/// The body, where both its reader and the watch can reach it.
-pub(super) struct Cell {
+/// A body that its reader and the watch can both reach.
+pub(super) struct OpenBody {
     call: Call,
     stall: Option<Duration>,
     state: Mutex<State>,
@@ -26,16 +26,17 @@ pub(super) struct Cell {
 
 struct State {
     body: Option<ResponseBody>,
-    /// Since when the reader has not asked, where it is the reader's turn.
+    /// When the reader last got a frame, while it does not ask for the next.
     unread_since: Option<Instant>,
     error: Option<Error>,
     waker: Option<Waker>,
 }
 
-impl Cell {
+impl OpenBody {
+    /// Returns `true` if the body is beyond its deadline, or its reader beyond the `stall` limit.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        // What was read ahead whole is neither late nor holds a slot.
+        // A response that was read ahead whole holds no slot.
         let is_held = state.body.is_some() && !self.call.is_waiting();
         is_held && (self.call.deadline() <= now || self.is_stalled(&state, now))
     }
@@ -47,7 +48,8 @@ impl Cell {
         }
     }
 
-    /// Takes the body away: the exchange ends, the slot goes back, and the reader gets an error whenever it comes.
+    /// Drops the body, which ends the exchange and releases the slot. The reader gets an error when
+    /// it reads on.
     pub(super) fn close(&self, now: Instant) {
         let (body, waker) = {
             let mut state = self.state.lock();
@@ -69,39 +71,39 @@ impl Cell {
     }
 }
 
-/// The reader's end.
-pub(super) struct Guarded {
-    cell: Arc<Cell>,
+/// The reader's body.
+pub(super) struct DeadlineBody {
+    open_body: Arc<OpenBody>,
     deadline: Pin<Box<Sleep>>,
 }
 
-impl Guarded {
+impl DeadlineBody {
     pub(super) fn new(call: Call, body: ResponseBody) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(tokio::time::Instant::from_std(call.deadline())));
         let stall = call.target().config().stall;
         let state = State { body: Some(body), unread_since: Some(clock::now()), error: None, waker: None };
-        Self { cell: Arc::new(Cell { call, stall, state: Mutex::new(state) }), deadline }
+        Self { open_body: Arc::new(OpenBody { call, stall, state: Mutex::new(state) }), deadline }
     }
 
-    pub(super) fn cell(&self) -> &Arc<Cell> {
-        &self.cell
+    pub(super) fn open_body(&self) -> &Arc<OpenBody> {
+        &self.open_body
     }
 }
 
-impl Body for Guarded {
+impl Body for DeadlineBody {
     type Data = Bytes;
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
-        let mut state = this.cell.state.lock();
+        let mut state = this.open_body.state.lock();
         if let Some(error) = state.error.take() {
             return Poll::Ready(Some(Err(error)));
         }
         let Some(body) = &mut state.body else { return Poll::Ready(None) };
         match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => {
-                // Once all has been read, there is nothing left to be late or to be left lying.
+                // A body that has ended holds no slot.
                 let goes_on = matches!(frame, Some(Ok(_))) && !body.is_end_stream();
                 state.unread_since = Some(clock::now());
                 let ended = if goes_on { None } else { state.body.take() };
@@ -116,25 +118,25 @@ impl Body for Guarded {
                 if this.deadline.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                this.cell.close(clock::now());
-                let error = this.cell.state.lock().error.take();
+                this.open_body.close(clock::now());
+                let error = this.open_body.state.lock().error.take();
                 Poll::Ready(error.map(Err))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        let state = self.cell.state.lock();
+        let state = self.open_body.state.lock();
         state.error.is_none() && state.body.as_ref().is_none_or(ResponseBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let state = self.cell.state.lock();
+        let state = self.open_body.state.lock();
         state.body.as_ref().map_or_else(SizeHint::default, ResponseBody::size_hint)
     }
 }
 
-/// What the deadline says, to a call that waits and to one in flight; `why` it waits, where it stands in the queue.
+/// Returns the error of a call whose deadline has passed. `why` says why it waits, if it is queued.
 pub(super) fn overdue(call: &Call, why: Option<Why>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (

@@ -1,22 +1,26 @@
-//! The tower layer.
+//! The tower layer of deadlines.
 
 use std::sync::Arc;
 
 use http::Request;
 
-use super::body::{Guarded, overdue};
-use super::watch::Watch;
+use super::body::{DeadlineBody, overdue};
+use super::watch::BodyWatch;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 
-/// Ends each call, its stream included, at its deadline; takes the slot back from a reader that stalls.
+/// Ends each call, its stream included, at its deadline, and releases the slot of a reader that
+/// stalls.
 ///
-/// *Default*: 600 s, and 300 s for a reader. Wrong order: below retry, where each attempt would get the whole time again.
-/// *Cancellation safety*: dropping the future or the body ends the call.
+/// *Default*: 600 s, and 300 s for a reader. Wrong order: below retry, where each attempt would get
+/// the whole time again.
+///
+/// # Cancel safety
+/// Dropping the future or the body ends the call.
 #[derive(Clone, Debug, Default)]
 pub struct DeadlineLayer {
-    watch: Arc<Watch>,
+    watch: Arc<BodyWatch>,
 }
 
 tower_layer!(DeadlineLayer);
@@ -36,16 +40,18 @@ impl<S: InnerService> Middleware<S> for DeadlineLayer {
             let mut response = std::pin::pin!(response);
             let answer = match tokio::time::timeout_at(deadline, &mut response).await {
                 Ok(answer) => answer,
-                // The attempt is still there, and says whether it waited or was in flight; it goes with this future.
+                // The attempt is dropped with this future. Until then its record says whether it
+                // was queued or in flight.
                 Err(_) => match call.why() {
-                    // It has just left the queue, on another thread, and the answer that says why is on its way. A slot at this hour is a refusal too.
+                    // Another thread has just taken it out of the queue, and its answer is on the
+                    // way. A slot that comes so late is a rejection too.
                     None if call.is_queued() => response.await,
                     why => return Err(call.target().admit_ignorance(overdue(&call, why))),
                 },
             };
             Ok(answer?.map(|body| {
-                let guarded = Guarded::new(call, body);
-                watch.over(guarded.cell());
+                let guarded = DeadlineBody::new(call, body);
+                watch.add(guarded.open_body());
                 ResponseBody::new(guarded)
             }))
         })

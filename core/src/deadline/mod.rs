@@ -1,11 +1,12 @@
-//! The deadline: the whole call ends by it, waiting, retries and stream included.
+//! The deadline: the whole call ends by it, with its waits, retries and stream.
 //!
-//! Why the stream too: a call whose answer nobody needs any more holds a slot that somebody needs. Why a watch beside the timers: a timer
-//! in a body runs only while somebody reads it, and the reader that has stopped reading is the one that must lose its slot.
+//! The stream ends too, because a call whose response is not needed any more holds a slot that
+//! others need. A watch closes bodies beside the timers: the timer of a body runs only while the
+//! body is read, and the reader that has stopped reading is the one that must lose its slot.
 
 mod body;
 mod layer;
 mod watch;
 
 pub use layer::DeadlineLayer;
-pub use watch::Watch;
+pub use watch::BodyWatch;

@@ -1,79 +1,81 @@
-//! Looks, once a second, for bodies that nobody reads any more, and for those that have outlived their deadline unread.
+//! Closes response bodies that are left unread: beyond their deadline, or beyond the `stall` limit.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::body::Cell;
+use super::body::OpenBody;
 use crate::clock;
 
-const EVERY: Duration = Duration::from_secs(1);
+/// Time between two checks of the open bodies.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The watch over a gate's open bodies. One small task, alive only while there are any.
+/// Watches the open bodies of a gate, in one task that runs only while there are any.
 #[derive(Default)]
-pub struct Watch(Mutex<Open>);
+pub struct BodyWatch(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
-    cells: Vec<Weak<Cell>>,
-    watched: bool,
+    bodies: Vec<Weak<OpenBody>>,
+    is_running: bool,
 }
 
-impl Watch {
-    pub(super) fn over(self: &Arc<Self>, cell: &Arc<Cell>) {
+impl BodyWatch {
+    /// Watches a body until it is dropped.
+    pub(super) fn add(self: &Arc<Self>, body: &Arc<OpenBody>) {
         let mut open = self.0.lock();
-        open.cells.push(Arc::downgrade(cell));
-        if !std::mem::replace(&mut open.watched, true) {
-            tokio::spawn(run(Shift { watch: self.clone(), over: false }));
+        open.bodies.push(Arc::downgrade(body));
+        if !std::mem::replace(&mut open.is_running, true) {
+            tokio::spawn(run(RunningWatch { watch: self.clone(), is_done: false }));
         }
     }
 
-    /// Closes what is overdue; `false`: nothing is left to watch, and nobody watches.
-    fn round(&self, now: Instant) -> bool {
+    /// Closes the overdue bodies. Returns `false` if none is left to watch.
+    fn close_overdue(&self, now: Instant) -> bool {
         let mut overdue = Vec::new();
-        let watched = {
+        let is_running = {
             let mut open = self.0.lock();
-            open.cells.retain(|weak| {
-                let Some(cell) = weak.upgrade() else { return false };
-                let stays = !cell.is_overdue(now);
+            open.bodies.retain(|weak| {
+                let Some(body) = weak.upgrade() else { return false };
+                let stays = !body.is_overdue(now);
                 if !stays {
-                    overdue.push(cell);
+                    overdue.push(body);
                 }
                 stays
             });
-            open.watched = !open.cells.is_empty();
-            open.watched
+            open.is_running = !open.bodies.is_empty();
+            open.is_running
         };
-        // Outside the lock: closing gives slots back, and that wakes others.
-        overdue.iter().for_each(|cell| cell.close(now));
-        watched
+        // Outside the lock: closing a body releases its slot, which wakes other tasks.
+        overdue.iter().for_each(|body| body.close(now));
+        is_running
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for BodyWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("open", &self.0.lock().cells.len()).finish()
+        f.debug_struct("BodyWatch").field("open", &self.0.lock().bodies.len()).finish()
     }
 }
 
-/// The running task. A runtime that shuts down drops it before its time, and then the next body starts another.
-struct Shift {
-    watch: Arc<Watch>,
-    over: bool,
+/// The running task. If its runtime shuts down and drops it, the next body starts another.
+struct RunningWatch {
+    watch: Arc<BodyWatch>,
+    is_done: bool,
 }
 
-impl Drop for Shift {
+impl Drop for RunningWatch {
     fn drop(&mut self) {
-        if !self.over {
-            self.watch.0.lock().watched = false;
+        if !self.is_done {
+            self.watch.0.lock().is_running = false;
         }
     }
 }
 
-async fn run(mut shift: Shift) {
-    while !shift.over {
-        tokio::time::sleep(EVERY).await;
-        shift.over = !shift.watch.round(clock::now());
+async fn run(mut running: RunningWatch) {
+    while !running.is_done {
+        tokio::time::sleep(INTERVAL).await;
+        running.is_done = !running.watch.close_overdue(clock::now());
     }
 }
