@@ -16,7 +16,7 @@ use crate::config::Mode;
 use crate::count::CountLayer;
 use crate::deadline::DeadlineLayer;
 use crate::error::Error;
-use crate::fallback::{FallbackLayer, Ways};
+use crate::fallback::{FallbackLayer, FallbackRoutes};
 use crate::framing;
 use crate::hedge::HedgeLayer;
 use crate::identify::Identify;
@@ -32,13 +32,13 @@ use crate::wire::url;
 fn compose(
     transport: Choice,
     own: Transport,
-    ways: Arc<Ways>,
+    routes: Arc<FallbackRoutes>,
     log: Arc<CallLog>,
     active: Arc<Active>,
 ) -> Transport {
     let stack = ServiceBuilder::new()
         // Outermost: what one target refuses is a new call to another, in that one's books, with its attempts, its budget and its queue.
-        .layer(FallbackLayer::new(ways, active.clone()))
+        .layer(FallbackLayer::new(routes, active.clone()))
         // Above all that can fail, so that every call is counted once, whatever becomes of it below.
         .layer(ObserveLayer::new(log, active))
         // Above retry: the deadline is the call's, not each attempt's, and runs on through the stream.
@@ -74,14 +74,14 @@ pub struct Client {
 impl Client {
     pub(crate) fn new(
         identify: Arc<Identify>,
-        ways: Arc<Ways>,
+        routes: Arc<FallbackRoutes>,
         transport: Transport,
         log: Arc<CallLog>,
         active: Arc<Active>,
     ) -> Self {
         let own = transport.clone();
         let transport = Choice::over(transport);
-        Self { identify, stack: compose(transport.clone(), own, ways, log, active), transport }
+        Self { identify, stack: compose(transport.clone(), own, routes, log, active), transport }
     }
 
     /// One call: queued, admitted, sent, retried as its target allows. Resolves when the response's first event is seen, or its head where it has

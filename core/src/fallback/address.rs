@@ -1,4 +1,5 @@
-//! A request as another target gets it. Everything that is not its address, or the key to it, stays byte for byte.
+//! The request of a call for another target. Everything but the address and the credential stays
+//! byte for byte.
 
 use std::sync::Arc;
 
@@ -19,33 +20,33 @@ use crate::wire::request::model_in_path;
 use crate::wire::sealed::{is_compressed, is_signed};
 use crate::wire::splice::{Object, quoted};
 
-/// What a path segment may hold as it is.
+/// The characters that a path segment holds unescaped.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The request as the caller sent it: what every address is made from.
+/// The request as the caller sent it. The requests for all fallbacks are made from it.
 pub(super) struct Original {
     pub(super) parts: Parts,
     pub(super) body: RequestBody,
 }
 
-/// How calls reach a target that they were not meant for.
+/// How calls reach a fallback target.
 pub(super) struct Address {
-    /// Its base URLs; none where it goes by models alone.
+    /// The base URLs. Empty if the target is matched by models alone.
     pub(super) bases: Vec<Base>,
     pub(super) model: Option<Arc<str>>,
     pub(super) credential: Option<Credential>,
     /// A pool's calls go to a replica that is chosen later, so the server is not known here.
     pub(super) is_pool: bool,
-    /// Headers of the caller that it receives beside those that every target does.
+    /// Headers of the caller that the target receives beside those of the allowlist.
     pub(super) forward_headers: Vec<HeaderName>,
 }
 
 impl Address {
-    /// The request for this target. `there` are the base URLs of the one that the caller meant.
+    /// Creates the request for this target. `there` are the base URLs of the caller's own target.
     ///
     /// # Errors
-    /// Why it cannot be made. Says nothing of what is in it.
-    pub(super) fn of(
+    /// Says why it cannot be made, and nothing of its content.
+    pub(super) fn request(
         &self,
         original: &Original,
         there: &[Base],
@@ -80,6 +81,7 @@ impl Address {
         Ok(made)
     }
 
+    /// Returns the URL below the base URL of this target.
     fn place(&self, uri: &Uri, there: &[Base]) -> Option<Uri> {
         let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.holds(uri)))
         else {
@@ -88,7 +90,7 @@ impl Address {
         first.address(uri, there.iter().find(|base| base.holds(uri)))
     }
 
-    /// Names the model wherever the request does.
+    /// Replaces the model in the path and in the body.
     fn remodel(&self, made: &mut Request<RequestBody>, uri: Uri, model: &str) -> Result<Uri, &'static str> {
         let named = model_in_path(uri.path());
         if let Some(body) = rewritten(made.headers(), made.body().bytes(), model, named.is_some())? {
@@ -104,7 +106,7 @@ impl Address {
     }
 }
 
-/// The body with this model; `None` where the path alone names it.
+/// Returns the body with this model. `None` if the path alone names the model.
 fn rewritten(
     headers: &HeaderMap,
     body: Option<&Bytes>,

@@ -1,12 +1,12 @@
-//! The tower layer: one target after the other, until one of them lets the call in.
+//! The tower layer of fallbacks: one target after the other, until one admits the call.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{HeaderName, HeaderValue, Request, Response};
 
-use super::Ways;
+use super::FallbackRoutes;
 use super::address::Original;
-use super::policy::mendable;
 use crate::active::{Active, Between};
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
@@ -14,23 +14,25 @@ use crate::clock;
 use crate::error::{Error, Reason};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 
-/// Says which target answered in place of the one that was meant.
+/// The header that names the target that answered instead of the caller's own.
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 
-/// Takes what a target refuses to its fallback.
+/// Sends calls that a target rejects to its fallback.
 ///
-/// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with a `fallback`. Wrong order: below the books or the deadline, where
-/// all targets would share one entry.
-/// *Cancellation safety*: dropping the future leaves the queue that the call stands in; dropping the body ends the exchange.
+/// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with a `fallback`.
+/// Wrong order: below the observing layer or the deadline, where all targets would share one entry.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queue; dropping the body ends the exchange.
 #[derive(Clone)]
 pub(crate) struct FallbackLayer {
-    ways: Arc<Ways>,
+    routes: Arc<FallbackRoutes>,
     active: Arc<Active>,
 }
 
 impl FallbackLayer {
-    pub(crate) fn new(ways: Arc<Ways>, active: Arc<Active>) -> Self {
-        Self { ways, active }
+    pub(crate) fn new(routes: Arc<FallbackRoutes>, active: Arc<Active>) -> Self {
+        Self { routes, active }
     }
 }
 
@@ -41,21 +43,21 @@ impl<S: InnerService> Middleware<S> for FallbackLayer {
         let mut inner = take_ready(inner);
         let call =
             request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference());
-        match call.filter(|call| self.ways.from(call).is_some()).cloned() {
+        match call.filter(|call| self.routes.of_call(call).is_some()).cloned() {
             Some(call) => {
                 let between = self.active.between();
-                Box::pin(in_turn(call, request, inner, self.ways.clone(), between))
+                Box::pin(try_in_turn(call, request, inner, self.routes.clone(), between))
             }
             None => Box::pin(inner.call(request)),
         }
     }
 }
 
-async fn in_turn<S: InnerService>(
+async fn try_in_turn<S: InnerService>(
     mut call: Call,
     request: Request<RequestBody>,
     mut inner: S,
-    ways: Arc<Ways>,
+    routes: Arc<FallbackRoutes>,
     _between: Between,
 ) -> Result<Response<ResponseBody>, Error> {
     let (parts, body) = request.into_parts();
@@ -77,18 +79,18 @@ async fn in_turn<S: InnerService>(
             None => error,
         };
         let now = clock::now();
-        let Some(reason) = mendable(&call, &error, now) else { return Err(error) };
-        let Some(way) = ways.from(&call).filter(|way| !tried.contains(way.target.name())) else {
+        let Some(reason) = fallback_reason(&call, &error, now) else { return Err(error) };
+        let Some(route) = routes.of_call(&call).filter(|route| !tried.contains(route.target.name())) else {
             return Err(error);
         };
         let made = original.as_ref().ok_or("its body is an upload, which is read once");
-        match made.and_then(|original| way.take(&call, original, meant.config(), now)) {
+        match made.and_then(|original| route.redirect(&call, original, meant.config(), now)) {
             Ok((there, request)) => {
                 call.target().metrics().fell_back(reason);
                 tracing::debug!(from = %call.target().name(), to = %there.target().name(), reason = reason.as_str(), "falls back");
                 (call, next) = (there, request);
             }
-            Err(why) => return Err(error.no_fallback(way.target.name(), why)),
+            Err(why) => return Err(error.no_fallback(route.target.name(), why)),
         }
         tried.push(call.target().name().clone());
         first.get_or_insert(reason);
@@ -96,10 +98,20 @@ async fn in_turn<S: InnerService>(
     }
 }
 
+/// Adds the header that names the target that answered.
 fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     // Names have no control characters; what lies beyond ASCII goes as UTF-8.
     if let Ok(name) = HeaderValue::from_bytes(call.target().name().as_bytes()) {
         response.headers_mut().insert(ANSWERED_BY, name);
     }
     response
+}
+
+/// Returns the reason of a rejection if another target may admit the call: waiting elsewhere can
+/// mend it, and time is left before the deadline.
+fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
+    let reason = error.reason().filter(Reason::can_fall_back)?;
+    // The call may have run already if it is a retry that was rejected.
+    let is_safe = call.last_failure().is_none() || call.facts().repeatable;
+    (is_safe && now < call.deadline()).then_some(reason)
 }

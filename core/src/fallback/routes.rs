@@ -1,4 +1,4 @@
-//! The fallback targets of a gate, and how calls reach them: read once, when the gate opens.
+//! The fallback targets of a gate, and how calls reach them. Read once, when the gate opens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,56 +13,59 @@ use crate::identify::Identify;
 use crate::target::Target;
 use crate::wire::base::Base;
 
-/// By the name of the fallback target.
+/// The routes of a gate, by the name of the fallback target.
 #[derive(Default)]
-pub(crate) struct Ways(HashMap<Arc<str>, Way>);
+pub(crate) struct FallbackRoutes(HashMap<Arc<str>, FallbackRoute>);
 
-pub(super) struct Way {
+/// A fallback target and how calls reach it.
+pub(super) struct FallbackRoute {
     pub(super) target: Arc<Target>,
     address: Address,
 }
 
-impl Ways {
-    /// The ways to all targets that others name as their fallback.
+impl FallbackRoutes {
+    /// Creates the routes to all targets that others name as their fallback.
     ///
     /// # Errors
-    /// `Config` for a fallback that is no target, and for a `key_env` without a usable key. Names the variable, never what it holds.
+    /// `Config` if a fallback is not a target, or if the variable of a `key_env` has no usable key.
+    /// The error names the variable, never its value.
     pub(crate) fn new(config: &Config, identify: &Identify) -> Result<Self, Error> {
-        let mut ways = HashMap::new();
-        // A gate that does not act refuses nothing.
+        let mut routes = HashMap::new();
+        // A gate that only observes rejects nothing.
         let acting = identify.mode() == Mode::Enforce;
         for from in config.targets.iter().chain([&config.default_target]).filter(|_| acting) {
-            let Some(name) = from.fallback.as_ref().filter(|name| !ways.contains_key(*name)) else {
+            let Some(name) = from.fallback.as_ref().filter(|name| !routes.contains_key(*name)) else {
                 continue;
             };
             let target = identify.named(name).map_err(|unknown| {
                 Error::config(format!("targets.{}.fallback: {}", from.name, unknown.message()))
             })?;
             let address = address(target.config())?;
-            ways.insert(name.clone(), Way { target, address });
+            routes.insert(name.clone(), FallbackRoute { target, address });
         }
-        Ok(Self(ways))
+        Ok(Self(routes))
     }
 
-    /// Where a call goes that its target refused.
-    pub(super) fn from(&self, call: &Call) -> Option<&Way> {
+    /// Returns the route of a call that its target rejected.
+    pub(super) fn of_call(&self, call: &Call) -> Option<&FallbackRoute> {
         self.0.get(call.target().config().fallback.as_ref()?)
     }
 }
 
-impl Way {
-    /// The call and its request for this target, made from the request that `meant`, the caller's own target, was to get.
+impl FallbackRoute {
+    /// Creates the call and its request for this target, from the request that the caller sent to
+    /// the target `meant`.
     ///
     /// # Errors
-    /// Why it cannot go there.
-    pub(super) fn take(
+    /// Says why the call cannot go to this target.
+    pub(super) fn redirect(
         &self,
         call: &Call,
         original: &Original,
         meant: &TargetConfig,
         now: std::time::Instant,
     ) -> Result<(Call, http::Request<RequestBody>), &'static str> {
-        let mut request = self.address.of(original, &bases(meant), call.facts().dialect)?;
+        let mut request = self.address.request(original, &bases(meant), call.facts().dialect)?;
         let call = call.for_fallback(self.target.clone(), self.address.model.clone(), now);
         request.extensions_mut().insert(call.clone());
         Ok((call, request))

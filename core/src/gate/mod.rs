@@ -23,7 +23,7 @@ use crate::config_file;
 use crate::context::{Context, Timeouts};
 use crate::error::Error;
 use crate::explain::{CallName, Explanation, Subject};
-use crate::fallback::Ways;
+use crate::fallback::FallbackRoutes;
 use crate::framing;
 use crate::identify::Identify;
 use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
@@ -86,8 +86,8 @@ impl Gate {
         for target in identify.targets() {
             target.keep(&transport, mode == Mode::Enforce)?;
         }
-        let ways = Arc::new(Ways::new(&config, &identify)?);
-        let client = Client::new(identify.clone(), ways, transport, log.clone(), active.clone());
+        let routes = Arc::new(FallbackRoutes::new(&config, &identify)?);
+        let client = Client::new(identify.clone(), routes, transport, log.clone(), active.clone());
         Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
     }
 
