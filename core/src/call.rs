@@ -1,4 +1,5 @@
-//! A call as the layers know it: who asks what of which target, until when, and what happened so far.
+//! A call as the layers know it: who asks what of which target, until when, and what happened so
+//! far.
 //!
 //! The identity never changes. What changes is in the state (`state.rs`); how an attempt ended
 //! travels from layer to layer as a value (`result.rs`), not here.
@@ -271,15 +272,15 @@ impl Call {
 
     /// Returns the longest time from sending an attempt to its response head.
     ///
-    /// The target's `first_token` limit does not apply to calls that do not stream: their head comes
-    /// with the whole response.
+    /// The target's `first_token` limit does not apply to calls that do not stream: their head
+    /// comes with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self.0.target.config().first_token.filter(|_| self.is_enforced() && self.0.facts.stream);
         earlier(own, self.0.timeouts.read)
     }
 
-    /// Returns for how much longer the call can be waited for: until the deadline, or for the longest
-    /// permitted silence from now, if that is shorter.
+    /// Returns for how much longer the call can be waited for: until the deadline, or for the
+    /// longest permitted silence from now, if that is shorter.
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
@@ -361,8 +362,8 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// Returns how long a call without a deadline of its own may take: the target's `deadline`. If that is
-/// the default, at least as long as the client's read timeout.
+/// Returns how long a call without a deadline of its own may take: the target's `deadline`. If that
+/// is the default, at least as long as the client's read timeout.
 fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }

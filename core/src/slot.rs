@@ -1,10 +1,12 @@
 //! Slots held by name, for calls that go around every HTTP client: gRPC, boto3, websockets.
 //!
-//! The same door, the same queue and the same books as for every other call; only the exchange is somebody else's, so its holder says how
-//! it went. What it does not say is not guessed: a slot that is dropped without a word says nothing of its target.
+//! The same door, the same queue and the same books as for every other call; only the exchange is
+//! somebody else's, so its holder says how it went. What it does not say is not guessed: a slot
+//! that is dropped without a word says nothing of its target.
 //!
-//! There is one attempt, and no retry: what would have to be repeated is the holder's. Nor can an exchange be ended that is not ours: the
-//! deadline bounds the wait, and a slot is held until it is dropped.
+//! There is one attempt, and no retry: what would have to be repeated is the holder's. Nor can an
+//! exchange be ended that is not ours: the deadline bounds the wait, and a slot is held until it is
+//! dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,8 @@ use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
 /// A slot of a target, held. Dropping it gives it back, exactly once.
 ///
-/// Say how the call went before that; the first word counts. Without one the call is counted as cancelled, and its target learns nothing.
+/// Say how the call went before that; the first word counts. Without one the call is counted as
+/// cancelled, and its target learns nothing.
 #[must_use = "dropping the slot gives it back"]
 pub struct Slot(Option<Held>);
 
@@ -59,8 +62,8 @@ impl Slot {
         Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
     }
 
-    /// Where its target is a pool, the base URL of the replica that the slot is at: the call is to go there. `None` for any other target, and in mode `off`, where nobody
-    /// chooses.
+    /// Where its target is a pool, the base URL of the replica that the slot is at: the call is to
+    /// go there. `None` for any other target, and in mode `off`, where nobody chooses.
     pub fn replica(&self) -> Option<&str> {
         self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
     }
@@ -74,9 +77,11 @@ impl Slot {
         }
     }
 
-    /// The upstream failed the call: with this status, or, where there is none, by breaking off. Judged as the answer to any attempt is: 429, 503,
-    /// 529 and other failures that may pass can cool the target down, for `retry_after` where the upstream said so; 400 or 404 say that
-    /// it is up. Of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
+    /// The upstream failed the call: with this status, or, where there is none, by breaking off.
+    /// Judged as the answer to any attempt is: 429, 503, 529 and other failures that may pass can
+    /// cool the target down, for `retry_after` where the upstream said so; 400 or 404 say that it
+    /// is up. Of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504,
+    /// INTERNAL 500.
     ///
     /// Returns whether the same call may succeed later.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {

@@ -1,8 +1,8 @@
 //! How an attempt ended: one classification, which every policy translates.
 //!
-//! The stream layer classifies each attempt once and attaches the [`AttemptOutcome`] to the response
-//! or the error that it returns. Retry, cool-down, replica health and the adaptive limit each
-//! translate the outcome in one pure function, which stands beside the policy. See
+//! The stream layer classifies each attempt once and attaches the [`AttemptOutcome`] to the
+//! response or the error that it returns. Retry, cool-down, replica health and the adaptive limit
+//! each translate the outcome in one pure function, which stands beside the policy. See
 //! `docs/design/attempt-outcome.md`.
 
 use std::time::Duration;

@@ -66,7 +66,8 @@ impl State {
     }
 }
 
-/// The door of one target or tool: its scheduler behind one lock, held for the length of a decision and never across an await.
+/// The door of one target or tool: its scheduler behind one lock, held for the length of a decision
+/// and never across an await.
 pub struct Admission {
     name: Arc<str>,
     wait_hint: &'static str,
@@ -134,15 +135,18 @@ impl Admission {
 
     /// A slot as soon as the scheduler gives one.
     ///
-    /// *Cancellation safety*: dropping the future leaves the queue; a slot granted at the same moment goes to the next call.
+    /// *Cancellation safety*: dropping the future leaves the queue; a slot granted at the same
+    /// moment goes to the next call.
     ///
     /// # Errors
-    /// `Refused`, with reason, position and when to come back; also where a slot is granted in time and its caller comes for it after the deadline.
+    /// `Refused`, with reason, position and when to come back; also where a slot is granted in time
+    /// and its caller comes for it after the deadline.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
         self.acquire_from(ticket, |_| {}).await
     }
 
-    /// The same; `stands` is told of the call's place in the queue, if it has to wait: what [`Admission::explain`] knows it by.
+    /// The same; `stands` is told of the call's place in the queue, if it has to wait: what
+    /// [`Admission::explain`] knows it by.
     pub(crate) async fn acquire_from(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -195,7 +199,8 @@ impl Admission {
         }
     }
 
-    /// A slot whatever the rules say, and what they would have decided instead (observe mode): `wait`, or the reason of a refusal.
+    /// A slot whatever the rules say, and what they would have decided instead (observe mode):
+    /// `wait`, or the reason of a refusal.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
@@ -341,7 +346,8 @@ impl Admission {
         }
         self.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
         if !speaks {
-            // At most a limit has grown a little: those that wait are asked for when they would have been.
+            // At most a limit has grown a little: those that wait are asked for when they would
+            // have been.
             return;
         }
         self.admit_waiting();
@@ -411,15 +417,16 @@ impl Admission {
         }
     }
 
-    /// Answers what an event lets be answered, and sees to it that the pump asks again in time: what is due next may depend on what was
-    /// admitted now.
+    /// Answers what an event lets be answered, and sees to it that the pump asks again in time:
+    /// what is due next may depend on what was admitted now.
     fn answer(self: &Arc<Self>, event: Event<'_>) {
         if self.turn(event) {
             self.pump.arm(self);
         }
     }
 
-    /// Tells the scheduler, and answers every call that can be answered now. Says whether the pump would ask too late for the rest.
+    /// Tells the scheduler, and answers every call that can be answered now. Says whether the pump
+    /// would ask too late for the rest.
     fn turn(self: &Arc<Self>, mut event: Event<'_>) -> bool {
         // Slots of calls that have gone away meanwhile.
         let mut unused = Vec::new();

@@ -1,8 +1,8 @@
 //! One value, handed once from whoever decides to whoever waits, or given back.
 //!
-//! The race that matters: a slot is granted at the very moment its caller gives up. Whichever comes second learns of it, so that the value
-//! is never lost and never doubled: [`Sender::send`] gets it back, or [`Receiver::close`] finds it. Checked under every
-//! interleaving by loom (`tests/loom`).
+//! The race that matters: a slot is granted at the very moment its caller gives up. Whichever comes
+//! second learns of it, so that the value is never lost and never doubled: [`Sender::send`] gets it
+//! back, or [`Receiver::close`] finds it. Checked under every interleaving by loom (`tests/loom`).
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,9 +1,11 @@
 //! Admission: a call waits here until its target has a slot for it.
 //!
-//! Why it waits in `call` and not in `poll_ready`: whose turn it is depends on the request (tenant, lane, deadline), and `poll_ready` has not
-//! seen it. So this layer is always ready, and the wait is part of the response future.
+//! Why it waits in `call` and not in `poll_ready`: whose turn it is depends on the request (tenant,
+//! lane, deadline), and `poll_ready` has not seen it. So this layer is always ready, and the wait
+//! is part of the response future.
 //!
-//! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per waiting call, one RAII permit.
+//! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per
+//! waiting call, one RAII permit.
 
 mod budget_set;
 mod cancel;

@@ -16,8 +16,8 @@ use crate::wire::RateHeaders;
 
 /// One slot, held.
 ///
-/// Dropping it releases the slot, exactly once, and admits the next call, however the attempt ended:
-/// end of body, drop of body or future, panic.
+/// Dropping it releases the slot, exactly once, and admits the next call, however the attempt
+/// ended: end of body, drop of body or future, panic.
 #[must_use = "dropping the permit releases the slot"]
 pub struct Permit {
     admission: Arc<Admission>,
@@ -74,8 +74,8 @@ impl Permit {
         }
     }
 
-    /// Records the first token of the response. Admits another call if the first-token limit held it
-    /// back.
+    /// Records the first token of the response. Admits another call if the first-token limit held
+    /// it back.
     pub fn on_first_token(&mut self) {
         self.tell(LimitEvent::FirstToken);
     }
@@ -98,8 +98,8 @@ impl Permit {
         }
     }
 
-    /// Sets how the attempt ended, which the adaptive limit learns when the slot is released. Without
-    /// it, the attempt counts as cancelled.
+    /// Sets how the attempt ended, which the adaptive limit learns when the slot is released.
+    /// Without it, the attempt counts as cancelled.
     pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
             grant.set_outcome(ended);
@@ -111,8 +111,8 @@ impl Permit {
         self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
     }
 
-    /// Returns the signal that cancels the attempt. `None` if the target neither lends reserved slots
-    /// nor is a pool.
+    /// Returns the signal that cancels the attempt. `None` if the target neither lends reserved
+    /// slots nor is a pool.
     pub(crate) fn cancel_signal(&self) -> Option<Arc<CancelSignal>> {
         self.admission.cancel_signals().register(self.grant.as_ref()?.id())
     }

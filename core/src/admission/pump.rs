@@ -1,6 +1,7 @@
 //! Keeps time for a scheduler: wakes it when a wait ends or a cool-down does.
 //!
-//! One small task per target, alive only while calls wait there. Releases do not pass through it: they let the next call in themselves.
+//! One small task per target, alive only while calls wait there. Releases do not pass through it:
+//! they let the next call in themselves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,9 +22,11 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Sees to it that the scheduler is asked again in time. Call it after anything that may bring the next wake-up forward.
+    /// Sees to it that the scheduler is asked again in time. Call it after anything that may bring
+    /// the next wake-up forward.
     pub(super) fn arm(self: &Arc<Self>, admission: &Arc<Admission>) {
-        // A permit may be dropped on a thread that belongs to no runtime (a garbage collector's); whoever waits keeps the task running.
+        // A permit may be dropped on a thread that belongs to no runtime (a garbage collector's);
+        // whoever waits keeps the task running.
         match Handle::try_current() {
             Ok(runtime) if !self.running.swap(true, Ordering::AcqRel) => {
                 runtime.spawn(run(Running(self.clone()), Arc::downgrade(admission)));
@@ -43,7 +46,8 @@ impl Pump {
     }
 }
 
-/// The running task. A runtime that shuts down drops it; then a call that waits on another runtime, or comes next, starts it there.
+/// The running task. A runtime that shuts down drops it; then a call that waits on another runtime,
+/// or comes next, starts it there.
 struct Running(Arc<Pump>);
 
 impl Drop for Running {
@@ -60,7 +64,8 @@ async fn run(running: Running, admission: Weak<Admission>) {
             Some(admission) => admission.tick(),
             None => None,
         };
-        // A call that is queued between this look and the end of the task is told that the task has stopped, and starts another.
+        // A call that is queued between this look and the end of the task is told that the task has
+        // stopped, and starts another.
         let Some(wake) = wake else { return };
         tokio::select! {
             () = sleep_until(Instant::from_std(wake)) => {}

@@ -9,7 +9,8 @@ use crate::schedule::{Refusal, Rule};
 /// What to do about a call that is too large.
 const SMALLER: &str = "shorten the prompt or lower `max_tokens`, send it to another target, or as a batch";
 
-/// The scheduler's refusal as its caller gets it; `hint` says what to change where the target is too narrow.
+/// The scheduler's refusal as its caller gets it; `hint` says what to change where the target is
+/// too narrow.
 pub(super) fn refused(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
     let mut text = what(refusal);
     let rule = refusal.why.map(|why| why.rule);

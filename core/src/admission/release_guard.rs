@@ -8,8 +8,9 @@ use super::Permit;
 
 /// Keeps an attempt's slot: it goes back when the attempt has ended *and* the last clone is gone.
 ///
-/// Each attempt's request carries one in its extensions. A transport whose exchange ends when its future or body is dropped need not know of
-/// it. One that only asks for the end takes it out, and drops it when the end has come.
+/// Each attempt's request carries one in its extensions. A transport whose exchange ends when its
+/// future or body is dropped need not know of it. One that only asks for the end takes it out, and
+/// drops it when the end has come.
 #[derive(Clone)]
 pub struct ReleaseGuard(Arc<Slot>);
 

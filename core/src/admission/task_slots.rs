@@ -1,8 +1,8 @@
 //! Which tasks hold slots of targets, for the tasks that ask for a tool meanwhile.
 //!
 //! Kept only if tools are configured, and only from the moment that a task gets its response until
-//! the slot is released: before that, the task waits for its call and cannot ask for a tool. So there
-//! are never more entries than slots held.
+//! the slot is released: before that, the task waits for its call and cannot ask for a tool. So
+//! there are never more entries than slots held.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

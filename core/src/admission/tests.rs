@@ -1,4 +1,5 @@
-//! The driver: real tasks, the paused clock, and a scheduler that must come out of every storm with nothing in flight and nobody waiting.
+//! The driver: real tasks, the paused clock, and a scheduler that must come out of every storm with
+//! nothing in flight and nobody waiting.
 
 use std::future::Future;
 use std::sync::Arc;

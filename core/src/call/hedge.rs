@@ -9,8 +9,8 @@ use super::state::CallState;
 use super::{Attempt, Call, Inner};
 
 impl Call {
-    /// Creates a hedge: a call that takes a free slot at another replica than the present attempt's,
-    /// or none.
+    /// Creates a hedge: a call that takes a free slot at another replica than the present
+    /// attempt's, or none.
     pub(crate) fn hedge(&self) -> Self {
         let state = {
             let state = self.state();

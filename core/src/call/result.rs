@@ -1,4 +1,5 @@
-//! How an outcome travels from one layer to the next: in the extensions of the response or the error.
+//! How an outcome travels from one layer to the next: in the extensions of the response or the
+//! error.
 
 use http::{Extensions, Response};
 

@@ -186,8 +186,8 @@ fn with_delay(call: Call) -> Option<(Call, Duration)> {
     Some((call, after))
 }
 
-/// Waits until the present attempt has been in flight for `after` without a token. The wait for a slot
-/// does not count.
+/// Waits until the present attempt has been in flight for `after` without a token. The wait for a
+/// slot does not count.
 async fn token_is_late(call: &Call, after: Duration) {
     loop {
         let now = clock::now();

@@ -8,8 +8,8 @@
 //! - A hedge is charged to the retry budget: a pool is late when it is busy, and needs no second
 //!   attempt of each call then.
 //! - A hedge takes a free slot or none: a slot that is waited for goes to the calls that wait.
-//! - Only streams are hedged: nothing is known of another call until it ends, and a long response is
-//!   not a late one.
+//! - Only streams are hedged: nothing is known of another call until it ends, and a long response
+//!   is not a late one.
 //! - Clients that bring their own transport are not hedged: it serves one exchange of a call at a
 //!   time.
 

@@ -9,10 +9,11 @@ use http_body::{Body, Frame, SizeHint};
 use super::held::Held;
 use super::{HttpJudge, Judge};
 
-/// A response's body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Frames pass as they come; the slot goes back at its end, when it fails, or
-/// when it is dropped.
+/// A response's body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Frames pass as
+/// they come; the slot goes back at its end, when it fails, or when it is dropped.
 ///
-/// *Cancellation safety*: dropping it at any moment drops the inner body, and then gives the slot back.
+/// *Cancellation safety*: dropping it at any moment drops the inner body, and then gives the slot
+/// back.
 ///
 /// # Errors
 /// The inner body's own.
@@ -22,7 +23,8 @@ pub struct LimitedBody<B, J = HttpJudge> {
 }
 
 struct Open<B, J> {
-    // In this order: the exchange goes first, then the slot. Boxed, since it is dropped where it stands.
+    // In this order: the exchange goes first, then the slot. Boxed, since it is dropped where it
+    // stands.
     body: Pin<Box<B>>,
     held: Held<J>,
 }

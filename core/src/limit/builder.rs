@@ -1,4 +1,5 @@
-//! A limit's settings: those of a target that concern its limit and its queue, with the same ranges and errors.
+//! A limit's settings: those of a target that concern its limit and its queue, with the same ranges
+//! and errors.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub struct AdaptiveLimitBuilder<J = HttpJudge> {
 
 impl AdaptiveLimitBuilder {
     pub(super) fn new(name: impl Into<String>) -> Self {
-        // An empty table of settings: a cap without an objective is a ceiling here, and not the limit itself.
+        // An empty table of settings: a cap without an objective is a ceiling here, and not the
+        // limit itself.
         let target = Target::new(name).limit(LimitSettings::new());
         Self { target, latency: None, judge: HttpJudge }
     }
@@ -30,8 +32,9 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         Self { target: set(self.target), ..self }
     }
 
-    /// The longest until the first token, wait for a slot included (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]). Default: none, and an answer is
-    /// late that takes three times what its like take when there is room.
+    /// The longest until the first token, wait for a slot included (1 ms to 10 minutes; see
+    /// [`AdaptiveLimitLayer::new`]). Default: none, and an answer is late that takes three times
+    /// what its like take when there is room.
     pub fn objective(self, objective: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.ttft(objective))
     }
@@ -48,7 +51,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         self.map(|target| target.cap(slots))
     }
 
-    /// How the limit adapts, in place of what was set of it before. Default: [`LimitSettings::new`].
+    /// How the limit adapts, in place of what was set of it before. Default:
+    /// [`LimitSettings::new`].
     pub fn limit(self, settings: LimitSettings) -> Self {
         self.map(|target| target.limit(settings))
     }
@@ -58,8 +62,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         self.map(|target| target.queue(calls))
     }
 
-    /// The wait budget: the longest that a call may wait for its slot (1 ms to 10 minutes); one that is predicted to wait longer is refused at once.
-    /// Default: 10 minutes.
+    /// The wait budget: the longest that a call may wait for its slot (1 ms to 10 minutes); one
+    /// that is predicted to wait longer is refused at once. Default: 10 minutes.
     pub fn wait(self, longest: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.wait(longest))
     }
@@ -72,7 +76,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     /// The layer.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), naming each setting that is out of range or in conflict, one a line.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), naming each setting that is out of range or
+    /// in conflict, one a line.
     pub fn build(self) -> Result<AdaptiveLimitLayer<J>, Error> {
         let config = Config::builder().target(self.target).build()?;
         let [target] = config.targets.as_slice() else { return Err(Error::config("a limit needs a name")) };

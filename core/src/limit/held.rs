@@ -11,9 +11,11 @@ use super::{Head, Judge};
 use crate::adaptive::{CallKind, Ended};
 use crate::admission::Permit;
 
-/// Dropping it gives the slot back. Whoever holds it drops the exchange first: who gets the slot must not find the upstream still busy with us.
+/// Dropping it gives the slot back. Whoever holds it drops the exchange first: who gets the slot
+/// must not find the upstream still busy with us.
 ///
-/// The limit hears how the call went when the slot is back; a call of which nothing was said had a caller that went away.
+/// The limit hears how the call went when the slot is back; a call of which nothing was said had a
+/// caller that went away.
 pub(super) struct Held<J> {
     permit: Permit,
     door: Arc<Door<J>>,
@@ -59,7 +61,8 @@ impl<J: Judge> Held<J> {
         self.tell(Ended::Completed { output: 0 });
     }
 
-    /// Its body broke off. What was to be learned of how long it took is known by then: a first token that is overdue counts when it is.
+    /// Its body broke off. What was to be learned of how long it took is known by then: a first
+    /// token that is overdue counts when it is.
     pub(super) fn broke(&mut self) {
         self.tell(Ended::Failed);
     }

@@ -13,14 +13,17 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Class, RateHeaders, classify};
 
-/// Bytes of a request that are taken for a token: what classes of prompts are told apart by is a factor of two.
+/// Bytes of a request that are taken for a token: what classes of prompts are told apart by is a
+/// factor of two.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Reads requests and answers for the limit. Each method has HTTP's own meaning by default ([`HttpJudge`]): override what you know better.
+/// Reads requests and answers for the limit. Each method has HTTP's own meaning by default
+/// ([`HttpJudge`]): override what you know better.
 ///
 /// All are called on the way of a call, and must not block.
 pub trait Judge: Send + Sync + 'static {
-    /// What kind of call a request makes: calls are held against their like. Asked once, before it waits.
+    /// What kind of call a request makes: calls are held against their like. Asked once, before it
+    /// waits.
     ///
     /// *Default*: the [`CallKind`] in the request's extensions; else one that streams, with a token of prompt for each four bytes of a body whose length
     /// is known.
@@ -49,7 +52,8 @@ pub trait Judge: Send + Sync + 'static {
         })
     }
 
-    /// Whether data of a stream holds its first token. Asked frame by frame until it does; a frame may hold any part of the stream.
+    /// Whether data of a stream holds its first token. Asked frame by frame until it does; a frame
+    /// may hold any part of the stream.
     ///
     /// *Default*: it does, if it holds anything.
     fn is_first_token<D: Buf>(&self, data: &D) -> bool {
@@ -58,8 +62,9 @@ pub trait Judge: Send + Sync + 'static {
 
     /// What an error says that came in place of an answer. (A body that breaks off says nothing.)
     ///
-    /// *Default*: [`Ended::TimedOut`] for the timeouts of tower, tokio, reqwest and Tidegate, but for those of connecting; [`Ended::Failed`] for all
-    /// others, which says nothing of how busy the upstream is.
+    /// *Default*: [`Ended::TimedOut`] for the timeouts of tower, tokio, reqwest and Tidegate, but
+    /// for those of connecting; [`Ended::Failed`] for all others, which says nothing of how busy
+    /// the upstream is.
     fn failed(&self, error: &(dyn StdError + 'static)) -> Ended {
         let mut causes =
             std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
@@ -79,7 +84,8 @@ pub enum Head {
     Ended(Ended),
 }
 
-/// Judges by what HTTP itself says: status, `Retry-After`, rate headers, `content-type`. It reads no body.
+/// Judges by what HTTP itself says: status, `Retry-After`, rate headers, `content-type`. It reads
+/// no body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpJudge;
 

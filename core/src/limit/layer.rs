@@ -10,20 +10,26 @@ use super::door::Door;
 use super::{AdaptiveLimit, AdaptiveLimitBuilder, HttpJudge, Judge, Snapshot};
 use crate::config::TargetConfig;
 
-/// Lets through as many calls at once as the service below keeps to the objective with; the rest wait, first come first served.
+/// Lets through as many calls at once as the service below keeps to the objective with; the rest
+/// wait, first come first served.
 ///
-/// **One layer is one limit**: its clones, and all services that it makes, share it and its queue. An upstream of its own needs a layer of its own.
+/// **One layer is one limit**: its clones, and all services that it makes, share it and its queue.
+/// An upstream of its own needs a layer of its own.
 ///
-/// *Default* ([`AdaptiveLimitLayer::new`]): starts at 8 slots, and finds its number between 1 and 256; up to 10,000 calls wait, for 10 minutes at most.
+/// *Default* ([`AdaptiveLimitLayer::new`]): starts at 8 slots, and finds its number between 1 and
+/// 256; up to 10,000 calls wait, for 10 minutes at most.
 pub struct AdaptiveLimitLayer<J = HttpJudge> {
     pub(super) door: Arc<Door<J>>,
 }
 
 impl AdaptiveLimitLayer {
-    /// A limit that keeps to this objective (1 ms to 10 minutes; beyond, the nearest of the two), with every default.
+    /// A limit that keeps to this objective (1 ms to 10 minutes; beyond, the nearest of the two),
+    /// with every default.
     ///
-    /// The objective is the *caller's*, wait for a slot included: half of it is the upstream's, from getting the slot to the first token, or to the
-    /// end of an answer that does not stream. With a wait budget ([`AdaptiveLimitBuilder::wait`]) the upstream has what that leaves, if it is more.
+    /// The objective is the *caller's*, wait for a slot included: half of it is the upstream's,
+    /// from getting the slot to the first token, or to the end of an answer that does not stream.
+    /// With a wait budget ([`AdaptiveLimitBuilder::wait`]) the upstream has what that leaves, if it
+    /// is more.
     pub fn new(objective: Duration) -> Self {
         let mut config = TargetConfig::new("limit");
         config.ttft = Some(objective.clamp(Duration::from_millis(1), config.deadline));

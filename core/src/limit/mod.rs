@@ -1,7 +1,10 @@
-//! The adaptive limit alone, as a tower layer around any HTTP service: as many exchanges at once as it can take now, and a queue for the rest.
+//! The adaptive limit alone, as a tower layer around any HTTP service: as many exchanges at once as
+//! it can take now, and a queue for the rest.
 //!
-//! Of the gate it has that one thing: no targets, tenants, lanes, budgets, retries or cool-downs. It is for stacks that have those from elsewhere, and for
-//! upstreams that are no models. What waits, who goes next and what moves the limit are the gate's own ([`crate::schedule`], [`crate::adaptive`]).
+//! Of the gate it has that one thing: no targets, tenants, lanes, budgets, retries or cool-downs.
+//! It is for stacks that have those from elsewhere, and for upstreams that are no models. What
+//! waits, who goes next and what moves the limit are the gate's own ([`crate::schedule`],
+//! [`crate::adaptive`]).
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,7 +32,8 @@
 //!
 //! # What a call is
 //!
-//! It begins when it gets its slot, and ends when its response's *body* has ended, has failed or is dropped: a stream is at work until then.
+//! It begins when it gets its slot, and ends when its response's *body* has ended, has failed or is
+//! dropped: a stream is at work until then.
 //!
 //! - **Its first token** is kept to the objective: of an answer that streams (`content-type: text/event-stream`) the first frame of data in its body, and not
 //!   its head; of any other its end, for that is judged whole. The time runs until the body's reader has asked for it.
@@ -43,11 +47,13 @@
 //!
 //! # Where it stands
 //!
-//! Retries above it, so that each attempt queues for a slot of its own and none is held through a backoff. Timeouts above it bound the wait as well,
-//! those below it the exchange alone. It sends nobody away for a `Retry-After`: to heed that is the retries' part.
+//! Retries above it, so that each attempt queues for a slot of its own and none is held through a
+//! backoff. Timeouts above it bound the wait as well, those below it the exchange alone. It sends
+//! nobody away for a `Retry-After`: to heed that is the retries' part.
 //!
-//! Invariants: at most as many exchanges are under way as there were slots when the last was let in; who waits goes first come, first served; each
-//! slot goes back once, after its exchange is gone.
+//! Invariants: at most as many exchanges are under way as there were slots when the last was let
+//! in; who waits goes first come, first served; each slot goes back once, after its exchange is
+//! gone.
 
 mod body;
 mod builder;

@@ -14,17 +14,21 @@ use super::door::Door;
 use super::held::Held;
 use super::{HttpJudge, Judge, LimitedBody, Snapshot};
 
-/// A service behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Cheap to clone where the service is; clones share the limit.
+/// A service behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Cheap to clone where the
+/// service is; clones share the limit.
 ///
-/// It is always ready, and waits in `call`: what a call is held against depends on its request, which `poll_ready` has not seen; and a caller that has
-/// been told to be ready and then does not call would keep a slot from those who do. The inner service is made ready once the slot is there, so that
-/// nothing that *it* reserves is held while a call waits here.
+/// It is always ready, and waits in `call`: what a call is held against depends on its request,
+/// which `poll_ready` has not seen; and a caller that has been told to be ready and then does not
+/// call would keep a slot from those who do. The inner service is made ready once the slot is
+/// there, so that nothing that *it* reserves is held while a call waits here.
 ///
-/// *Cancellation safety*: dropping the future leaves the queue, or ends the exchange and gives the slot back; so does dropping the body.
+/// *Cancellation safety*: dropping the future leaves the queue, or ends the exchange and gives the
+/// slot back; so does dropping the body.
 ///
 /// # Errors
-/// [`tidegate::Error`](crate::Error) of kind `Refused`, to be had by `downcast`, with when to come back: `QueueFull`, `WaitBudget` (without one `Deadline`,
-/// after 10 minutes), or `PredictedWait`, where its slot would come after that. All others are the inner service's own.
+/// [`tidegate::Error`](crate::Error) of kind `Refused`, to be had by `downcast`, with when to come
+/// back: `QueueFull`, `WaitBudget` (without one `Deadline`, after 10 minutes), or `PredictedWait`,
+/// where its slot would come after that. All others are the inner service's own.
 pub struct AdaptiveLimit<S, J = HttpJudge> {
     pub(super) inner: S,
     pub(super) door: Arc<Door<J>>,

@@ -10,7 +10,8 @@ use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
-/// One call's entry in the books: written when dropped, as cancelled unless something else was said.
+/// One call's entry in the books: written when dropped, as cancelled unless something else was
+/// said.
 pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,

@@ -16,9 +16,9 @@ const SHOULD_RETRY: &str = "x-should-retry";
 
 /// Drives the attempts of each call.
 ///
-/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. Wrong order: above a timeout
-/// that starts anew with each attempt, or inside the permit, which would hold a slot through the
-/// backoff.
+/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. Wrong order: above a
+/// timeout that starts anew with each attempt, or inside the permit, which would hold a slot
+/// through the backoff.
 ///
 /// # Cancel safety
 /// Dropping the future ends the attempt in flight, and gives the charge of a scheduled retry back.

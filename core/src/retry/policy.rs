@@ -56,8 +56,8 @@ impl Failure {
     }
 }
 
-/// Returns `true` if the next attempt goes to another replica than the one that had this attempt, as
-/// long as others have room.
+/// Returns `true` if the next attempt goes to another replica than the one that had this attempt,
+/// as long as others have room.
 pub(crate) fn avoids_replica(outcome: &AttemptOutcome) -> bool {
     match outcome {
         AttemptOutcome::Rejected(verdict) => verdict.retryable,
@@ -78,13 +78,14 @@ pub enum Next {
     GiveUp(GiveUpReason),
     /// Queue again at once. The queue is held until the target may be tried.
     Requeue,
-    /// Sleep without a slot, then queue again. Not charged to the retry budget, because nothing ran.
+    /// Sleep without a slot, then queue again. Not charged to the retry budget, because nothing
+    /// ran.
     Later(Duration),
     /// Sleep without a slot, then queue again. Charged to the retry budget.
     Backoff(Duration),
 }
 
-/// GiveUpReason a failure is final.
+/// Why a failure is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUpReason {
     /// The request would fail again.
@@ -112,8 +113,8 @@ impl GiveUpReason {
     }
 }
 
-/// Returns the next step. `withdraw` charges the retry budget, and is called only if a retry is due.
-/// `random` is uniform in [0, 1).
+/// Returns the next step. `withdraw` charges the retry budget, and is called only if a retry is
+/// due. `random` is uniform in [0, 1).
 pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() -> bool, random: f64) -> Next {
     if !failure.retryable {
         return Next::GiveUp(GiveUpReason::Final);
@@ -124,15 +125,17 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.left.is_zero() {
         return Next::GiveUp(GiveUpReason::Deadline);
     }
-    // Nothing ran, and another replica has not rejected the call. A delay concerns the one that has.
+    // Nothing ran, and another replica has not rejected the call. A delay concerns the one that
+    // has.
     if failure.hold == Hold::RetryOther && failure.never_executed {
         return Next::Requeue;
     }
     if failure.delay.is_some_and(|delay| delay >= failure.left) {
         return Next::GiveUp(GiveUpReason::Deadline);
     }
-    // The gate decides when a target that is down is tried again, so the attempts do not count against
-    // the call. An attempt that may have run counts, so that it is not repeated without end.
+    // The gate decides when a target that is down is tried again, so the attempts do not count
+    // against the call. An attempt that may have run counts, so that it is not repeated without
+    // end.
     if failure.hold == Hold::Outage && failure.never_executed {
         return Next::Requeue;
     }
@@ -144,8 +147,8 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.attempts >= config.attempts {
         return Next::GiveUp(GiveUpReason::Attempts);
     }
-    // A cool-down paces the return of all calls, so no budget is needed against a storm. A replica that
-    // goes down does so once.
+    // A cool-down paces the return of all calls, so no budget is needed against a storm. A replica
+    // that goes down does so once.
     if failure.hold != Hold::No {
         return Next::Requeue;
     }

@@ -45,9 +45,10 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
 
 /// Puts the books right when the attempt is over. What is not known is left as it was reserved.
 ///
-/// - An answer that came whole, and was counted by its provider: what it took, and what others like it will.
-/// - One that broke off, or was let go: what it had produced by then, which is what providers count that do not count at arrival. Others like it are at
-///   least as long.
+/// - An answer that came whole, and was counted by its provider: what it took, and what others like
+///   it will.
+/// - One that broke off, or was let go: what it had produced by then, which is what providers count
+///   that do not count at arrival. Others like it are at least as long.
 /// - One without usage: its length in deltas teaches what answers take; the reservation stands.
 ///
 /// `sample` is what was observed of its length on the way.

@@ -1,4 +1,5 @@
-//! The tower layer of admission: each attempt waits for a permit, which its response body then holds.
+//! The tower layer of admission: each attempt waits for a permit, which its response body then
+//! holds.
 
 mod admit;
 mod apply;

@@ -70,7 +70,8 @@ impl PermitBody {
         self.permit.as_mut().map(|(permit, _)| permit)
     }
 
-    /// Resolves when the gate cancels the attempt. Never resolves if the attempt cannot be cancelled.
+    /// Resolves when the gate cancels the attempt. Never resolves if the attempt cannot be
+    /// cancelled.
     pub(super) fn cancelled(&mut self) -> impl Future<Output = Cancellation> + use<> {
         let signal = self.cancel_signal.take();
         async move {
@@ -81,7 +82,8 @@ impl PermitBody {
         }
     }
 
-    /// Applies the outcome of the attempt to the adaptive limit, and follows the response from here on.
+    /// Applies the outcome of the attempt to the adaptive limit, and follows the response from here
+    /// on.
     pub(super) fn on_result(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
         permit.on_response();
@@ -168,8 +170,8 @@ impl PermitBody {
         self.release(is_over);
     }
 
-    /// Releases the slot if the provider's own end was seen: nothing runs upstream then, even if the
-    /// connection stays open.
+    /// Releases the slot if the provider's own end was seen: nothing runs upstream then, even if
+    /// the connection stays open.
     pub(super) fn release_if_complete(&mut self) {
         if self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_complete) {
             self.release(false);

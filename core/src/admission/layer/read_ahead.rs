@@ -7,8 +7,8 @@
 //!   ahead.
 //! - No generation is ended early: what does not fit into [`MAX_READ`] is left to the reader, and
 //!   the slot with it.
-//! - Either the reader or the task that reads ahead polls the body at a time, so that the waker that
-//!   the body keeps is the right one.
+//! - Either the reader or the task that reads ahead polls the body at a time, so that the waker
+//!   that the body keeps is the right one.
 
 use std::collections::VecDeque;
 use std::future::Future;
