@@ -1,12 +1,11 @@
 //! Slots held by name, for calls that go around every HTTP client: gRPC, boto3, websockets.
 //!
-//! The same door, the same queue and the same books as for every other call; only the exchange is
-//! somebody else's, so its holder says how it went. What it does not say is not guessed: a slot
-//! that is dropped without a word says nothing of its target.
+//! Limits, queue and metrics are the same as for every other call. The exchange is the holder's
+//! own, so the holder reports how it went. Nothing is concluded from a slot that is dropped without
+//! a report.
 //!
-//! There is one attempt, and no retry: what would have to be repeated is the holder's. Nor can an
-//! exchange be ended that is not ours: the deadline bounds the wait, and a slot is held until it is
-//! dropped.
+//! There is one attempt and no retry, because the gate cannot repeat the exchange. Nor can the gate
+//! end it: the deadline bounds the wait only, and a slot is held until it is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +22,10 @@ use crate::observe::{CallLog, Outcome, Tally};
 use crate::wire::{RateHeaders, classify};
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
-/// A slot of a target, held. Dropping it gives it back, exactly once.
+/// A slot of a target, held. Dropping it releases the slot, exactly once.
 ///
-/// Say how the call went before that; the first word counts. Without one the call is counted as
-/// cancelled, and its target learns nothing.
+/// Report how the call went before that; the first report counts. Without one, the call counts as
+/// cancelled, and nothing is concluded for its target.
 #[must_use = "dropping the slot gives it back"]
 pub struct Slot(Option<Held>);
 
@@ -34,19 +33,19 @@ struct Held {
     permit: Permit,
     exchange: ExchangeRecord,
     told: bool,
-    /// The holder's task may ask for tools meanwhile.
+    /// Lets the holder's task be seen when it asks for a tool.
     _task_slot: Option<TaskSlotGuard>,
-    // Behind the permit: the books are closed when the slot is back.
+    // Dropped after the permit: the call is recorded when the slot is released.
     tally: Tally,
 }
 
 impl Slot {
-    /// In mode `off` there is nothing to hold.
+    /// Creates a slot that holds nothing, for the mode `off`.
     pub(crate) fn of_nothing() -> Self {
         Self(None)
     }
 
-    /// Waits for the call's slot.
+    /// Waits for the slot of a call.
     pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
         let permit = admit(&call).await.map_err(|error| error.of_call(call.id()));
@@ -54,21 +53,21 @@ impl Slot {
         let exchange = ExchangeRecord::new(clock::now());
         call.attempt_sent(exchange.clone());
         call.target().metrics().attempted(permit.placed());
-        // Whoever holds it could not be told that it is wanted back.
+        // The holder cannot be told to give the slot up.
         permit.on_response();
         permit.detach();
-        // There is no answer to read ahead.
+        // The gate has no response to read ahead.
         let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
         Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
     }
 
-    /// Where its target is a pool, the base URL of the replica that the slot is at: the call is to
-    /// go there. `None` for any other target, and in mode `off`, where nobody chooses.
+    /// Returns the base URL of the replica that the call must go to, if the target is a pool.
+    /// `None` for any other target, and in the mode `off`.
     pub fn replica(&self) -> Option<&str> {
         self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
     }
 
-    /// The upstream did what it was asked: the target is up.
+    /// Reports that the upstream accepted the call: the target is up.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.untold() {
             held.exchange.update(|seen| seen.is_complete = true);
@@ -77,13 +76,14 @@ impl Slot {
         }
     }
 
-    /// The upstream failed the call: with this status, or, where there is none, by breaking off.
-    /// Judged as the answer to any attempt is: 429, 503, 529 and other failures that may pass can
-    /// cool the target down, for `retry_after` where the upstream said so; 400 or 404 say that it
-    /// is up. Of gRPC's codes RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504,
+    /// Reports that the upstream failed the call: with this status, or by breaking off if `None`.
+    ///
+    /// The report is classified as any other attempt is. 429, 503, 529 and other transient failures
+    /// can cool the target down, for `retry_after` if the upstream asked for that; 400 or 404 show
+    /// that it is up. For gRPC, RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504,
     /// INTERNAL 500.
     ///
-    /// Returns whether the same call may succeed later.
+    /// Returns `true` if the same call may succeed later.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
         let outcome = match status {
             Some(status) => {
@@ -112,7 +112,7 @@ impl Slot {
         outcome.is_retryable()
     }
 
-    /// What is held, the first time that its holder says something.
+    /// Returns what is held, at the first report only.
     fn untold(&mut self) -> Option<(Call, &mut Held)> {
         let held = self.0.as_mut()?;
         let told = std::mem::replace(&mut held.told, true);

@@ -1,4 +1,4 @@
-//! The rate rates that a member draws on, alone or with others.
+//! Rate budgets that one or more targets draw on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,45 +10,48 @@ use super::Admission;
 use crate::budget::RateBudgets;
 use crate::config::RateConfig;
 
-/// Budgets, and every member that draws on them: what one gives back, another may be waiting for.
+/// Rate budgets and the targets that draw on them. What one target gives back, a call at another
+/// may wait for.
 pub struct BudgetSet {
     rates: Arc<Mutex<RateBudgets>>,
-    /// Whether they bound anything now: as good as asking them, without their lock.
+    /// Whether any rate is limited now, readable without the lock of the budgets.
     bounds: Arc<AtomicBool>,
     members: Mutex<Vec<Weak<Admission>>>,
 }
 
 impl BudgetSet {
-    /// The rates of this configuration, full.
+    /// Creates full budgets from a configuration.
     pub fn new(rates: &RateConfig, now: Instant) -> Arc<Self> {
         Self::from_budgets(RateBudgets::new(rates, now))
     }
 
-    /// These rates.
+    /// Creates a set from budgets.
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
         let bounds = budgets.has_limits();
         Arc::new(Self { rates: Arc::new(Mutex::new(budgets)), bounds, members: Mutex::default() })
     }
 
+    /// Returns the budgets.
     pub(crate) fn rates(&self) -> &Arc<Mutex<RateBudgets>> {
         &self.rates
     }
 
-    /// Whether there is any budget now. Takes no lock.
+    /// Returns `true` if any rate is limited now. Takes no lock.
     pub(super) fn bounds_anything(&self) -> bool {
         self.bounds.load(Ordering::Acquire)
     }
 
+    /// Adds a target that draws on the budgets.
     pub(super) fn add(&self, member: &Arc<Admission>) {
         let mut members = self.members.lock();
-        // Targets that nobody configured come and go.
+        // Targets that are not configured are dropped when they are idle.
         members.retain(|member| member.strong_count() > 0);
         members.push(Arc::downgrade(member));
     }
 
-    /// Has every member but this one look again, after something was given back.
+    /// Has every other target admit waiting calls, after budget was given back.
     pub(super) fn notify_others(&self, by: &Admission) {
-        // Not under the lock: looking again may wake anybody.
+        // Not under the lock: admitting a call wakes tasks.
         let others: Vec<_> = {
             let members = self.members.lock();
             if members.len() < 2 {

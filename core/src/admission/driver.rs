@@ -1,4 +1,4 @@
-//! Drives one scheduler: hands slots to the calls that wait, and takes them back.
+//! Drives one scheduler: sends slots to the calls that wait, and takes released slots back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,25 +25,26 @@ use crate::schedule::{
 use crate::wire::RateHeaders;
 use tidegate_policy::outcome::Cancellation;
 
-/// A waiting call's end of the line, and since when it waits.
+/// A waiting call: where its answer is sent, and since when it waits.
 struct Waiting {
     answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
 }
 
-/// What lets others in.
-// An event lives as long as the call that takes it, so a box would cost more than the copy.
+/// What may admit waiting calls.
+// An event lives only as long as the function call that takes it: a box would cost more than a
+// copy.
 #[allow(clippy::large_enum_variant)]
 enum Event<'a> {
-    /// Time, or something that the scheduler knows of already.
+    /// Time has passed, or the scheduler has changed already.
     Look,
-    /// A slot comes back.
+    /// A slot is released.
     Back(Grant),
-    /// The limit is told something of a call in flight.
+    /// The adaptive limit learns something about a call in flight.
     Told(LimitEvent, &'a mut Grant),
 }
 
-/// See [`Permit`], which says them.
+/// What the adaptive limit learns about a call in flight: see the methods of [`Permit`].
 #[derive(Clone, Copy)]
 pub(super) enum LimitEvent {
     FirstToken,
@@ -51,23 +52,23 @@ pub(super) enum LimitEvent {
     Detached,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 struct State {
     scheduler: Scheduler<Waiting>,
-    /// When the pump asks next, if it knows of anything to ask for.
+    /// When the pump asks next, if it has anything to ask for.
     armed: Option<Instant>,
 }
 
 impl State {
-    /// Whether something is due before the pump asks.
+    /// Returns `true` if something is due before the pump asks.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
     }
 }
 
-/// The door of one target or tool: its scheduler behind one lock, held for the length of a decision
-/// and never across an await.
+/// The admission control of one target or tool: a scheduler behind one lock, which is held for one
+/// decision and never across an await.
 pub struct Admission {
     name: Arc<str>,
     wait_hint: &'static str,
@@ -75,12 +76,13 @@ pub struct Admission {
     pump: Arc<Pump>,
     budgets: Arc<BudgetSet>,
     cancel_signals: CancelSignals,
-    /// Of a pool.
+    /// Only for pools.
     liveness: Option<LivenessThrottle>,
 }
 
 impl Admission {
-    /// An open door. `wait_hint` says what to change when it is too narrow; it ends every refusal.
+    /// Creates the admission control of a target or tool. `wait_hint` says what to change if it has
+    /// too few slots; it ends the text of every rejection.
     pub fn new(
         name: Arc<str>,
         settings: &Settings,
@@ -106,12 +108,12 @@ impl Admission {
         door
     }
 
-    /// The target's or tool's name.
+    /// Returns the name of the target or tool.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The budgets that it draws on.
+    /// Returns the rate budgets that the target draws on.
     pub(crate) fn budgets(&self) -> &BudgetSet {
         &self.budgets
     }
@@ -120,10 +122,10 @@ impl Admission {
         &self.cancel_signals
     }
 
-    /// A slot at once, or `None` where the call would have to wait.
+    /// Returns a slot, or `None` if the call would have to wait.
     ///
     /// # Errors
-    /// `Refused`, where it may not even wait.
+    /// `Refused` if the call may not even wait.
     pub fn try_acquire(self: &Arc<Self>, ticket: &Ticket) -> Result<Option<Permit>, Error> {
         let now = now();
         let grant = self.state.lock().scheduler.try_admit(now, ticket);
@@ -133,20 +135,21 @@ impl Admission {
         }
     }
 
-    /// A slot as soon as the scheduler gives one.
+    /// Waits for a slot.
     ///
-    /// *Cancellation safety*: dropping the future leaves the queue; a slot granted at the same
-    /// moment goes to the next call.
+    /// # Cancel safety
+    /// Dropping the future leaves the queue. A slot granted at the same moment goes to the next
+    /// call.
     ///
     /// # Errors
-    /// `Refused`, with reason, position and when to come back; also where a slot is granted in time
-    /// and its caller comes for it after the deadline.
+    /// `Refused`, with reason, position and when to come back. Also if a slot is granted in time,
+    /// but the caller polls for it after the deadline.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
         self.acquire_from(ticket, |_| {}).await
     }
 
-    /// The same; `stands` is told of the call's place in the queue, if it has to wait: what
-    /// [`Admission::explain`] knows it by.
+    /// Waits for a slot as [`Admission::acquire`] does. If the call has to wait, `stands` gets its
+    /// place in the queue, for [`Admission::explain`].
     pub(crate) async fn acquire_from(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -177,7 +180,7 @@ impl Admission {
             QueueEntry { admission: self, id, receiver }
         };
         loop {
-            // Before looking: a stop between the two must not be missed.
+            // Created before the pump is checked, so that a stop between the two is not missed.
             let stopped = self.pump.stopped();
             if late || !self.pump.is_running() {
                 self.pump.arm(self);
@@ -188,7 +191,7 @@ impl Admission {
                 answer = &mut waiter.receiver => {
                     let now = now();
                     return match answer {
-                        // What nobody waits for any more is not sent: the slot goes back.
+                        // A call beyond its deadline is not sent: the slot is released.
                         Ok(_) if deadline <= now => Err(Refusal::came_late(now - queued_at)),
                         answer => answer,
                     }
@@ -199,8 +202,8 @@ impl Admission {
         }
     }
 
-    /// A slot whatever the rules say, and what they would have decided instead (observe mode):
-    /// `wait`, or the reason of a refusal.
+    /// Returns a slot without applying the rules, and what the rules would have decided (observe
+    /// mode): `wait`, or the reason of a rejection.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
@@ -212,7 +215,7 @@ impl Admission {
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
-    /// Whether a cool-down is on, that a call which comes now would have to wait for.
+    /// Returns `true` if a call that comes now would have to wait for a cool-down.
     pub fn is_cooling(&self) -> bool {
         self.state.lock().scheduler.is_cooling(now())
     }
@@ -222,64 +225,64 @@ impl Admission {
         self.state.lock().scheduler.resume_cooldown(now(), until);
     }
 
-    /// What a person would want to know.
+    /// Returns the state for snapshots and metrics.
     pub fn view(&self) -> View {
         self.state.lock().scheduler.view(now())
     }
 
-    /// Why the call at that place of the queue waits now; `None`: it does not.
+    /// Returns why the call at that place of the queue waits, or `None` if it does not.
     pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
-    /// From now on so many slots.
+    /// Sets the number of slots. Lowering it ends no call.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
         self.state.lock().scheduler.set_limit(slots);
         self.answer(Event::Look);
     }
 
-    /// From now on these are the pool's replicas.
+    /// Sets the replicas of the pool.
     pub(crate) fn set_members(self: &Arc<Self>, members: &[Member]) {
         self.state.lock().scheduler.set_members(now(), members);
         self.answer(Event::Look);
     }
 
-    /// What was seen of a replica.
+    /// Records what a poll has shown of a replica.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.state.lock().scheduler.observe(now(), id, observation);
         self.answer(Event::Look);
     }
 
-    /// What to ask of the pool's replicas now.
+    /// Returns which replicas to poll now.
     pub(crate) fn poll_requests(&self) -> PollRequests {
         let mut state = self.state.lock();
         let poll_requests = state.scheduler.poll_requests(now());
-        // One that was silent for long enough counts as down from here on.
+        // A replica that was silent for too long counts as down from here on.
         self.cancel_on_down_replicas(&mut state.scheduler);
         poll_requests
     }
 
-    /// Whether calls wait or are in flight.
+    /// Returns `true` if calls wait or are in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.state.lock().scheduler.is_busy()
     }
 
-    /// The pool's replicas, as they stand; none where it is no pool.
+    /// Returns the state of the pool's replicas. Empty if the target is not a pool.
     pub fn replicas(&self) -> Vec<ReplicaView> {
         self.state.lock().scheduler.replicas(now())
     }
 
-    /// A replica for a request that takes no slot.
+    /// Selects a replica for a request that takes no slot.
     pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
         self.state.lock().scheduler.pick_without_slot(now())
     }
 
-    /// Whether that replica is down.
+    /// Returns `true` if the replica is down.
     pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
         self.state.lock().scheduler.is_down(id)
     }
 
-    /// Refuses what waits and what comes; what is in flight goes on.
+    /// Rejects the calls that wait and that come. Calls in flight go on.
     pub fn drain(self: &Arc<Self>) {
         self.state.lock().scheduler.drain();
         self.answer(Event::Look);
@@ -290,7 +293,7 @@ impl Admission {
         let mut state = self.state.lock();
         let was_open = state.scheduler.is_open();
         state.scheduler.on_success(now, grant);
-        // A replica that was on its way back may have room for others now.
+        // A replica that recovers may have room for more calls now.
         let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
         if may_go {
@@ -308,7 +311,7 @@ impl Admission {
         let hold =
             self.state.lock().scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
-            // Calls whose deadline a cool-down has outrun are told at once.
+            // Calls whose deadline comes before the end of the cool-down are rejected at once.
             self.answer(Event::Look);
         }
         hold
@@ -316,12 +319,13 @@ impl Admission {
 
     pub(super) fn on_replica_fault(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
         let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
-        // Those that wait for that replica alone are told; those that it has not begun to answer go elsewhere.
+        // Calls that can only go to that replica are rejected, and calls that it has not begun to
+        // answer are cancelled.
         self.answer(Event::Look);
         hold
     }
 
-    /// Something came from the replica that has it. Cheap: few of these take the lock.
+    /// Records that a replica is alive. Cheap: only few reports take the lock.
     pub(super) fn on_alive(self: &Arc<Self>, grant: &Grant) {
         let Some((liveness, at)) = self.liveness.as_ref().zip(grant.replica_index()) else { return };
         let now = now();
@@ -346,8 +350,8 @@ impl Admission {
         }
         self.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
         if !speaks {
-            // At most a limit has grown a little: those that wait are asked for when they would
-            // have been.
+            // At most a rate has grown a little: waiting calls are admitted when they would have
+            // been.
             return;
         }
         self.admit_waiting();
@@ -362,7 +366,7 @@ impl Admission {
         self.answer(Event::Told(event, grant));
     }
 
-    /// Says how the limit has moved, and why.
+    /// Logs how the adaptive limit has moved, and why.
     fn log(&self, moves: &[LimitChange]) {
         for (replica, Decision { from, to, cause, .. }) in moves {
             let (replica, cause) = (replica.as_deref(), cause.as_str());
@@ -371,7 +375,7 @@ impl Admission {
     }
 
     pub(super) fn settle(self: &Arc<Self>, grant: &mut Grant, settled: &Settled) {
-        // The release follows at once, and lets in what this made room for.
+        // The release follows at once, and admits the calls that this has made room for.
         self.state.lock().scheduler.settle(now(), grant, settled);
     }
 
@@ -382,7 +386,7 @@ impl Admission {
         self.budgets.notify_others(self);
     }
 
-    /// The head of an answer came: the call is not called back any more.
+    /// Records that a response has begun. Its attempt is not cancelled any more.
     pub(super) fn on_response(&self, grant: &mut Grant) {
         if self.cancel_signals.is_enabled() {
             self.state.lock().scheduler.on_answer(grant);
@@ -390,45 +394,47 @@ impl Admission {
         }
     }
 
-    /// Calls back what was lent, where somebody waits for what is its own.
+    /// Cancels attempts on borrowed slots while the owners of those slots wait.
     fn reclaim(&self) {
         if !self.cancel_signals.is_enabled() {
             return;
         }
         loop {
-            // Under the lock: a release forgets the call only when the scheduler has.
+            // Under the lock: a release removes the signal only after the scheduler has released
+            // the slot.
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.preempt(now()) else { return };
             self.cancel_signals.cancel(id, Cancellation::Reclaimed);
         }
     }
 
-    /// Calls back what a replica that went down had not begun to answer. Under the lock, as above.
+    /// Cancels the attempts that a replica that went down had not begun to answer. Called under the
+    /// lock, as above.
     fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
         while let Some(id) = scheduler.next_stranded() {
             self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
         }
     }
 
-    /// Something has changed that the scheduler was not told of itself.
+    /// Admits waiting calls after a change outside the scheduler.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
             self.answer(Event::Look);
         }
     }
 
-    /// Answers what an event lets be answered, and sees to it that the pump asks again in time:
-    /// what is due next may depend on what was admitted now.
+    /// Applies an event and answers the calls that can be answered, then arms the pump: what is due
+    /// next may depend on what was admitted now.
     fn answer(self: &Arc<Self>, event: Event<'_>) {
         if self.turn(event) {
             self.pump.arm(self);
         }
     }
 
-    /// Tells the scheduler, and answers every call that can be answered now. Says whether the pump
+    /// Applies an event and answers the calls that can be answered. Returns `true` if the pump
     /// would ask too late for the rest.
     fn turn(self: &Arc<Self>, mut event: Event<'_>) -> bool {
-        // Slots of calls that have gone away meanwhile.
+        // Slots of calls that were cancelled meanwhile.
         let mut unused = Vec::new();
         loop {
             let now = now();
@@ -467,7 +473,7 @@ impl Admission {
         }
     }
 
-    /// Answers what is due, and says when to ask again.
+    /// Answers the calls that are due. Returns when to ask again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
         self.turn(Event::Look);
         let mut state = self.state.lock();
@@ -475,7 +481,7 @@ impl Admission {
         state.armed
     }
 
-    /// Takes a call out of the queue. Room that was kept for it is there for others then.
+    /// Takes a call out of the queue. Capacity that was reserved for it is free then.
     fn withdraw(self: &Arc<Self>, id: WaiterId) {
         let late = {
             let mut state = self.state.lock();
@@ -491,7 +497,7 @@ impl Admission {
     }
 }
 
-/// A call in line. Leaving it, by whatever way, leaves nothing behind.
+/// A call in the queue, which it leaves on drop.
 struct QueueEntry<'a> {
     admission: &'a Arc<Admission>,
     id: WaiterId,
@@ -500,7 +506,7 @@ struct QueueEntry<'a> {
 
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        // A slot that was granted meanwhile is dropped here, and so goes back.
+        // A slot that was granted meanwhile is dropped here, and so released.
         if self.receiver.close().is_none() {
             self.admission.withdraw(self.id);
         }

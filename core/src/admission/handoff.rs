@@ -1,8 +1,8 @@
-//! One value, handed once from whoever decides to whoever waits, or given back.
+//! A channel for one value that is never lost: it is either received, or returned to the sender.
 //!
-//! The race that matters: a slot is granted at the very moment its caller gives up. Whichever comes
-//! second learns of it, so that the value is never lost and never doubled: [`Sender::send`] gets it
-//! back, or [`Receiver::close`] finds it. Checked under every interleaving by loom (`tests/loom`).
+//! A slot may be granted at the moment its caller gives up. Whichever of the two comes second
+//! learns of the other: [`Sender::send`] gets the value back, or [`Receiver::close`] returns it.
+//! Checked under every interleaving by loom (`tests/loom`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,23 +37,23 @@ impl<T> Cell<T> {
     }
 }
 
-/// The end that hands over.
+/// The sending end.
 pub struct Sender<T>(Arc<Cell<T>>);
 
-/// The end that waits.
+/// The receiving end: a future that resolves with the value.
 pub struct Receiver<T>(Arc<Cell<T>>);
 
-/// A pair of ends.
+/// Creates both ends of a channel.
 pub fn handoff<T>() -> (Sender<T>, Receiver<T>) {
     let cell = Arc::new(Cell(Mutex::new(State::Waiting(None))));
     (Sender(cell.clone()), Receiver(cell))
 }
 
 impl<T> Sender<T> {
-    /// Hands the value over and wakes who waits; gives it back where nobody does any more.
+    /// Sends the value and wakes the receiver.
     ///
     /// # Errors
-    /// The value itself.
+    /// Returns the value if the receiver is closed.
     pub fn send(self, value: T) -> Result<(), T> {
         let waker = self.0.with(|state| match state {
             State::Waiting(waker) => {
@@ -71,7 +71,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Gives up. What was handed over in the meantime comes out here.
+    /// Closes the channel. Returns the value if it was sent meanwhile.
     pub fn close(&mut self) -> Option<T> {
         self.0.with(|state| match std::mem::replace(state, State::Gone) {
             State::Given(value) => Some(value),

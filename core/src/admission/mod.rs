@@ -1,11 +1,12 @@
-//! Admission: a call waits here until its target has a slot for it.
+//! Admission: each attempt waits until its target has a slot for it.
 //!
-//! Why it waits in `call` and not in `poll_ready`: whose turn it is depends on the request (tenant,
-//! lane, deadline), and `poll_ready` has not seen it. So this layer is always ready, and the wait
-//! is part of the response future.
+//! [`crate::schedule`] decides which call goes next. This module drives it: one lock per target,
+//! one channel per waiting call, one RAII permit per slot. None of that knows calls or targets; the
+//! tower layer (`layer/`) does.
 //!
-//! The decision is [`crate::schedule`]'s; here it is driven: one lock per target, one hand-over per
-//! waiting call, one RAII permit.
+//! A call waits in `call`, not in `poll_ready`: its turn depends on the request (tenant, lane,
+//! deadline), which `poll_ready` has not seen. So the layer is always ready, and the wait is part
+//! of the response future.
 
 mod budget_set;
 mod cancel;

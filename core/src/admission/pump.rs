@@ -1,7 +1,7 @@
-//! Keeps time for a scheduler: wakes it when a wait ends or a cool-down does.
+//! Keeps time for a scheduler: wakes it when a wait or a cool-down ends.
 //!
-//! One small task per target, alive only while calls wait there. Releases do not pass through it:
-//! they let the next call in themselves.
+//! One task per target, which runs only while calls wait. Releases do not pass through it: they
+//! admit the next call themselves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Admission;
 
-/// The task's switch.
+/// Starts the task, and wakes it early.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
     running: AtomicBool,
@@ -22,11 +22,11 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Sees to it that the scheduler is asked again in time. Call it after anything that may bring
-    /// the next wake-up forward.
+    /// Starts the task, or has it ask the scheduler for the next wake-up again. To be called after
+    /// anything that may bring that forward.
     pub(super) fn arm(self: &Arc<Self>, admission: &Arc<Admission>) {
-        // A permit may be dropped on a thread that belongs to no runtime (a garbage collector's);
-        // whoever waits keeps the task running.
+        // A permit may be dropped on a thread without a runtime (a garbage collector's). Then a
+        // call that waits keeps the task running.
         match Handle::try_current() {
             Ok(runtime) if !self.running.swap(true, Ordering::AcqRel) => {
                 runtime.spawn(run(Running(self.clone()), Arc::downgrade(admission)));
@@ -35,18 +35,18 @@ impl Pump {
         }
     }
 
-    /// Whether the task runs.
+    /// Returns `true` if the task runs.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Until the task, having run, no longer does. Whoever waits then arms the pump again.
+    /// Resolves when the task stops. A call that still waits then arms the pump again.
     pub(super) fn stopped(&self) -> Notified<'_> {
         self.stopped.notified()
     }
 }
 
-/// The running task. A runtime that shuts down drops it; then a call that waits on another runtime,
+/// The running task. A runtime that shuts down drops it. Then a call that waits on another runtime,
 /// or comes next, starts it there.
 struct Running(Arc<Pump>);
 
@@ -64,8 +64,8 @@ async fn run(running: Running, admission: Weak<Admission>) {
             Some(admission) => admission.tick(),
             None => None,
         };
-        // A call that is queued between this look and the end of the task is told that the task has
-        // stopped, and starts another.
+        // A call that is queued from here until the end of the task is notified by `stopped`, and
+        // starts another task.
         let Some(wake) = wake else { return };
         tokio::select! {
             () = sleep_until(Instant::from_std(wake)) => {}

@@ -1,4 +1,4 @@
-//! A refusal in words: what stood in the way, and what to do about it.
+//! The text of a rejection: what blocked the call, and what to do about it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::schedule::{Refusal, Rule};
 /// What to do about a call that is too large.
 const SMALLER: &str = "shorten the prompt or lower `max_tokens`, send it to another target, or as a batch";
 
-/// The scheduler's refusal as its caller gets it; `hint` says what to change where the target is
-/// too narrow.
+/// Returns the scheduler's rejection as the caller gets it. `hint` says what to change if the
+/// target has too few slots.
 pub(super) fn refused(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
     let mut text = what(refusal);
     let rule = refusal.why.map(|why| why.rule);
@@ -32,7 +32,7 @@ pub(super) fn refused(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error
         .explained(refusal.why)
 }
 
-/// A prompt above the operator's maximum.
+/// Returns the rejection of a prompt above the target's `max_prompt`, in tokens.
 pub(crate) fn over_maximum(target: &Arc<str>, tokens: u64, most: u64) -> Error {
     let text = format!(
         "its prompt has about {tokens} tokens, above this target's `max_prompt` of {most}: {SMALLER}"
@@ -40,6 +40,7 @@ pub(crate) fn over_maximum(target: &Arc<str>, tokens: u64, most: u64) -> Error {
     Error::new(ErrorKind::Refused(Reason::TooLarge), text).at(target)
 }
 
+/// Returns what happened, without advice.
 fn what(refusal: &Refusal) -> String {
     let blocked = refusal.why.map(|why| why.rule).filter(|rule| !matches!(rule, Rule::Slots | Rule::Turn));
     let because = blocked.map(|rule| format!(": {}", rule.sentence())).unwrap_or_default();
@@ -71,7 +72,7 @@ fn what(refusal: &Refusal) -> String {
     }
 }
 
-/// Whether patience, or more room, would have helped.
+/// Returns `true` if a longer wait or more capacity would have helped.
 fn waits(reason: Reason) -> bool {
     matches!(
         reason,
@@ -85,7 +86,7 @@ fn waits(reason: Reason) -> bool {
     )
 }
 
-/// What to change, where it is not the number of slots.
+/// Returns what to change, if it is not the number of slots.
 fn change(rule: Rule) -> Option<&'static str> {
     match rule {
         Rule::TenantCap => Some("raise its tenant's `cap`"),
@@ -105,7 +106,7 @@ fn change(rule: Rule) -> Option<&'static str> {
     }
 }
 
-/// What bounds the size of one call.
+/// Returns the name of what limits the size of one call.
 fn bounds(rule: Rule) -> &'static str {
     match rule {
         Rule::Kv => "the engine's memory (`kv_tokens`)",

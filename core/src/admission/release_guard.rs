@@ -1,4 +1,4 @@
-//! A slot that outlives its attempt, for as long as the upstream may still be busy with it.
+//! Delays the release of a slot while the upstream may still be busy with its attempt.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 use super::Permit;
 
-/// Keeps an attempt's slot: it goes back when the attempt has ended *and* the last clone is gone.
+/// Keeps the slot of an attempt until the attempt has ended *and* the last clone is dropped.
 ///
 /// Each attempt's request carries one in its extensions. A transport whose exchange ends when its
-/// future or body is dropped need not know of it. One that only asks for the end takes it out, and
-/// drops it when the end has come.
+/// future or body is dropped can ignore it. A transport that can only ask for the end takes the
+/// guard out of the extensions, and drops it when the exchange has ended.
 #[derive(Clone)]
 pub struct ReleaseGuard(Arc<Slot>);
 
@@ -21,7 +21,7 @@ impl ReleaseGuard {
         Self(Arc::new(Slot(Mutex::new(None))))
     }
 
-    /// Leaves the permit to the clones, if there are any; else it goes here.
+    /// Keeps the permit until the last clone is dropped, at once if this is the last.
     pub(crate) fn keep(self, permit: Permit) {
         *self.0.0.lock() = Some(permit);
     }

@@ -1,5 +1,5 @@
-//! The driver: real tasks, the paused clock, and a scheduler that must come out of every storm with
-//! nothing in flight and nobody waiting.
+//! Tests of the driver with real tasks under the paused clock. After every storm of calls, no slot
+//! is held and no call waits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Polls once, as a task would that is cancelled before it is woken.
+/// Polls once, like a task that is cancelled before it is woken.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -67,7 +67,7 @@ fn reason(result: Result<Permit, Error>) -> Reason {
     }
 }
 
-/// Nothing in flight, nobody waiting, for nobody; and every slot can be had again.
+/// Asserts that no slot is held, no call waits, and every slot can be acquired again.
 async fn assert_settled(door: &Arc<Admission>, limit: usize) {
     let view = door.view();
     assert_eq!((view.in_flight, view.waiting), (0, 0));

@@ -1,4 +1,4 @@
-//! The outermost tower layer: each call is counted once, however it ends.
+//! The tower layer of observation: counts and logs each call once, however it ends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 /// Counts and logs each call, once.
 ///
 /// *Default*: acts on requests that carry a [`Call`]; others pass.
-/// *Cancellation safety*: dropping the future or the body counts the call as cancelled.
+///
+/// # Cancel safety
+/// Dropping the future or the body counts the call as cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct ObserveLayer {
     log: Arc<CallLog>,
@@ -47,7 +49,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
                     tally.answered(&response);
                     Ok(response.map(|body| {
                         let mut counted = Counted { body, failed, tally: Some(tally) };
-                        // Nobody asks for the end of a body that has nothing in it.
+                        // No reader asks for the end of an empty body.
                         if counted.is_end_stream() {
                             counted.end(Outcome::Completed);
                         }
@@ -63,7 +65,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
     }
 }
 
-/// The outermost body.
+/// A body that counts its call when it ends.
 struct Counted {
     body: ResponseBody,
     failed: bool,

@@ -3,19 +3,19 @@
 /// How a call ended. Each call has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With a whole answer.
+    /// The response was complete.
     Completed,
-    /// With the upstream's error, by status or in the stream.
+    /// The upstream returned an error, by status or in the stream.
     Failed,
-    /// Refused at the door.
+    /// Admission rejected the call.
     Refused,
-    /// The caller went away.
+    /// The caller cancelled the call.
     Cancelled,
-    /// The answer broke off without the provider's end.
+    /// The response ended without the provider's terminal event.
     Truncated,
-    /// A deadline, a limit of silence, or a stalled reader ended it.
+    /// A deadline, a limit of silence, or a stalled reader ended the call.
     TimedOut,
-    /// The exchange broke.
+    /// The exchange failed.
     Broken,
 }
 
@@ -31,7 +31,7 @@ impl Outcome {
         Outcome::Broken,
     ];
 
-    /// The label in metrics and the log.
+    /// Returns the label in metrics and in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Completed => "completed",

@@ -1,4 +1,4 @@
-//! The books: what is written of each call, once, however it ends.
+//! Records each call once, however it ends: in the metrics and in the log.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
-/// One call's entry in the books: written when dropped, as cancelled unless something else was
-/// said.
+/// The record of one call, written on drop. Without an outcome, the call counts as cancelled.
 pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,
@@ -22,7 +21,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A call is under way.
+    /// Starts the record of a call.
     pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
         Self { _active: active.enter(call.clone()), call, log, outcome: None, exchange: None }
     }
@@ -31,7 +30,7 @@ impl Tally {
         &self.call
     }
 
-    /// A response came.
+    /// Records a response.
     pub(super) fn answered<B>(&mut self, response: &Response<B>) {
         self.exchange = response.extensions().get().cloned();
     }
@@ -41,12 +40,12 @@ impl Tally {
         self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_failed)
     }
 
-    /// How it ended.
+    /// Sets how the call ended.
     pub(crate) fn ended(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
     }
 
-    /// It ended with this.
+    /// Sets the error that the call ended with.
     pub(crate) fn failed(&mut self, error: &Error) {
         self.ended(outcome_of(error));
         if let Some(reason) = error.reason() {
@@ -64,7 +63,8 @@ impl Drop for Tally {
         let of_response = || self.exchange.as_ref().and_then(|exchange| exchange.seen().usage);
         let usage = usage_of(&attempts).or_else(of_response);
         let outcome = self.outcome.unwrap_or(match last {
-            // Its reader had all of it, and did not care for the end of the connection.
+            // The reader has read the whole response, and has not waited for the end of the
+            // connection.
             Some(last) if last.seen().is_complete => Outcome::Completed,
             _ => Outcome::Cancelled,
         });
@@ -72,7 +72,7 @@ impl Drop for Tally {
         metrics.ended(outcome);
         let first_token = last.and_then(Attempt::first_token_at);
         let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
-        // What was cancelled says nothing of how long it would have taken.
+        // A cancelled call does not show how long it would have taken.
         let counts = call.is_inference() && outcome != Outcome::Cancelled;
         if let Some(ttft) = ttft.filter(|_| counts) {
             metrics.ttft(lane, ttft);

@@ -1,4 +1,4 @@
-//! Waits for the slot of an attempt, for the layer and for the task_slots of named slots.
+//! Waits for the slot of an attempt, for the layer and for slots that are held by name.
 
 use crate::admission::{Permit, over_maximum};
 use crate::call::Call;
@@ -7,9 +7,10 @@ use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Ticket, WaiterId};
 use crate::target::SharedCooldowns;
 
-/// A slot for the call's next attempt, as soon as there is one.
+/// Waits for a slot for the call's next attempt.
 ///
-/// *Cancellation safety*: dropping the future leaves the queue.
+/// # Cancel safety
+/// Dropping the future leaves the queue.
 pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
@@ -46,7 +47,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         }
         return permit.map_err(|error| target.admit_ignorance(error));
     }
-    // Nobody waits in a queue here until there is a replica.
+    // In observe mode no call waits in a queue until the pool has a replica.
     call.replicas_known().await;
     let (permit, would) = admission.force(&ticket);
     let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
@@ -70,7 +71,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
         if cooldowns.admit(key) {
             return Ok(permit);
         }
-        // A Retry-After for the key came while the call queued: the slot is given back.
+        // A Retry-After for the key came while the call was queued, so the slot is released.
         call.update_queue(|queue| queue.spent += permit.spent());
     }
 }
@@ -79,7 +80,7 @@ fn queued(call: &Call, waiter: WaiterId) {
     call.update_queue(|queue| queue.waiter = Some(waiter));
 }
 
-/// A slot at a replica that the call does not avoid.
+/// Returns the permit unless it is at a replica that the call avoids.
 fn at_another(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))

@@ -43,15 +43,15 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     hold
 }
 
-/// Puts the books right when the attempt is over. What is not known is left as it was reserved.
+/// Settles the budgets when the attempt is over, and teaches the estimator what the response took.
 ///
-/// - An answer that came whole, and was counted by its provider: what it took, and what others like
-///   it will.
-/// - One that broke off, or was let go: what it had produced by then, which is what providers count
-///   that do not count at arrival. Others like it are at least as long.
-/// - One without usage: its length in deltas teaches what answers take; the reservation stands.
+/// - A complete response whose usage the provider has reported settles and teaches that usage.
+/// - A complete response without usage teaches its length in deltas. The reservation stands.
+/// - A response that broke off or was dropped settles what it had produced, which is what providers
+///   bill that do not bill on arrival. The estimator learns that its like are at least as long.
+/// - An attempt that produced nothing changes nothing: the reservation stands.
 ///
-/// `sample` is what was observed of its length on the way.
+/// `sample` is what the estimator has observed of the response's length so far.
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
     let (sent_at, now) = (exchange.sent_at(), clock::now());
     let expected = call.target().expected();

@@ -63,7 +63,7 @@ async fn storm(door: &Arc<Admission>, seed: u64, calls: u64) {
         (0..calls).map(|number| tokio::spawn(call(door.clone(), number, rng.fork()))).collect();
     rng.shuffle(&mut tasks);
     for (k, task) in tasks.iter().enumerate() {
-        // Cancelled from outside at a random moment: task_slot, waiting, or granted and not yet polled.
+        // Cancelled from outside at a random moment: holding a slot, waiting, or granted and not yet polled.
         if k % 3 == 0 {
             tokio::time::sleep(ms(rng.u64(..2))).await;
             task.abort();
