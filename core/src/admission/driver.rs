@@ -11,7 +11,7 @@ use super::handoff::{Receiver, Sender, handoff};
 use super::liveness::LivenessThrottle;
 use super::permit::Permit;
 use super::pump::Pump;
-use super::refused::refused;
+use super::rejection::rejection_error;
 use crate::adaptive::Decision;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
@@ -131,7 +131,7 @@ impl Admission {
         let grant = self.state.lock().scheduler.try_admit(now, ticket);
         match grant {
             Ok(grant) => Ok(grant.map(|grant| Permit::new(self.clone(), grant, ticket.queued_at, now))),
-            Err(refusal) => Err(self.refused(refusal)),
+            Err(refusal) => Err(self.rejection_error(refusal)),
         }
     }
 
@@ -168,7 +168,7 @@ impl Admission {
                 Ok(None) => {}
                 Err(refusal) => {
                     drop(state);
-                    return Err(self.refused(refusal));
+                    return Err(self.rejection_error(refusal));
                 }
             }
             let (answer, receiver) = handoff();
@@ -195,7 +195,7 @@ impl Admission {
                         Ok(_) if deadline <= now => Err(Refusal::came_late(now - queued_at)),
                         answer => answer,
                     }
-                    .map_err(|refusal| self.refused(refusal));
+                    .map_err(|refusal| self.rejection_error(refusal));
                 }
                 () = stopped => {}
             }
@@ -492,8 +492,8 @@ impl Admission {
         }
     }
 
-    pub(crate) fn refused(&self, refusal: Refusal) -> Error {
-        refused(&self.name, self.wait_hint, &refusal)
+    pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
+        rejection_error(&self.name, self.wait_hint, &refusal)
     }
 }
 

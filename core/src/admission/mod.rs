@@ -16,7 +16,7 @@ pub(crate) mod layer;
 mod liveness;
 mod permit;
 mod pump;
-mod refused;
+mod rejection;
 mod release_guard;
 mod task_slots;
 #[cfg(test)]
@@ -27,6 +27,6 @@ pub(crate) use cancel::CancelSignal;
 pub use driver::Admission;
 pub use layer::AdmissionLayer;
 pub use permit::Permit;
-pub(crate) use refused::over_maximum;
+pub(crate) use rejection::prompt_too_large;
 pub use release_guard::ReleaseGuard;
 pub(crate) use task_slots::{ReadAhead, ReadAheadGuard, TaskSlot, TaskSlotGuard, TaskSlots};

@@ -1,4 +1,4 @@
-//! The body of a response, which holds its call's slot.
+//! The response body, which holds the slot of its call.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,17 +6,17 @@ use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame, SizeHint};
 
-use super::held::Held;
+use super::limit_permit::LimitPermit;
 use super::{HttpJudge, Judge};
 
 /// A response's body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Frames pass as
 /// they come; the slot goes back at its end, when it fails, or when it is dropped.
 ///
-/// *Cancellation safety*: dropping it at any moment drops the inner body, and then gives the slot
-/// back.
+/// # Cancel safety
+/// Dropping it drops the inner body, and then releases the slot.
 ///
 /// # Errors
-/// The inner body's own.
+/// Those of the inner body.
 pub struct LimitedBody<B, J = HttpJudge> {
     /// `None`: it is over.
     open: Option<Open<B, J>>,
@@ -26,16 +26,16 @@ struct Open<B, J> {
     // In this order: the exchange goes first, then the slot. Boxed, since it is dropped where it
     // stands.
     body: Pin<Box<B>>,
-    held: Held<J>,
+    permit: LimitPermit<J>,
 }
 
 impl<B: Body, J: Judge> LimitedBody<B, J> {
-    pub(super) fn new(body: B, mut held: Held<J>) -> Self {
+    pub(super) fn new(body: B, mut permit: LimitPermit<J>) -> Self {
         if body.is_end_stream() {
-            held.completed();
+            permit.on_completed();
             return Self { open: None };
         }
-        Self { open: Some(Open { body: Box::pin(body), held }) }
+        Self { open: Some(Open { body: Box::pin(body), permit }) }
     }
 }
 
@@ -48,25 +48,25 @@ impl<B: Body, J: Judge> Body for LimitedBody<B, J> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
-        let Some(Open { body, held }) = &mut this.open else { return Poll::Ready(None) };
+        let Some(Open { body, permit }) = &mut this.open else { return Poll::Ready(None) };
         let frame = ready!(body.as_mut().poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    held.saw(data);
+                    permit.on_data(data);
                 }
                 // Many readers never ask for the end once they have all that was announced.
                 if body.is_end_stream() {
-                    held.completed();
+                    permit.on_completed();
                     this.open = None;
                 }
             }
             Some(Err(_)) => {
-                held.broke();
+                permit.on_broken_body();
                 this.open = None;
             }
             None => {
-                held.completed();
+                permit.on_completed();
                 this.open = None;
             }
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::door::Door;
+use super::state::LimitState;
 use super::{AdaptiveLimitLayer, HttpJudge, Judge};
 use crate::config::{Config, LimitSettings, Target};
 use crate::duration;
@@ -81,6 +81,6 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     pub fn build(self) -> Result<AdaptiveLimitLayer<J>, Error> {
         let config = Config::builder().target(self.target).build()?;
         let [target] = config.targets.as_slice() else { return Err(Error::config("a limit needs a name")) };
-        Ok(AdaptiveLimitLayer { door: Door::new(target, self.latency, self.judge) })
+        Ok(AdaptiveLimitLayer { state: LimitState::new(target, self.latency, self.judge) })
     }
 }

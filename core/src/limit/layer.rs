@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tower::Layer;
 
-use super::door::Door;
+use super::state::LimitState;
 use super::{AdaptiveLimit, AdaptiveLimitBuilder, HttpJudge, Judge, Snapshot};
 use crate::config::TargetConfig;
 
@@ -19,7 +19,7 @@ use crate::config::TargetConfig;
 /// *Default* ([`AdaptiveLimitLayer::new`]): starts at 8 slots, and finds its number between 1 and
 /// 256; up to 10,000 calls wait, for 10 minutes at most.
 pub struct AdaptiveLimitLayer<J = HttpJudge> {
-    pub(super) door: Arc<Door<J>>,
+    pub(super) state: Arc<LimitState<J>>,
 }
 
 impl AdaptiveLimitLayer {
@@ -33,7 +33,7 @@ impl AdaptiveLimitLayer {
     pub fn new(objective: Duration) -> Self {
         let mut config = TargetConfig::new("limit");
         config.ttft = Some(objective.clamp(Duration::from_millis(1), config.deadline));
-        Self { door: Door::new(&config, None, HttpJudge) }
+        Self { state: LimitState::new(&config, None, HttpJudge) }
     }
 
     /// A limit with settings of its own. It goes by that name in errors and logs (1 to 200 bytes).
@@ -61,14 +61,14 @@ impl AdaptiveLimitLayer {
 impl<J> AdaptiveLimitLayer<J> {
     /// What the limit sees now, and why it moved.
     pub fn snapshot(&self) -> Snapshot {
-        self.door.snapshot()
+        self.state.snapshot()
     }
 }
 
 // By hand: a derived one would want the judge to be `Clone`.
 impl<J> Clone for AdaptiveLimitLayer<J> {
     fn clone(&self) -> Self {
-        Self { door: self.door.clone() }
+        Self { state: self.state.clone() }
     }
 }
 
@@ -76,12 +76,12 @@ impl<S, J: Judge> Layer<S> for AdaptiveLimitLayer<J> {
     type Service = AdaptiveLimit<S, J>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        AdaptiveLimit { inner, door: self.door.clone() }
+        AdaptiveLimit { inner, state: self.state.clone() }
     }
 }
 
 impl<J> fmt::Debug for AdaptiveLimitLayer<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdaptiveLimitLayer").field("door", &self.door).finish()
+        f.debug_struct("AdaptiveLimitLayer").field("state", &self.state).finish()
     }
 }

@@ -57,12 +57,12 @@
 
 mod body;
 mod builder;
-mod door;
-mod held;
 mod judge;
 mod layer;
+mod limit_permit;
 mod service;
 mod snapshot;
+mod state;
 
 pub use body::LimitedBody;
 pub use builder::AdaptiveLimitBuilder;

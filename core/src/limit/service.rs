@@ -10,17 +10,17 @@ use http::{Request, Response};
 use http_body::Body;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::door::Door;
-use super::held::Held;
+use super::limit_permit::LimitPermit;
+use super::state::LimitState;
 use super::{HttpJudge, Judge, LimitedBody, Snapshot};
 
 /// A service behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Cheap to clone where the
 /// service is; clones share the limit.
 ///
-/// It is always ready, and waits in `call`: what a call is held against depends on its request,
+/// It is always ready, and waits in `call`: what a call is permit against depends on its request,
 /// which `poll_ready` has not seen; and a caller that has been told to be ready and then does not
 /// call would keep a slot from those who do. The inner service is made ready once the slot is
-/// there, so that nothing that *it* reserves is held while a call waits here.
+/// there, so that nothing that *it* reserves is permit while a call waits here.
 ///
 /// *Cancellation safety*: dropping the future leaves the queue, or ends the exchange and gives the
 /// slot back; so does dropping the body.
@@ -31,13 +31,13 @@ use super::{HttpJudge, Judge, LimitedBody, Snapshot};
 /// where its slot would come after that. All others are the inner service's own.
 pub struct AdaptiveLimit<S, J = HttpJudge> {
     pub(super) inner: S,
-    pub(super) door: Arc<Door<J>>,
+    pub(super) state: Arc<LimitState<J>>,
 }
 
 impl<S, J> AdaptiveLimit<S, J> {
     /// What the limit sees now, and why it moved.
     pub fn snapshot(&self) -> Snapshot {
-        self.door.snapshot()
+        self.state.snapshot()
     }
 }
 
@@ -59,19 +59,19 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let (inner, door) = (self.inner.clone(), self.door.clone());
-        let kind = door.judge.kind(&request);
+        let (inner, state) = (self.inner.clone(), self.state.clone());
+        let kind = state.judge.kind(&request);
         Box::pin(async move {
-            let permit = door.enter(kind).await?;
-            let mut held = Held::new(door, permit, kind);
+            let permit = state.acquire(kind).await?;
+            let mut permit = LimitPermit::new(state, permit, kind);
             match inner.oneshot(request).await {
                 Ok(response) => {
-                    held.answered(&response);
-                    Ok(response.map(|body| LimitedBody::new(body, held)))
+                    permit.on_response(&response);
+                    Ok(response.map(|body| LimitedBody::new(body, permit)))
                 }
                 Err(error) => {
                     let error = error.into();
-                    held.failed(&error);
+                    permit.on_error(&error);
                     Err(error)
                 }
             }
@@ -82,12 +82,12 @@ where
 // By hand: a derived one would want the judge to be `Clone`.
 impl<S: Clone, J> Clone for AdaptiveLimit<S, J> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), door: self.door.clone() }
+        Self { inner: self.inner.clone(), state: self.state.clone() }
     }
 }
 
 impl<S: fmt::Debug, J> fmt::Debug for AdaptiveLimit<S, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdaptiveLimit").field("inner", &self.inner).field("door", &self.door).finish()
+        f.debug_struct("AdaptiveLimit").field("inner", &self.inner).field("state", &self.state).finish()
     }
 }

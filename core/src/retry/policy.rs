@@ -21,7 +21,7 @@ pub struct Failure {
     /// Whether the request is safe to repeat even if it ran.
     pub repeatable: bool,
     /// How long the provider asked callers to wait.
-    pub delay: Option<Duration>,
+    pub retry_after: Option<Duration>,
     /// What the failure means for the call.
     pub hold: Hold,
     /// Attempts that count against the call, this one included.
@@ -48,7 +48,7 @@ impl Failure {
             retryable: outcome.is_retryable() && !is_refused,
             never_executed,
             repeatable,
-            delay: outcome.retry_after(),
+            retry_after: outcome.retry_after(),
             hold,
             attempts: attempts + u32::from(!is_free),
             left,
@@ -125,12 +125,12 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.left.is_zero() {
         return Next::GiveUp(GiveUpReason::Deadline);
     }
-    // Nothing ran, and another replica has not rejected the call. A delay concerns the one that
-    // has.
+    // Nothing ran, and another replica has not rejected the call. `retry_after` concerns the replica
+    // that has.
     if failure.hold == Hold::RetryOther && failure.never_executed {
         return Next::Requeue;
     }
-    if failure.delay.is_some_and(|delay| delay >= failure.left) {
+    if failure.retry_after.is_some_and(|retry_after| retry_after >= failure.left) {
         return Next::GiveUp(GiveUpReason::Deadline);
     }
     // The gate decides when a target that is down is tried again, so the attempts do not count
@@ -153,7 +153,7 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
         return Next::Requeue;
     }
     let bound = backoff::bound(config.base, config.max, failure.attempts);
-    let sleep = backoff::full_jitter(failure.delay.unwrap_or_default(), bound, random);
+    let sleep = backoff::full_jitter(failure.retry_after.unwrap_or_default(), bound, random);
     if sleep >= failure.left {
         return Next::GiveUp(GiveUpReason::Deadline);
     }
@@ -169,7 +169,7 @@ mod tests {
             retryable: true,
             never_executed: false,
             repeatable: true,
-            delay: None,
+            retry_after: None,
             hold: Hold::No,
             attempts: 1,
             left: Duration::from_secs(600),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn retry_after_beyond_the_deadline_fails_at_once() {
-        let late = Failure { delay: Some(Duration::from_secs(700)), ..failure() };
+        let late = Failure { retry_after: Some(Duration::from_secs(700)), ..failure() };
         assert_eq!(next(late), Next::GiveUp(GiveUpReason::Deadline));
         assert_eq!(
             next(Failure { left: Duration::from_millis(100), ..failure() }),
@@ -224,7 +224,10 @@ mod tests {
         assert_eq!(without_budget(short), Next::GiveUp(GiveUpReason::Deadline));
         let full = Failure { hold: Hold::RetryOther, attempts: 99, ..failure() };
         let long = Some(Duration::from_secs(700));
-        assert_eq!(without_budget(Failure { never_executed: true, delay: long, ..full }), Next::Requeue);
+        assert_eq!(
+            without_budget(Failure { never_executed: true, retry_after: long, ..full }),
+            Next::Requeue
+        );
         assert_eq!(without_budget(full), Next::GiveUp(GiveUpReason::Attempts), "its replica fell under it");
         assert_eq!(without_budget(Failure { attempts: 1, ..full }), Next::Requeue);
         assert_eq!(

@@ -75,7 +75,7 @@ fn backoff_vectors() {
                 retryable: true,
                 never_executed: false,
                 repeatable: true,
-                delay: case.retry_after.map(Duration::from_secs),
+                retry_after: case.retry_after.map(Duration::from_secs),
                 hold: Hold::No,
                 attempts,
                 left: Duration::MAX,

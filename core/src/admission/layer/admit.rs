@@ -1,6 +1,6 @@
 //! Waits for the slot of an attempt, for the layer and for slots that are held by name.
 
-use crate::admission::{Permit, over_maximum};
+use crate::admission::{Permit, prompt_too_large};
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
@@ -29,13 +29,13 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let target = call.target();
     let admission = target.admission();
     let ticket = call.ticket();
-    let most = target.config().max_prompt.filter(|most| ticket.demand.input > *most);
+    let max_prompt = target.config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt);
     if call.is_hedge() {
-        return at_another(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| none_free(call));
+        return unless_avoided(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| no_free_slot(call));
     }
     if call.is_enforced() {
-        if let Some(most) = most {
-            return Err(over_maximum(target.name(), ticket.demand.input, most));
+        if let Some(max_prompt) = max_prompt {
+            return Err(prompt_too_large(target.name(), ticket.demand.input, max_prompt));
         }
         let asking = call.asks();
         let permit = match call.shared() {
@@ -52,7 +52,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let (permit, would) = admission.force(&ticket);
     let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
     let would = would.or(held.map(|_| "wait"));
-    if let Some(decision) = most.map(|_| Reason::TooLarge.as_str()).or(would) {
+    if let Some(decision) = max_prompt.map(|_| Reason::TooLarge.as_str()).or(would) {
         call.target().metrics().would(decision);
     }
     Ok(permit)
@@ -66,7 +66,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     let admission = call.target().admission();
     loop {
         let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
-        waited.map_err(|refusal| admission.refused(refusal))?;
+        waited.map_err(|rejection| admission.rejection_error(rejection))?;
         let permit = admission.acquire_from(call.ticket(), |waiter| queued(call, waiter)).await?;
         if cooldowns.admit(key) {
             return Ok(permit);
@@ -81,12 +81,12 @@ fn queued(call: &Call, waiter: WaiterId) {
 }
 
 /// Returns the permit unless it is at a replica that the call avoids.
-fn at_another(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
+fn unless_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
 }
 
-fn none_free(call: &Call) -> Error {
+fn no_free_slot(call: &Call) -> Error {
     let text = "no other replica has a slot free";
     Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
 }

@@ -11,7 +11,7 @@ const SMALLER: &str = "shorten the prompt or lower `max_tokens`, send it to anot
 
 /// Returns the scheduler's rejection as the caller gets it. `hint` says what to change if the
 /// target has too few slots.
-pub(super) fn refused(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
+pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
     let mut text = what(refusal);
     let rule = refusal.why.map(|why| why.rule);
     if refusal.reason == Reason::TooLarge {
@@ -33,7 +33,7 @@ pub(super) fn refused(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error
 }
 
 /// Returns the rejection of a prompt above the target's `max_prompt`, in tokens.
-pub(crate) fn over_maximum(target: &Arc<str>, tokens: u64, most: u64) -> Error {
+pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, most: u64) -> Error {
     let text = format!(
         "its prompt has about {tokens} tokens, above this target's `max_prompt` of {most}: {SMALLER}"
     );

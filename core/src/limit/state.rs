@@ -1,4 +1,4 @@
-//! What all services of one layer share: the door, and who judges at it.
+//! The state that all services of one layer share: the admission control and the judge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,24 +19,25 @@ use crate::schedule::{Settings, Ticket};
 const HINT: &str =
     "the limit is what the upstream takes in time; raise `wait` or `queue`, or `cap` where that binds";
 
-/// See the module.
-pub(super) struct Door<J> {
+/// The state of one limit.
+pub(super) struct LimitState<J> {
     admission: Arc<Admission>,
-    /// The only one there is.
+    /// The only tenant.
     tenant: Arc<str>,
     wait: Option<Duration>,
     longest: Duration,
     pub(super) judge: J,
 }
 
-impl<J> Door<J> {
-    /// `latency`: of calls that are known not to stream; `None`: the same as of first tokens.
+impl<J> LimitState<J> {
+    /// Creates the state. `latency` is the objective of calls that do not stream. `None`: that of
+    /// first tokens.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = Settings::from(config);
         if let Some(adaptive) = &mut settings.adaptive {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }
-        // No rates: they are a gate's.
+        // Without rates: only a gate has those.
         let budgets = BudgetSet::from_budgets(RateBudgets::default());
         Arc::new(Self {
             admission: Admission::new(config.name.clone(), &settings, budgets, None, HINT),
@@ -47,10 +48,11 @@ impl<J> Door<J> {
         })
     }
 
-    /// A slot, as soon as there is one.
+    /// Waits for a slot.
     ///
-    /// *Cancellation safety*: dropping the future leaves the queue.
-    pub(super) async fn enter(&self, kind: CallKind) -> Result<Permit, Error> {
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub(super) async fn acquire(&self, kind: CallKind) -> Result<Permit, Error> {
         let now = clock::now();
         let ticket = Ticket {
             tenant: self.tenant.clone(),
@@ -76,8 +78,8 @@ impl<J> Door<J> {
     }
 }
 
-impl<J> std::fmt::Debug for Door<J> {
+impl<J> std::fmt::Debug for LimitState<J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("at", self.admission.name()).finish_non_exhaustive()
+        f.debug_struct("LimitState").field("name", self.admission.name()).finish_non_exhaustive()
     }
 }
