@@ -22,11 +22,11 @@ fn settings(limit: usize) -> Settings {
     Settings { queue: 100_000, ..Settings::limited(limit) }
 }
 
-fn door(limit: usize) -> Arc<Admission> {
-    over(&settings(limit))
+fn admission(limit: usize) -> Arc<Admission> {
+    with_settings(&settings(limit))
 }
 
-fn over(settings: &Settings) -> Arc<Admission> {
+fn with_settings(settings: &Settings) -> Arc<Admission> {
     Admission::new("target".into(), settings, BudgetSet::new(&RateConfig::default(), now()), None, "")
 }
 
@@ -68,16 +68,16 @@ fn reason(result: Result<Permit, Error>) -> Reason {
 }
 
 /// Asserts that no slot is held, no call waits, and every slot can be acquired again.
-async fn assert_settled(door: &Arc<Admission>, limit: usize) {
-    let view = door.view();
+async fn assert_settled(admission: &Arc<Admission>, limit: usize) {
+    let view = admission.view();
     assert_eq!((view.in_flight, view.waiting), (0, 0));
     assert!(view.tenants.iter().all(|tenant| tenant.in_flight == 0 && tenant.waiting == 0));
     assert!(view.peak <= limit, "{} at once", view.peak);
     let mut all = Vec::new();
     for _ in 0..limit {
-        let mut permit = door.acquire(ticket()).await.expect("a slot");
+        let mut permit = admission.acquire(ticket()).await.expect("a slot");
         permit.on_success();
         all.push(permit);
     }
-    assert_eq!(door.view().in_flight, limit);
+    assert_eq!(admission.view().in_flight, limit);
 }

@@ -48,3 +48,86 @@ pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
     };
     extensions.insert(hold);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::adaptive::Ended;
+    use crate::cooldown::Failure;
+    use crate::error::{ErrorKind, Reason};
+    use crate::placement::Fault;
+    use crate::wire::{Verdict, classify_event};
+    use tidegate_policy::outcome::Cancellation;
+
+    const WAIT: Option<Duration> = Some(Duration::from_secs(2));
+
+    fn rejected(status: u16, delay: Option<Duration>) -> AttemptOutcome {
+        let text = format!(r#"{{"error": {{"code": {status}}}}}"#);
+        AttemptOutcome::Rejected(Verdict { delay, ..classify_event(text.as_bytes()) })
+    }
+
+    fn failed(kind: ErrorKind, cause: FailureCause) -> AttemptOutcome {
+        AttemptOutcome::Failed(ExchangeFailure { kind, cause, retry_after: None })
+    }
+
+    #[test]
+    fn each_policy_translates_each_outcome() {
+        use FailureCause::{CallerTimeout, ConnectRefused, Local, Upstream};
+        let (unread, other) = (Some(Failure::Unread { worth_waiting: false }), Some(Failure::Other));
+        let (broke, unreached) = (Some(Fault::Broke), Some(Fault::Unreached));
+        let busy = Some(Failure::Unread { worth_waiting: true });
+        let by_rate = Some(Ended::Limited { by_rate: true });
+        let (late, no_sample) = (Some(Ended::TimedOut), Some(Ended::Failed));
+        // The outcome; then the failure of the target, the fault of the replica, the limit's sample.
+        for (outcome, failure, fault, ended) in [
+            (AttemptOutcome::Accepted { streams: true }, None, None, None),
+            (rejected(429, WAIT), Some(Failure::Limited), Some(Fault::Limited(WAIT)), by_rate),
+            (rejected(503, None), busy, Some(Fault::Full(None)), Some(Ended::Overloaded)),
+            (rejected(504, None), other, broke, late),
+            (rejected(500, None), other, broke, no_sample),
+            (rejected(400, None), None, None, no_sample),
+            (failed(ErrorKind::Connect, ConnectRefused), unread, Some(Fault::Gone), no_sample),
+            (failed(ErrorKind::ConnectTimeout, Upstream), unread, unreached, no_sample),
+            (failed(ErrorKind::Transport, Upstream), other, broke, no_sample),
+            (failed(ErrorKind::FirstTokenTimeout, Upstream), other, broke, late),
+            (AttemptOutcome::Cancelled(Cancellation::ReplicaDown), None, None, Some(Ended::Cancelled)),
+        ] {
+            assert_eq!(Failure::from_outcome(&outcome, false), failure, "{outcome:?}");
+            assert_eq!(Fault::from_outcome(&outcome, false), fault, "{outcome:?}");
+            assert_eq!(Ended::from_outcome(&outcome, false, || true), ended, "{outcome:?}");
+        }
+        let inconclusive = [
+            failed(ErrorKind::IdleTimeout, CallerTimeout),
+            failed(ErrorKind::Connect, Local),
+            AttemptOutcome::Cancelled(Cancellation::Reclaimed),
+        ];
+        assert!(inconclusive.iter().all(AttemptOutcome::is_inconclusive));
+    }
+
+    #[test]
+    fn response_that_broke_off_counts_less_than_no_response() {
+        use FailureCause::Upstream;
+        for (kind, fault) in [
+            (ErrorKind::Transport, Some(Fault::Broke)),
+            (ErrorKind::Truncated, Some(Fault::Broke)),
+            (ErrorKind::IdleTimeout, None),
+        ] {
+            let outcome = failed(kind, Upstream);
+            assert_eq!(Fault::from_outcome(&outcome, true), fault, "{kind:?}");
+            assert_eq!(Ended::from_outcome(&outcome, true, || false), Some(Ended::Failed), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn error_without_an_outcome_is_classified_by_its_kind() {
+        let refused = Error::new(ErrorKind::Connect, "").nobody_listens();
+        let expected = failed(ErrorKind::Connect, FailureCause::ConnectRefused);
+        assert_eq!(outcome_of_error(&refused), expected);
+        let mut cancelled = Error::new(ErrorKind::Refused(Reason::NoSlot), "");
+        let outcome = AttemptOutcome::Cancelled(Cancellation::Reclaimed);
+        cancelled.extensions_mut().insert(outcome.clone());
+        assert_eq!(outcome_of(&Err(cancelled)), outcome);
+    }
+}

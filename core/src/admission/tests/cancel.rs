@@ -1,4 +1,4 @@
-//! Callers that go away, at every stage.
+//! Calls that are cancelled at every stage.
 
 use std::pin::pin;
 
@@ -9,8 +9,8 @@ use crate::cooldown::Failure;
 
 const LIMIT: usize = 4;
 
-/// One call that goes away at a stage of its own, or does not.
-async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
+/// Makes one call, which is cancelled at a random stage, or not at all.
+async fn call(admission: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     let mut ticket = ticket();
     ticket.tenant = format!("tenant-{}", number % 7).into();
     ticket.lane = Lane::ALL[rng.usize(..3)];
@@ -18,14 +18,14 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     ticket.wait = rng.bool().then(|| ms(rng.u64(1..5_000)));
     ticket.streams = rng.u8(..4) > 0;
     tokio::time::sleep(ms(rng.u64(..2_000))).await;
-    let acquire = door.acquire(ticket);
+    let acquire = admission.acquire(ticket);
     let stage = rng.u8(..10);
     if stage == 0 {
         return drop(acquire);
     }
     let mut acquire = Box::pin(acquire);
     if stage == 1 {
-        // In the queue; or, where a slot was free, in the poll that granted it.
+        // In the queue, or in the poll that granted a free slot.
         return drop(poll_once(acquire.as_mut()));
     }
     let patience = ms(if stage < 5 { rng.u64(..1_000) } else { 30_000 });
@@ -49,7 +49,7 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     match rng.u8(..30) {
         0 => drop(permit.on_failure(number, Failure::Other, Some(ms(rng.u64(1..300))))),
         1..3 => drop(permit.on_failure(number, Failure::Other, None)),
-        // The task dies, as by a panic, without the noise.
+        // Ends the task as a panic does, without its message.
         3 => std::panic::resume_unwind(Box::new("on purpose")),
         4..6 => return,
         _ => permit.on_success(),
@@ -57,13 +57,14 @@ async fn call(door: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     tokio::time::sleep(ms(rng.u64(..5))).await;
 }
 
-async fn storm(door: &Arc<Admission>, seed: u64, calls: u64) {
+async fn storm(admission: &Arc<Admission>, seed: u64, calls: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut tasks: Vec<_> =
-        (0..calls).map(|number| tokio::spawn(call(door.clone(), number, rng.fork()))).collect();
+        (0..calls).map(|number| tokio::spawn(call(admission.clone(), number, rng.fork()))).collect();
     rng.shuffle(&mut tasks);
     for (k, task) in tasks.iter().enumerate() {
-        // Cancelled from outside at a random moment: holding a slot, waiting, or granted and not yet polled.
+        // Cancelled from outside at a random moment: holding a slot, waiting, or granted and not
+        // yet polled.
         if k % 3 == 0 {
             tokio::time::sleep(ms(rng.u64(..2))).await;
             task.abort();
@@ -77,45 +78,46 @@ async fn storm(door: &Arc<Admission>, seed: u64, calls: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_random_cancels_leave_nothing_behind() {
+async fn random_cancels_leave_nothing_behind() {
     for seed in 0..4 {
-        let door = door(LIMIT);
-        storm(&door, seed, 2_500).await;
-        assert_settled(&door, LIMIT).await;
+        let admission = admission(LIMIT);
+        storm(&admission, seed, 2_500).await;
+        assert_settled(&admission, LIMIT).await;
     }
 }
 
-/// The limit moves all the while, by what the calls say before they go.
+/// The limit moves meanwhile, by what the calls report.
 #[tokio::test(start_paused = true)]
-async fn nor_do_they_where_the_limit_is_found() {
+async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     for seed in 0..4 {
         let config = AdaptiveConfig { start: 3, awaiting: Some(2), ..AdaptiveConfig::default() };
         let objective = Some(ms(3));
         let adaptive = adaptive::Settings { max: 12, objective, latency: None, tpot: None, adaptive: config };
-        let door = over(&Settings { adaptive: Some(adaptive), ..settings(12) });
-        storm(&door, seed, 2_500).await;
-        let view = door.view();
+        let admission = with_settings(&Settings { adaptive: Some(adaptive), ..settings(12) });
+        storm(&admission, seed, 2_500).await;
+        let view = admission.view();
         let found = view.adaptive.expect("it is found").limit;
         assert_eq!((view.in_flight, view.waiting, found.awaiting), (0, 0, 0));
         assert!(found.cuts > 0 && found.raises > 0, "{found:?}");
-        // After a quiet while every slot can be had again, and none beside.
+        // After a pause every slot can be acquired again, and no more.
         tokio::time::sleep(ms(60_000)).await;
-        let all: Vec<_> = (0..found.limit).map(|_| door.try_acquire(&ticket())).collect();
-        assert!(all.iter().all(|got| matches!(got, Ok(Some(_)))), "{found:?} {:?}", door.view());
-        assert!(matches!(door.try_acquire(&ticket()), Ok(None)));
+        let all: Vec<_> = (0..found.limit).map(|_| admission.try_acquire(&ticket())).collect();
+        assert!(all.iter().all(|got| matches!(got, Ok(Some(_)))), "{found:?} {:?}", admission.view());
+        assert!(matches!(admission.try_acquire(&ticket()), Ok(None)));
     }
 }
 
-/// Real threads, so that grants and cancels truly race. Nothing here depends on how long anything takes.
+/// Uses real threads, so that grants and cancellations race. Nothing depends on how long anything
+/// takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn cancels_on_many_threads_leave_nothing_behind() {
-    let door = door(LIMIT);
+    let admission = admission(LIMIT);
     let tasks: Vec<_> = (0..10_000u64)
         .map(|number| {
-            let door = door.clone();
+            let admission = admission.clone();
             tokio::spawn(async move {
                 let mut rng = fastrand::Rng::with_seed(number);
-                let mut acquire = Box::pin(door.acquire(ticket()));
+                let mut acquire = Box::pin(admission.acquire(ticket()));
                 for _ in 0..rng.u8(..4) {
                     if let Poll::Ready(granted) = poll_once(acquire.as_mut()) {
                         tokio::task::yield_now().await;
@@ -132,54 +134,55 @@ async fn cancels_on_many_threads_leave_nothing_behind() {
     for task in tasks {
         task.await.expect("no panic");
     }
-    assert_settled(&door, LIMIT).await;
+    assert_settled(&admission, LIMIT).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_granted_to_a_call_that_is_gone_goes_to_the_next() {
-    let door = door(1);
-    let held = door.acquire(ticket()).await.expect("free");
-    let mut second = Box::pin(door.acquire(ticket()));
-    let mut third = pin!(door.acquire(ticket()));
+async fn slot_granted_to_a_cancelled_call_goes_to_the_next() {
+    let admission = admission(1);
+    let held = admission.acquire(ticket()).await.expect("free");
+    let mut second = Box::pin(admission.acquire(ticket()));
+    let mut third = pin!(admission.acquire(ticket()));
     assert!(poll_once(second.as_mut()).is_pending() && poll_once(third.as_mut()).is_pending());
     drop(held);
-    assert_eq!(door.view().waiting, 1, "the second has it, and does not know yet");
+    assert_eq!(admission.view().waiting, 1, "the second has it, and does not know yet");
     drop(second);
     let granted = third.await.expect("the slot");
     drop(granted);
-    assert_settled(&door, 1).await;
+    assert_settled(&admission, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_gives_the_slot_back() {
-    let door = door(1);
+async fn panic_releases_the_slot() {
+    let admission = admission(1);
     let died = tokio::spawn({
-        let door = door.clone();
+        let admission = admission.clone();
         async move {
-            let _permit = door.acquire(ticket()).await.expect("free");
+            let _permit = admission.acquire(ticket()).await.expect("free");
             panic!("on purpose");
         }
     });
     assert!(died.await.expect_err("panicked").is_panic());
-    assert_settled(&door, 1).await;
+    assert_settled(&admission, 1).await;
 }
 
-/// The probe after a cool-down is granted to a call that has just gone: the next call is the probe, at once.
+/// The probe after a cool-down is granted to a call that was just cancelled: the next call is the
+/// probe, at once.
 #[tokio::test(start_paused = true)]
-async fn a_probe_granted_to_a_call_that_is_gone_passes_on() {
-    let door = door(2);
-    let mut failed = door.acquire(ticket()).await.expect("free");
+async fn probe_granted_to_a_cancelled_call_goes_to_the_next() {
+    let admission = admission(2);
+    let mut failed = admission.acquire(ticket()).await.expect("free");
     failed.on_failure(1, Failure::Other, Some(ms(1_000)));
     drop(failed);
     let begin = now();
-    let mut gone = Box::pin(door.acquire(ticket()));
+    let mut gone = Box::pin(admission.acquire(ticket()));
     assert!(poll_once(gone.as_mut()).is_pending());
     let stays = tokio::spawn({
-        let door = door.clone();
-        async move { door.acquire(ticket()).await.map(|permit| permit.admitted_at()) }
+        let admission = admission.clone();
+        async move { admission.acquire(ticket()).await.map(|permit| permit.admitted_at()) }
     });
     tokio::time::sleep(ms(1_500)).await;
-    assert_eq!(door.view().in_flight, 1, "granted, not yet seen");
+    assert_eq!(admission.view().in_flight, 1, "granted, not yet seen");
     drop(gone);
     let admitted = stays.await.expect("no panic").expect("a slot");
     assert_eq!(admitted - begin, ms(1_500));
