@@ -17,16 +17,15 @@ use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::{Fault, Member, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
+use crate::placement::Fault;
 use crate::schedule::{
-    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, Settings, Settled, Ticket, View,
-    WaiterId, Why,
+    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
 };
 use crate::wire::RateHeaders;
 use tidegate_policy::outcome::Cancellation;
 
 /// A waiting call: where its answer is sent, and since when it waits.
-struct Waiting {
+pub(super) struct Waiting {
     answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
 }
@@ -35,7 +34,7 @@ struct Waiting {
 // An event lives only as long as the function call that takes it: a box would cost more than a
 // copy.
 #[allow(clippy::large_enum_variant)]
-enum Event<'a> {
+pub(super) enum Event<'a> {
     /// Time has passed, or the scheduler has changed already.
     Look,
     /// A slot is released.
@@ -53,8 +52,8 @@ pub(super) enum LimitEvent {
 }
 
 /// The state that the lock guards.
-struct State {
-    scheduler: Scheduler<Waiting>,
+pub(super) struct State {
+    pub(super) scheduler: Scheduler<Waiting>,
     /// When the pump asks next, if it has anything to ask for.
     armed: Option<Instant>,
 }
@@ -72,7 +71,7 @@ impl State {
 pub struct Admission {
     name: Arc<str>,
     wait_hint: &'static str,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     pump: Arc<Pump>,
     budgets: Arc<BudgetSet>,
     cancel_signals: CancelSignals,
@@ -215,79 +214,6 @@ impl Admission {
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
-    /// Returns `true` if a call that comes now would have to wait for a cool-down.
-    pub fn is_cooling(&self) -> bool {
-        self.state.lock().scheduler.is_cooling(now())
-    }
-
-    /// Continues a cool-down that began at a shared target.
-    pub(crate) fn resume_cooldown(&self, until: Instant) {
-        self.state.lock().scheduler.resume_cooldown(now(), until);
-    }
-
-    /// Returns the state for snapshots and metrics.
-    pub fn view(&self) -> View {
-        self.state.lock().scheduler.view(now())
-    }
-
-    /// Returns why the call at that place of the queue waits, or `None` if it does not.
-    pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
-        self.state.lock().scheduler.explain(now(), waiter)
-    }
-
-    /// Sets the number of slots. Lowering it ends no call.
-    pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
-        self.state.lock().scheduler.set_limit(slots);
-        self.answer(Event::Look);
-    }
-
-    /// Sets the replicas of the pool.
-    pub(crate) fn set_members(self: &Arc<Self>, members: &[Member]) {
-        self.state.lock().scheduler.set_members(now(), members);
-        self.answer(Event::Look);
-    }
-
-    /// Records what a poll has shown of a replica.
-    pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
-        self.state.lock().scheduler.observe(now(), id, observation);
-        self.answer(Event::Look);
-    }
-
-    /// Returns which replicas to poll now.
-    pub(crate) fn poll_requests(&self) -> PollRequests {
-        let mut state = self.state.lock();
-        let poll_requests = state.scheduler.poll_requests(now());
-        // A replica that was silent for too long counts as down from here on.
-        self.cancel_on_down_replicas(&mut state.scheduler);
-        poll_requests
-    }
-
-    /// Returns `true` if calls wait or are in flight.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.state.lock().scheduler.is_busy()
-    }
-
-    /// Returns the state of the pool's replicas. Empty if the target is not a pool.
-    pub fn replicas(&self) -> Vec<ReplicaView> {
-        self.state.lock().scheduler.replicas(now())
-    }
-
-    /// Selects a replica for a request that takes no slot.
-    pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
-        self.state.lock().scheduler.pick_without_slot(now())
-    }
-
-    /// Returns `true` if the replica is down.
-    pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
-        self.state.lock().scheduler.is_down(id)
-    }
-
-    /// Rejects the calls that wait and that come. Calls in flight go on.
-    pub fn drain(self: &Arc<Self>) {
-        self.state.lock().scheduler.drain();
-        self.answer(Event::Look);
-    }
-
     pub(super) fn on_success(self: &Arc<Self>, grant: &mut Grant) {
         let now = now();
         let mut state = self.state.lock();
@@ -410,7 +336,7 @@ impl Admission {
 
     /// Cancels the attempts that a replica that went down had not begun to answer. Called under the
     /// lock, as above.
-    fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
+    pub(super) fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
         while let Some(id) = scheduler.next_stranded() {
             self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
         }
@@ -425,7 +351,7 @@ impl Admission {
 
     /// Applies an event and answers the calls that can be answered, then arms the pump: what is due
     /// next may depend on what was admitted now.
-    fn answer(self: &Arc<Self>, event: Event<'_>) {
+    pub(super) fn answer(self: &Arc<Self>, event: Event<'_>) {
         if self.turn(event) {
             self.pump.arm(self);
         }

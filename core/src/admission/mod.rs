@@ -10,6 +10,7 @@
 
 mod budget_set;
 mod cancel;
+mod control;
 mod driver;
 pub mod handoff;
 pub(crate) mod layer;

@@ -1,8 +1,9 @@
 //! The hand-over of a slot to a call that may give up at that very moment, in every interleaving.
 //!
-//! What is modelled is the driver's part (`admission/gatehouse.rs`): a counter of slots and a line of waiting calls behind one lock; whoever
-//! frees a slot takes the next call out of the line *under* the lock, and answers it *outside*. In between the call can give up. Then: the
-//! count is exact at the end, no slot is lost or doubled, and nobody who still waits sleeps on.
+//! What is modelled is the driver's part (`admission/driver.rs`): a counter of slots and a line of
+//! waiting calls behind one lock; whoever frees a slot takes the next call out of the line *under*
+//! the lock, and answers it *outside*. In between the call can give up. Then: the count is exact at
+//! the end, no slot is lost or doubled, and nobody who still waits sleeps on.
 
 #[path = "../../../core/src/admission/handoff.rs"]
 #[allow(unreachable_pub, missing_docs)]

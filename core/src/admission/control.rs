@@ -1,0 +1,85 @@
+//! Inspects and changes a target's admission control from outside: snapshots, limits, replicas, drain.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Admission;
+use super::driver::Event;
+use crate::clock::now;
+use crate::placement::{Member, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
+use crate::schedule::{View, WaiterId, Why};
+
+impl Admission {
+    /// Returns `true` if a call that comes now would have to wait for a cool-down.
+    pub fn is_cooling(&self) -> bool {
+        self.state.lock().scheduler.is_cooling(now())
+    }
+
+    /// Continues a cool-down that began at a shared target.
+    pub(crate) fn resume_cooldown(&self, until: Instant) {
+        self.state.lock().scheduler.resume_cooldown(now(), until);
+    }
+
+    /// Returns the state for snapshots and metrics.
+    pub fn view(&self) -> View {
+        self.state.lock().scheduler.view(now())
+    }
+
+    /// Returns why the call at that place of the queue waits, or `None` if it does not.
+    pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
+        self.state.lock().scheduler.explain(now(), waiter)
+    }
+
+    /// Sets the number of slots. Lowering it ends no call.
+    pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
+        self.state.lock().scheduler.set_limit(slots);
+        self.answer(Event::Look);
+    }
+
+    /// Sets the replicas of the pool.
+    pub(crate) fn set_members(self: &Arc<Self>, members: &[Member]) {
+        self.state.lock().scheduler.set_members(now(), members);
+        self.answer(Event::Look);
+    }
+
+    /// Records what a poll has shown of a replica.
+    pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
+        self.state.lock().scheduler.observe(now(), id, observation);
+        self.answer(Event::Look);
+    }
+
+    /// Returns which replicas to poll now.
+    pub(crate) fn poll_requests(&self) -> PollRequests {
+        let mut state = self.state.lock();
+        let poll_requests = state.scheduler.poll_requests(now());
+        // A replica that was silent for too long counts as down from here on.
+        self.cancel_on_down_replicas(&mut state.scheduler);
+        poll_requests
+    }
+
+    /// Returns `true` if calls wait or are in flight.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.lock().scheduler.is_busy()
+    }
+
+    /// Returns the state of the pool's replicas. Empty if the target is not a pool.
+    pub fn replicas(&self) -> Vec<ReplicaView> {
+        self.state.lock().scheduler.replicas(now())
+    }
+
+    /// Selects a replica for a request that takes no slot.
+    pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
+        self.state.lock().scheduler.pick_without_slot(now())
+    }
+
+    /// Returns `true` if the replica is down.
+    pub(crate) fn is_down(&self, id: ReplicaId) -> bool {
+        self.state.lock().scheduler.is_down(id)
+    }
+
+    /// Rejects the calls that wait and that come. Calls in flight go on.
+    pub fn drain(self: &Arc<Self>) {
+        self.state.lock().scheduler.drain();
+        self.answer(Event::Look);
+    }
+}
