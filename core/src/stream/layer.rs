@@ -29,8 +29,8 @@ const MAX_HELD_HEAD: usize = 64 * 1024;
 
 /// Classifies each attempt and observes its response.
 ///
-/// Each response and error leaves with the [`AttemptOutcome`] in its extensions, and each response
-/// with the [`ExchangeRecord`].
+/// Each response and error leaves with the outcome of the attempt in its extensions, and each
+/// response with the record of its exchange.
 ///
 /// *Default*: acts on requests that carry a [`Call`]; others pass.
 ///
