@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import tidegate
-from loops import LoopWithoutReaders
+from event_loops import LoopWithoutReaders
 from upstream import Upstream
 
 # A shell that runs this in the background has it ignore Ctrl-C, and with it every process that is started from here.
@@ -23,8 +23,8 @@ os.environ.pop("SSL_CERT_DIR", None)
 # Modules of which each asynchronous test runs on a loop without `add_reader` as well.
 ON_EVERY_LOOP = {
     "test_cancel",
-    "test_kept",
-    "test_kept_cancel",
+    "test_custom_transport",
+    "test_custom_transport_cancel",
     "test_loops",
     "test_openai",
     "test_slot",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import tidegate
-from shapes import MESSAGE, MESSAGE_STREAM, MESSAGES
+from provider_payloads import MESSAGE, MESSAGE_STREAM, MESSAGES
 from upstream import Upstream, answer, events
 
 anthropic = pytest.importorskip("anthropic")
 
 
-async def test_async(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_async_message_and_stream_complete(upstream: Upstream, gate: tidegate.Gate) -> None:
     client = gate.wrap(anthropic.AsyncAnthropic(base_url=upstream.url, api_key="k"))
     assert type(client) is anthropic.AsyncAnthropic
     upstream.handler = answer(MESSAGE)
@@ -25,7 +25,7 @@ async def test_async(upstream: Upstream, gate: tidegate.Gate) -> None:
     assert [event.type async for event in raw][-1] == "message_stop"
 
 
-def test_sync(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_sync_message_and_stream_complete(upstream: Upstream, gate: tidegate.Gate) -> None:
     client = gate.wrap(anthropic.Anthropic(base_url=upstream.url, api_key="k"))
     upstream.handler = answer(MESSAGE)
     message = client.messages.create(model="claude", max_tokens=5, messages=MESSAGES)
@@ -35,7 +35,7 @@ def test_sync(upstream: Upstream, gate: tidegate.Gate) -> None:
         assert stream.get_final_text() == "hi"
 
 
-def test_refusal_is_a_rate_limit(upstream: Upstream) -> None:
+def test_rejected_call_raises_rate_limit_error(upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 1, "on_full": "refuse"})
     upstream.handler = events(*MESSAGE_STREAM)
     client = gate.wrap(anthropic.Anthropic(base_url=upstream.url, api_key="k"))

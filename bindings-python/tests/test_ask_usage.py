@@ -8,7 +8,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT, CHAT_STREAM, MESSAGES
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from upstream import Upstream, answer, events
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
@@ -30,7 +30,7 @@ def counted(gate: tidegate.Gate) -> tuple[int, int]:
     return tenant["input_tokens"], tenant["output_tokens"]
 
 
-async def test_it_is_counted_and_not_seen(upstream: Upstream) -> None:
+async def test_requested_usage_is_counted_and_hidden_from_the_caller(upstream: Upstream) -> None:
     gate = gate_for(upstream)
     upstream.handler = events(*openais(*CHAT_STREAM))
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
@@ -42,7 +42,7 @@ async def test_it_is_counted_and_not_seen(upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_who_says_whether_is_left_alone(asks: bool, upstream: Upstream) -> None:
+def test_explicit_usage_option_is_not_changed(asks: bool, upstream: Upstream) -> None:
     gate = gate_for(upstream)
     upstream.handler = events(*openais(*CHAT_STREAM))
     sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
@@ -53,7 +53,7 @@ def test_who_says_whether_is_left_alone(asks: bool, upstream: Upstream) -> None:
     assert upstream.exchanges[0].json()["stream_options"] == {"include_usage": asks}
 
 
-def test_what_does_not_stream_says_it_anyway(upstream: Upstream) -> None:
+def test_whole_answers_are_not_changed(upstream: Upstream) -> None:
     gate = gate_for(upstream)
     upstream.handler = answer(CHAT)
     sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import MESSAGES
+from provider_payloads import MESSAGES
 from simulator import LENGTH, Provider, simulated
 from tidegate import config
 from tidegate import snapshot as declared
@@ -49,13 +49,13 @@ async def burst(sdk: openai.AsyncOpenAI) -> list[Any]:
     return await asyncio.gather(*(ask(sdk) for _ in range(40)), return_exceptions=True)
 
 
-async def test_without_a_gate_the_burst_is_too_much(provider: Provider) -> None:
+async def test_burst_without_a_gate_is_rate_limited(provider: Provider) -> None:
     async with client(provider) as sdk:
         answers = await burst(sdk)
     assert sum(isinstance(answer, openai.RateLimitError) for answer in answers) >= 10
 
 
-async def test_budgets_are_learned_from_headers_and_nobody_is_sent_away(provider: Provider) -> None:
+async def test_budgets_are_learned_from_headers_without_a_429(provider: Provider) -> None:
     gate = tidegate.Gate({"provider": 64})
     assert gate.snapshot()["targets"]["provider"]["budgets"] == {}
     answers = await burst(gate.wrap(client(provider)))
@@ -76,7 +76,7 @@ async def test_budgets_are_learned_from_headers_and_nobody_is_sent_away(provider
 
 
 @pytest.mark.parametrize("configured", [2 * TOKENS, TOKENS // 2])
-async def test_a_rate_configured_wrongly_is_corrected_within_three_answers(provider: Provider, configured: int) -> None:
+async def test_wrong_configured_rate_is_corrected_within_three_responses(provider: Provider, configured: int) -> None:
     gate = tidegate.Gate({"provider": {"tpm": configured}})
     sdk = gate.wrap(client(provider))
 
@@ -90,7 +90,7 @@ async def test_a_rate_configured_wrongly_is_corrected_within_three_answers(provi
     assert told() == (TOKENS, "headers")
 
 
-async def test_what_can_never_fit_is_refused_at_once_with_advice(provider: Provider) -> None:
+async def test_call_that_can_never_fit_is_rejected_at_once_with_advice(provider: Provider) -> None:
     gate = tidegate.Gate({"provider": {"max_prompt": 100, "tpm": TOKENS, "counting": "sum"}})
     sdk = gate.wrap(client(provider))
     with pytest.raises(openai.APIStatusError) as refused:
@@ -106,7 +106,7 @@ async def test_what_can_never_fit_is_refused_at_once_with_advice(provider: Provi
     assert gate.snapshot()["targets"]["provider"]["tenants"]["default"]["refused"] == {"too_large": 2}
 
 
-async def test_a_tenant_owes_what_it_took_beyond_its_own_and_nobody_else_waits(provider: Provider) -> None:
+async def test_tenant_above_its_token_rate_delays_only_itself(provider: Provider) -> None:
     # A hundred a second, and six hundred at once.
     gate = tidegate.Gate({"provider": 8}, tenants={"acme": {"tpm": 6_000}})
     sdk = gate.wrap(client(provider))
@@ -131,7 +131,7 @@ async def test_a_tenant_owes_what_it_took_beyond_its_own_and_nobody_else_waits(p
     assert provider.statuses() == {"200": 2}
 
 
-async def test_a_tool_has_a_rate_and_its_wait_costs_no_slot(provider: Provider) -> None:
+async def test_wait_for_a_tools_rate_holds_no_slot(provider: Provider) -> None:
     gate = tidegate.Gate({"provider": 1}, tools={"search": {"cap": 4, "rpm": 1}})
     sdk = gate.wrap(client(provider))
 
@@ -162,7 +162,7 @@ def keys(shape: Any) -> list[str]:
     return sorted(shape.__annotations__)
 
 
-async def test_every_key_of_a_snapshot_and_of_a_call_is_declared_and_nothing_else_is(provider: Provider) -> None:
+async def test_types_declare_exactly_the_keys_of_snapshots_and_calls(provider: Provider) -> None:
     provided: config.TargetConfig = {"cap": 8, "limit": {"start": 1}, "kv_tokens": "1.5M"}
     gate = tidegate.Gate({"provider": provided}, tools={"search": {"cap": 1, "latency": 1}})
     await ask(gate.wrap(client(provider)))

@@ -11,8 +11,8 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES
-from shapes import CHAT, CHAT_STREAM, MESSAGES
+from httpx_packages import INSTALLED
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from upstream import WAIT, Upstream, answer, never, stall_after
 
 
@@ -36,7 +36,9 @@ async def closed(exchange: Any) -> None:
     assert await asyncio.to_thread(exchange.closed.wait, WAIT)
 
 
-async def test_task_cancelled_before_the_head(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_cancelled_task_before_the_response_head_releases_its_slot(
+    upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = never
     task = asyncio.create_task(ask(client(upstream, gate)))
     exchange = await seen(upstream)
@@ -47,7 +49,7 @@ async def test_task_cancelled_before_the_head(upstream: Upstream, gate: tidegate
     assert in_flight(gate) == 0
 
 
-async def test_wait_for(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_wait_for_timeout_releases_the_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     task = asyncio.create_task(ask(client(upstream, gate)))
     exchange = await seen(upstream)
@@ -56,7 +58,7 @@ async def test_wait_for(upstream: Upstream, gate: tidegate.Gate) -> None:
     await closed(exchange)
 
 
-async def test_anyio_scope(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_cancelled_anyio_scope_releases_the_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
 
     async def leave(scope: anyio.CancelScope) -> None:
@@ -71,7 +73,7 @@ async def test_anyio_scope(upstream: Upstream, gate: tidegate.Gate) -> None:
     await closed(upstream.exchanges[0])
 
 
-async def test_task_cancelled_mid_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_cancelled_task_in_a_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     first = asyncio.Event()
 
@@ -88,7 +90,7 @@ async def test_task_cancelled_mid_stream(upstream: Upstream, gate: tidegate.Gate
     assert in_flight(gate) == 0
 
 
-async def test_closed_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_closed_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     stream = await ask(client(upstream, gate), stream=True)
     async for _ in stream:
@@ -98,7 +100,7 @@ async def test_closed_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
     assert in_flight(gate) == 0
 
 
-async def test_closed_by_another_task_than_the_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_stream_closed_by_another_task_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     stream = await ask(client(upstream, gate), stream=True)
     first = asyncio.Event()
@@ -116,7 +118,7 @@ async def test_closed_by_another_task_than_the_reader(upstream: Upstream, gate: 
     await closed(upstream.exchanges[0])
 
 
-async def test_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_collected_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     """The SDK never disconnects by itself; our finalizer does."""
     upstream.handler = stall_after(CHAT_STREAM[0])
     stream = await ask(client(upstream, gate), stream=True)
@@ -130,7 +132,7 @@ async def test_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate
     assert in_flight(gate) == 0
 
 
-def test_sync_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_collected_sync_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
     stream = ask(sdk, stream=True)
@@ -141,8 +143,8 @@ def test_sync_stream_that_nobody_closes(upstream: Upstream, gate: tidegate.Gate)
     assert in_flight(gate) == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_response_closed_before_it_is_read(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_response_closed_unread_releases_its_slot(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     async with (
         gate.httpx_async_client(family=name) as http,
@@ -153,7 +155,7 @@ async def test_response_closed_before_it_is_read(name: str, upstream: Upstream, 
     assert in_flight(gate) == 0
 
 
-async def test_cancelled_while_queued(upstream: Upstream) -> None:
+async def test_call_cancelled_in_the_queue_is_never_sent(upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 1})
     sdk = client(upstream, gate)
     upstream.handler = stall_after(CHAT_STREAM[0])
@@ -170,7 +172,7 @@ async def test_cancelled_while_queued(upstream: Upstream) -> None:
     assert len(upstream.exchanges) == 2
 
 
-async def test_storm(upstream: Upstream) -> None:
+async def test_cancellations_at_every_stage_leave_no_slot_in_use(upstream: Upstream) -> None:
     """Cancelled at every stage: nothing is left, and the gate goes on."""
     gate = tidegate.Gate(defaults={"cap": 8})
     sdk = client(upstream, gate)

@@ -44,7 +44,7 @@ def test_types_have_the_keys_of_the_core(typed: Any, settings: dict[str, Any]) -
     assert typed.__required_keys__ | typed.__optional_keys__ == known(**settings)
 
 
-def test_every_setting_passes() -> None:
+def test_every_setting_of_the_types_is_accepted() -> None:
     account: config.RateConfig = {"rpm": 500, "tpm": "2M", "burst": timedelta(seconds=2), "counting": "actual"}
     openai: config.TargetConfig = {
         "cap": 64,
@@ -79,7 +79,7 @@ def test_every_setting_passes() -> None:
 
 
 @every("errors")
-def test_reasons_are_those_of_the_type(case: Case) -> None:
+def test_reason_type_lists_the_reasons_of_the_core(case: Case) -> None:
     reason = case["error"].get("reason")
     assert reason is None or reason in get_args(_errors.Reason)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES, module
+from httpx_packages import INSTALLED, module
 from tidegate.testing import FakeTarget, VirtualClock, ok, overloaded, status, stream
 from upstream import Upstream, answer
 
@@ -33,10 +33,10 @@ def tried(use: Callable[[], object]) -> type[BaseException] | None:
     return None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INSTALLED)
 @pytest.mark.parametrize("timeout", [*HUGE, math.inf, None])
 @pytest.mark.parametrize("transport", ["native", "keep"])
-async def test_a_huge_timeout_is_no_limit(name: str, timeout: float | None, transport: Any, upstream: Upstream) -> None:
+async def test_huge_timeout_sets_no_limit(name: str, timeout: float | None, transport: Any, upstream: Upstream) -> None:
     gate = tidegate.Gate()
     upstream.handler = answer({"ok": True})
     body = {"model": "m"}
@@ -45,10 +45,10 @@ async def test_a_huge_timeout_is_no_limit(name: str, timeout: float | None, tran
         assert (await http.post(url, json=body)).json() == {"ok": True}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INSTALLED)
 @pytest.mark.parametrize("timeout", [*HUGE, math.inf])
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_huge_timeout_is_no_limit_for_threads(name: str, timeout: float, idle: bool, upstream: Upstream) -> None:
+def test_huge_timeout_sets_no_limit_for_threads(name: str, timeout: float, idle: bool, upstream: Upstream) -> None:
     # With an `idle` limit the stream is watched by the shorter of the two.
     gate = tidegate.Gate(defaults={"idle": "30 days"} if idle else {})
     upstream.handler = answer({"ok": True})
@@ -57,7 +57,7 @@ def test_a_huge_timeout_is_no_limit_for_threads(name: str, timeout: float, idle:
         assert http.post(url, json={"model": "m", "stream": True}).json() == {"ok": True}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_no_timeout_panics(name: str, upstream: Upstream) -> None:
     gate, httpx = tidegate.Gate(), module(name)
     upstream.handler = answer({"ok": True})
@@ -69,9 +69,9 @@ def test_no_timeout_panics(name: str, upstream: Upstream) -> None:
                     tried(lambda: http.post(f"{upstream.url}/chat/completions", json={}, timeout=limits))  # noqa: B023
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INSTALLED)
 @pytest.mark.parametrize("phase", ["read", "pool"])
-async def test_a_timeout_that_is_no_number_is_an_error(name: str, phase: str, gate: tidegate.Gate) -> None:
+async def test_timeout_that_is_not_a_number_is_an_error(name: str, phase: str, gate: tidegate.Gate) -> None:
     limits = module(name).Timeout(30.0, **{phase: math.nan})
     with gate.httpx_client(family=name) as http, pytest.raises(ValueError, match=phase):
         http.get("http://127.0.0.1:9", timeout=limits)
@@ -81,7 +81,7 @@ async def test_a_timeout_that_is_no_number_is_an_error(name: str, phase: str, ga
 
 
 @pytest.mark.parametrize("seconds", HUGE)
-async def test_a_huge_deadline_is_ten_years(seconds: float) -> None:
+async def test_huge_deadline_is_reduced_to_ten_years(seconds: float) -> None:
     gate = tidegate.Gate(targets={"bedrock": {"cap": 1, "url": "none"}}, tools={"db": 1})
     with tidegate.context(deadline=seconds) as context:
         assert context.remaining == pytest.approx(LONGEST, rel=1e-6)
@@ -95,7 +95,7 @@ async def test_a_huge_deadline_is_ten_years(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", HUGE)
-async def test_a_huge_retry_after_concerns_the_call_alone(seconds: float) -> None:
+async def test_huge_retry_after_affects_only_its_call(seconds: float) -> None:
     pool = {"replicas": ["http://127.0.0.1:9"]}
     gate = tidegate.Gate(targets={"bedrock": {"cap": 1, "url": "none"}, "llama": {"pool": pool}})
     with gate.slot("bedrock") as slot:
@@ -106,13 +106,13 @@ async def test_a_huge_retry_after_concerns_the_call_alone(seconds: float) -> Non
 
 
 @pytest.mark.parametrize("seconds", HUGE)
-async def test_a_huge_patience_drains(seconds: float) -> None:
+async def test_drain_accepts_a_huge_patience(seconds: float) -> None:
     assert await tidegate.Gate().adrain(seconds) == 0
     assert tidegate.Gate().drain(seconds) == 0
 
 
 @pytest.mark.parametrize("seconds", [*SENSELESS, math.inf])
-async def test_senseless_durations_are_errors(seconds: float) -> None:
+async def test_invalid_durations_are_errors(seconds: float) -> None:
     gate = tidegate.Gate(tools={"db": 1})
     with pytest.raises(ValueError, match="deadline"), tidegate.context(deadline=seconds):
         pass
@@ -125,14 +125,14 @@ async def test_senseless_durations_are_errors(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", ANY)
-def test_virtual_time_takes_any_duration(seconds: float) -> None:
+def test_virtual_time_accepts_any_duration(seconds: float) -> None:
     with VirtualClock() as clock:
         tried(lambda: clock.advance(seconds))
         tried(lambda: clock.advance(seconds))
 
 
 @pytest.mark.parametrize("seconds", ANY)
-def test_scripts_take_any_duration(seconds: float) -> None:
+def test_scripts_accept_any_duration(seconds: float) -> None:
     gate = tidegate.Gate()
     makes: list[Callable[[], Any]] = [
         lambda: ok("a", after=seconds),

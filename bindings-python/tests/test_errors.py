@@ -10,8 +10,8 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES, module
-from shapes import CHAT, CHAT_STREAM, MESSAGES
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from upstream import Upstream, answer, events, hang_up, never, stall_after, truncate
 
 
@@ -32,7 +32,7 @@ async def ask(sdk: openai.AsyncOpenAI) -> Any:
     return await sdk.chat.completions.create(model="small", messages=MESSAGES)
 
 
-async def test_refusal_says_why(upstream: Upstream) -> None:
+async def test_rejection_has_reason_position_and_advice(upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 1, "on_full": "refuse"})
     sdk = client(upstream.url, gate)
     upstream.handler = stall_after(CHAT_STREAM[0])
@@ -47,7 +47,7 @@ async def test_refusal_says_why(upstream: Upstream) -> None:
     assert upstream.exchanges[0].closed.wait(30)
 
 
-async def test_wait_budget_is_a_504(upstream: Upstream) -> None:
+async def test_passed_wait_budget_is_a_504(upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 1, "wait": "1ms"})
     sdk = client(upstream.url, gate)
     upstream.handler = stall_after(CHAT_STREAM[0])
@@ -60,7 +60,7 @@ async def test_wait_budget_is_a_504(upstream: Upstream) -> None:
     await held.close()
 
 
-async def test_deadline_of_the_context(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_deadline_of_the_context_ends_the_call(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     with tidegate.context(deadline=0.05), pytest.raises(openai.InternalServerError) as late:
         await ask(client(upstream.url, gate))
@@ -69,7 +69,7 @@ async def test_deadline_of_the_context(upstream: Upstream, gate: tidegate.Gate) 
     assert all(exchange.closed.wait(30) for exchange in upstream.exchanges)
 
 
-async def test_read_timeout(upstream: Upstream) -> None:
+async def test_read_timeout_before_the_first_token(upstream: Upstream) -> None:
     upstream.handler = never
     gate = tidegate.Gate(defaults=ONCE)
     with pytest.raises(openai.APITimeoutError):
@@ -78,7 +78,7 @@ async def test_read_timeout(upstream: Upstream) -> None:
     assert all(exchange.closed.wait(30) for exchange in upstream.exchanges)
 
 
-async def test_read_timeout_in_a_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_read_timeout_within_a_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     sdk = client(upstream.url, gate, timeout=0.05)
     with pytest.raises((openai.APITimeoutError, *timeouts())):
@@ -88,10 +88,10 @@ async def test_read_timeout_in_a_stream(upstream: Upstream, gate: tidegate.Gate)
 
 
 def timeouts() -> list[type[Exception]]:
-    return [module(name).ReadTimeout for name in NAMES]
+    return [module(name).ReadTimeout for name in INSTALLED]
 
 
-async def test_connection_refused(gate: tidegate.Gate) -> None:
+async def test_refused_connection_is_a_connect_error(gate: tidegate.Gate) -> None:
     gate = tidegate.Gate(defaults=ONCE)
     with pytest.raises(openai.APIConnectionError) as failed:
         await ask(client(closed_port(), gate))
@@ -102,35 +102,35 @@ async def test_connection_refused(gate: tidegate.Gate) -> None:
     assert cause.__cause__.kind == "connect"
 
 
-async def test_hang_up(upstream: Upstream) -> None:
+async def test_broken_connection_is_a_connection_error(upstream: Upstream) -> None:
     upstream.handler = hang_up
     with pytest.raises(openai.APIConnectionError):
         await ask(client(upstream.url, tidegate.Gate(defaults=ONCE)))
 
 
-async def test_truncated_body(upstream: Upstream) -> None:
+async def test_truncated_body_is_an_error(upstream: Upstream) -> None:
     upstream.handler = truncate(b'{"id":', announced=500)
     with pytest.raises(openai.APIConnectionError) as failed:
         await ask(client(upstream.url, tidegate.Gate(defaults=ONCE)))
     assert type(failed.value.__cause__).__name__ == "RemoteProtocolError"
 
 
-async def test_truncated_stream(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_truncated_stream_is_an_error(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = events(CHAT_STREAM[0])
     stream = await client(upstream.url, gate).chat.completions.create(model="small", messages=MESSAGES, stream=True)
-    with pytest.raises((openai.APIConnectionError, *(module(name).RemoteProtocolError for name in NAMES))):
+    with pytest.raises((openai.APIConnectionError, *(module(name).RemoteProtocolError for name in INSTALLED))):
         async for _ in stream:
             pass
 
 
-async def test_a_providers_own_error_passes(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_error_response_of_the_provider_is_unchanged(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer({"error": {"message": "no", "code": "bad"}}, status=400)
     with pytest.raises(openai.BadRequestError) as bad:
         await ask(client(upstream.url, gate))
     assert bad.value.code == "bad"
 
 
-async def test_a_providers_429_is_tried_again_by_the_gate_alone(upstream: Upstream) -> None:
+async def test_only_the_gate_retries_a_429_of_the_provider(upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"retry": {"attempts": 3, "base": "1ms", "max": "2ms"}})
     upstream.handler = answer({"error": {"message": "slow down"}}, status=429, retry_after_ms="1")
     with pytest.raises(openai.RateLimitError) as limited:
@@ -139,8 +139,8 @@ async def test_a_providers_429_is_tried_again_by_the_gate_alone(upstream: Upstre
     assert len(upstream.exchanges) == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_under_an_unwrapped_sdk_failures_are_answers(name: str) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_failures_are_responses_under_an_unwrapped_sdk(name: str) -> None:
     """An SDK that nobody told not to retry would repeat an exception."""
     gate = tidegate.Gate(defaults=ONCE)
     http = gate.httpx_async_client(family=name)
@@ -152,17 +152,17 @@ async def test_under_an_unwrapped_sdk_failures_are_answers(name: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "requests"), [("enforce", 1), ("observe", 2)])
-async def test_a_gate_that_looks_leaves_the_sdk_its_retries(mode: Any, requests: int, upstream: Upstream) -> None:
+async def test_observe_mode_keeps_the_retries_of_the_sdk(mode: Any, requests: int, upstream: Upstream) -> None:
     upstream.handler = hang_up
     gate = tidegate.Gate(mode=mode, defaults=ONCE)
-    http = gate.httpx_async_client(family=NAMES[-1] if OPENAI_3 else "httpx")
+    http = gate.httpx_async_client(family=INSTALLED[-1] if OPENAI_3 else "httpx")
     sdk = openai.AsyncOpenAI(base_url=upstream.url, api_key="k", http_client=http, max_retries=1)
     with pytest.raises(openai.InternalServerError if mode == "enforce" else openai.APIConnectionError):
         await ask(sdk)
     assert len(upstream.exchanges) == requests
 
 
-def test_errors_travel_between_processes() -> None:
+def test_errors_can_be_pickled() -> None:
     gate = tidegate.Gate(tools={"search": 1})
     with pytest.raises(tidegate.UnknownNameError) as raised, gate.tool("serch"):
         pass
@@ -187,7 +187,7 @@ def test_configuration_errors_name_the_key() -> None:
         tidegate.Gate.from_file("none.toml")
 
 
-async def test_answers_are_untouched(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_responses_are_not_changed(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT, x_request_id="r1")
     raw = await client(upstream.url, gate).chat.completions.with_raw_response.create(model="small", messages=MESSAGES)
     assert raw.headers["x-request-id"] == "r1"

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import MESSAGES
+from provider_payloads import MESSAGES
 from tidegate.testing import FakeTarget, ok, run
 
 URL = "https://models.example.com/v1"
@@ -30,7 +30,7 @@ def scene(script: Any) -> list[Any]:
         return run(script(gate, call))  # type: ignore[no-any-return]
 
 
-def test_a_call_is_explained_by_its_name_and_by_its_number() -> None:
+def test_call_is_explained_by_label_and_by_number() -> None:
     async def script(gate: tidegate.Gate, call: Any) -> None:
         first = asyncio.ensure_future(call("first"))
         await asyncio.sleep(1)
@@ -56,7 +56,7 @@ def test_a_call_is_explained_by_its_name_and_by_its_number() -> None:
     scene(script)
 
 
-def test_a_call_may_wait_for_the_first_tokens_of_others() -> None:
+def test_call_that_waits_for_first_tokens_is_explained() -> None:
     async def script() -> None:
         gate = tidegate.Gate({"small": {"limit": {"awaiting": 1}}})
         sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
@@ -77,7 +77,7 @@ def test_a_call_may_wait_for_the_first_tokens_of_others() -> None:
         run(script())
 
 
-def test_a_wait_for_a_tool_is_explained_too() -> None:
+def test_wait_for_a_tool_is_explained() -> None:
     async def script(gate: tidegate.Gate, _: Any) -> None:
         async def wants() -> None:
             with tidegate.context(call="query") as entered:
@@ -103,7 +103,7 @@ def test_a_wait_for_a_tool_is_explained_too() -> None:
     scene(script)
 
 
-def test_an_error_says_which_call_it_ended() -> None:
+def test_error_has_the_number_of_its_call() -> None:
     async def script(gate: tidegate.Gate, call: Any) -> None:
         calls = [asyncio.ensure_future(call(f"job-{n}")) for n in range(3)]
         await asyncio.wait(calls)

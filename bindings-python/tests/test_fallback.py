@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT, CHAT_STREAM, MESSAGES
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from upstream import Exchange, Upstream, answer, events, stall_after
 from vectors import Case, every
 
@@ -48,7 +48,9 @@ def check(gate: tidegate.Gate, spare: Upstream, *, stream: bool) -> None:
     assert SPARE_KEY not in f"{gate.snapshot()} {gate.calls()} {gate.prometheus()} {gate!r}"
 
 
-async def test_another_provider_answers(upstream: Upstream, spare: Upstream, gate: tidegate.Gate) -> None:
+async def test_fallback_target_answers_a_rejected_call(
+    upstream: Upstream, spare: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler, spare.handler = stall_after(CHAT_STREAM[0]), answer(CHAT)
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first", organization="mine"))
     held = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
@@ -60,7 +62,7 @@ async def test_another_provider_answers(upstream: Upstream, spare: Upstream, gat
     await held.close()
 
 
-def test_another_provider_streams(upstream: Upstream, spare: Upstream, gate: tidegate.Gate) -> None:
+def test_fallback_target_streams_the_answer(upstream: Upstream, spare: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler, spare.handler = stall_after(CHAT_STREAM[0]), events(*CHAT_STREAM)
     sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first"))
     held = sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
@@ -70,7 +72,7 @@ def test_another_provider_streams(upstream: Upstream, spare: Upstream, gate: tid
     held.close()
 
 
-async def test_a_refusal_by_all_names_the_first(upstream: Upstream, spare: Upstream) -> None:
+async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spare: Upstream) -> None:
     upstream.handler = spare.handler = stall_after(CHAT_STREAM[0])
     gate = tidegate.Gate(
         targets={
@@ -121,7 +123,7 @@ def query_of(exchange: Exchange) -> set[str]:
 
 
 @every("fallback")
-def test_no_credential_of_any_gateway_reaches_another_server(
+def test_credentials_do_not_reach_another_server(
     case: Case, upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
@@ -139,7 +141,7 @@ def test_no_credential_of_any_gateway_reaches_another_server(
 
 
 @every("fallback")
-def test_a_header_that_its_target_names_reaches_another_server(
+def test_forwarded_headers_reach_another_server(
     case: Case, upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
@@ -154,7 +156,7 @@ def test_a_header_that_its_target_names_reaches_another_server(
 
 
 @every("fallback")
-def test_the_same_server_gets_the_request_as_it_was(case: Case, upstream: Upstream) -> None:
+def test_fallback_on_the_same_server_gets_the_unchanged_request(case: Case, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
     arrived = spare_gets(case, upstream, upstream)
     assert {row["name"] for row in case["headers"]} <= set(arrived.headers)

@@ -38,14 +38,14 @@ async def test_replicas_are_not_read_from_a_fifo(fifo: Path) -> None:
         gate.slot("llama", deadline=0.05).__enter__()
 
 
-def test_a_configuration_is_no_directory_and_no_device(tmp_path: Path) -> None:
+def test_directories_and_devices_are_rejected_as_configuration(tmp_path: Path) -> None:
     for path, kind in ((tmp_path, "a directory"), (Path("/dev/zero"), "a device")):
         assert not stat.S_ISREG(path.stat().st_mode)
         with pytest.raises(tidegate.ConfigError, match=f"{path}: cannot be read: it is {kind}; name a regular file"):
             tidegate.Gate.from_file(path)
 
 
-def test_a_configuration_has_a_largest_size(tmp_path: Path) -> None:
+def test_configuration_above_the_size_limit_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "tidegate.toml"
     text = b"[tools]\ndb = 8\n#"
     path.write_bytes(text + b"x" * (LIMIT - len(text)))
@@ -109,7 +109,7 @@ def test_other_threads_run_while_replicas_are_read(tmp_path: Path) -> None:
     assert releases_the_gil(lambda: tidegate.Gate(targets={"llama": {"pool": {"file": str(path)}}}))
 
 
-def test_twenty_thousand_targets_are_checked() -> None:
+def test_twenty_thousand_targets_are_checked_quickly() -> None:
     # That they are not compared in pairs is tested in `config::matching::cover`.
     url = "https://models.example/v1"
     targets = {f"t{n}": {"url": url, "models": [f"m{n}", f"m{n}-*"]} for n in range(20_000)}

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 import tidegate
-from shapes import CHAT, MESSAGES
+from provider_payloads import CHAT, MESSAGES
 from upstream import Upstream, answer
 
 
@@ -45,7 +45,7 @@ def made(url: str, **held: Any) -> Kin:
     return Kin(**(both | held))
 
 
-def test_both_clients_of_a_chat_model(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_both_clients_of_a_chat_model_are_wrapped(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     original = made(upstream.url)
     wrapped = gate.wrap(original)
@@ -67,12 +67,12 @@ def test_both_clients_of_a_chat_model(upstream: Upstream, gate: tidegate.Gate) -
     assert sum(target["attempts"] for target in targets) == 4
 
 
-def test_a_chat_model_without_a_synchronous_client(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_chat_model_without_a_sync_client_is_wrapped(upstream: Upstream, gate: tidegate.Gate) -> None:
     wrapped = gate.wrap(made(upstream.url, root_client=None, client=None))
     assert wrapped.root_client is None
     assert wrapped.root_async_client.max_retries == 0
 
 
-def test_a_chat_model_whose_client_cannot_be_reached(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_chat_model_without_a_reachable_client_is_rejected(upstream: Upstream, gate: tidegate.Gate) -> None:
     with pytest.raises(TypeError, match="client="):
         gate.wrap(made(upstream.url, root_client=None))

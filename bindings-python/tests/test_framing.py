@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tidegate
-from both import by_each_transport, clients, of_each_family, sent
-from families import module
-from kept import in_flight, until
+from custom_transports import in_flight, until
+from httpx_clients import by_each_transport, clients, of_each_family, sent
+from httpx_packages import module
 from upstream import WAIT, Upstream
 
 HOPS = {
@@ -24,7 +24,7 @@ HOPS = {
 
 
 @of_each_family
-async def test_headers_of_the_connection_are_not_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_connection_headers_are_not_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     for _, new_client in clients(name, gate, "native"):
         await sent(new_client, "POST", upstream.url, headers={**HOPS, "x-own": "1"}, content=b"{}")
         headers = upstream.exchanges[-1].headers

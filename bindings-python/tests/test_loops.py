@@ -14,8 +14,8 @@ import openai
 import pytest
 
 import tidegate
-from loops import LoopWithoutReaders
-from shapes import CHAT, CHAT_STREAM, MESSAGES
+from event_loops import LoopWithoutReaders
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from tidegate import _event_loop, _native
 from upstream import WAIT, Upstream, answer, events, never
 
@@ -35,14 +35,14 @@ async def several(sdk: openai.AsyncOpenAI) -> None:
     assert [a.id for a in answers] == ["chatcmpl-1"] * TURNS
 
 
-def test_one_client_on_one_loop_after_another(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_client_works_on_consecutive_loops(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = client(upstream, gate)
     for _ in range(5):
         asyncio.run(several(sdk))
 
 
-def test_one_client_on_loops_in_threads(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_client_works_on_loops_in_threads(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = client(upstream, gate)
     failures: list[BaseException] = []
@@ -61,7 +61,7 @@ def test_one_client_on_loops_in_threads(upstream: Upstream, gate: tidegate.Gate)
     assert failures == []
 
 
-def test_one_sync_client_in_threads(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_sync_client_works_in_threads(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
     ids: list[str] = []
@@ -76,7 +76,7 @@ def test_one_sync_client_in_threads(upstream: Upstream, gate: tidegate.Gate) -> 
     assert ids == ["chatcmpl-1"] * 16
 
 
-def test_uvloop(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_client_works_on_uvloop(upstream: Upstream, gate: tidegate.Gate) -> None:
     uvloop = pytest.importorskip("uvloop")
     sdk = client(upstream, gate)
 
@@ -90,7 +90,7 @@ def test_uvloop(upstream: Upstream, gate: tidegate.Gate) -> None:
     uvloop.run(main())
 
 
-def test_a_loop_without_add_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_client_works_on_a_loop_without_add_reader(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = client(upstream, gate)
     with closing(LoopWithoutReaders()) as loop:
@@ -172,14 +172,14 @@ def test_loops_without_add_reader_that_are_not_closed_leave_nothing_behind(
     assert made_since(before) == []
 
 
-async def test_a_map_on_every_loop(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_map_works_on_every_loop(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = client(upstream, gate)
     ids = [result.get().id async for result in gate.map(lambda _: ask(sdk), range(TURNS))]
     assert ids == ["chatcmpl-1"] * TURNS
 
 
-def test_a_map_without_a_loop_makes_one_without_add_reader(
+def test_map_without_a_loop_works_without_add_reader(
     upstream: Upstream, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_event_loop, "loop_factory", LoopWithoutReaders)
@@ -198,7 +198,7 @@ def made(kind: str) -> asyncio.AbstractEventLoop:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop", "without add_reader"])
-def test_a_loop_closed_with_calls_in_flight(kind: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_closing_a_loop_ends_its_calls(kind: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     sdk = client(upstream, gate)
     loop = made(kind)
@@ -225,7 +225,7 @@ def test_a_loop_closed_with_calls_in_flight(kind: str, upstream: Upstream, gate:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["asyncio", "without add_reader"])
-def test_a_loop_lost_with_calls_in_flight(kind: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_collecting_a_loop_ends_its_calls(kind: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     loop = made(kind)
     task = loop.create_task(ask(client(upstream, gate)))
@@ -242,14 +242,14 @@ def test_a_loop_lost_with_calls_in_flight(kind: str, upstream: Upstream, gate: t
     assert upstream.exchanges[0].closed.wait(WAIT)
 
 
-def test_trio_is_told(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_trio_raises_an_error_with_advice(upstream: Upstream, gate: tidegate.Gate) -> None:
     trio = pytest.importorskip("trio")
     http = gate.httpx_async_client()
     with pytest.raises(RuntimeError, match=r"asyncio.*trio\.to_thread"):
         trio.run(http.get, upstream.url)
 
 
-async def test_task_group(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_failed_task_group_cancels_its_calls(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     sdk = client(upstream, gate)
     group_of = getattr(asyncio, "TaskGroup", None)

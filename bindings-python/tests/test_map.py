@@ -14,7 +14,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import MESSAGES
+from provider_payloads import MESSAGES
 from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited, run, status
 
 URL = "https://models.example.com/v1"
@@ -83,7 +83,7 @@ async def read(results: tidegate.Map[int, Any], handed: list[int]) -> None:
         handed.append(result.index)  # noqa: PERF401 - what came before an error, too
 
 
-class Counted:
+class CountingTransports:
     """A source that knows how far it was read, and whether it was closed."""
 
     def __init__(self, end: int | None = None) -> None:
@@ -107,7 +107,7 @@ class Counted:
             self.closed = True
 
 
-def test_results_come_as_they_end_or_in_the_order_of_their_items() -> None:
+def test_results_are_in_order_of_completion_or_of_the_items() -> None:
     async def late(item: int) -> int:
         await asyncio.sleep(10 - item)
         return item * item
@@ -120,7 +120,7 @@ def test_results_come_as_they_end_or_in_the_order_of_their_items() -> None:
     assert strictly(indices(ordered=False)) == [(n, n, n * n) for n in reversed(range(5))]
 
 
-def test_each_error_is_its_items_own() -> None:
+def test_error_is_in_the_result_of_its_item() -> None:
     async def all_of_them() -> list[tidegate.Result[int, str]]:
         gate = tidegate.Gate(targets={"small": {"retry": {"attempts": 1}}})
         ask = asker(gate)
@@ -147,12 +147,12 @@ def test_each_error_is_its_items_own() -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_nothing_is_lost_whatever_the_pace(seed: int) -> None:
+def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
     """Every item once, in order where that was asked for, and never more taken than `ahead` allows."""
     chance = random.Random(seed)
     count, ahead, cap = chance.randrange(300), chance.choice([1, 2, 7, 50, AHEAD]), chance.choice([1, 3, 16, 100])
     ordered, before, slow = chance.random() < 0.5, chance.choice([0, 0.5, 8]), chance.choice([0, 0, 0.3])
-    source = Counted(count)
+    source = CountingTransports(count)
     running = most = 0
 
     async def all_of_them() -> list[int]:
@@ -189,7 +189,7 @@ def test_nothing_is_lost_whatever_the_pace(seed: int) -> None:
 
 @pytest.mark.parametrize("before", [0, 5, 40])
 @pytest.mark.parametrize("cap", [1, 10, 64])
-def test_the_gate_never_starves_and_its_queue_is_short(cap: int, before: float) -> None:
+def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
     """Calls of ten seconds, some work before each: every slot is busy from the first calls to the last."""
     rounds = 20
     depths: list[int] = []
@@ -214,7 +214,7 @@ def test_the_gate_never_starves_and_its_queue_is_short(cap: int, before: float) 
         assert max(depths) <= 2 * max(8, cap // 4) + 8
 
 
-def test_what_others_wait_for_is_not_what_it_lacks() -> None:
+def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
     """A crowd before another target, and one of another lane before the same: its own window is as wide as it needs."""
 
     async def both() -> float:
@@ -233,10 +233,10 @@ def test_what_others_wait_for_is_not_what_it_lacks() -> None:
     assert strictly(both()) == pytest.approx(100, abs=1)
 
 
-def test_while_a_cool_down_lasts_nothing_more_is_begun() -> None:
+def test_no_item_starts_during_a_cool_down() -> None:
     async def all_of_them() -> tuple[list[int], float]:
         gate = tidegate.Gate(targets={"small": {"cap": 20}})
-        source = Counted(160)
+        source = CountingTransports(160)
         reading = asyncio.ensure_future(read(gate.map(asker(gate), source), []))
         taken = []
         for _ in range(2):
@@ -251,8 +251,8 @@ def test_while_a_cool_down_lasts_nothing_more_is_begun() -> None:
     assert took <= 90 + 80 + 40
 
 
-def test_an_endless_source_is_read_no_further_than_its_reader_is() -> None:
-    source = Counted()
+def test_endless_source_is_read_only_as_far_as_ahead() -> None:
+    source = CountingTransports()
 
     async def some_of_them() -> list[int]:
         gate = tidegate.Gate(targets={"small": {"cap": 8, "url": "none"}})
@@ -271,8 +271,8 @@ def test_an_endless_source_is_read_no_further_than_its_reader_is() -> None:
 
 @pytest.mark.parametrize("asynchronous_source", [False, True])
 @pytest.mark.parametrize("how", ["break", "raise", "close", "cancel", "drop"])
-def test_whoever_leaves_takes_everything_along(how: str, asynchronous_source: bool) -> None:
-    source = Counted()
+def test_leaving_the_loop_cancels_all_items(how: str, asynchronous_source: bool) -> None:
+    source = CountingTransports()
 
     async def broken_off(results: tidegate.Map[int, str]) -> None:
         async for _ in results:
@@ -309,7 +309,7 @@ def test_whoever_leaves_takes_everything_along(how: str, asynchronous_source: bo
     assert source.closed
 
 
-def test_the_sources_own_error_comes_last() -> None:
+def test_error_of_the_source_is_raised_after_all_results() -> None:
     def broken() -> Iterator[int]:
         yield from range(20)
         raise OSError("the disk is gone")
@@ -325,7 +325,7 @@ def test_the_sources_own_error_comes_last() -> None:
         assert strictly(all_of_them()) == list(range(20))
 
 
-def test_what_is_no_error_of_an_item_ends_it() -> None:
+def test_fatal_exception_ends_the_map() -> None:
     class Fatal(BaseException):
         pass
 
@@ -337,13 +337,13 @@ def test_what_is_no_error_of_an_item_ends_it() -> None:
     async def all_of_them() -> list[int]:
         handed: list[int] = []
         with pytest.raises(Fatal):
-            await read(tidegate.Gate().map(work, Counted()), handed)
+            await read(tidegate.Gate().map(work, CountingTransports()), handed)
         return handed
 
     assert strictly(all_of_them()) == [0, 1, 2]
 
 
-def test_calls_are_of_the_batch_lane_and_the_tenant_and_inside_the_context_around() -> None:
+def test_calls_have_the_batch_lane_and_the_outer_context() -> None:
     async def all_of_them() -> list[Any]:
         gate = tidegate.Gate()
         with tidegate.context(tenant="acme", lane="interactive", call="around", deadline=60):
@@ -370,7 +370,7 @@ def test_calls_are_of_the_batch_lane_and_the_tenant_and_inside_the_context_aroun
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-def test_where_nobody_waits_few_run_at_once(mode: Any) -> None:
+def test_eight_items_run_at_once_if_no_call_waits(mode: Any) -> None:
     async def most_at_once() -> int:
         gate = tidegate.Gate(mode=mode)
         slots = gate.httpx_async_client() if mode == "observe" else None
@@ -393,7 +393,7 @@ def test_where_nobody_waits_few_run_at_once(mode: Any) -> None:
         assert strictly(most_at_once()) == 8
 
 
-def test_a_map_inside_a_map() -> None:
+def test_nested_map_ends_with_the_outer_one() -> None:
     async def all_of_them() -> float:
         gate = tidegate.Gate(targets={"small": {"cap": 30, "url": "none"}})
         hold = holder(gate, 10)
@@ -433,7 +433,7 @@ def test_plain_functions_run_in_threads_and_lambdas_on_the_loop() -> None:
 
 
 @pytest.mark.parametrize("asynchronous_function", [False, True])
-def test_without_an_event_loop(asynchronous_function: bool) -> None:
+def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
     gate = tidegate.Gate(targets={"small": {"cap": 10}})
     here = threading.get_ident()
 
@@ -464,7 +464,7 @@ def test_without_an_event_loop(asynchronous_function: bool) -> None:
         target.assert_no_call_in_flight()
 
 
-def test_leaving_ends_what_its_threads_wait_for() -> None:
+def test_leaving_the_loop_ends_waits_in_threads() -> None:
     """In real time: calls that would take an hour, and a map inside one of the functions."""
     gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
     caught: list[type[BaseException]] = []
@@ -493,18 +493,18 @@ def test_leaving_ends_what_its_threads_wait_for() -> None:
     assert gate.snapshot()["active"] == 0
 
 
-def test_without_an_event_loop_and_in_real_time() -> None:
+def test_map_without_an_event_loop_in_real_time() -> None:
     """The loop of its own is closed behind it, in a thread that has none."""
     gate = tidegate.Gate(targets={"small": 4})
     with FakeTarget(otherwise=ok("hi")).installed():
         assert [result.get() for result in gate.map(asker(gate), range(40), ordered=True)] == ["hi"] * 40
-        for result in gate.map(asker(gate), Counted()):
+        for result in gate.map(asker(gate), CountingTransports()):
             assert result.get() == "hi"
             if result.index > 20:
                 break
 
 
-def test_what_cannot_be_is_told_at_once() -> None:
+def test_invalid_arguments_are_errors() -> None:
     async def work(item: int) -> int:
         return item
 

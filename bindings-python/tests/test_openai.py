@@ -5,7 +5,7 @@ from __future__ import annotations
 import openai
 
 import tidegate
-from shapes import CHAT, CHAT_STREAM, MESSAGES, RESPONSE, RESPONSE_STREAM
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES, RESPONSE, RESPONSE_STREAM
 from upstream import Upstream, answer, events
 
 

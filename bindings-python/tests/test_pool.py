@@ -14,7 +14,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT, CHAT_STREAM, MESSAGES
+from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from tidegate import snapshot as declared
 from upstream import Exchange, Handler, Upstream, answer, events
 
@@ -71,7 +71,7 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_calls_go_to_all_replicas_at_their_own_addresses(servers: list[Upstream]) -> None:
+async def test_calls_go_to_all_replicas(servers: list[Upstream]) -> None:
     urls = [f"{server.url}/v1" for server in servers]
     gate = tidegate.Gate({"llama": {"pool": {"replicas": urls, **SETTINGS}}})
     sdk = client(gate)
@@ -93,7 +93,7 @@ async def test_calls_go_to_all_replicas_at_their_own_addresses(servers: list[Ups
     assert [model.id for model in (await sdk.models.list()).data] == ["small"]
 
 
-async def test_the_calls_of_a_session_go_to_one_replica(servers: list[Upstream]) -> None:
+async def test_calls_of_a_session_go_to_one_replica(servers: list[Upstream]) -> None:
     # However slow this machine is, no replica is suspected.
     pool = {"replicas": [server.url for server in servers], "health": "none", "poll": "none"}
     gate = tidegate.Gate({"llama": {"pool": pool}})
@@ -117,7 +117,7 @@ async def test_a_stream_comes_from_one_replica(servers: list[Upstream]) -> None:
     assert sum(len(calls(server)) for server in servers) == 1
 
 
-async def test_who_is_full_or_gone_is_passed_over_and_nobody_notices(servers: list[Upstream]) -> None:
+async def test_full_or_stopped_replicas_are_skipped(servers: list[Upstream]) -> None:
     full, good, _ = servers
     full.handler = replica("small", answer({"error": {"message": "full", "code": 503}}, status=503))
     with socket.create_server(("127.0.0.1", 0)) as unheard:
@@ -132,7 +132,7 @@ async def test_who_is_full_or_gone_is_passed_over_and_nobody_notices(servers: li
     await until(lambda: replicas(gate)[nowhere]["state"] in ("suspect", "down"))
 
 
-async def test_replicas_are_told_while_calls_are_under_way(servers: list[Upstream]) -> None:
+async def test_replicas_can_change_while_calls_are_in_flight(servers: list[Upstream]) -> None:
     gate = tidegate.Gate({"llama": {"pool": {}, "deadline": 60}, "openai": 8})
     sdk = client(gate)
     waits = asyncio.ensure_future(ask(sdk))
@@ -162,7 +162,7 @@ async def test_replicas_are_told_while_calls_are_under_way(servers: list[Upstrea
     assert list(replicas(gate)) == [servers[2].url]
 
 
-async def test_books_and_slots_name_the_replica(servers: list[Upstream]) -> None:
+async def test_records_and_slots_name_the_replica(servers: list[Upstream]) -> None:
     gate = tidegate.Gate({"llama": {"pool": [servers[0].url]}, "openai": 8})
     await ask(client(gate))
     assert [attempt["replica"] for attempt in gate.calls()[-1]["attempts"]] == [servers[0].url]
@@ -172,7 +172,7 @@ async def test_books_and_slots_name_the_replica(servers: list[Upstream]) -> None
         assert slot.replica is None
 
 
-async def test_a_file_is_followed(servers: list[Upstream], tmp_path: Path) -> None:
+async def test_changes_of_the_replica_file_apply(servers: list[Upstream], tmp_path: Path) -> None:
     path = tmp_path / "replicas.toml"
     path.write_text(f'replicas = ["{servers[0].url}"]\n')
     gate = tidegate.Gate({"llama": {"pool": {"file": str(path), "file_every": "100ms"}}})
@@ -189,7 +189,7 @@ async def test_a_file_is_followed(servers: list[Upstream], tmp_path: Path) -> No
     assert list(replicas(gate)) == [servers[1].url]
 
 
-async def test_each_address_of_a_name_is_a_replica(servers: list[Upstream]) -> None:
+async def test_each_address_of_a_dns_name_is_a_replica(servers: list[Upstream]) -> None:
     port = servers[0].url.rpartition(":")[2]
     gate = tidegate.Gate({"llama": {"pool": {"dns": f"http://localhost:{port}"}}})
     await ask(client(gate))
@@ -197,7 +197,7 @@ async def test_each_address_of_a_name_is_a_replica(servers: list[Upstream]) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_child_knows_the_replicas_that_were_told(servers: list[Upstream]) -> None:
+def test_forked_child_keeps_the_set_replicas(servers: list[Upstream]) -> None:
     gate = tidegate.Gate({"llama": {"pool": {}}})
     gate.set_replicas("llama", [servers[0].url])
     child = os.fork()
@@ -207,7 +207,7 @@ def test_a_child_knows_the_replicas_that_were_told(servers: list[Upstream]) -> N
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-async def test_every_key_of_a_replica_is_declared_and_nothing_else_is(servers: list[Upstream]) -> None:
+async def test_type_declares_exactly_the_keys_of_a_replica(servers: list[Upstream]) -> None:
     gate = tidegate.Gate({"llama": {"pool": [servers[0].url], "kv_tokens": 10_000}})
     (told,) = replicas(gate).values()
     assert sorted(told) == sorted(declared.ReplicaSnapshot.__annotations__)

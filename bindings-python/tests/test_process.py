@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shapes import CHAT, CHAT_STREAM
+from provider_payloads import CHAT, CHAT_STREAM
 from upstream import WAIT, Upstream, answer, never, stall_after
 
 HEAD = """
@@ -59,7 +59,7 @@ HEADS = {"native": HEAD, "kept": HEAD.replace('api_key="k")', 'api_key="k"), tra
 
 @pytest.mark.parametrize("way", HEADS)
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
-def test_fork(way: str, upstream: Upstream) -> None:
+def test_gate_works_in_a_forked_child(way: str, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
     # A pool of httpx's own is for one event loop: it is used on one in each process.
     script = FORK if way == "native" else FORK.replace('assert asyncio.run(aask()) == "chatcmpl-1"\nchild', "child")
@@ -86,7 +86,7 @@ print("done")
 
 @pytest.mark.parametrize("way", HEADS)
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
-def test_fork_with_a_stream_open(way: str, upstream: Upstream) -> None:
+def test_open_stream_survives_a_fork(way: str, upstream: Upstream) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     assert finish(start(upstream, HEADS[way] + FORK_IN_FLIGHT)) == "done\n"
 
@@ -140,7 +140,7 @@ print(next(response.iter_raw()), flush=True)
 
 @pytest.mark.parametrize("head", [LIGHT, KEPT], ids=["native", "kept"])
 @pytest.mark.parametrize("kind", EXITS)
-def test_exit_with_calls_in_flight(kind: str, head: str, upstream: Upstream) -> None:
+def test_process_exits_with_calls_in_flight(kind: str, head: str, upstream: Upstream) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0]) if kind == "stream open" else never
     for _ in range(5 if head is LIGHT else 2):
         processes = [start(upstream, head + EXITS[kind]) for _ in range(4)]
@@ -158,7 +158,7 @@ assert all(t["in_flight"] == 0 for t in gate.snapshot()["targets"].values())
 
 
 @pytest.mark.parametrize("way", HEADS)
-def test_keyboard_interrupt(way: str, upstream: Upstream) -> None:
+def test_keyboard_interrupt_ends_a_sync_call(way: str, upstream: Upstream) -> None:
     upstream.handler = never
     process = start(upstream, HEADS[way] + INTERRUPT)
     exchange = upstream.wait_for(1)

@@ -13,9 +13,9 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES, module
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, MESSAGES
 from proxies import CASES, Network, environment, network
-from shapes import CHAT, MESSAGES
 from test_wrap import families_of_openai
 from upstream import WAIT, Upstream, answer
 from vectors import every
@@ -44,15 +44,15 @@ def decisions(network: Network, name: str, case: dict[str, Any], make: Callable[
             return {url: network.way(client.get, network.fill(url), failures) for url in urls}
 
 
-def test_the_table_is_long_enough() -> None:
+def test_table_has_at_least_forty_environments() -> None:
     assert len(CASES) >= 60
 
 
 # httpcore leaves the socket open where a SOCKS proxy refuses.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INSTALLED)
 @every("proxies")
-def test_the_gate_connects_where_the_family_does(case: dict[str, Any], name: str, network: Network) -> None:
+def test_gate_connects_to_the_same_address_as_httpx(case: dict[str, Any], name: str, network: Network) -> None:
     httpx = module(name)
     own = decisions(network, name, case, lambda: httpx.Client(verify=TLS))
     ours = decisions(network, name, case, lambda: tidegate.Gate(**ONCE).httpx_client(family=name))
@@ -63,8 +63,8 @@ def test_the_gate_connects_where_the_family_does(case: dict[str, Any], name: str
         assert ours == own
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_an_asynchronous_client_goes_by_the_same_proxy(name: str, network: Network) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_async_client_uses_the_same_proxy(name: str, network: Network) -> None:
     with environment({"HTTP_PROXY": f"http://{network.a.address}", "NO_PROXY": "localhost:1"}):
         client = tidegate.Gate(**ONCE).httpx_async_client(family=name)
     network.seen.clear()
@@ -76,7 +76,7 @@ async def test_an_asynchronous_client_goes_by_the_same_proxy(name: str, network:
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_a_wrapped_client_keeps_what_it_read_from_the_environment(name: str, network: Network) -> None:
+def test_wrapped_client_keeps_proxies_of_its_creation(name: str, network: Network) -> None:
     httpx = module(name)
     proxied, other = f"http://{network.a.address}", f"http://{network.b.address}"
     same: list[tuple[dict[str, str], dict[str, Any]]] = [
@@ -143,8 +143,8 @@ async def test_wrapping_again_keeps_the_proxies(name: str, asynchronous: bool, n
 
 
 @pytest.mark.parametrize("port", ["65536", "99999", "-1", "9" * 30])
-@pytest.mark.parametrize("name", NAMES)
-def test_an_exception_for_a_port_that_no_request_has_is_none(name: str, port: str, network: Network) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_no_proxy_entry_with_an_impossible_port_is_ignored(name: str, port: str, network: Network) -> None:
     host = "127.0.0.1"
     with environment({"HTTP_PROXY": f"http://{network.a.address}", "NO_PROXY": f"{host}:{port}"}):
         http = tidegate.Gate(**ONCE).httpx_client(family=name)
@@ -155,7 +155,7 @@ def test_an_exception_for_a_port_that_no_request_has_is_none(name: str, port: st
         assert network.seen == ["a"]
 
 
-def test_an_unusable_proxy_is_an_error_that_names_the_variable_alone(network: Network) -> None:
+def test_unusable_proxy_is_an_error_that_names_only_the_variable(network: Network) -> None:
     with environment({"HTTPS_PROXY": "gopher://user:sesame@127.0.0.1"}):
         with pytest.raises(tidegate.ConfigError, match="HTTPS_PROXY.*proxy_from_env = false") as error:
             tidegate.Gate()
@@ -168,8 +168,8 @@ def test_an_unusable_proxy_is_an_error_that_names_the_variable_alone(network: Ne
 
 
 @pytest.mark.parametrize(("name", "exception"), [("httpx", "[::1]"), ("httpx2", "xn--a")])
-def test_an_exception_that_the_family_refuses_is_a_configuration_error(name: Any, exception: str) -> None:
-    if name not in NAMES:
+def test_no_proxy_entry_that_httpx_rejects_is_a_config_error(name: Any, exception: str) -> None:
+    if name not in INSTALLED:
         pytest.skip("not installed")
     with environment({"HTTP_PROXY": "http://127.0.0.1:2"}):
         gate = tidegate.Gate()
@@ -181,7 +181,7 @@ def test_an_exception_that_the_family_refuses_is_a_configuration_error(name: Any
 
 
 @pytest.mark.parametrize(("exception", "expected"), [("127.0.0.1", "direct"), ("llama.test", "a")])
-def test_the_proxy_is_that_of_the_replica_and_not_of_the_target(exception: str, expected: str) -> None:
+def test_proxy_is_chosen_for_the_replica(exception: str, expected: str) -> None:
     # Servers of its own: probes of the pool arrive at any time.
     with contextlib.closing(Network()) as network:
         pool = {"replicas": [f"http://127.0.0.1:{network.origin.port}"]}
@@ -194,8 +194,8 @@ def test_the_proxy_is_that_of_the_replica_and_not_of_the_target(exception: str, 
     assert set(network.seen) == {expected}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_socks_carries_the_call_and_resolves_the_name(name: str, upstream: Upstream) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_socks_proxy_carries_the_call_and_resolves_the_name(name: str, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT, connection="close")
     with socks_proxy(upstream) as (address, asked):
         with environment({"ALL_PROXY": f"socks5://{address}"}):

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT, MESSAGES
+from provider_payloads import CHAT, MESSAGES
 from upstream import Upstream, answer
 
 TOO_MANY = 429
@@ -33,7 +33,7 @@ def outcomes(gate: tidegate.Gate) -> list[str]:
     return [call["outcome"] for call in gate.calls()]
 
 
-async def test_context_managers(gate: tidegate.Gate) -> None:
+async def test_slot_is_held_in_with_and_async_with(gate: tidegate.Gate) -> None:
     async with gate.slot("bedrock", tenant="acme") as slot:
         assert isinstance(slot, tidegate.Slot)
         assert seen(gate)["in_flight"] == 1
@@ -46,7 +46,7 @@ async def test_context_managers(gate: tidegate.Gate) -> None:
     ]
 
 
-async def test_cap_and_decorator(gate: tidegate.Gate) -> None:
+async def test_decorator_limits_calls_to_the_cap(gate: tidegate.Gate) -> None:
     inside = most = 0
 
     @gate.slot("bedrock")
@@ -67,7 +67,7 @@ async def test_cap_and_decorator(gate: tidegate.Gate) -> None:
             yield 1
 
 
-def test_cap_of_threads(gate: tidegate.Gate) -> None:
+def test_cap_limits_threads(gate: tidegate.Gate) -> None:
     lock = threading.Lock()
 
     @gate.slot("bedrock")
@@ -83,7 +83,7 @@ def test_cap_of_threads(gate: tidegate.Gate) -> None:
     assert outcomes(gate) == ["completed"] * 20
 
 
-async def test_a_failure_cools_down_and_an_exception_alone_does_not(gate: tidegate.Gate) -> None:
+async def test_reported_failure_cools_down_and_an_exception_does_not(gate: tidegate.Gate) -> None:
     with pytest.raises(KeyError):
         async with gate.slot("bedrock"):
             raise KeyError
@@ -107,7 +107,7 @@ async def test_a_failure_cools_down_and_an_exception_alone_does_not(gate: tidega
     slot.close()
 
 
-async def test_what_is_said_is_checked(gate: tidegate.Gate) -> None:
+async def test_arguments_of_failed_are_checked(gate: tidegate.Gate) -> None:
     async with gate.slot("bedrock") as slot:
         with pytest.raises(ValueError, match="status"):
             slot.failed(7)
@@ -117,7 +117,7 @@ async def test_what_is_said_is_checked(gate: tidegate.Gate) -> None:
     assert outcomes(gate) == ["completed"]
 
 
-async def test_unknown_and_refused(gate: tidegate.Gate) -> None:
+async def test_unknown_target_and_full_queue_are_errors(gate: tidegate.Gate) -> None:
     with pytest.raises(tidegate.UnknownNameError, match="bedrock"):
         async with gate.slot("bedrok"):
             pass
@@ -126,7 +126,7 @@ async def test_unknown_and_refused(gate: tidegate.Gate) -> None:
     assert refused.value.reason == "deadline"
 
 
-async def test_cancelled_while_waiting(gate: tidegate.Gate) -> None:
+async def test_cancelled_wait_leaves_the_queue(gate: tidegate.Gate) -> None:
     async with gate.slot("bedrock"):
         waiting = gate.slot("bedrock").__aenter__()
         task = contextvars.Context().run(asyncio.ensure_future, waiting)
@@ -139,7 +139,7 @@ async def test_cancelled_while_waiting(gate: tidegate.Gate) -> None:
         pass
 
 
-async def test_a_slot_that_arrives_for_a_cancelled_task(gate: tidegate.Gate) -> None:
+async def test_slot_for_a_cancelled_task_is_released(gate: tidegate.Gate) -> None:
     for turns in range(30):
         task = asyncio.create_task(gate.slot("bedrock").__aenter__())
         for _ in range(turns):
@@ -153,7 +153,7 @@ async def test_a_slot_that_arrives_for_a_cancelled_task(gate: tidegate.Gate) -> 
             await asyncio.sleep(0)
 
 
-async def test_the_context_inside_and_the_books_of_both(upstream: Upstream) -> None:
+async def test_slot_sets_the_context_and_is_recorded(upstream: Upstream) -> None:
     gate = tidegate.Gate({"bedrock": {"cap": 1, "url": "none"}, "llm": {"url": upstream.url}})
     upstream.handler = answer(CHAT)
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=upstream.url, api_key="k"))
@@ -163,7 +163,7 @@ async def test_the_context_inside_and_the_books_of_both(upstream: Upstream) -> N
     assert told == [("llm", "acme", "batch"), ("bedrock", "acme", "batch")]
 
 
-async def test_off_and_observe() -> None:
+async def test_off_and_observe_modes_do_not_wait() -> None:
     for mode in ("observe", "off"):
         gate = tidegate.Gate({"bedrock": {"cap": 1, "url": "none"}}, mode=mode)  # type: ignore[arg-type]
         async with gate.slot("bedrock"), gate.slot("bedrock") as slot:

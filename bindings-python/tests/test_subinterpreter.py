@@ -42,7 +42,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_subinterpreter_is_refused_and_leaves_the_main_interpreter_alone(order: str, upstream: Upstream) -> None:
+def test_subinterpreters_are_rejected_without_effect_on_the_main_one(order: str, upstream: Upstream) -> None:
     script = [sys.executable, "-X", "faulthandler", "-c", HEAD + ORDERS[order], upstream.url]
     done = subprocess.run(script, capture_output=True, text=True, timeout=2 * WAIT, check=False)
     assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ def found(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return result, told, out
 
 
-def test_the_cap_and_why(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+def test_sweep_finds_the_cap_and_its_reason(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
     result, _, _ = found
     assert result.cap is not None
     assert result.ended == "found"
@@ -54,14 +54,14 @@ def test_the_cap_and_why(found: tuple[tidegate.SweepResult, list[Any], Path]) ->
     assert result.provenance["model"] == "sim"
 
 
-def test_progress_tells_each_step_once(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+def test_progress_reports_each_step_once(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
     result, told, _ = found
     assert [progress.step_ended for progress in told if progress.step_ended] == result.steps
     assert told[0].state == "preflight"
     assert {"holding"} <= {progress.state for progress in told}
 
 
-def test_its_directory_holds_it_and_no_key(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+def test_output_directory_has_the_result_and_no_key(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
     result, _, out = found
     assert {"report.html", "result.json", "steps.csv", "calls.jsonl"} <= {path.name for path in out.iterdir()}
     assert tidegate.SweepResult.load(out) == result
@@ -69,7 +69,7 @@ def test_its_directory_holds_it_and_no_key(found: tuple[tidegate.SweepResult, li
         assert b"sk-hidden" not in path.read_bytes(), path.name
 
 
-def test_a_data_frame_of_its_steps(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
+def test_data_frame_has_the_steps(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
     pytest.importorskip("pandas")
     result, _, _ = found
     frame = result.to_pandas()
@@ -78,7 +78,7 @@ def test_a_data_frame_of_its_steps(found: tuple[tidegate.SweepResult, list[Any],
     assert list(frame["failed_limited"]) == [step.failures.get("limited", 0) for step in result.steps]
 
 
-def test_without_pandas_it_says_what_is_missing(
+def test_missing_pandas_is_an_error_with_advice(
     found: tuple[tidegate.SweepResult, list[Any], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -86,7 +86,7 @@ def test_without_pandas_it_says_what_is_missing(
         found[0].to_pandas()
 
 
-def test_a_notebook_shows_it(found: tuple[tidegate.SweepResult, list[Any], Path], tmp_path: Path) -> None:
+def test_notebook_displays_the_result(found: tuple[tidegate.SweepResult, list[Any], Path], tmp_path: Path) -> None:
     result, _, _ = found
     card = result._repr_html_()
     assert f"<strong>{result.cap}</strong>" in card
@@ -100,7 +100,7 @@ def test_a_notebook_shows_it(found: tuple[tidegate.SweepResult, list[Any], Path]
         result.plot("pie")  # type: ignore[arg-type]
 
 
-def test_the_report_is_saved_and_read_back(found: tuple[tidegate.SweepResult, list[Any], Path], tmp_path: Path) -> None:
+def test_saved_report_is_read_back(found: tuple[tidegate.SweepResult, list[Any], Path], tmp_path: Path) -> None:
     result, _, _ = found
     report = result.save(tmp_path / "made")
     assert report.read_text(encoding="utf-8") == result.html()
@@ -113,7 +113,7 @@ def test_the_report_is_saved_and_read_back(found: tuple[tidegate.SweepResult, li
         tidegate.SweepResult.from_json(later)
 
 
-def test_a_ceiling_ends_it_and_resume_goes_on(provider: Provider, tmp_path: Path) -> None:
+def test_sweep_ends_at_a_ceiling_and_resumes(provider: Provider, tmp_path: Path) -> None:
     first = tidegate.sweep(url=provider.base_url, **QUICK, max_calls=30, out=tmp_path)
     assert first.ended == "calls"
     assert first.spend.attempts <= 30
@@ -126,7 +126,7 @@ def test_a_ceiling_ends_it_and_resume_goes_on(provider: Provider, tmp_path: Path
         tidegate.sweep(resume=tmp_path, seed=2)
 
 
-def test_ctrl_c_ends_it_with_what_is_known(provider: Provider) -> None:
+def test_ctrl_c_returns_the_result_so_far(provider: Provider) -> None:
     def interrupt(progress: tidegate.SweepProgress) -> None:
         if progress.spend.calls > 10:
             signal.raise_signal(signal.SIGINT)
@@ -146,7 +146,7 @@ def test_ctrl_c_ends_it_with_what_is_known(provider: Provider) -> None:
     assert result.spend.calls > 10
 
 
-def test_what_a_callback_raises_ends_it(provider: Provider) -> None:
+def test_exception_of_the_callback_ends_the_sweep(provider: Provider) -> None:
     def fail(progress: tidegate.SweepProgress) -> None:
         raise LookupError(progress.state)
 
@@ -154,14 +154,14 @@ def test_what_a_callback_raises_ends_it(provider: Provider) -> None:
         tidegate.sweep(url=provider.base_url, **QUICK, progress=fail)
 
 
-async def test_on_asyncio(provider: Provider) -> None:
+async def test_sweep_runs_on_asyncio(provider: Provider) -> None:
     told: list[tidegate.SweepProgress] = []
     result = await tidegate.sweep_async(url=provider.base_url, **QUICK, max_calls=30, progress=told.append)
     assert result.ended == "calls"
     assert told
 
 
-async def test_cancelled_it_leaves_nothing_in_flight(provider: Provider) -> None:
+async def test_cancelled_sweep_leaves_no_call_in_flight(provider: Provider) -> None:
     holding = asyncio.Event()
 
     def heed(progress: tidegate.SweepProgress) -> None:
@@ -181,7 +181,7 @@ async def test_cancelled_it_leaves_nothing_in_flight(provider: Provider) -> None
             await asyncio.sleep(0.2)
 
 
-def test_nobody_there_is_an_error_that_says_so() -> None:
+def test_unreachable_server_is_an_error() -> None:
     with pytest.raises(tidegate.SweepError) as caught:
         tidegate.sweep(url="http://127.0.0.1:9/v1", model="sim")
     assert caught.value.kind == "sweep"
@@ -199,28 +199,26 @@ def test_nobody_there_is_an_error_that_says_so() -> None:
         ({"url": "https://api.openai.com/v1", "model": "gpt-4o"}, "OPENAI_API_KEY"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(
-    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_options_are_errors(options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(tidegate.ConfigError, match=said) as caught:
         tidegate.sweep(**options)
     assert "--" not in str(caught.value), "flags are the command line's"
 
 
-def test_an_unknown_option_names_the_nearest() -> None:
+def test_unknown_option_names_the_nearest() -> None:
     with pytest.raises(TypeError, match="max_tokens"):
         tidegate.sweep(url="http://h/v1", model="m", max_token=4)  # type: ignore[call-arg]
 
 
-def test_a_plan_sends_nothing() -> None:
+def test_plan_sends_no_request() -> None:
     plan = tidegate.sweep_plan(url="http://127.0.0.1:9/v1", model="m", price_in=1, price_out=2, max_calls=100)
     assert plan["calls"]["most"] <= 100
     assert plan["money"]["least"] > 0
     assert "512" in plan["mix"]
 
 
-def test_a_target_of_a_configuration(provider: Provider, tmp_path: Path) -> None:
+def test_target_of_a_configuration_is_swept(provider: Provider, tmp_path: Path) -> None:
     config = tmp_path / "tidegate.toml"
     config.write_text(f'[targets.sim]\nurl = "{provider.base_url}"\nmodels = ["sim"]\ncap = 3\nttft = "5s"\n')
     quick = {name: value for name, value in QUICK.items() if name != "model"}

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import MESSAGES
+from provider_payloads import MESSAGES
 from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited
 
 # What a user's module has: a gate and a client that were made when it was loaded.
@@ -24,7 +24,7 @@ async def agent() -> str | None:
 
 
 @pytest.mark.tidegate(virtual_time=True)
-async def test_marked_and_under_pytest_asyncio(tidegate_target: FakeTarget) -> None:
+async def test_marked_test_under_pytest_asyncio_is_on_virtual_time(tidegate_target: FakeTarget) -> None:
     tidegate_target.script(rate_limited(90), ok("hi"))
     assert await agent() == "hi"
     await asyncio.sleep(3600)
@@ -32,13 +32,13 @@ async def test_marked_and_under_pytest_asyncio(tidegate_target: FakeTarget) -> N
     assert tidegate_target.calls[0].statuses == [429, 200]
 
 
-async def test_unmarked_it_is_real_time(tidegate_target: FakeTarget) -> None:
+async def test_unmarked_test_is_on_real_time(tidegate_target: FakeTarget) -> None:
     assert await agent() == "ok"
     assert len(tidegate_target.attempts) == 1, "nothing is left of other tests"
     assert gate.snapshot()["targets"]["small"]["in_flight"] == 0
 
 
-def test_a_plain_test_has_the_clock_by_its_fixture(tidegate_clock: VirtualClock, tidegate_target: FakeTarget) -> None:
+def test_fixture_gives_a_plain_test_the_clock(tidegate_clock: VirtualClock, tidegate_target: FakeTarget) -> None:
     tidegate_target.script(rate_limited(90), ok("hi"))
     assert tidegate_clock.run(agent()) == "hi"
     assert tidegate_clock.time() >= 90
@@ -63,7 +63,7 @@ async def test_sleep(tidegate_clock, tidegate_target):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="spawns a pytest of its own")
-def test_under_anyio(tmp_path: object) -> None:
+def test_marked_test_under_anyio_is_on_virtual_time(tmp_path: object) -> None:
     (file := tmp_path / "test_anyio.py").write_text(ANYIO)  # type: ignore[operator, union-attr]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "--strict-markers", str(file)],
@@ -75,7 +75,7 @@ def test_under_anyio(tmp_path: object) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_plugin_loads_nothing_until_it_is_used() -> None:
+def test_unused_plugin_does_not_import_the_package() -> None:
     said = "import sys, tidegate_pytest; print('tidegate' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split()[0] == "False"

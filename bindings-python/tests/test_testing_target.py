@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-import families
+import httpx_packages
 import tidegate
-from shapes import CHAT, MESSAGES
+from provider_payloads import CHAT, MESSAGES
 from tidegate.testing import (
     FakeTarget,
     break_off,
@@ -47,14 +47,14 @@ async def streamed() -> str:
     return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
 
 
-def test_chat_and_its_stream() -> None:
+def test_target_answers_chat_completions() -> None:
     with FakeTarget(otherwise=stream("the ", "tide")).installed() as target:
         assert run(ask()) == "the tide"
         assert run(streamed()) == "the tide"
     assert [(attempt.stream, attempt.model) for attempt in target.attempts] == [(False, "small"), (True, "small")]
 
 
-def test_responses_completions_and_embeddings() -> None:
+def test_target_answers_responses_completions_and_embeddings() -> None:
     async def all_of_them() -> list[Any]:
         sdk = client()
         whole = await sdk.responses.create(model="small", input="hello")
@@ -69,7 +69,7 @@ def test_responses_completions_and_embeddings() -> None:
     assert said == ["the tide", ["the ", "tide"], "the tide", [[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]]
 
 
-def test_anthropic() -> None:
+def test_target_answers_anthropic_messages() -> None:
     anthropic = pytest.importorskip("anthropic")
 
     async def both() -> list[Any]:
@@ -86,7 +86,7 @@ def test_anthropic() -> None:
     assert target.calls[0].statuses == [529, 200]
 
 
-def test_a_tool_loop() -> None:
+def test_target_answers_with_tool_calls() -> None:
     async def agent() -> str | None:
         sdk = client()
         messages: Any = list(MESSAGES)
@@ -105,7 +105,7 @@ def test_a_tool_loop() -> None:
     assert [message["role"] for message in told] == ["user", "assistant", "tool", "tool"]
 
 
-def test_answers_come_in_turn_and_as_often_as_they_say() -> None:
+def test_answers_are_given_in_turn_and_repeated() -> None:
     with FakeTarget(rate_limited(3).times(2), status(500), ok("now")).installed() as target:
         assert run(ask()) == "now"
     (call,) = target.calls
@@ -116,7 +116,7 @@ def test_answers_come_in_turn_and_as_often_as_they_say() -> None:
     assert arrived[2] >= 6
 
 
-def test_what_the_script_does_not_take_fails_loudly() -> None:
+def test_unmatched_requests_fail_the_test() -> None:
     async def swallowed() -> None:
         for _ in range(2):
             with pytest.raises(openai.APIError):
@@ -135,7 +135,7 @@ def test_what_the_script_does_not_take_fails_loudly() -> None:
     assert len(target.unmatched) == 2
 
 
-def test_routes_take_what_matches_the_first_of_them() -> None:
+def test_first_matching_route_answers() -> None:
     target = FakeTarget(otherwise=ok("anything else"))
     target.route(otherwise=ok("weather"), contains="rain")
     target.route(rate_limited(1), otherwise=ok("small"), model="sm*", path="*/chat/completions")
@@ -147,7 +147,7 @@ def test_routes_take_what_matches_the_first_of_them() -> None:
         assert run(ask(model="large")) == "new"
 
 
-def test_capacity_turns_away_what_is_too_much() -> None:
+def test_attempts_above_the_capacity_get_429() -> None:
     async def crowd() -> None:
         gate = tidegate.Gate(targets={"small": {"cap": 5}})
         await asyncio.gather(*(ask(gate=gate) for _ in range(20)))
@@ -162,7 +162,7 @@ def test_capacity_turns_away_what_is_too_much() -> None:
     assert {attempt.status for attempt in target.attempts if attempt.answer == "capacity"} == {429}
 
 
-def test_a_rate_says_when_to_come_back() -> None:
+def test_attempts_above_the_rate_get_a_retry_after() -> None:
     async def three() -> None:
         for _ in range(3):
             await ask()
@@ -174,7 +174,7 @@ def test_a_rate_says_when_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("cut", [truncate("half "), break_off("half "), error_event("half ")])
-def test_streams_that_end_badly_after_the_first_token(cut: Any) -> None:
+def test_broken_streams_are_errors_after_the_first_token(cut: Any) -> None:
     with FakeTarget(cut).installed() as target, pytest.raises(Exception, match=r".") as caught:
         run(streamed())
     assert not isinstance(caught.value, AssertionError)
@@ -183,14 +183,14 @@ def test_streams_that_end_badly_after_the_first_token(cut: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [error_event(), break_off(), refuse_connection(), overloaded(2), status(503)])
-def test_what_fails_before_the_first_token_is_tried_again(cut: Any) -> None:
+def test_failure_before_the_first_token_is_retried(cut: Any) -> None:
     with FakeTarget(cut, otherwise=ok("whole")).installed() as target:
         assert run(streamed()) == "whole"
     assert len(target.attempts) == 2
     assert len(target.calls) == 1
 
 
-def test_a_stalled_stream_is_given_up_and_seen_to_be() -> None:
+def test_stalled_stream_times_out_and_is_recorded() -> None:
     async def impatient() -> None:
         chunks = await client().chat.completions.create(model="small", messages=MESSAGES, stream=True)
         with pytest.raises(asyncio.TimeoutError):
@@ -207,7 +207,7 @@ def test_a_stalled_stream_is_given_up_and_seen_to_be() -> None:
     assert attempt.ended == pytest.approx(30, abs=0.1)
 
 
-def test_an_open_stream_is_told_of_by_name() -> None:
+def test_open_stream_is_named_in_the_error() -> None:
     async def forgetful() -> None:
         chunks = await client().chat.completions.create(model="small", messages=MESSAGES, stream=True)
         await anext(aiter(chunks))
@@ -220,7 +220,7 @@ def test_an_open_stream_is_told_of_by_name() -> None:
         run(forgetful())
 
 
-def test_a_cancelled_task_is_seen_where_it_stood() -> None:
+def test_cancelled_attempt_is_recorded() -> None:
     async def fickle() -> None:
         task = asyncio.create_task(ask())
         await asyncio.sleep(5)
@@ -234,20 +234,20 @@ def test_a_cancelled_task_is_seen_where_it_stood() -> None:
     assert [attempt.ended for attempt in target.cancelled] == [5.0]
 
 
-def test_credentials_are_not_kept() -> None:
+def test_credentials_are_not_recorded() -> None:
     with FakeTarget().installed() as target:
         run(ask())
     assert ("authorization", "***") in target.attempts[0].headers
     assert "sk-secret" not in repr(target.attempts)
 
 
-async def test_it_serves_real_time_too() -> None:
+async def test_target_works_in_real_time() -> None:
     with FakeTarget(rate_limited(0.01), ok("hi")).installed() as target:
         assert await ask() == "hi"
     assert [attempt.status for attempt in target.attempts] == [429, 200]
 
 
-async def test_a_gate_is_new_inside_and_what_it_was_afterwards(upstream: Upstream) -> None:
+async def test_gate_has_its_earlier_state_after_the_target_is_removed(upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
     gate = tidegate.Gate()
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
@@ -266,25 +266,25 @@ async def test_a_gate_is_new_inside_and_what_it_was_afterwards(upstream: Upstrea
     assert len(upstream.exchanges) == 2
 
 
-def test_it_stands_in_for_a_transport_of_the_clients_own() -> None:
+def test_target_replaces_a_custom_transport() -> None:
     def network(request: Any) -> Any:
         raise AssertionError(f"sent for real: {request.url}")
 
-    for name in families.NAMES:
-        family = families.module(name)
+    for name in httpx_packages.INSTALLED:
+        family = httpx_packages.module(name)
         kept = tidegate.Gate().httpx_client(family=name, transport=family.MockTransport(network))
         with FakeTarget(otherwise=ok("fake")).installed() as target, kept:
             assert kept.post(f"{URL}/chat/completions", json={"model": "small"}).status_code == 200
         assert len(target.attempts) == 1
 
 
-def test_targets_nest_and_the_inner_one_answers() -> None:
+def test_inner_target_answers() -> None:
     with FakeTarget(otherwise=ok("outer")).installed():
         with FakeTarget(otherwise=ok("inner")).installed():
             assert run(ask()) == "inner"
         assert run(ask()) == "outer"
 
 
-def test_a_script_that_makes_no_sense_is_refused() -> None:
+def test_invalid_scripts_are_errors() -> None:
     with pytest.raises(ValueError, match="-1 is no number of seconds"):
         FakeTarget(ok(after=-1.0))

@@ -13,8 +13,8 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES, module
-from shapes import CHAT_STREAM, MESSAGES
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT_STREAM, MESSAGES
 from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited, run, stall, status
 from upstream import Upstream, events
 
@@ -64,7 +64,7 @@ def storm(seed: int) -> tuple[list[str], float]:
     return target.trace(), took
 
 
-def test_a_storm_of_ten_minutes_is_the_same_each_time() -> None:
+def test_runs_of_ten_minutes_have_equal_traces() -> None:
     first, took = storm(1)
     again, took_again = storm(1)
     assert took > 300
@@ -74,7 +74,7 @@ def test_a_storm_of_ten_minutes_is_the_same_each_time() -> None:
     assert other != first, "the seed decides the jitter"
 
 
-def test_sleeps_of_all_kinds_are_in_one_order() -> None:
+def test_sleeps_of_all_kinds_have_one_order() -> None:
     seen: list[tuple[str, float]] = []
 
     async def sleeper(name: str, seconds: float) -> None:
@@ -93,7 +93,7 @@ def test_sleeps_of_all_kinds_are_in_one_order() -> None:
     assert seen == [("early", 29.0), ("call", 30.0), ("late", 31.0), ("year", 365 * 24 * HOUR)]
 
 
-def test_a_plain_function_waits_on_it_too(clock: VirtualClock) -> None:
+def test_plain_function_waits_on_virtual_time(clock: VirtualClock) -> None:
     with FakeTarget(rate_limited(90), ok("hi")).installed() as target:
         sdk = synchronous(tidegate.Gate())
         assert sdk.chat.completions.create(model="small", messages=MESSAGES).choices[0].message.content == "hi"
@@ -103,7 +103,7 @@ def test_a_plain_function_waits_on_it_too(clock: VirtualClock) -> None:
     assert target.calls[0].statuses == [429, 200]
 
 
-def test_a_stream_read_by_a_plain_function(clock: VirtualClock) -> None:
+def test_plain_function_reads_a_stream_on_virtual_time(clock: VirtualClock) -> None:
     with FakeTarget(ok("the tide", after=5, every=60)).installed():
         chunks = synchronous(tidegate.Gate()).chat.completions.create(model="small", messages=MESSAGES, stream=True)
         times = [clock.time() for chunk in chunks if chunk.choices[0].delta.content]
@@ -124,7 +124,7 @@ def test_deadlines_and_timeouts_are_virtual() -> None:
         sdk = asynchronous(tidegate.Gate(targets={"small": {"idle": 45}}))
         chunks = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
         # In the middle of a stream openai 2.x leaves it the transport's own.
-        with pytest.raises((openai.APIError, *(module(name).ReadTimeout for name in NAMES))):
+        with pytest.raises((openai.APIError, *(module(name).ReadTimeout for name in INSTALLED))):
             _ = [chunk async for chunk in chunks]
         assert asyncio.get_running_loop().time() == pytest.approx(45, abs=1)
 
@@ -134,7 +134,7 @@ def test_deadlines_and_timeouts_are_virtual() -> None:
         run(silent())
 
 
-def test_time_stands_still_while_a_thread_works() -> None:
+def test_time_does_not_pass_while_a_thread_works() -> None:
     go = threading.Event()
 
     async def both() -> float:
@@ -153,7 +153,7 @@ def test_time_stands_still_while_a_thread_works() -> None:
     assert run(both()) == 0
 
 
-def test_a_synchronous_call_in_a_thread_does_not_overtake_the_loop() -> None:
+def test_sync_call_in_a_thread_does_not_overtake_the_loop() -> None:
     seen: list[float] = []
 
     async def agent() -> None:
@@ -170,7 +170,7 @@ def test_a_synchronous_call_in_a_thread_does_not_overtake_the_loop() -> None:
     assert 100 <= seen[-1] <= 115
 
 
-def test_synchronous_clients_in_a_pool_of_threads() -> None:
+def test_sync_clients_in_a_thread_pool_are_on_virtual_time() -> None:
     """Of the loop's own executor: while threads of another kind compute, time may pass, up to the others' deadlines."""
 
     async def all_of_them() -> float:
@@ -192,7 +192,7 @@ def test_synchronous_clients_in_a_pool_of_threads() -> None:
         target.assert_no_call_in_flight()
 
 
-def test_sockets_are_refused_by_name() -> None:
+def test_sockets_are_rejected() -> None:
     async def connects() -> None:
         left, right = socket.socketpair()
         with left, right, pytest.raises(RuntimeError, match="virtual time and does not support sockets"):
@@ -201,7 +201,7 @@ def test_sockets_are_refused_by_name() -> None:
     run(connects())
 
 
-def test_what_can_never_come_is_told() -> None:
+def test_wait_that_can_never_end_is_an_error() -> None:
     async def hopeless() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -209,7 +209,7 @@ def test_what_can_never_come_is_told() -> None:
         run(hopeless())
 
 
-def test_it_is_not_nested_and_real_loops_are_refused(clock: VirtualClock) -> None:
+def test_nested_clocks_and_real_loops_are_rejected(clock: VirtualClock) -> None:
     async def call() -> None:
         async with tidegate.Gate().httpx_async_client() as http:
             await http.post(f"{URL}/chat/completions", json={"model": "small", "messages": MESSAGES})
@@ -222,7 +222,7 @@ def test_it_is_not_nested_and_real_loops_are_refused(clock: VirtualClock) -> Non
         clock.run(call())
 
 
-def test_what_runs_on_real_time_goes_on_beside_it(upstream: Upstream) -> None:
+def test_calls_on_real_time_continue(upstream: Upstream) -> None:
     """A stream begun before virtual time is read to its end while it is in place, on its own loop."""
     upstream.handler = events(*CHAT_STREAM)
     sdk = tidegate.Gate().wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
@@ -244,12 +244,12 @@ def test_what_runs_on_real_time_goes_on_beside_it(upstream: Upstream) -> None:
             clock.advance(1)
 
 
-def test_loops_belong_inside() -> None:
+def test_loop_cannot_be_created_outside_the_clock() -> None:
     with pytest.raises(RuntimeError, match="inside `with` the clock"):
         VirtualClock().new_event_loop()
 
 
-def test_asyncios_own_runner_waits_for_its_threads(clock: VirtualClock) -> None:
+def test_asyncio_runner_waits_for_its_threads(clock: VirtualClock) -> None:
     """On 3.12 and later it allows them five minutes, which are none here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.events, "new_event_loop", clock.new_event_loop)
@@ -257,7 +257,7 @@ def test_asyncios_own_runner_waits_for_its_threads(clock: VirtualClock) -> None:
     assert clock.time() == 0
 
 
-def test_the_clock_is_gone_without_a_trace() -> None:
+def test_left_clock_leaves_no_objects_behind() -> None:
     async def left_behind() -> None:
         asyncio.get_running_loop().create_task(
             asynchronous(tidegate.Gate()).chat.completions.create(model="small", messages=MESSAGES)

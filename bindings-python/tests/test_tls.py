@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import tidegate
-from families import NAMES, module
-from shapes import CHAT, MESSAGES
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, MESSAGES
 from test_wrap import families_of_openai
 from upstream import Upstream, answer
 
@@ -200,7 +200,7 @@ OF_ENVIRONMENT = {"load_default_certs", "set_default_verify_paths"}
 READ_ONLY = {"cert_store_stats", "get_ca_certs", "get_ciphers", "get_groups", "protocol", "session_stats"}
 
 
-def test_every_setting_of_a_context_is_in_a_table_above() -> None:
+def test_tables_list_every_setting_of_a_context() -> None:
     tabled = {part for name in (*REFUSED, *KEPT) for part in name.split(", ")}
     tabled |= OF_SERVERS | OVERWRITTEN | OF_ENVIRONMENT | READ_ONLY
     assert {name for name in dir(ssl.SSLContext) if not name.startswith("_")} <= tabled
@@ -216,7 +216,7 @@ def changed(name: str, authority: Authority, change: Change) -> ssl.SSLContext:
     return context
 
 
-def goes_by(client: Any) -> str:
+def transport_of(client: Any) -> str:
     return "native" if client._transport.custom is None else "kept"
 
 
@@ -231,7 +231,7 @@ def secure(upstream: Upstream) -> str:
 @pytest.mark.filterwarnings("ignore:ssl.OP_NO:DeprecationWarning")
 @pytest.mark.parametrize("setting", REFUSED)
 @pytest.mark.parametrize("name", families_of_openai())
-async def test_a_wrapped_client_refuses_what_the_bare_one_refuses(
+async def test_wrapped_client_rejects_what_the_bare_client_rejects(
     name: str, setting: str, authority: Authority, one_attempt: tidegate.Gate
 ) -> None:
     change, server = REFUSED[setting]
@@ -254,30 +254,32 @@ async def test_a_wrapped_client_refuses_what_the_bare_one_refuses(
 @pytest.mark.filterwarnings("ignore:ssl.OP_NO:DeprecationWarning")
 @pytest.mark.parametrize("setting", [*REFUSED, *KEPT])
 @pytest.mark.parametrize("name", families_of_openai())
-def test_a_context_with_a_setting_of_its_own_is_kept(
+def test_client_with_a_custom_context_keeps_its_transport(
     name: str, setting: str, authority: Authority, gate: tidegate.Gate
 ) -> None:
     change = KEPT.get(setting) or REFUSED[setting][0]
     with module(name).Client(verify=changed(name, authority, change)) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
-        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        assert transport_of(gate.wrap(sdk)._client) == "kept"
         with pytest.raises(TypeError, match="custom TLS settings"):
             gate.wrap(sdk, transport="native")
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-async def test_the_default_context_is_not_kept(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
+async def test_client_with_the_default_context_uses_the_gate(
+    name: str, authority: Authority, one_attempt: tidegate.Gate
+) -> None:
     with Upstream(tls=authority.server()) as upstream:
         upstream.handler = answer(CHAT)
         with module(name).Client() as http:
             sdk = openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http)
             assert ask(sdk).id == "chatcmpl-1"
             wrapped = one_attempt.wrap(sdk)
-            assert goes_by(wrapped._client) == "native"
+            assert transport_of(wrapped._client) == "native"
             assert ask(wrapped).id == "chatcmpl-1"
         async with module(name).AsyncClient() as ahttp:
             asdk = one_attempt.wrap(openai.AsyncOpenAI(base_url=secure(upstream), api_key="k", http_client=ahttp))
-            assert goes_by(asdk._client) == "native"
+            assert transport_of(asdk._client) == "native"
             assert (await ask(asdk)).id == "chatcmpl-1"
 
 
@@ -296,19 +298,19 @@ def of_curve(curve: ec.EllipticCurve, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("curve", [ec.SECP224R1(), ec.SECP521R1(), ec.SECP256K1(), ec.BrainpoolP256R1()])
-def test_a_client_certificate_is_found_whatever_its_key(
+def test_client_certificate_is_detected_for_any_key(
     curve: ec.EllipticCurve, authority: Authority, gate: tidegate.Gate
 ) -> None:
     (name, *_) = families_of_openai()
     context = changed(name, authority, called("load_cert_chain", of_curve(curve, authority.folder)))
     with module(name).Client(verify=context) as http:
-        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
+        assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
 
 
 @pytest.mark.parametrize("way", ["a context", "cert="])
 @pytest.mark.parametrize("name", families_of_openai())
 @pytest.mark.filterwarnings("ignore:.*cert=.*:DeprecationWarning")
-def test_a_client_certificate_is_presented_by_the_wrapped_client(
+def test_wrapped_client_presents_its_certificate(
     name: str, way: str, authority: Authority, one_attempt: tidegate.Gate
 ) -> None:
     context = changed(name, authority, called("load_cert_chain", authority.certificate()))
@@ -322,7 +324,7 @@ def test_a_client_certificate_is_presented_by_the_wrapped_client(
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_a_key_log_of_the_environment_is_written(
+def test_key_log_of_the_environment_is_written(
     name: str, authority: Authority, one_attempt: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = authority.folder / "keys"
@@ -334,9 +336,7 @@ def test_a_key_log_of_the_environment_is_written(
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_tls_settings_count_under_an_http_base_url_too(
-    name: str, authority: Authority, one_attempt: tidegate.Gate
-) -> None:
+def test_tls_settings_count_with_an_http_base_url(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
     """A redirect or an absolute URL leads to https from there."""
     change, server = REFUSED["minimum_version"]
     with Upstream(tls=server(authority)) as upstream, Upstream() as plain:
@@ -362,7 +362,7 @@ def test_tls_settings_of_a_mount_are_kept(
     )
     for transport in transports:
         with module(name).Client(mounts={"https://": transport}) as http:
-            assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
+            assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
 
 
 @pytest.mark.parametrize("name", families_of_openai())
@@ -372,23 +372,23 @@ def test_client_with_unlistable_authorities_keeps_its_transport(
     """A folder of authorities is read during handshakes, so that two of them look alike."""
     with module(name).Client(verify=ssl.create_default_context(capath=str(tmp_path))) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
-        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        assert transport_of(gate.wrap(sdk)._client) == "kept"
         monkeypatch.delenv("SSL_CERT_FILE")
         monkeypatch.setenv("SSL_CERT_DIR", str(authority.folder))
-        assert goes_by(tidegate.Gate().wrap(sdk)._client) == "kept"
+        assert transport_of(tidegate.Gate().wrap(sdk)._client) == "kept"
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_the_environments_authorities_are_read_anew(
+def test_authorities_of_the_environment_are_read_again(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sdk = openai.OpenAI(api_key="k", http_client=module(name).Client())
-    assert goes_by(gate.wrap(sdk)._client) == "native"
+    assert transport_of(gate.wrap(sdk)._client) == "native"
     trustme.CA().cert_pem.write_to_path(str(authority.file))
     with module(name).Client() as http:
-        assert goes_by(tidegate.Gate().wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+        assert transport_of(tidegate.Gate().wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
     monkeypatch.delenv("SSL_CERT_FILE")
-    assert goes_by(tidegate.Gate().wrap(sdk)._client) == "kept"
+    assert transport_of(tidegate.Gate().wrap(sdk)._client) == "kept"
     sdk.close()
 
 
@@ -430,8 +430,8 @@ def another_authority(folder: Path) -> Authority:
 
 
 @pytest.mark.usefixtures("authority")
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_folder_of_authorities_beside_a_file_adds_none(
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_directory_of_authorities_beside_a_file_is_ignored(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = another_authority(tmp_path / "others")
@@ -440,11 +440,11 @@ async def test_a_folder_of_authorities_beside_a_file_adds_none(
     with Upstream(tls=other.server()) as upstream:
         await refused_by_all(name, gate, secure(upstream))
         assert upstream.exchanges == []
-    assert goes_by(gate.httpx_client(family=name)) == "native"
+    assert transport_of(gate.httpx_client(family=name)) == "native"
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_file_in_a_folder_counts_by_its_hashed_name_alone(
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_file_in_a_directory_counts_only_by_its_hashed_name(
     name: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -457,14 +457,14 @@ async def test_a_file_in_a_folder_counts_by_its_hashed_name_alone(
 
 
 @pytest.mark.usefixtures("authority")
-@pytest.mark.parametrize("name", NAMES)
-def test_an_empty_folder_variable_is_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_empty_directory_variable_is_ignored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_DIR", "")
-    assert goes_by(tidegate.Gate().httpx_client(family=name)) == "native"
+    assert transport_of(tidegate.Gate().httpx_client(family=name)) == "native"
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_client_that_ignores_the_environment_ignores_its_authorities(
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_client_without_trust_env_ignores_authorities_of_the_environment(
     name: str, authority: Authority, one_attempt: tidegate.Gate
 ) -> None:
     with Upstream(tls=authority.server()) as upstream:
@@ -474,8 +474,8 @@ async def test_a_client_that_ignores_the_environment_ignores_its_authorities(
 
 
 @pytest.mark.parametrize("change", ["another file", "other content", "removed"])
-@pytest.mark.parametrize("name", NAMES)
-async def test_authorities_that_were_replaced_after_the_gate_opened_are_not_trusted(
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_authorities_replaced_after_the_gate_opened_are_not_trusted(
     name: str, change: str, authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = another_authority(tmp_path / "others")
@@ -495,13 +495,13 @@ async def test_authorities_that_were_replaced_after_the_gate_opened_are_not_trus
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_a_client_of_one_gate_gets_no_authorities_of_another(
+def test_client_of_one_gate_gets_no_authorities_of_another(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert authority.file.exists()
     with gate.httpx_client(family=name) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
-        assert goes_by(tidegate.Gate().wrap(sdk)._client) == "native"
+        assert transport_of(tidegate.Gate().wrap(sdk)._client) == "native"
         monkeypatch.setenv("SSL_CERT_FILE", str(another_authority(tmp_path / "others").file))
         with pytest.raises(TypeError, match="other TLS authorities: wrap the original"):
             tidegate.Gate().wrap(sdk)
@@ -524,28 +524,26 @@ def test_methods_of_a_truststore_context_are_kept(method: str, authority: Author
     assert type(context).__module__.startswith("truststore.")
     with module("httpx2").Client(verify=context) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
-        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        assert transport_of(gate.wrap(sdk)._client) == "kept"
         with pytest.raises(TypeError, match="custom TLS settings"):
             gate.wrap(sdk, transport="native")
     with module("httpx2").Client() as http:
-        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+        assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
 
 
 @pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
 @pytest.mark.usefixtures("system_verifier")
-def test_the_systems_own_verifier_is_the_default_where_httpx2_has_it(authority: Authority, gate: tidegate.Gate) -> None:
+def test_system_verifier_is_the_default_if_httpx2_uses_it(authority: Authority, gate: tidegate.Gate) -> None:
     with module("httpx2").Client() as http:
-        assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+        assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
     for setting in ("minimum_version", "set_ciphers", "load_cert_chain", "load_verify_locations"):
         change = KEPT.get(setting) or REFUSED[setting][0]
         with module("httpx2").Client(verify=changed("httpx2", authority, change)) as http:
-            assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
+            assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_client_of_the_gates_keeps_the_context_that_it_was_given(
-    name: str, authority: Authority, one_attempt: tidegate.Gate
-) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_new_client_keeps_its_tls_context(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
     change, server = REFUSED["minimum_version"]
     context = changed(name, authority, change)
     with Upstream(tls=server(authority)) as upstream, one_attempt.httpx_client(family=name, verify=context) as http:

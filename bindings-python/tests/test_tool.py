@@ -13,7 +13,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT, MESSAGES
+from provider_payloads import CHAT, MESSAGES
 from upstream import WAIT, Upstream, answer
 
 
@@ -27,7 +27,7 @@ def held(gate: tidegate.Gate, tool: str) -> int:
     return in_flight
 
 
-async def test_context_managers(gate: tidegate.Gate) -> None:
+async def test_tool_is_held_in_with_and_async_with(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
         assert held(gate, "db") == 1
     with gate.tool("db"):
@@ -35,7 +35,7 @@ async def test_context_managers(gate: tidegate.Gate) -> None:
     assert held(gate, "db") == 0
 
 
-async def test_cap(gate: tidegate.Gate) -> None:
+async def test_cap_limits_tasks(gate: tidegate.Gate) -> None:
     inside = most = 0
 
     @gate.tool("db")
@@ -52,7 +52,7 @@ async def test_cap(gate: tidegate.Gate) -> None:
     assert held(gate, "db") == 0
 
 
-def test_cap_of_threads(gate: tidegate.Gate) -> None:
+def test_cap_limits_threads(gate: tidegate.Gate) -> None:
     lock = threading.Lock()
 
     @gate.tool("db")
@@ -70,7 +70,7 @@ def test_cap_of_threads(gate: tidegate.Gate) -> None:
     assert held(gate, "db") == 0
 
 
-async def test_refused(gate: tidegate.Gate) -> None:
+async def test_full_queue_rejects(gate: tidegate.Gate) -> None:
     search = gate.tool("search")
     async with search, search:
         with pytest.raises(tidegate.Refused) as refused:
@@ -87,7 +87,7 @@ async def test_refused(gate: tidegate.Gate) -> None:
     assert held(gate, "search") == 0
 
 
-async def test_cancelled_while_waiting(gate: tidegate.Gate) -> None:
+async def test_cancelled_wait_leaves_the_queue(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
         task = outside(gate.tool("db").__aenter__())
         while not gate.snapshot()["tools"]["db"]["queue_depth"]:
@@ -99,7 +99,7 @@ async def test_cancelled_while_waiting(gate: tidegate.Gate) -> None:
         pass
 
 
-async def test_a_slot_that_arrives_for_a_cancelled_task(gate: tidegate.Gate) -> None:
+async def test_slot_for_a_cancelled_task_is_released(gate: tidegate.Gate) -> None:
     for turns in range(30):
         task = asyncio.create_task(gate.tool("db").__aenter__())
         for _ in range(turns):
@@ -113,7 +113,7 @@ async def test_a_slot_that_arrives_for_a_cancelled_task(gate: tidegate.Gate) -> 
             await asyncio.sleep(0)
 
 
-async def test_a_cycle_is_refused(gate: tidegate.Gate) -> None:
+async def test_cycle_of_tools_is_rejected(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
         with pytest.raises(tidegate.Refused, match="db") as refused:
             async with gate.tool("db"):
@@ -122,7 +122,7 @@ async def test_a_cycle_is_refused(gate: tidegate.Gate) -> None:
     assert not refused.value.retryable
 
 
-async def test_generators_are_refused(gate: tidegate.Gate) -> None:
+async def test_generator_functions_are_rejected(gate: tidegate.Gate) -> None:
     with pytest.raises(TypeError, match="generator"):
 
         @gate.tool("db")
@@ -130,7 +130,7 @@ async def test_generators_are_refused(gate: tidegate.Gate) -> None:
             yield 1
 
 
-async def test_deadline_of_a_wait(gate: tidegate.Gate) -> None:
+async def test_deadline_ends_a_wait(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
 
         async def other() -> None:
@@ -147,7 +147,7 @@ def outside(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 
 
-def test_context_inherits_and_the_earlier_deadline_holds() -> None:
+def test_nested_context_inherits_and_the_earlier_deadline_applies() -> None:
     with tidegate.context(tenant="acme", deadline=100) as outer:
         assert (outer.tenant, outer.lane) == ("acme", "standard")
         with tidegate.context(lane="batch", deadline=1000) as custom:
@@ -174,7 +174,7 @@ async def test_tenant_reaches_the_target(upstream: Upstream) -> None:
     assert "acme" in target["tenants"]
 
 
-async def test_drain(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_drain_rejects_new_calls_and_waits(upstream: Upstream, gate: tidegate.Gate) -> None:
     assert await gate.adrain(0.01) == 0
     with pytest.raises(tidegate.Refused) as refused:
         async with gate.tool("db"):
@@ -187,7 +187,7 @@ async def test_drain(upstream: Upstream, gate: tidegate.Gate) -> None:
     assert tidegate.Gate().drain(WAIT) == 0
 
 
-def test_configuration() -> None:
+def test_configuration_of_tools() -> None:
     gate = tidegate.Gate(
         targets={"openai": 32, "llama": {"url": "http://127.0.0.1:1/v1", "wait": timedelta(seconds=3)}},
         tools={"db": 8},

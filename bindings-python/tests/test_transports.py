@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES, module
+from httpx_packages import INSTALLED, module
 from upstream import Exchange, Upstream, answer
 
-pytestmark = pytest.mark.parametrize("name", NAMES)
+pytestmark = pytest.mark.parametrize("name", INSTALLED)
 
 PACKED = gzip.compress(b'{"a": 1}', mtime=0)
 
@@ -21,7 +21,7 @@ async def packed(exchange: Exchange) -> None:
     exchange.writer.write(PACKED)
 
 
-async def test_bytes_stay_encoded(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_encoded_bytes_are_not_changed(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = packed
     async with gate.httpx_async_client(family=name) as http:
         assert (await http.get(upstream.url)).json() == {"a": 1}
@@ -33,7 +33,7 @@ async def test_bytes_stay_encoded(name: str, upstream: Upstream, gate: tidegate.
             assert b"".join(response.iter_raw()) == PACKED
 
 
-async def test_redirects_are_the_clients(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_client_follows_redirects(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     async def redirect(exchange: Exchange) -> None:
         if exchange.path == "/to":
             await answer({"ok": True})(exchange)
@@ -46,7 +46,7 @@ async def test_redirects_are_the_clients(name: str, upstream: Upstream, gate: ti
     assert (await http.get(upstream.url, follow_redirects=True)).json() == {"ok": True}
 
 
-async def test_repeated_headers(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_repeated_headers_are_kept(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer({}, x_a="1")
     http = gate.httpx_async_client(family=name)
     response = await http.get(upstream.url, headers=[("x-b", "1"), ("x-c", "ü".encode("latin-1"))])
@@ -54,7 +54,7 @@ async def test_repeated_headers(name: str, upstream: Upstream, gate: tidegate.Ga
     assert upstream.exchanges[0].headers["x-c"] == "ü"
 
 
-async def test_large_bodies(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_large_bodies_are_complete(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     big = {"text": "x" * 3_000_000}
     upstream.handler = answer(big)
     response = await gate.httpx_async_client(family=name).post(upstream.url, json=big)
@@ -62,13 +62,13 @@ async def test_large_bodies(name: str, upstream: Upstream, gate: tidegate.Gate) 
     assert upstream.exchanges[0].json() == big
 
 
-async def test_malformed_requests(name: str, gate: tidegate.Gate) -> None:
+async def test_malformed_requests_are_errors(name: str, gate: tidegate.Gate) -> None:
     http = gate.httpx_async_client(family=name)
     with pytest.raises(module(name).LocalProtocolError):
         await http.get("http://127.0.0.1/", headers={"x-a": "line\nbreak"})
 
 
-async def test_a_gate_that_is_off_stands_aside(name: str, upstream: Upstream) -> None:
+async def test_off_mode_bypasses_the_gate(name: str, upstream: Upstream) -> None:
     gate, httpx = tidegate.Gate(mode="off"), module(name)
     with gate.httpx_client(family=name, verify=False) as http:
         assert type(http._transport) is httpx.HTTPTransport
@@ -83,7 +83,7 @@ async def test_a_gate_that_is_off_stands_aside(name: str, upstream: Upstream) ->
     assert (len(upstream.exchanges), gate.snapshot()["targets"]) == (2, {})
 
 
-async def test_passing_on_what_a_client_takes(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_client_arguments_are_passed_on(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer({})
     http: Any = gate.httpx_async_client(family=name, base_url=upstream.url, headers={"x-a": "1"})
     assert isinstance(http, module(name).AsyncClient)
@@ -91,7 +91,7 @@ async def test_passing_on_what_a_client_takes(name: str, upstream: Upstream, gat
     assert (upstream.exchanges[0].path, upstream.exchanges[0].headers["x-a"]) == ("/there", "1")
 
 
-def test_a_client_waits_as_long_as_a_generation_may_take(name: str, gate: tidegate.Gate) -> None:
+def test_default_timeout_allows_long_generations(name: str, gate: tidegate.Gate) -> None:
     with gate.httpx_client(family=name) as http:
         assert (http.timeout.read, http.timeout.pool) == (600.0, 600.0)
     with gate.httpx_client(family=name, timeout=7) as http:

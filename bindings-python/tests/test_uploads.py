@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES
+from httpx_packages import INSTALLED
 from upstream import WAIT, Exchange, Upstream, answer
 
 PIECES = [b"%d" % n * 10_000 for n in range(10)]
@@ -26,23 +26,23 @@ async def async_pieces() -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_async(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_async_upload_is_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     http = gate.httpx_async_client(family=name)
     assert (await http.post(upstream.url, content=async_pieces())).status_code == 200
     assert upstream.exchanges[0].body == b"".join(PIECES)
     assert upstream.exchanges[0].headers["transfer-encoding"] == "chunked"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_sync(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_sync_upload_is_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     http = gate.httpx_client(family=name)
     assert http.post(upstream.url, content=pieces()).status_code == 200
     assert upstream.exchanges[0].body == b"".join(PIECES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_multipart_says_its_length(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_multipart_has_a_content_length(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     http = gate.httpx_async_client(family=name)
     await http.post(upstream.url, files={"file": ("a.txt", io.BytesIO(b"x" * 200_000))}, data={"k": "v"})
     assert int(upstream.exchanges[0].headers["content-length"]) == len(upstream.exchanges[0].body)
@@ -78,7 +78,7 @@ def assert_repeated(upstream: Upstream, gate: tidegate.Gate) -> None:
 AUDIO = b"\0\r\n" * 50_000
 
 
-async def test_a_form_is_a_call_of_its_model(upstream: Upstream) -> None:
+async def test_form_counts_for_its_model(upstream: Upstream) -> None:
     gate = speech(upstream)
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
     file = ("a.wav", io.BytesIO(AUDIO))
@@ -86,7 +86,7 @@ async def test_a_form_is_a_call_of_its_model(upstream: Upstream) -> None:
     assert_repeated(upstream, gate)
 
 
-def test_a_form_is_a_call_of_its_model_sync(upstream: Upstream) -> None:
+def test_sync_form_counts_for_its_model(upstream: Upstream) -> None:
     gate = speech(upstream)
     sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
     file = ("a.wav", io.BytesIO(AUDIO))
@@ -94,9 +94,9 @@ def test_a_form_is_a_call_of_its_model_sync(upstream: Upstream) -> None:
     assert_repeated(upstream, gate)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", INSTALLED)
 @pytest.mark.parametrize(("extra", "requests"), [(0, 2), (1, 1)])
-async def test_what_is_large_is_sent_once(name: str, extra: int, requests: int, upstream: Upstream) -> None:
+async def test_large_body_is_sent_once(name: str, extra: int, requests: int, upstream: Upstream) -> None:
     http = speech(upstream).httpx_async_client(family=name)
     sent = 0
 
@@ -115,7 +115,7 @@ async def test_what_is_large_is_sent_once(name: str, extra: int, requests: int, 
     assert all(len(exchange.body) == 32 * 1024 * 1024 + extra for exchange in upstream.exchanges)
 
 
-def test_files_of_openai(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_openai_files_are_uploaded(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(
         {
             "id": "file-1",
@@ -142,7 +142,7 @@ class Broken(Exception):
     pass
 
 
-async def test_a_body_that_fails(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_failure_of_the_body_is_raised(upstream: Upstream, gate: tidegate.Gate) -> None:
     async def breaks() -> AsyncIterator[bytes]:
         yield b"some"
         raise Broken
@@ -159,7 +159,7 @@ async def test_a_body_that_fails(upstream: Upstream, gate: tidegate.Gate) -> Non
     assert upstream.exchanges == []
 
 
-async def test_cancelled(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_cancelled_upload_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     started, closed = asyncio.Event(), asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -179,7 +179,7 @@ async def test_cancelled(upstream: Upstream, gate: tidegate.Gate) -> None:
     await idle(gate)
 
 
-async def test_an_answer_before_the_body_is_read(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_response_before_the_end_of_the_body_is_returned(upstream: Upstream, gate: tidegate.Gate) -> None:
     answered = upstream.event()
 
     async def impatient(exchange: Exchange) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tidegate
-from both import by_each_transport, clients, of_each_family, sent
-from families import module
-from kept import in_flight
+from custom_transports import in_flight
+from httpx_clients import by_each_transport, clients, of_each_family, sent
+from httpx_packages import module
 from upstream import Upstream, answer
 from vectors import Case, every
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES
+from httpx_packages import INSTALLED
 from tidegate import _native
 from upstream import WAIT, Upstream, answer, hang_up, stall_after
 from vectors import FOLDER, RUN, Case, body, every, http
@@ -67,7 +67,7 @@ def test_limits(case: Case) -> None:
             assert {**{key: adaptive[key] for key in limit}, "limit": told[name]["limit"]} == limit, name
 
 
-def test_calls_are_booked_where_target_for_says(server: Upstream) -> None:
+def test_calls_count_for_the_target_of_target_for(server: Upstream) -> None:
     gate = tidegate.Gate(targets={"small": {"url": server.url, "models": ["small-*"]}, "all": {"url": server.url}})
     server.handler = answer({})
     for model in ["small-1", "large"]:
@@ -120,7 +120,7 @@ def said_like(response: Any, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_refusals_say_over_http_what_the_vectors_say(code: str, server: Upstream) -> None:
+def test_rejection_responses_equal_the_vectors(code: str, server: Upstream) -> None:
     gate = tidegate.Gate(targets={"up": {"url": server.url, "cap": 1, **REFUSALS[code]}})
     url = f"{server.url}/v1/chat/completions"
     server.handler = stall_after({"choices": []})
@@ -130,7 +130,7 @@ def test_refusals_say_over_http_what_the_vectors_say(code: str, server: Upstream
             said_like(client.post(url, json={"model": "m"}), code)
 
 
-def test_failures_say_over_http_what_the_vectors_say(server: Upstream) -> None:
+def test_failure_responses_equal_the_vectors(server: Upstream) -> None:
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     client = http(gate)
     client.headers["x-stainless-lang"] = "python"  # an SDK that would repeat what is raised
@@ -169,7 +169,7 @@ async def test_backoff(case: Case, server: Upstream) -> None:
     server.handler = answer({}, status=500, **headers)
     bounds = case["bounds"]
     short = next((at for at, (_, most) in enumerate(bounds) if most > PATIENCE_MS), len(bounds))
-    async with gate.httpx_async_client(family=NAMES[-1]) as client:
+    async with gate.httpx_async_client(family=INSTALLED[-1]) as client:
         call = asyncio.ensure_future(client.post(f"{server.url}/v1/chat/completions", json={"model": "m"}))
         if short < len(bounds):
             await asyncio.wait_for(retried(gate, short + 1), WAIT)

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES, module
+from httpx_packages import INSTALLED, module
 from upstream import Exchange, Handler, Upstream, answer
 from vectors import Case, body, every, http, only_target, pieces, since, splits
 
@@ -167,7 +167,7 @@ def test_request_facts(case: Case, server: Upstream) -> None:
         server.handler = handler
         try:
             client.request(method, server.url + case["path"], headers=case.get("headers", {}), **content)
-        except module(NAMES[-1]).RemoteProtocolError:
+        except module(INSTALLED[-1]).RemoteProtocolError:
             pass
         return str(gate.calls()[-1]["outcome"]) if gate.calls() else "beside"
 
@@ -189,7 +189,7 @@ def test_request_facts(case: Case, server: Upstream) -> None:
 BROKEN = (
     openai.APIConnectionError,
     *([anthropic.APIConnectionError] if anthropic else []),
-    *(module(name).RemoteProtocolError for name in NAMES),
+    *(module(name).RemoteProtocolError for name in INSTALLED),
 )
 
 

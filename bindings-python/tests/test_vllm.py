@@ -57,7 +57,7 @@ def ask(number: int) -> Any:
     return [{"role": "user", "content": f"{number}: say a few words about tide gates."}]
 
 
-async def test_calls_and_streams_come_whole_and_nothing_is_left(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
+async def test_calls_and_streams_complete_and_release_their_slots(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
     name = await model(sdk)
 
     async def whole(number: int) -> int:
@@ -81,7 +81,7 @@ async def test_calls_and_streams_come_whole_and_nothing_is_left(sdk: openai.Asyn
     assert set(attempts) <= {replica["url"] for replica in llama["replicas"]}
 
 
-async def test_they_say_what_they_serve_and_how_much_they_hold(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
+async def test_models_and_memory_of_the_engine_are_read(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
     name = await model(sdk)
 
     def known() -> bool:
@@ -92,14 +92,14 @@ async def test_they_say_what_they_serve_and_how_much_they_hold(sdk: openai.Async
         await sdk.chat.completions.create(model=name, messages=ask(0), max_tokens=1)
 
 
-async def test_their_own_errors_come_through(sdk: openai.AsyncOpenAI) -> None:
+async def test_errors_of_the_engine_are_unchanged(sdk: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         await sdk.chat.completions.create(model="no-such-model", messages=ask(0))
     with pytest.raises(openai.BadRequestError):
         await sdk.chat.completions.create(model=await model(sdk), messages=ask(0), max_tokens=0)
 
 
-async def test_who_goes_away_leaves_nothing_behind(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
+async def test_cancelled_call_leaves_no_request_in_the_engine(sdk: openai.AsyncOpenAI, gate: tidegate.Gate) -> None:
     name = await model(sdk)
     stream = await sdk.chat.completions.create(model=name, messages=ask(1), max_tokens=512, stream=True)
     async for _ in stream:

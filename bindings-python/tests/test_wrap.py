@@ -8,8 +8,8 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES, module
-from shapes import CHAT, MESSAGES
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, MESSAGES
 from upstream import Upstream, answer
 
 
@@ -18,10 +18,10 @@ def ask(sdk: Any) -> Any:
 
 
 def families_of_openai() -> list[str]:
-    return NAMES if int(openai.__version__.split(".")[0]) >= 3 else ["httpx"]
+    return INSTALLED if int(openai.__version__.split(".")[0]) >= 3 else ["httpx"]
 
 
-def test_the_original_stays_as_it_was(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_original_client_is_not_changed(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     original = openai.OpenAI(base_url=upstream.url, api_key="k", timeout=7, max_retries=5, organization="o")
     wrapped = gate.wrap(original)
@@ -36,13 +36,13 @@ def test_the_original_stays_as_it_was(upstream: Upstream, gate: tidegate.Gate) -
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-def test_only_a_gate_that_acts_takes_the_retries(mode: Any) -> None:
+def test_only_enforce_mode_disables_the_retries_of_the_sdk(mode: Any) -> None:
     wrapped = tidegate.Gate(mode=mode).wrap(openai.OpenAI(api_key="k", max_retries=5))
     assert wrapped.max_retries == 5
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_a_gate_that_is_off_stands_aside(name: str, upstream: Upstream, monkeypatch: Any) -> None:
+def test_off_mode_bypasses_the_gate(name: str, upstream: Upstream, monkeypatch: Any) -> None:
     monkeypatch.setenv("TIDEGATE", "off")
     gate = tidegate.Gate(mode="enforce")
     httpx = module(name)
@@ -72,7 +72,7 @@ def test_subclients_go_through_the_gate(upstream: Upstream, gate: tidegate.Gate)
     assert len(gate.snapshot()["targets"]) == 1
 
 
-def test_azure(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_azure_client_is_wrapped(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     azure = openai.AzureOpenAI(azure_endpoint=upstream.url, api_key="k", api_version="2024-10-21")
     wrapped = gate.wrap(azure)
@@ -83,7 +83,7 @@ def test_azure(upstream: Upstream, gate: tidegate.Gate) -> None:
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_an_http_client_of_ones_own(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_settings_of_a_custom_http_client_are_kept(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT, set_cookie="seen=yes")
     httpx = module(name)
     seen: list[str] = []
@@ -109,7 +109,7 @@ def test_an_http_client_of_ones_own(name: str, upstream: Upstream, gate: tidegat
     assert http.cookies["seen"] == "yes"
 
 
-def test_closed_clients_and_other_objects(gate: tidegate.Gate) -> None:
+def test_closed_clients_and_other_objects_are_rejected(gate: tidegate.Gate) -> None:
     sdk = openai.OpenAI(api_key="k")
     sdk.close()
     with pytest.raises(ValueError, match="closed"):
@@ -118,7 +118,7 @@ def test_closed_clients_and_other_objects(gate: tidegate.Gate) -> None:
         gate.wrap(object())
 
 
-def test_wrapping_again_changes_the_gate(upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_wrapping_again_replaces_the_gate(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     other = tidegate.Gate()
     ask(other.wrap(gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES
+from httpx_packages import INSTALLED
 from upstream import Exchange, Handler, Upstream
 
 FOLDER = Path(__file__).parents[2] / "tests" / "vectors"
@@ -51,7 +51,7 @@ def body(value: Any) -> bytes:
 
 def http(gate: tidegate.Gate) -> Any:
     """Return a synchronous client under the gate, of the preferred family."""
-    return gate.httpx_client(family=NAMES[-1])
+    return gate.httpx_client(family=INSTALLED[-1])
 
 
 def only_target(gate: tidegate.Gate) -> dict[str, Any]:

@@ -15,9 +15,9 @@ import trustme
 import vcr
 
 import tidegate
-from families import NAMES, module
-from kept import BODY, PATH, Counted
-from shapes import CHAT, MESSAGES
+from custom_transports import BODY, PATH, CountingTransports
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, MESSAGES
 from test_wrap import families_of_openai
 from upstream import Exchange, Upstream, answer
 
@@ -28,8 +28,8 @@ def ask(sdk: Any) -> Any:
     return sdk.chat.completions.create(model="small", messages=MESSAGES)
 
 
-@pytest.mark.skipif("httpx" not in NAMES, reason="respx mocks the legacy httpx")
-async def test_respx(gate: tidegate.Gate) -> None:
+@pytest.mark.skipif("httpx" not in INSTALLED, reason="respx mocks the legacy httpx")
+async def test_respx_mocks_calls_below_the_gate(gate: tidegate.Gate) -> None:
     httpx = module("httpx")
     with respx.mock(base_url=LLM) as mocked:
         busy = httpx.Response(429, headers={"retry-after": "0"})
@@ -44,8 +44,10 @@ async def test_respx(gate: tidegate.Gate) -> None:
     assert route.calls.last.request.headers["authorization"] == "Bearer k"
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_vcr(name: str, upstream: Upstream, gate: tidegate.Gate, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_vcr_records_calls_below_the_gate(
+    name: str, upstream: Upstream, gate: tidegate.Gate, tmp_path: Path
+) -> None:
     upstream.handler = answer(CHAT)
     recorder = vcr.VCR(record_mode="once", match_on=["method", "path", "body"])
     for _ in ("recorded", "played"):
@@ -62,8 +64,8 @@ async def test_vcr(name: str, upstream: Upstream, gate: tidegate.Gate, tmp_path:
     assert target["attempts"] == 4
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_patch_at_the_connection_pool(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_patched_connection_pool_is_used(name: str, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     httpcore = pytest.importorskip(name.replace("httpx", "httpcore"))
 
     def respond(*_: Any) -> Any:
@@ -87,8 +89,8 @@ async def forward(exchange: Exchange) -> None:
     await writer.wait_closed()
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_proxy(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_custom_proxy_is_used(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer({"ok": True})
     with Upstream() as proxy:
         proxy.handler = forward
@@ -105,7 +107,7 @@ def mounts(name: str, proxy: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-async def test_a_certificate_of_ones_own(name: str, gate: tidegate.Gate) -> None:
+async def test_custom_certificate_is_trusted(name: str, gate: tidegate.Gate) -> None:
     authority = trustme.CA()
     exchange_task_factory = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(exchange_task_factory)
@@ -127,9 +129,9 @@ async def test_a_certificate_of_ones_own(name: str, gate: tidegate.Gate) -> None
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-async def test_what_an_http_client_of_ones_own_does_besides(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_hooks_and_auth_of_a_custom_client_are_kept(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT, set_cookie="seen=yes")
-    httpx, own = module(name), Counted(name)
+    httpx, own = module(name), CountingTransports(name)
     seen: list[Any] = []
 
     async def before(request: Any) -> None:
@@ -140,7 +142,7 @@ async def test_what_an_http_client_of_ones_own_does_besides(name: str, upstream:
 
     hooks = {"request": [before], "response": [after]}
     async with contextlib.AsyncExitStack() as stack:
-        client = httpx.AsyncClient(transport=own.of_async, event_hooks=hooks, auth=("user", "pass"), timeout=11)
+        client = httpx.AsyncClient(transport=own.async_transport, event_hooks=hooks, auth=("user", "pass"), timeout=11)
         http = await stack.enter_async_context(client)
         sdk = gate.wrap(openai.AsyncOpenAI(base_url=upstream.url, api_key="k", http_client=http))
         assert (await ask(sdk)).id == "chatcmpl-1"

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import tidegate
-from families import NAMES
-from kept import BODY, PATH, Counted
-from shapes import CHAT
+from custom_transports import BODY, PATH, CountingTransports
+from httpx_packages import INSTALLED
+from provider_payloads import CHAT
 from upstream import Upstream, answer
 
-pytestmark = pytest.mark.parametrize("name", NAMES)
+pytestmark = pytest.mark.parametrize("name", INSTALLED)
 
 POOL = "http://llama"
 
@@ -46,9 +46,9 @@ def asked(replicas: list[Upstream]) -> list[tuple[Upstream, str]]:
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe", "off"])
-async def test_the_exchange_goes_to_the_replica(name: str, mode: str, replicas: list[Upstream]) -> None:
-    own = Counted(name)
-    async with pool(replicas, mode).httpx_async_client(family=name, transport=own.of_async) as http:
+async def test_exchange_goes_to_the_replica(name: str, mode: str, replicas: list[Upstream]) -> None:
+    own = CountingTransports(name)
+    async with pool(replicas, mode).httpx_async_client(family=name, transport=own.async_transport) as http:
         for _ in range(8):
             response = await http.post(POOL + PATH, json=BODY, headers={"authorization": "Bearer mine"})
             assert response.json() == CHAT
@@ -61,19 +61,19 @@ async def test_the_exchange_goes_to_the_replica(name: str, mode: str, replicas: 
     assert all(request.headers["authorization"] == "Bearer mine" for request in own.requests)
 
 
-def test_sync_the_exchange_goes_to_the_replica(name: str, replicas: list[Upstream]) -> None:
-    own = Counted(name)
-    with pool(replicas).httpx_client(family=name, transport=own.of_sync) as http:
+def test_sync_exchange_goes_to_the_replica(name: str, replicas: list[Upstream]) -> None:
+    own = CountingTransports(name)
+    with pool(replicas).httpx_client(family=name, transport=own.sync_transport) as http:
         assert http.post(POOL + PATH, json=BODY).json() == CHAT
     ((replica, host),) = asked(replicas)
     assert f"http://{host}" == replica.url
 
 
-async def test_what_one_replica_turns_away_the_other_gets(name: str, replicas: list[Upstream]) -> None:
+async def test_call_rejected_by_one_replica_is_sent_to_the_other(name: str, replicas: list[Upstream]) -> None:
     replicas[0].handler = answer({"error": {"message": "full"}}, status=503)
-    own = Counted(name)
+    own = CountingTransports(name)
     gate = pool(replicas)
-    async with gate.httpx_async_client(family=name, transport=own.of_async) as http:
+    async with gate.httpx_async_client(family=name, transport=own.async_transport) as http:
         for _ in range(8):
             assert (await http.post(POOL + PATH, json=BODY)).json() == CHAT
     at = [replica for replica, _ in asked(replicas)]

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 import tidegate
-from shapes import CHAT, MESSAGES
+from provider_payloads import CHAT, MESSAGES
 from upstream import Upstream, answer
 
 STAMPS = ("queued_at", "admitted_at", "sent_at", "first_token_at", "released_at")
 
 
-async def test_calls_that_ended(upstream: Upstream) -> None:
+async def test_ended_calls_are_recorded(upstream: Upstream) -> None:
     gate = tidegate.Gate(targets={"llm": {"cap": 1, "retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}})
     assert gate.calls() == []
     upstream.handler = answer({}, status=503)
@@ -42,7 +42,7 @@ async def test_calls_that_ended(upstream: Upstream) -> None:
         assert 0 <= seen[0] <= seen[-1] <= call["duration"]
 
 
-async def test_the_log_of_calls_is_bounded(upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_number_of_recorded_calls_is_limited(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     http = gate.httpx_async_client(base_url=upstream.url)
     for _ in range(1030):
@@ -65,7 +65,7 @@ def nobody_gives_way() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nobody_gives_way")
 @pytest.mark.parametrize("look", ["snapshot", "prometheus", "calls"])
-def test_looking_lets_other_threads_run(look: str, gate: tidegate.Gate) -> None:
+def test_snapshots_let_other_threads_run(look: str, gate: tidegate.Gate) -> None:
     go, ran = threading.Lock(), []
 
     def other() -> None:

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT_STREAM, MESSAGES
+from provider_payloads import CHAT_STREAM, MESSAGES
 from tidegate.testing import FakeTarget, ok, run
 from upstream import WAIT, Exchange, Upstream, event, events
 
@@ -75,7 +75,7 @@ async def begun(sdk: openai.AsyncOpenAI) -> openai.AsyncStream[Any]:
     return stream
 
 
-async def test_who_waits_for_a_tool_with_an_open_response_is_warned_at_the_line(
+async def test_waiting_for_a_tool_with_an_open_response_warns_at_the_callers_line(
     gate: tidegate.Gate, upstream: Upstream
 ) -> None:
     free = await occupied(gate)
@@ -90,9 +90,7 @@ async def test_who_waits_for_a_tool_with_an_open_response_is_warned_at_the_line(
     assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "lo"
 
 
-async def test_the_warning_comes_before_the_wait_and_as_an_error_ends_it(
-    gate: tidegate.Gate, upstream: Upstream
-) -> None:
+async def test_warning_as_an_error_prevents_the_wait(gate: tidegate.Gate, upstream: Upstream) -> None:
     free = await occupied(gate)
     stream = await begun(asynchronous(gate, upstream.url))
     # Warnings are errors in this suite.
@@ -104,7 +102,7 @@ async def test_the_warning_comes_before_the_wait_and_as_an_error_ends_it(
         assert gate.snapshot()["tools"]["db"]["queue_depth"] == 0
 
 
-async def test_a_decorator_warns_its_caller(gate: tidegate.Gate, upstream: Upstream) -> None:
+async def test_decorated_function_warns_its_caller(gate: tidegate.Gate, upstream: Upstream) -> None:
     free = await occupied(gate)
     stream = await begun(asynchronous(gate, upstream.url))
 
@@ -119,7 +117,7 @@ async def test_a_decorator_warns_its_caller(gate: tidegate.Gate, upstream: Upstr
     await stream.close()
 
 
-async def test_shown_once_for_each_line(gate: tidegate.Gate, upstream: Upstream) -> None:
+async def test_warning_is_shown_once_for_each_line(gate: tidegate.Gate, upstream: Upstream) -> None:
     stream = await begun(asynchronous(gate, upstream.url))
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
@@ -133,7 +131,7 @@ async def test_shown_once_for_each_line(gate: tidegate.Gate, upstream: Upstream)
     await stream.close()
 
 
-async def test_no_fault_no_warning(gate: tidegate.Gate, upstream: Upstream) -> None:
+async def test_no_warning_without_a_held_slot(gate: tidegate.Gate, upstream: Upstream) -> None:
     sdk = asynchronous(gate, upstream.url)
     stream = await begun(sdk)
     async with gate.tool("search"):  # Free, and so not waited for.
@@ -159,7 +157,7 @@ async def test_no_fault_no_warning(gate: tidegate.Gate, upstream: Upstream) -> N
     assert held(gate) == {}
 
 
-async def test_a_slot_by_name_is_warned_of_too(gate: tidegate.Gate) -> None:
+async def test_slot_of_a_target_warns(gate: tidegate.Gate) -> None:
     free = await occupied(gate)
     asyncio.get_running_loop().call_later(0.01, free)
     async with gate.slot("small"):
@@ -167,7 +165,7 @@ async def test_a_slot_by_name_is_warned_of_too(gate: tidegate.Gate) -> None:
             await gate.tool("db", yield_slot=True)(asyncio.sleep)(0)
 
 
-def test_threads(gate: tidegate.Gate, upstream: Upstream) -> None:
+def test_sync_call_with_an_open_response_warns(gate: tidegate.Gate, upstream: Upstream) -> None:
     sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
     has, done = threading.Event(), threading.Event()
 
@@ -223,13 +221,13 @@ def both_orders(*, yield_slot: bool, caller_first: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("caller_first", [True, False])
-def test_two_tasks_in_opposite_orders(caller_first: bool) -> None:
+def test_two_tasks_in_opposite_orders_finish_with_yield_slot(caller_first: bool) -> None:
     assert both_orders(yield_slot=True, caller_first=caller_first) == [TEXT, TEXT]
     assert both_orders(yield_slot=False, caller_first=caller_first) != [TEXT, TEXT]
 
 
 @pytest.mark.parametrize("transport", ["native", "keep"])
-async def test_the_slot_is_back_while_the_tool_is_held_and_the_bytes_are_the_same(
+async def test_yielded_slot_is_free_while_the_tool_is_held(
     gate: tidegate.Gate, upstream: Upstream, transport: Any
 ) -> None:
     whole = b"".join(event(line) for line in CHAT_STREAM)
@@ -261,7 +259,7 @@ async def test_the_slot_is_back_while_the_tool_is_held_and_the_bytes_are_the_sam
     assert held(gate) == {"yielded": 1}
 
 
-def test_a_tool_has_a_rate_beside_its_cap() -> None:
+def test_tool_has_a_rate_and_a_cap() -> None:
     async def script() -> list[float]:
         gate = tidegate.Gate(tools={"db": {"cap": 8, "rps": 2}, "once": {"cap": 8, "rpm": 1, "on_full": "refuse"}})
         at = []

@@ -11,9 +11,9 @@ import openai
 import pytest
 
 import tidegate
-from families import NAMES, module
-from kept import Counted
-from shapes import CHAT, MESSAGES
+from custom_transports import CountingTransports
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, MESSAGES
 from test_wrap import CA, families_of_openai
 from upstream import Upstream, answer
 
@@ -22,14 +22,12 @@ def ask(sdk: Any) -> Any:
     return sdk.chat.completions.create(model="small", messages=MESSAGES)
 
 
-def goes_by(client: Any) -> str:
+def transport_of(client: Any) -> str:
     return "native" if client._transport.custom is None else "kept"
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
-    name: str, gate: tidegate.Gate, monkeypatch: Any
-) -> None:
+def test_custom_transport_is_kept_and_rejected_as_native(name: str, gate: tidegate.Gate, monkeypatch: Any) -> None:
     httpx = module(name)
     cases = {
         "custom transport": {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
@@ -42,13 +40,13 @@ def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
     }
     for said, kwargs in cases.items():
         sdk = openai.OpenAI(api_key="k", http_client=httpx.Client(**kwargs))
-        assert goes_by(gate.wrap(sdk)._client) == "kept"
+        assert transport_of(gate.wrap(sdk)._client) == "kept"
         with pytest.raises(TypeError, match=said):
             gate.wrap(sdk, transport="native")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))._client) == "native"
+    assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))._client) == "native"
     stubborn = openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False))
-    assert goes_by(gate.wrap(stubborn)._client) == "kept"
+    assert transport_of(gate.wrap(stubborn)._client) == "kept"
     with pytest.raises(TypeError, match="trust_env"):
         gate.wrap(stubborn, transport="native")
     monkeypatch.delenv("HTTPS_PROXY")
@@ -56,8 +54,8 @@ def test_what_is_ones_own_is_kept_and_refused_where_it_must_not_be(
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     gate = tidegate.Gate()
-    assert goes_by(gate.wrap(stubborn)._client) == "native"
-    assert goes_by(gate.wrap(stubborn, transport="keep")._client) == "kept"
+    assert transport_of(gate.wrap(stubborn)._client) == "native"
+    assert transport_of(gate.wrap(stubborn, transport="keep")._client) == "kept"
 
 
 def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
@@ -66,7 +64,7 @@ def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_what_is_ones_own_in_a_plain_transport_is_kept(name: str, gate: tidegate.Gate) -> None:
+def test_customised_default_transport_is_kept(name: str, gate: tidegate.Gate) -> None:
     httpx = module(name)
     buffer = {"socket_options": [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]}
     cases: list[tuple[str, dict[str, Any], Callable[[Any], None]]] = [
@@ -83,13 +81,13 @@ def test_what_is_ones_own_in_a_plain_transport_is_kept(name: str, gate: tidegate
         ):
             change(transport)
             bare = sdk(api_key="k", http_client=client(transport=transport))
-            assert goes_by(gate.wrap(bare)._client) == "kept", said
+            assert transport_of(gate.wrap(bare)._client) == "kept", said
             with pytest.raises(TypeError, match=f"custom {said}"):
                 gate.wrap(bare, transport="native")
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_options_of_keepalive_are_the_gates_already(name: str, gate: tidegate.Gate) -> None:
+def test_keepalive_options_do_not_count_as_custom(name: str, gate: tidegate.Gate) -> None:
     httpx = module(name)
     options = [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -97,12 +95,12 @@ def test_options_of_keepalive_are_the_gates_already(name: str, gate: tidegate.Ga
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     ]
     http = httpx.Client(transport=httpx.HTTPTransport(socket_options=options))
-    assert goes_by(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
-    assert goes_by(gate.wrap(openai.OpenAI(api_key="k"))._client) == "native"
-    assert goes_by(gate.wrap(openai.AsyncOpenAI(api_key="k"))._client) == "native"
+    assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
+    assert transport_of(gate.wrap(openai.OpenAI(api_key="k"))._client) == "native"
+    assert transport_of(gate.wrap(openai.AsyncOpenAI(api_key="k"))._client) == "native"
 
 
-def test_another_word(gate: tidegate.Gate) -> None:
+def test_unknown_transport_choice_is_an_error(gate: tidegate.Gate) -> None:
     sdk = openai.OpenAI(api_key="k")
     with pytest.raises(ValueError, match="'keeep' is not valid; give one of auto, keep, native"):
         gate.wrap(sdk, transport="keeep")  # type: ignore[arg-type]
@@ -110,14 +108,14 @@ def test_another_word(gate: tidegate.Gate) -> None:
         gate.httpx_client(transport="keeep")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_arguments_of_a_transport(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_transport_arguments_of_a_new_client_keep_its_transport(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     httpx = module(name)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     gate = tidegate.Gate()
     for nothing in ({"transport": None, "mounts": None, "proxy": None, "verify": True, "cert": None}, {}):
-        assert goes_by(gate.httpx_client(family=name, **nothing)) == "native"
-    assert goes_by(gate.httpx_client(family=name, transport="native")) == "native"
+        assert transport_of(gate.httpx_client(family=name, **nothing)) == "native"
+    assert transport_of(gate.httpx_client(family=name, transport="native")) == "native"
     own: list[dict[str, Any]] = [
         {"transport": httpx.MockTransport(lambda _: httpx.Response(200))},
         {"mounts": {"all://": None}},
@@ -126,21 +124,21 @@ def test_arguments_of_a_transport(name: str, monkeypatch: pytest.MonkeyPatch) ->
         {"transport": "keep"},
     ]
     for kwargs in own:
-        assert goes_by(gate.httpx_client(family=name, **kwargs)) == "kept"
+        assert transport_of(gate.httpx_client(family=name, **kwargs)) == "kept"
     with pytest.raises(TypeError, match="verify="):
         gate.httpx_client(family=name, transport="native", verify=False)
-    assert goes_by(gate.httpx_client(family=name, trust_env=False)) == "native"
+    assert transport_of(gate.httpx_client(family=name, trust_env=False)) == "native"
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    assert goes_by(gate.httpx_async_client(family=name, trust_env=False)) == "kept"
+    assert transport_of(gate.httpx_async_client(family=name, trust_env=False)) == "kept"
     with pytest.raises(TypeError, match="trust_env"):
         gate.httpx_async_client(family=name, trust_env=False, transport="native")
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_a_wrapped_client_leaves_the_transport_to_its_owner(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_closing_a_wrapped_client_leaves_the_transport_open(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
-    own, httpx = Counted(name), module(name)
-    original = openai.OpenAI(base_url=upstream.url, api_key="k", http_client=httpx.Client(transport=own.of_sync))
+    own, httpx = CountingTransports(name), module(name)
+    original = openai.OpenAI(base_url=upstream.url, api_key="k", http_client=httpx.Client(transport=own.sync_transport))
     with gate.wrap(original) as wrapped:
         assert ask(wrapped).id == "chatcmpl-1"
     assert own.closes == 0
@@ -150,36 +148,36 @@ def test_a_wrapped_client_leaves_the_transport_to_its_owner(name: str, upstream:
     assert own.closes == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_client_of_the_gates_closes_what_it_was_given(
-    name: str, upstream: Upstream, gate: tidegate.Gate
-) -> None:
-    own, mounted = Counted(name), Counted(name)
-    with gate.httpx_client(family=name, transport=own.of_sync, mounts={"all://b": mounted.of_sync}) as http:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_closing_a_new_client_closes_its_transport(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    own, mounted = CountingTransports(name), CountingTransports(name)
+    with gate.httpx_client(
+        family=name, transport=own.sync_transport, mounts={"all://b": mounted.sync_transport}
+    ) as http:
         http.get(upstream.url)
     assert (own.closes, mounted.closes) == (1, 1)
-    async with gate.httpx_async_client(family=name, transport=own.of_async) as ahttp:
+    async with gate.httpx_async_client(family=name, transport=own.async_transport) as ahttp:
         await ahttp.get(upstream.url)
     assert own.closes == 2
-    await gate.httpx_async_client(family=name, transport=own.of_async).aclose()
+    await gate.httpx_async_client(family=name, transport=own.async_transport).aclose()
     assert own.closes == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_mounts_choose_as_ever(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
-    general, special = Counted(name), Counted(name)
-    mounts = {"http://localhost": special.of_sync, "all://*.example": None}
-    with gate.httpx_client(family=name, transport=general.of_sync, mounts=mounts) as http:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_mounts_choose_the_transport(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    general, special = CountingTransports(name), CountingTransports(name)
+    mounts = {"http://localhost": special.sync_transport, "all://*.example": None}
+    with gate.httpx_client(family=name, transport=general.sync_transport, mounts=mounts) as http:
         http.get(upstream.url)
         http.get(upstream.url.replace("127.0.0.1", "localhost"))
     assert [len(one.requests) for one in (general, special)] == [1, 1]
 
 
 @pytest.mark.parametrize("name", families_of_openai())
-def test_wrapping_again(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_wrapping_again_keeps_the_custom_transport(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
-    own, other = Counted(name), tidegate.Gate()
-    http = gate.httpx_client(family=name, transport=own.of_sync)
+    own, other = CountingTransports(name), tidegate.Gate()
+    http = gate.httpx_client(family=name, transport=own.sync_transport)
     sdk = other.wrap(openai.OpenAI(base_url=upstream.url, api_key="k", http_client=http))
     assert ask(sdk).id == "chatcmpl-1"
     assert (len(own.requests), len(gate.snapshot()["targets"]), len(other.snapshot()["targets"])) == (1, 0, 1)
@@ -190,8 +188,8 @@ def test_wrapping_again(name: str, upstream: Upstream, gate: tidegate.Gate) -> N
     http.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_under_an_sdk_that_was_not_wrapped_failures_are_answers(name: str, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_failures_are_responses_under_an_unwrapped_sdk(name: str, gate: tidegate.Gate) -> None:
     """So that it does not retry what was retried below it."""
     httpx = module(name)
 

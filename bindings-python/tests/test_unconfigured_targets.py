@@ -6,7 +6,7 @@ import openai
 import pytest
 
 import tidegate
-from shapes import CHAT, MESSAGES
+from provider_payloads import CHAT, MESSAGES
 from upstream import Exchange, Upstream, answer
 
 KEYS = 300
@@ -20,7 +20,7 @@ async def refuse_one(exchange: Exchange) -> None:
         await answer(CHAT)(exchange)
 
 
-def test_retry_after_of_one_of_many_keys_holds_that_key_alone(upstream: Upstream) -> None:
+def test_retry_after_for_one_of_many_keys_delays_only_that_key(upstream: Upstream) -> None:
     upstream.handler = refuse_one
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k", max_retries=0))

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES, module
-from kept import BODY, PATH, STREAM, Counted, in_flight, until
-from shapes import CHAT, CHAT_STREAM
+from custom_transports import BODY, PATH, STREAM, CountingTransports, in_flight, until
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, CHAT_STREAM
 from upstream import Exchange, Upstream, answer, event, events, never, truncate
 
-pytestmark = pytest.mark.parametrize("name", NAMES)
+pytestmark = pytest.mark.parametrize("name", INSTALLED)
 
 QUICK = {"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}
 
@@ -36,10 +36,12 @@ def _fresh() -> None:
     busy.count = 0  # type: ignore[attr-defined]
 
 
-async def test_the_gate_retries_and_counts_what_goes_by_it(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_calls_by_a_custom_transport_are_retried_and_counted(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = busy
-    own = Counted(name)
-    async with gate.httpx_async_client(family=name, transport=own.of_async) as http:
+    own = CountingTransports(name)
+    async with gate.httpx_async_client(family=name, transport=own.async_transport) as http:
         response = await http.post(upstream.url + PATH, json=BODY)
     assert (response.json(), response.headers["x-mixed-case"]) == (CHAT, "yes")
     assert (response.http_version, response.reason_phrase) == ("HTTP/1.1", "Scripted")
@@ -49,10 +51,12 @@ async def test_the_gate_retries_and_counts_what_goes_by_it(name: str, upstream: 
     assert (target["attempts"], target["in_flight"]) == (2, 0)
 
 
-def test_sync_the_gate_retries_and_counts(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_sync_calls_by_a_custom_transport_are_retried_and_counted(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = busy
-    own = Counted(name)
-    with gate.httpx_client(family=name, transport=own.of_sync) as http:
+    own = CountingTransports(name)
+    with gate.httpx_client(family=name, transport=own.sync_transport) as http:
         response = http.post(upstream.url + PATH, json=BODY)
     assert response.json() == CHAT
     assert (response.http_version, response.reason_phrase) == ("HTTP/1.1", "Scripted")
@@ -62,13 +66,13 @@ def test_sync_the_gate_retries_and_counts(name: str, upstream: Upstream, gate: t
     assert (target["attempts"], target["in_flight"]) == (2, 0)
 
 
-async def test_the_request_is_the_clients_but_for_what_the_gate_changed(
+async def test_custom_transport_gets_the_clients_request_with_the_changes_of_the_gate(
     name: str, upstream: Upstream, gate: tidegate.Gate
 ) -> None:
     upstream.handler = events(*CHAT_STREAM)
-    own = Counted(name)
+    own = CountingTransports(name)
     headers = {"X-Mine": "ü".encode("latin-1"), "Accept-Encoding": "gzip"}
-    http = gate.httpx_async_client(family=name, transport=own.of_async, timeout=7, headers=headers)
+    http = gate.httpx_async_client(family=name, transport=own.async_transport, timeout=7, headers=headers)
     traced: list[str] = []
 
     async def trace(kind: str, _: Any) -> None:
@@ -87,7 +91,7 @@ async def test_the_request_is_the_clients_but_for_what_the_gate_changed(
     assert http.build_request("GET", upstream.url).headers["accept-encoding"] == "gzip"
 
 
-async def test_a_cap_holds_over_kept_streams(name: str, upstream: Upstream) -> None:
+async def test_cap_limits_streams_of_a_custom_transport(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 2})
     release = upstream.event()
 
@@ -112,7 +116,7 @@ async def test_a_cap_holds_over_kept_streams(name: str, upstream: Upstream) -> N
     assert (target["peak_in_flight"], target["in_flight"]) == (2, 0)
 
 
-def test_sync_streams_come_as_they_are_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_sync_stream_chunks_arrive_as_they_are_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     """A thread that serves its own exchange never waits for a chunk while there is one to hand up."""
     turn = upstream.event()
 
@@ -138,7 +142,7 @@ def test_sync_streams_come_as_they_are_sent(name: str, upstream: Upstream, gate:
     assert in_flight(gate) == 0
 
 
-async def test_what_the_transport_raises_comes_out_as_it_is(name: str, upstream: Upstream) -> None:
+async def test_exception_of_a_custom_transport_is_raised_unchanged(name: str, upstream: Upstream) -> None:
     gate, family = tidegate.Gate(defaults=QUICK), module(name)
 
     class Odd(Exception):
@@ -175,7 +179,7 @@ async def test_what_the_transport_raises_comes_out_as_it_is(name: str, upstream:
     assert gate.snapshot()["active"] == 0
 
 
-async def test_broken_off_bodies(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_truncated_body_raises_the_transports_error(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = truncate(b'{"a": ', 100)
     family = module(name)
     async with gate.httpx_async_client(family=name, transport="keep") as http:
@@ -194,7 +198,7 @@ async def test_broken_off_bodies(name: str, upstream: Upstream, gate: tidegate.G
     assert gate.snapshot()["active"] == 0
 
 
-def test_timeouts_of_the_client_are_its_transports(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_custom_transport_gets_the_timeouts_of_the_client(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     family = module(name)
     timeout = family.Timeout(30, read=0.05)
@@ -207,9 +211,7 @@ def test_timeouts_of_the_client_are_its_transports(name: str, upstream: Upstream
     assert in_flight(gate) == 0
 
 
-async def test_a_deadline_ends_what_the_transport_would_wait_for(
-    name: str, upstream: Upstream, gate: tidegate.Gate
-) -> None:
+async def test_deadline_ends_a_call_of_a_custom_transport(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     with tidegate.context(deadline=0.05):
         async with gate.httpx_async_client(family=name, transport="keep") as http:
@@ -219,7 +221,7 @@ async def test_a_deadline_ends_what_the_transport_would_wait_for(
     await until(lambda: in_flight(gate) == 0)
 
 
-async def test_uploads_go_by_it_once(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_upload_by_a_custom_transport_is_sent_once(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     pieces = [b"%d" % n * 1000 for n in range(10)]
     read = []
 
@@ -240,7 +242,7 @@ async def test_uploads_go_by_it_once(name: str, upstream: Upstream, gate: tidega
     assert b"x" * 1000 in upstream.exchanges[2].body
 
 
-async def test_it_runs_in_the_callers_context(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_custom_transport_runs_in_the_callers_context(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     family = module(name)
     seen: list[Any] = []
@@ -269,7 +271,7 @@ async def test_it_runs_in_the_callers_context(name: str, upstream: Upstream, gat
     assert threads == [threading.get_ident()]
 
 
-async def test_several_loops(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_custom_transport_works_on_several_loops(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
 
     async def work() -> None:
@@ -281,7 +283,7 @@ async def test_several_loops(name: str, upstream: Upstream, gate: tidegate.Gate)
     assert in_flight(gate) == 0
 
 
-async def test_a_gate_that_only_looks(name: str, upstream: Upstream) -> None:
+async def test_observe_mode_sends_by_a_custom_transport(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(mode="observe")
     upstream.handler = busy
     async with gate.httpx_async_client(family=name, transport="keep") as http:
@@ -291,7 +293,7 @@ async def test_a_gate_that_only_looks(name: str, upstream: Upstream) -> None:
     assert (target["attempts"], target["in_flight"]) == (2, 0)
 
 
-async def test_nothing_of_a_call_is_left_behind(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_ended_call_leaves_no_objects_behind(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = busy
     async with gate.httpx_async_client(family=name, transport="keep") as http:
         requests = [http.build_request("POST", upstream.url + PATH, json=BODY) for _ in range(4)]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES, module
+from httpx_packages import INSTALLED, module
 
-of_each_family = pytest.mark.parametrize("name", NAMES)
+of_each_family = pytest.mark.parametrize("name", INSTALLED)
 by_each_transport = pytest.mark.parametrize("transport", ["native", "keep"])
 
 

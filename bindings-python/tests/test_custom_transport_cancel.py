@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import tidegate
-from families import NAMES, module
-from kept import BODY, PATH, STREAM, in_flight, until
-from shapes import CHAT, CHAT_STREAM
+from custom_transports import BODY, PATH, STREAM, in_flight, until
+from httpx_packages import INSTALLED, module
+from provider_payloads import CHAT, CHAT_STREAM
 from upstream import WAIT, Exchange, Upstream, answer, event, events, never, stall_after
 
-pytestmark = pytest.mark.parametrize("name", NAMES)
+pytestmark = pytest.mark.parametrize("name", INSTALLED)
 
 
 async def seen(upstream: Upstream, count: int = 1) -> Any:
@@ -27,7 +27,7 @@ async def closed(exchange: Any) -> None:
     assert await asyncio.to_thread(exchange.closed.wait, WAIT)
 
 
-async def test_before_the_head(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_cancel_before_the_head_ends_the_exchange(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     async with gate.httpx_async_client(family=name, transport="keep") as http:
         task = asyncio.create_task(http.post(upstream.url + PATH, json=BODY))
@@ -39,7 +39,7 @@ async def test_before_the_head(name: str, upstream: Upstream, gate: tidegate.Gat
         await until(lambda: in_flight(gate) == 0)
 
 
-async def test_mid_stream(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_cancel_in_a_stream_ends_the_exchange(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     first = asyncio.Event()
 
@@ -59,7 +59,9 @@ async def test_mid_stream(name: str, upstream: Upstream, gate: tidegate.Gate) ->
         await until(lambda: in_flight(gate) == 0)
 
 
-async def test_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+async def test_closed_or_collected_response_ends_the_exchange(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     async with gate.httpx_async_client(family=name, transport="keep") as http:
         async with http.stream("POST", upstream.url + PATH, json=STREAM) as response:
@@ -72,7 +74,9 @@ async def test_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate
         await until(lambda: in_flight(gate) == 0)
 
 
-def test_sync_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+def test_sync_closed_or_collected_response_ends_the_exchange(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     upstream.handler = stall_after(CHAT_STREAM[0])
     with gate.httpx_client(family=name, transport="keep") as http:
         with http.stream("POST", upstream.url + PATH, json=STREAM) as response:
@@ -88,7 +92,7 @@ def test_sync_closed_or_lost(name: str, upstream: Upstream, gate: tidegate.Gate)
         assert upstream.exchanges[1].closed.wait(WAIT)
 
 
-def test_sync_a_failed_stream_is_left_for_the_retry(name: str, upstream: Upstream) -> None:
+def test_sync_failed_stream_is_closed_before_the_retry(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 1, "retry": {"base": "1ms", "max": "1ms"}})
 
     async def fail_then_answer(exchange: Exchange) -> None:
@@ -106,7 +110,7 @@ def test_sync_a_failed_stream_is_left_for_the_retry(name: str, upstream: Upstrea
     assert len(gate.calls()[0]["attempts"]) == 2
 
 
-def test_sync_what_the_gate_gives_up_is_ended_as_its_reader_hears_of_it(name: str, upstream: Upstream) -> None:
+def test_sync_stream_ended_by_the_gate_is_closed_when_its_reader_gets_the_error(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"deadline": "200ms"})
 
     async def talk(exchange: Exchange) -> None:
@@ -128,7 +132,7 @@ def test_sync_what_the_gate_gives_up_is_ended_as_its_reader_hears_of_it(name: st
         assert upstream.exchanges[0].closed.wait(WAIT)
 
 
-def test_sync_an_interrupted_call_is_gone_when_its_caller_hears_of_it(name: str, gate: tidegate.Gate) -> None:
+def test_sync_interrupted_call_has_ended_when_the_interrupt_is_raised(name: str, gate: tidegate.Gate) -> None:
     def interrupt(_: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -139,7 +143,7 @@ def test_sync_an_interrupted_call_is_gone_when_its_caller_hears_of_it(name: str,
             assert (gate.snapshot()["active"], in_flight(gate)) == (0, 0)
 
 
-async def test_the_slot_waits_for_the_transport(name: str) -> None:
+async def test_slot_is_held_until_the_transport_has_finished(name: str) -> None:
     gate, family = tidegate.Gate(defaults={"cap": 1}), module(name)
     begun, ending, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -171,7 +175,7 @@ async def test_the_slot_waits_for_the_transport(name: str) -> None:
         await until(lambda: in_flight(gate) == 0)
 
 
-async def test_a_transport_that_swallows_the_cancel(name: str, gate: tidegate.Gate) -> None:
+async def test_transport_that_ignores_cancellation_keeps_its_slot_until_it_ends(name: str, gate: tidegate.Gate) -> None:
     family = module(name)
     begun = asyncio.Event()
 
@@ -190,7 +194,7 @@ async def test_a_transport_that_swallows_the_cancel(name: str, gate: tidegate.Ga
         await until(lambda: in_flight(gate) == 0)
 
 
-async def test_storm(name: str, upstream: Upstream) -> None:
+async def test_cancellations_at_every_stage_leave_no_slot_in_use(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 8})
     upstream.handler = answer(CHAT)
     async with gate.httpx_async_client(family=name, transport="keep") as http:
@@ -205,7 +209,7 @@ async def test_storm(name: str, upstream: Upstream) -> None:
         assert (await http.post(upstream.url + PATH, json=BODY)).json() == CHAT
 
 
-def test_threads(name: str, upstream: Upstream) -> None:
+def test_cap_limits_calls_of_threads(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"cap": 4})
     upstream.handler = answer(CHAT)
     answers: list[Any] = []

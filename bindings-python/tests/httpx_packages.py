@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-NAMES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
+INSTALLED = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
 
 
 def module(name: str) -> Any:

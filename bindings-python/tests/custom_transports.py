@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import tidegate
-from families import module
-from shapes import MESSAGES
+from httpx_packages import module
+from provider_payloads import MESSAGES
 from upstream import WAIT
 
 PATH = "/v1/chat/completions"
@@ -15,7 +15,7 @@ BODY = {"model": "small", "messages": MESSAGES}
 STREAM = {**BODY, "stream": True}
 
 
-class Counted:
+class CountingTransports:
     """A transport of one's own: counts what goes by it, and otherwise is the family's."""
 
     def __init__(self, name: str) -> None:
@@ -43,7 +43,7 @@ class Counted:
                 counted.closes += 1
                 await counted.asynchronous.aclose()
 
-        self.of_sync, self.of_async = Sync(), Async()
+        self.sync_transport, self.async_transport = Sync(), Async()
 
 
 def in_flight(gate: tidegate.Gate) -> int:
