@@ -1,4 +1,4 @@
-"""Fixtures."""
+"""Fixtures that several test modules use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import tidegate
 from event_loops import LoopWithoutReaders
 from upstream import Upstream
 
-# A shell that runs this in the background has it ignore Ctrl-C, and with it every process that is started from here.
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Under a folder of authorities each client keeps its own transport. Tests of that set it themselves.
+# With SSL_CERT_DIR, each client keeps its own transport. Tests of that set the variable themselves.
 os.environ.pop("SSL_CERT_DIR", None)
 
-# Modules of which each asynchronous test runs on a loop without `add_reader` as well.
+# Modules whose asynchronous tests also run on a loop without `add_reader`.
 ON_EVERY_LOOP = {
     "test_cancel",
     "test_custom_transport",
@@ -33,7 +33,7 @@ ON_EVERY_LOOP = {
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Return the loops that a test runs on."""
+    """Returns the factories of the event loops that a test runs on."""
     # Virtual time replaces `asyncio.new_event_loop` later.
     factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
         "default": lambda: asyncio.new_event_loop(),  # noqa: PLW0108
@@ -45,12 +45,12 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    """Return a server to script."""
+    """Returns a scripted server."""
     with Upstream() as server:
         yield server
 
 
 @pytest.fixture
 def gate() -> tidegate.Gate:
-    """Return a gate with every default."""
+    """Returns a gate with default settings."""
     return tidegate.Gate()

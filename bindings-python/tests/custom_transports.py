@@ -1,4 +1,4 @@
-"""Shorthand for tests of clients whose own transport is kept."""
+"""Helpers for tests of clients that keep a custom transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAM = {**BODY, "stream": True}
 
 
 class CountingTransports:
-    """A transport of one's own: counts what goes by it, and otherwise is the family's."""
+    """Custom transports that record their requests and send them with the default transports."""
 
     def __init__(self, name: str) -> None:
         family = module(name)
@@ -51,7 +51,7 @@ def in_flight(gate: tidegate.Gate) -> int:
 
 
 async def until(condition: Any) -> None:
-    """Let the loop run until something holds."""
+    """Lets the loop run until a condition is true."""
 
     async def holds() -> None:
         while not condition():

@@ -1,4 +1,4 @@
-"""Event loops that tests run on."""
+"""Event loops for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LoopWithoutReaders(asyncio.SelectorEventLoop):
-    """A loop that cannot watch descriptors, as the default loop of Windows."""
+    """An event loop that cannot watch descriptors, like the default loop of Windows."""
 
     def add_reader(self, *_: Any) -> None:
         raise NotImplementedError

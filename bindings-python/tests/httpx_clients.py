@@ -1,4 +1,4 @@
-"""Requests by a family's synchronous and asynchronous clients alike."""
+"""Requests by synchronous and asynchronous clients of both httpx packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ by_each_transport = pytest.mark.parametrize("transport", ["native", "keep"])
 
 
 async def sent(client: Any, method: str, url: str, **options: Any) -> Any:
-    """Make a request with a client of either kind."""
+    """Sends a request with a synchronous or asynchronous client."""
     request = client.build_request(method, url, **options)
     if hasattr(client, "aclose"):
         async with client:
@@ -25,7 +25,7 @@ async def sent(client: Any, method: str, url: str, **options: Any) -> Any:
 
 
 def clients(name: str, gate: tidegate.Gate, transport: Any) -> list[tuple[Any, Any]]:
-    """Return the clients of a family, without the gate and with it."""
+    """Returns the clients of a package: pairs of one without the gate and one with it."""
     family = module(name)
     return [
         (family.Client(trust_env=False), gate.httpx_client(family=name, transport=transport)),

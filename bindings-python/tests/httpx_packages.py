@@ -1,4 +1,4 @@
-"""The httpx families that are installed."""
+"""The installed packages of httpx."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ INSTALLED = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(na
 
 
 def module(name: str) -> Any:
-    """Return the package of that family."""
+    """Returns the package of a name."""
     return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""What providers answer, as small as the SDKs accept."""
+"""Responses of providers, as small as the SDKs accept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHAT: dict[str, Any] = {
 
 
 def chat_chunk(text: str | None, finish: str | None = None) -> dict[str, Any]:
-    """Return one chunk of a streamed chat completion."""
+    """Returns one chunk of a streamed chat completion."""
     delta = {} if text is None else {"content": text}
     return {
         "id": "chatcmpl-1",

@@ -1,4 +1,4 @@
-"""The table `tests/vectors/proxies.json`, and servers that record who connects to them."""
+"""The table `tests/vectors/proxies.json`, and servers that record their connections."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import pytest
 from vectors import FOLDER
 
 CASES: list[dict[str, Any]] = json.loads((FOLDER / "proxies.json").read_text(encoding="utf-8"))["cases"]
-# 254 octets: resolvers refuse such a name without sending it anywhere.
+# 254 octets: resolvers reject such a name without a query.
 NAME = ".".join([*(letter * 60 for letter in "abcd"), "x.example"])
 
-WAIT = 30.0  # Seconds. The longest a server waits for a client; nothing depends on its length.
+WAIT = 30.0  # Seconds. Maximum wait of a server for a client. No result depends on it.
 
 
 class Recorder:
     """A server on loopback that records each connection: an HTTP or SOCKS proxy, or an origin.
 
-    It tunnels nothing: it refuses CONNECT, SOCKS and TLS after it has recorded the connection.
+    The server tunnels nothing. It rejects CONNECT, SOCKS and TLS after it has recorded the connection.
     """
 
     def __init__(self, label: str, seen: list[str]) -> None:
-        """Listen on a free port; `seen` gets `label`, and the credentials that the client gives."""
+        """Listens on a free port and appends `label` and the client's credentials to `seen`."""
         self._label = label
         self._seen = seen
         self.heads: list[str] = []
@@ -40,11 +40,11 @@ class Recorder:
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """Host and port of the server."""
         return f"127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(WAIT)
@@ -91,7 +91,7 @@ class Recorder:
 
 
 def _socks_credentials(connection: socket.socket) -> str:
-    """Return the login of a SOCKS5 client (RFC 1929), or an empty text."""
+    """Returns the login of a SOCKS5 client (RFC 1929), or an empty text."""
     with connection.makefile("rb") as reader:
         methods = reader.read(reader.read(1)[0])
         credentials = ""
@@ -109,17 +109,17 @@ def _socks_credentials(connection: socket.socket) -> str:
 
 
 class Network:
-    """The proxies `a` and `b`, an origin, and what they saw."""
+    """The proxies `a` and `b`, an origin, and their recorded connections."""
 
     def __init__(self) -> None:
-        """Start all three."""
+        """Starts the servers."""
         self.seen: list[str] = []
         self.a = Recorder("a", self.seen)
         self.b = Recorder("b", self.seen)
         self.origin = Recorder("direct", self.seen)
 
     def fill(self, text: str) -> str:
-        """Put addresses and names in place of the table's placeholders."""
+        """Replaces the placeholders of the table by addresses and names."""
         for name, value in (
             ("a", self.a.address),
             ("b", self.b.address),
@@ -132,21 +132,21 @@ class Network:
         return text
 
     def way(self, get: Any, url: str, failures: tuple[type[Exception], ...]) -> str:
-        """Return where `get(url)` connects: `a` or `b` with credentials, else `direct`."""
+        """Returns where `get(url)` connects: `a` or `b` with credentials, else `direct`."""
         self.seen.clear()
         with contextlib.suppress(*failures):
             get(url)
         return " then ".join(self.seen) or "direct"
 
     def close(self) -> None:
-        """Stop all three."""
+        """Stops the servers."""
         for one in (self.a, self.b, self.origin):
             one.close()
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    """Return the servers."""
+    """Returns the servers."""
     network = Network()
     yield network
     network.close()
@@ -154,7 +154,7 @@ def network() -> Iterator[Network]:
 
 @contextlib.contextmanager
 def environment(variables: dict[str, str]) -> Iterator[None]:
-    """Have these proxy variables in the environment, and no others."""
+    """Sets these proxy variables and removes all others."""
     names = [name for name in os.environ if name.lower().endswith("_proxy") or name == "REQUEST_METHOD"]
     with pytest.MonkeyPatch.context() as patch:
         for name in names:

@@ -1,4 +1,4 @@
-"""The simulator as a server: a whole provider, with budgets that it counts and enforces as providers do."""
+"""The simulator as a server: a provider that counts and enforces budgets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-#: Quick, and with room for whatever a test reserves: what binds is the provider's budget.
+#: A fast engine with much memory, so that only the provider's budget limits calls.
 ENGINE = {
     "max_model_len": 1_000_000,
     "num_blocks": 100_000,
 }
-#: Say how long an answer becomes; it is as long as its `max_tokens` else.
+#: Header with the length of the answer in tokens. Default: `max_tokens`.
 LENGTH = "x-sim-output-tokens"
 
 
@@ -27,17 +27,17 @@ class Provider:
     """A running simulator."""
 
     def __init__(self, base_url: str) -> None:
-        """Remember where it listens."""
+        """Stores the address."""
         self.base_url = base_url
         self.origin = base_url.removesuffix("/v1")
 
     def stats(self) -> Any:
-        """Return what it saw."""
+        """Returns the statistics of the simulator."""
         with urllib.request.urlopen(f"{self.origin}/sim/stats") as answer:
             return json.load(answer)
 
     def statuses(self) -> dict[str, int]:
-        """Count what it answered, by status."""
+        """Returns the number of responses by status."""
         statuses: Counter[str] = Counter()
         for tenant in self.stats()["tenants"].values():
             statuses.update(tenant["statuses"])
@@ -48,9 +48,9 @@ class Provider:
 def simulated(
     folder: Path, faults: dict[str, Any] | None = None, step_ms: float = 1, **token_rate: Any
 ) -> Iterator[Provider]:
-    """Run one, in real time, with this budget, these faults and so long for a token.
+    """Runs a simulator in real time with these faults, step time and budget.
 
-    `make test-python` says which command it is.
+    `make test-python` sets the command.
     """
     command = os.environ.get("TIDEGATE_CLI")
     if not command:

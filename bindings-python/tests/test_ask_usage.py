@@ -1,4 +1,4 @@
-"""Usage that the gate asks for, and the official client does not see."""
+"""Tests of usage that the gate requests and the caller does not see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 
 
 def openais(*lines: Any) -> list[Any]:
-    """Return a stream as OpenAI sends it where usage was asked for: in its own chunk, and null in all others."""
+    """Returns a stream with usage as OpenAI sends it, in a separate chunk."""
     *chunks, done = lines
     last = {**chunks[-1], "choices": [], "usage": USAGE}
     return [*({**chunk, "usage": None} for chunk in chunks), last, done]

@@ -1,4 +1,4 @@
-"""The official client against a provider with budgets: learned, kept, and told."""
+"""Tests of the official client against a provider with budgets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from simulator import LENGTH, Provider, simulated
 from tidegate import config
 from tidegate import snapshot as declared
 
-#: Ten thousand a second: what a test has to wait for is over soon.
+#: Tokens per minute: ten thousand per second, so that waits are short.
 TOKENS = 600_000
-#: What the provider reserves for a call, whatever it takes of it.
+#: Tokens that the provider reserves for a call, whatever its usage.
 RESERVED = 1_000
 
 
@@ -44,7 +44,7 @@ async def nobody_is_left(gate: tidegate.Gate) -> None:
 
 
 async def burst(sdk: openai.AsyncOpenAI) -> list[Any]:
-    """Nearly all of a minute at once; then four times what is left of it."""
+    """Sends nearly the budget of a minute at once, then four times the rest."""
     await ask(sdk, TOKENS - 10 * RESERVED)
     return await asyncio.gather(*(ask(sdk) for _ in range(40)), return_exceptions=True)
 
@@ -70,7 +70,7 @@ async def test_budgets_are_learned_from_headers_without_a_429(provider: Provider
     calls = gate.calls()
     assert {call["output_tokens"] for call in calls} == {4}
     assert {call["max_output_tokens"] for call in calls[1:]} == {RESERVED}
-    # Two things that nobody knew before the first answer, and everybody after it.
+    # The first response makes both known.
     assert all(0 < (calls[-1]["estimated_output_tokens"] or 0) <= RESERVED for call in calls)
     assert calls[-1]["estimated_input_tokens"] is not None
 
@@ -107,7 +107,7 @@ async def test_call_that_can_never_fit_is_rejected_at_once_with_advice(provider:
 
 
 async def test_tenant_above_its_token_rate_delays_only_itself(provider: Provider) -> None:
-    # A hundred a second, and six hundred at once.
+    # 100 tokens per second, with a burst of 600.
     gate = tidegate.Gate({"provider": 8}, tenants={"acme": {"tpm": 6_000}})
     sdk = gate.wrap(client(provider))
     with tidegate.context(tenant="acme"):
@@ -117,7 +117,7 @@ async def test_tenant_above_its_token_rate_delays_only_itself(provider: Provider
     assert 1_000 < owed < 3_100
     with tidegate.context(tenant="acme", call="later"):
         later = asyncio.ensure_future(ask(sdk))
-    # It waits a moment before it stands in the queue, where a rule applies to it.
+    # The call is queued only after a moment, and the rule applies from then on.
     while (told := gate.explain("later")) is None or told.rule is None:
         await asyncio.sleep(0)
     assert (told.rule, "own tokens" in told.text) == ("tenant_tokens", True)
@@ -151,7 +151,7 @@ async def test_wait_for_a_tools_rate_holds_no_slot(provider: Provider) -> None:
         await asyncio.sleep(0)
     assert told.rule == "requests"
     assert "its rate is used up" in told.text
-    await ask(sdk)  # the one slot is free meanwhile
+    await ask(sdk)  # the only slot is free meanwhile
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
@@ -174,7 +174,7 @@ async def test_types_declare_exactly_the_keys_of_snapshots_and_calls(provider: P
     assert sorted(target["budgets"]["tokens"]) == keys(declared.BudgetSnapshot)
     assert target["adaptive"]
     assert sorted(target["adaptive"]) == keys(declared.LimitSnapshot)
-    # One slot was taken, and it was one that there was: the limit rises.
+    # The only slot was in use, so the limit rises.
     decision = target["adaptive"]["decisions"][0]
     assert sorted(decision) == keys(declared.DecisionSnapshot)
     assert decision["cause"] in get_args(declared.Cause)

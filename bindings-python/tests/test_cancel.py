@@ -1,4 +1,4 @@
-"""Whoever stops waiting, or reading, ends the exchange upstream and gives the slot back."""
+"""Tests that cancelling or closing a call ends the upstream exchange and releases its slot."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ async def test_stream_closed_by_another_task_releases_its_slot(upstream: Upstrea
 
 
 async def test_collected_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
-    """The SDK never disconnects by itself; our finalizer does."""
+    """The SDK never closes the connection, but the finalizer of the stream does."""
     upstream.handler = stall_after(CHAT_STREAM[0])
     stream = await ask(client(upstream, gate), stream=True)
     async for _ in stream:
         break
     del stream
-    for _ in range(5):  # The iterator that `break` left behind is closed by the loop first.
+    for _ in range(5):  # The loop first closes the iterator that `break` left.
         await asyncio.sleep(0)
     gc.collect()
     await closed(upstream.exchanges[0])
@@ -173,7 +173,7 @@ async def test_call_cancelled_in_the_queue_is_never_sent(upstream: Upstream) -> 
 
 
 async def test_cancellations_at_every_stage_leave_no_slot_in_use(upstream: Upstream) -> None:
-    """Cancelled at every stage: nothing is left, and the gate goes on."""
+    """Cancels calls at every stage. Nothing is left, and the gate keeps working."""
     gate = tidegate.Gate(defaults={"cap": 8})
     sdk = client(upstream, gate)
     upstream.handler = answer(CHAT)

@@ -1,4 +1,4 @@
-"""The types of the configuration are those of the core, and every setting passes through."""
+"""Tests that the configuration types equal the keys of the core, and that settings pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vectors import FOLDER, Case, every
 
 
 def known(**settings: Any) -> set[str]:
-    """Return the keys that the core names where it knows none of `wibble`'s kind."""
+    """Returns the keys that the core names in the error about the unknown key `wibble`."""
     with pytest.raises(tidegate.ConfigError) as raised:
         tidegate.Gate(**settings)
     (line,) = str(raised.value).splitlines()

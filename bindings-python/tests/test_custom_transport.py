@@ -1,4 +1,4 @@
-"""A client's own transport, below the gate: what goes by it, and what comes out of it."""
+"""Tests of custom transports below the gate: their requests and responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = {"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}
 
 
 async def busy(exchange: Exchange) -> None:
-    """Answer every other request with 429."""
+    """Answers every other request with 429."""
     busy.count += 1  # type: ignore[attr-defined]
     if busy.count % 2:  # type: ignore[attr-defined]
         await answer({"error": {"message": "slow down"}}, status=429, retry_after="0")(exchange)
@@ -117,7 +117,7 @@ async def test_cap_limits_streams_of_a_custom_transport(name: str, upstream: Ups
 
 
 def test_sync_stream_chunks_arrive_as_they_are_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
-    """A thread that serves its own exchange never waits for a chunk while there is one to hand up."""
+    """A thread never waits for the transport while a chunk is ready for the caller."""
     turn = upstream.event()
 
     async def stepwise(exchange: Exchange) -> None:
@@ -148,7 +148,8 @@ async def test_exception_of_a_custom_transport_is_raised_unchanged(name: str, up
     class Odd(Exception):
         pass
 
-    # The exception, and how often it is tried: what never reached the upstream is repeated, what nobody knows is not.
+    # Each exception with its number of attempts. Unsent requests are retried, and unknown
+    # failures are not.
     cases = [
         (family.ConnectTimeout("slow"), 2),
         (family.ConnectError("none"), 2),
@@ -308,7 +309,7 @@ async def test_ended_call_leaves_no_objects_behind(name: str, upstream: Upstream
         del requests, response
 
         def gone() -> bool:
-            gate.snapshot()  # Native code drops what workers left to it.
+            gate.snapshot()  # The native module drops objects that worker threads released.
             gc.collect()
             return all(one() is None for one in left)
 

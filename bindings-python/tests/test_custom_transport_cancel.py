@@ -1,4 +1,4 @@
-"""Whoever stops waiting ends what goes by a client's own transport too; the slot is free when that is done with it."""
+"""Tests that cancelling ends exchanges of custom transports and then releases the slot."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_sync_failed_stream_is_closed_before_the_retry(name: str, upstream: Upst
         http.stream("POST", upstream.url + PATH, json=STREAM) as response,
     ):
         assert response.read() == b"".join(map(event, CHAT_STREAM))
-    # The client did not wait for more of what said that it had failed.
+    # The client did not wait for the rest of the failed response.
     assert upstream.exchanges[0].closed.wait(WAIT)
     assert len(gate.calls()[0]["attempts"]) == 2
 

@@ -1,4 +1,4 @@
-"""Which transport a client goes by, and who closes it."""
+"""Tests of which transport a client uses and who closes it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_custom_transport_is_kept_and_rejected_as_native(name: str, gate: tidega
 
 
 def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
-    """Return a change of a transport's instance, or of its pool's."""
+    """Returns a function that changes a transport, or its pool."""
     return lambda transport: setattr(transport if owner == "transport" else transport._pool, name, part)
 
 
@@ -190,7 +190,7 @@ def test_wrapping_again_keeps_the_custom_transport(name: str, upstream: Upstream
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_failures_are_responses_under_an_unwrapped_sdk(name: str, gate: tidegate.Gate) -> None:
-    """So that it does not retry what was retried below it."""
+    """The SDK must not retry what the gate has retried."""
     httpx = module(name)
 
     def fail(_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What users' own tests patch below the client goes on working, and what they put between it and the network."""
+"""Tests that mocks and proxies below the client keep working."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_patched_connection_pool_is_used(name: str, gate: tidegate.Gate, monkeyp
 
 
 async def forward(exchange: Exchange) -> None:
-    """Be a proxy: fetch what the absolute path names."""
+    """Acts as a proxy for the URL in the request line."""
     host, port = exchange.headers["host"].split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     path = "/" + exchange.path.split("/", 3)[3]

@@ -1,4 +1,4 @@
-"""A pool by the client's own transport: the exchange goes to the replica, as the client would have made it there."""
+"""Tests that custom transports send to the replicas of a pool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POOL = "http://llama"
 
 @pytest.fixture
 def replicas() -> Iterator[list[Upstream]]:
-    """Return two replicas that answer."""
+    """Returns two replicas that answer."""
     with contextlib.ExitStack() as stack:
         both = [stack.enter_context(Upstream()) for _ in range(2)]
         for replica in both:
@@ -29,14 +29,14 @@ def replicas() -> Iterator[list[Upstream]]:
 
 
 def pool(replicas: list[Upstream], mode: str = "enforce") -> tidegate.Gate:
-    """Return a gate over these replicas, of which nothing is asked."""
+    """Returns a gate over these replicas, without health checks."""
     urls = [replica.url for replica in replicas]
     settings = {"replicas": urls, "health": "none", "poll": "none"}
     return tidegate.Gate(mode=mode, targets={"llama": {"pool": settings}})
 
 
 def asked(replicas: list[Upstream]) -> list[tuple[Upstream, str]]:
-    """Return where calls came to, and the host that each named."""
+    """Returns the replica and the host header of each call."""
     return [
         (replica, exchange.headers["host"])
         for replica in replicas

@@ -26,7 +26,7 @@ EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def public_items() -> Iterator[tuple[str, Any]]:
-    """Yields each public item of the package with its name, and each public member of the classes."""
+    """Yields each public item of the package with its name, and each public method."""
     for module in MODULES:
         yield module.__name__, module
         for name in module.__all__:

@@ -1,4 +1,4 @@
-"""Durations that users set, however large or senseless: each is used, shortened or rejected."""
+"""Tests that any duration that users set is used, reduced or rejected."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from httpx_packages import INSTALLED, module
 from tidegate.testing import FakeTarget, VirtualClock, ok, overloaded, status, stream
 from upstream import Upstream, answer
 
-# Ten years, in seconds: the longest duration that a gate tells apart.
+# Ten years in seconds: the maximum duration of a gate.
 LONGEST = 10 * 365 * 24 * 3600
 
 HUGE = [sys.maxsize, 1e19, 1e300, sys.float_info.max]
 SENSELESS = [-1, -1e308, math.nan]
-# A whole number of no float, and the smallest floats of all.
+# An integer that is too large for a float, and the smallest floats.
 ODD = [10**400, 5e-324, -0.0, math.inf, -math.inf]
 ANY = [*HUGE, *SENSELESS, *ODD, 0, 1]
 
 
 def tried(use: Callable[[], object]) -> type[BaseException] | None:
-    """Run it, and return the class of what it raised. A panic would not be an Exception."""
+    """Returns the class of the exception that the function raises. A panic is not an Exception."""
     try:
         use()
     except Exception as error:
@@ -49,7 +49,7 @@ async def test_huge_timeout_sets_no_limit(name: str, timeout: float | None, tran
 @pytest.mark.parametrize("timeout", [*HUGE, math.inf])
 @pytest.mark.parametrize("idle", [False, True])
 def test_huge_timeout_sets_no_limit_for_threads(name: str, timeout: float, idle: bool, upstream: Upstream) -> None:
-    # With an `idle` limit the stream is watched by the shorter of the two.
+    # With an `idle` limit, the shorter of the two limits applies.
     gate = tidegate.Gate(defaults={"idle": "30 days"} if idle else {})
     upstream.handler = answer({"ok": True})
     with gate.httpx_client(family=name, timeout=timeout) as http:
@@ -89,7 +89,7 @@ async def test_huge_deadline_is_reduced_to_ten_years(seconds: float) -> None:
             pass
     async with gate.tool("db", deadline=seconds), gate.slot("bedrock", deadline=seconds):
         pass
-    # Somebody waits until then.
+    # A call waits until then.
     with gate.slot("bedrock"), pytest.raises(tidegate.Refused), tidegate.context(deadline=0.001):
         gate.slot("bedrock", deadline=seconds).__enter__()
 

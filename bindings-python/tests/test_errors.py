@@ -1,4 +1,4 @@
-"""What users of openai catch comes out as they know it."""
+"""Tests that users of openai get the exceptions that they know."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_deadline_of_the_context_ends_the_call(upstream: Upstream, gate: t
     with tidegate.context(deadline=0.05), pytest.raises(openai.InternalServerError) as late:
         await ask(client(upstream.url, gate))
     assert late.value.status_code == 504
-    # None, where the deadline passed before the request was sent.
+    # None if the deadline passed before the request was sent.
     assert all(exchange.closed.wait(30) for exchange in upstream.exchanges)
 
 
@@ -141,7 +141,7 @@ async def test_only_the_gate_retries_a_429_of_the_provider(upstream: Upstream) -
 
 @pytest.mark.parametrize("name", INSTALLED)
 async def test_failures_are_responses_under_an_unwrapped_sdk(name: str) -> None:
-    """An SDK that nobody told not to retry would repeat an exception."""
+    """An SDK that still retries would retry an exception."""
     gate = tidegate.Gate(defaults=ONCE)
     http = gate.httpx_async_client(family=name)
     response = await http.post(closed_port(), headers={"x-stainless-lang": "python"}, content=b"{}")

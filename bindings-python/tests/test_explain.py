@@ -1,4 +1,4 @@
-"""Why a call waits."""
+"""Tests of explanations of why calls wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ URL = "https://models.example.com/v1"
 
 
 def scene(script: Any) -> list[Any]:
-    """Run the script, with a gate of one slot, and a client whose answers take a minute."""
+    """Runs the script with a gate of one slot and a client whose answers take a minute."""
     gate = tidegate.Gate({"small": {"cap": 1, "wait": 90}}, tools={"db": 1})
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
 

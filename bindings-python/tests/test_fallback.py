@@ -1,4 +1,4 @@
-"""What one provider's target refuses, another's takes: its own address, model and key."""
+"""Tests of calls that fall back to another provider, with its address, model and key."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SPARE_KEY = "sk-spare"
 
 @pytest.fixture
 def spare() -> Iterator[Upstream]:
-    """Return another provider."""
+    """Returns another provider."""
     with Upstream() as server:
         yield server
 
 
 @pytest.fixture
 def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -> tidegate.Gate:
-    """Return a gate whose first target has one slot, and a spare one."""
+    """Returns a gate whose first target has one slot, and a spare one."""
     monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
     first = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
     second = {"url": f"{spare.url}/other/v1", "model": "tiny", "key_env": "SPARE_API_KEY"}
@@ -33,7 +33,7 @@ def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -
 
 
 def check(gate: tidegate.Gate, spare: Upstream, *, stream: bool) -> None:
-    """Look at what the other provider was sent, and at the books."""
+    """Checks the request to the other provider, and the record of the call."""
     (arrived,) = spare.exchanges
     assert arrived.path == "/other/v1/chat/completions"
     assert arrived.headers["authorization"] == f"Bearer {SPARE_KEY}"
@@ -91,14 +91,14 @@ async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spar
 
 
 def secret(name: str) -> str:
-    """Return the value that a credential of this name has in these tests."""
+    """Returns the value that a credential of this name has in these tests."""
     return f"secret-of-{name.lower()}"
 
 
 def spare_gets(case: Case, upstream: Upstream, spare: Upstream, **target: Any) -> Exchange:
-    """Send a call with every header and query key of the case; return what the other server gets.
+    """Sends a call with every header and query key of the case; return what the other server gets.
 
-    The first server's only slot is taken, so that the call falls back.
+    The only slot of the first server is in use, so that the call falls back.
     """
     first: Any = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
     second: Any = {"url": f"{spare.url}/other/v1", "model": "tiny", **target}
@@ -118,7 +118,7 @@ def spare_gets(case: Case, upstream: Upstream, spare: Upstream, **target: Any) -
 
 
 def query_of(exchange: Exchange) -> set[str]:
-    """Return the names in the query."""
+    """Returns the names of the query parameters."""
     return {pair.split("=")[0] for pair in exchange.path.partition("?")[2].split("&")}
 
 

@@ -19,7 +19,7 @@ LIMIT = 16 << 20
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Path]:
-    """Return a FIFO to which a process is about to write, so that opening it would not block."""
+    """Returns a FIFO to which a process is about to write, so that opening it would not block."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     with subprocess.Popen(["sh", "-c", f"echo http://127.0.0.1:9 > '{path}'"]) as writer:
@@ -57,7 +57,7 @@ def test_configuration_above_the_size_limit_is_rejected(tmp_path: Path) -> None:
 
 
 def releases_the_gil(call: Callable[[], object]) -> bool:
-    """Return `True` if another thread ran Python code during one of many such calls.
+    """Returns `True` if another thread ran Python code during one of many such calls.
 
     The interpreter does not switch threads otherwise. On a busy machine, one call may be over before
     the other thread gets a processor.
@@ -66,7 +66,7 @@ def releases_the_gil(call: Callable[[], object]) -> bool:
 
 
 def others_ran_during(call: Callable[[], object]) -> bool:
-    """Return `True` if another thread ran Python code during the call."""
+    """Returns `True` if another thread ran Python code during the call."""
     begun, go, ran = threading.Event(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -110,7 +110,7 @@ def test_other_threads_run_while_replicas_are_read(tmp_path: Path) -> None:
 
 
 def test_twenty_thousand_targets_are_checked_quickly() -> None:
-    # That they are not compared in pairs is tested in `config::matching::cover`.
+    # `config::matching::cover` tests that targets are not compared in pairs.
     url = "https://models.example/v1"
     targets = {f"t{n}": {"url": url, "models": [f"m{n}", f"m{n}-*"]} for n in range(20_000)}
     last = {"url": f"{url}/sub", "models": "m7-x"}

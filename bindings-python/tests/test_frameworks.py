@@ -1,4 +1,4 @@
-"""Objects of frameworks that hold SDK clients. The frameworks themselves are in the examples, and in the experiment."""
+"""Tests of LangChain models that hold SDK clients. The examples use the real framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from upstream import Upstream, answer
 
 
 class ChatModel(BaseModel):
-    """Holds what LangChain's holds."""
+    """A model with the attributes of LangChain's model."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -30,7 +30,7 @@ ChatModel.__module__ = "langchain_openai.chat_models.base"
 
 
 class Kin(ChatModel):
-    """A user's own."""
+    """A subclass as users write it."""
 
 
 def made(url: str, **held: Any) -> Kin:

@@ -66,7 +66,7 @@ async def test_wrong_content_length_is_rejected_before_a_slot_is_taken(
 
 TE = [("transfer-encoding", "chunked")]
 
-# More than what is read into memory before it is sent.
+# Larger than bodies that are read into memory before they are sent.
 LARGE = 33 * 1024 * 1024
 
 

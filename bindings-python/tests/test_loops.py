@@ -1,4 +1,4 @@
-"""Loops of every kind, and several of them."""
+"""Tests on event loops of every kind, and on several loops."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def ports() -> list[_native.Port]:
 
 
 def no_thread_waits(*, closed: bool = True) -> None:
-    """Wait until the threads have ended.
+    """Waits until the threads have ended.
 
     Threads of closed loops end by themselves, the others by the garbage collector.
 
@@ -123,13 +123,13 @@ def no_thread_waits(*, closed: bool = True) -> None:
 
 
 def ports_of_earlier_tests() -> list[_native.Port]:
-    # What holds a port of a loop that was lost keeps the thread of that loop from ending.
+    # A reference to the port of a collected loop would keep the thread of that loop running.
     no_thread_waits(closed=False)
     return ports()
 
 
 def made_since(before: list[_native.Port]) -> list[_native.Port]:
-    """Return the ports that are not among these. Those of earlier tests may be freed at any time."""
+    """Returns the ports that are not among these. Earlier ports may be freed at any time."""
     return [port for port in ports() if port not in before]
 
 
@@ -217,7 +217,7 @@ def test_closing_a_loop_ends_its_calls(kind: str, upstream: Upstream, gate: tide
     for exchange in upstream.exchanges:
         assert exchange.closed.wait(WAIT)
     no_thread_waits()
-    # The tasks still exist, and their loop is gone: nothing crashes, and the gate goes on.
+    # The tasks exist without their loop. Nothing crashes, and the gate keeps working.
     assert len(tasks) == 5
     upstream.handler = answer(CHAT)
     asyncio.run(several(sdk))

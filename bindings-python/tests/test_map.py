@@ -1,4 +1,4 @@
-"""`gate.map`: what is handed out, in which order, how much is under way, and what is left of it."""
+"""Tests of `gate.map`: results, their order, running items, and cancellation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asker(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Awaitabl
 
 
 def holder(gate: tidegate.Gate, seconds: float, target: str = "small") -> Callable[[Any], Awaitable[int]]:
-    """A call that costs less to make than one over HTTP."""
+    """Makes a call without HTTP, which is faster."""
 
     async def hold(item: int) -> int:
         async with gate.slot(target):
@@ -52,7 +52,7 @@ def now() -> float:
 
 
 def strictly(coroutine: Any, *, debug: bool = False) -> Any:
-    """Run it on virtual time; nothing may go on after it, nor be complained of."""
+    """Runs a coroutine on virtual time. Nothing may keep running, and nothing may be logged."""
     complaints: list[Any] = []
 
     async def watched() -> Any:
@@ -84,7 +84,7 @@ async def read(results: tidegate.Map[int, Any], handed: list[int]) -> None:
 
 
 class CountingTransports:
-    """A source that knows how far it was read, and whether it was closed."""
+    """A source that records how far it was read and whether it was closed."""
 
     def __init__(self, end: int | None = None) -> None:
         self.taken, self.closed, self.end = 0, False, end
@@ -148,7 +148,7 @@ def test_error_is_in_the_result_of_its_item() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
-    """Every item once, in order where that was asked for, and never more taken than `ahead` allows."""
+    """Each item has one result, ordered if requested, and at most `ahead` items are taken."""
     chance = random.Random(seed)
     count, ahead, cap = chance.randrange(300), chance.choice([1, 2, 7, 50, AHEAD]), chance.choice([1, 3, 16, 100])
     ordered, before, slow = chance.random() < 0.5, chance.choice([0, 0.5, 8]), chance.choice([0, 0, 0.3])
@@ -190,7 +190,7 @@ def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
 @pytest.mark.parametrize("before", [0, 5, 40])
 @pytest.mark.parametrize("cap", [1, 10, 64])
 def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
-    """Calls of ten seconds, some work before each: every slot is busy from the first calls to the last."""
+    """With calls of ten seconds and work before each, every slot is in use until the last calls."""
     rounds = 20
     depths: list[int] = []
 
@@ -208,14 +208,14 @@ def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
                 depths.append(gate.snapshot()["targets"]["small"]["queue_depth"])
         return now()
 
-    # Work before the first calls, and doublings of the window as long as that work delays the news.
+    # The work before the first calls, and the window's growth while that work lasts.
     assert strictly(all_of_them()) <= rounds * 10 + before + 5 * (before + 0.1)
     if not before:
         assert max(depths) <= 2 * max(8, cap // 4) + 8
 
 
 def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
-    """A crowd before another target, and one of another lane before the same: its own window is as wide as it needs."""
+    """Calls that wait for another target or in another lane do not reduce the number of items."""
 
     async def both() -> float:
         gate = tidegate.Gate(targets={"busy": {"cap": 1, "url": "none"}, "small": {"cap": 20, "url": "none"}})
@@ -465,7 +465,7 @@ def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
 
 
 def test_leaving_the_loop_ends_waits_in_threads() -> None:
-    """In real time: calls that would take an hour, and a map inside one of the functions."""
+    """In real time, with calls that would take an hour and a nested map."""
     gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
     caught: list[type[BaseException]] = []
 
@@ -494,7 +494,7 @@ def test_leaving_the_loop_ends_waits_in_threads() -> None:
 
 
 def test_map_without_an_event_loop_in_real_time() -> None:
-    """The loop of its own is closed behind it, in a thread that has none."""
+    """The map closes the loop that it created in a thread without a loop."""
     gate = tidegate.Gate(targets={"small": 4})
     with FakeTarget(otherwise=ok("hi")).installed():
         assert [result.get() for result in gate.map(asker(gate), range(40), ordered=True)] == ["hi"] * 40

@@ -1,4 +1,4 @@
-"""The official client pointed at a pool's name: replicas listed, told, and in a file."""
+"""Tests of the official client with a pool of replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {"slow_start": "none", "poll": "50ms"}
 
 
 def replica(name: str, chat: Handler, health: int = 200) -> Handler:
-    """Answer as a server of one model does."""
+    """Answers as a server of one model does."""
 
     async def handler(exchange: Exchange) -> None:
         if exchange.path == "/health":
@@ -41,7 +41,7 @@ def replica(name: str, chat: Handler, health: int = 200) -> Handler:
 
 @pytest.fixture
 def servers() -> Iterator[list[Upstream]]:
-    """Return three replicas."""
+    """Returns three replicas."""
     with ExitStack() as stack:
         running = [stack.enter_context(Upstream()) for _ in range(3)]
         for server in running:
@@ -82,24 +82,24 @@ async def test_calls_go_to_all_replicas(servers: list[Upstream]) -> None:
     assert arrived.headers["host"] == servers[0].url.removeprefix("http://")
     assert arrived.headers["authorization"] == "Bearer sk-caller"
 
-    # The keeper asks with nobody's key.
+    # Health checks send no key.
     await until(lambda: all(replica["models"] == ["small"] for replica in replicas(gate).values()))
     for server in servers:
         assert all("authorization" not in exchange.headers for exchange in server.exchanges if exchange.method == "GET")
     assert set(replicas(gate)) == {server.url for server in servers}
     text = gate.prometheus()
     assert f'tidegate_replica_in_choice{{replica="{servers[0].url}",target="llama"}} 1' in text
-    # What runs no model goes to one of them too.
+    # Requests without a model go to one of the replicas too.
     assert [model.id for model in (await sdk.models.list()).data] == ["small"]
 
 
 async def test_calls_of_a_session_go_to_one_replica(servers: list[Upstream]) -> None:
-    # However slow this machine is, no replica is suspected.
+    # Long enough that no replica is suspected on a slow machine.
     pool = {"replicas": [server.url for server in servers], "health": "none", "poll": "none"}
     gate = tidegate.Gate({"llama": {"pool": pool}})
     sdk = client(gate)
     long: Any = [{"role": "user", "content": "what a session has in common " * 200}]
-    # Until all have said what they serve, those that have are preferred.
+    # Until all replicas have listed their models, those that have are preferred.
     await ask(sdk)
     await until(lambda: all(replica["models"] == ["small"] for replica in replicas(gate).values()))
     before = [len(calls(server)) for server in servers]
@@ -128,7 +128,7 @@ async def test_full_or_stopped_replicas_are_skipped(servers: list[Upstream]) -> 
     for _ in range(20):
         assert (await ask(sdk)).choices[0].message.content == "hi"
     assert len(calls(good)) == 20
-    # Where nothing was ever heard, it is not known whether it is the replica or the way there.
+    # Without any earlier answer, the failure may be in the network or in the replica.
     await until(lambda: replicas(gate)[nowhere]["state"] in ("suspect", "down"))
 
 

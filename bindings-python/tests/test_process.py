@@ -1,4 +1,4 @@
-"""Fork, exit and Ctrl-C, each in a process of its own."""
+"""Tests of fork, exit and Ctrl-C, each in its own process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ HEADS = {"native": HEAD, "kept": HEAD.replace('api_key="k")', 'api_key="k"), tra
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
 def test_gate_works_in_a_forked_child(way: str, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
-    # A pool of httpx's own is for one event loop: it is used on one in each process.
+    # A connection pool of httpx belongs to one event loop, so each process uses one loop.
     script = FORK if way == "native" else FORK.replace('assert asyncio.run(aask()) == "chatcmpl-1"\nchild', "child")
     assert finish(start(upstream, HEADS[way] + script)) == "done\n"
 

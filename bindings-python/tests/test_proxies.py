@@ -1,4 +1,4 @@
-"""Proxy selection: the gate connects where the family's own client does, as observed on sockets."""
+"""Tests that the gate connects to the same address as httpx's own client, observed on sockets."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from vectors import every
 
 __all__ = ["network"]
 
-# Made once: reading the certificates for each proxy of a client takes most of the time.
+# Created once, because reading the certificates for each proxy takes most of the time.
 TLS = ssl.create_default_context()
 ERROR = "error"
-# What cannot connect is not tried again.
+# Failed connections are not retried.
 ONCE: dict[str, Any] = {"defaults": {"retry": {"attempts": 1}}}
 
 Decisions = dict[str, str] | str
 
 
 def decisions(network: Network, name: str, case: dict[str, Any], make: Callable[[], Any]) -> Decisions:
-    """Return where the client from `make` connects for each URL; `error` if it cannot be made."""
+    """Returns where the client from `make` connects for each URL, or `error` if `make` raises."""
     failures = (module(name).TransportError, OSError)
     with environment({key: network.fill(value) for key, value in case["env"].items()}):
         try:
@@ -48,7 +48,7 @@ def test_table_has_at_least_forty_environments() -> None:
     assert len(CASES) >= 60
 
 
-# httpcore leaves the socket open where a SOCKS proxy refuses.
+# httpcore leaves the socket open if a SOCKS proxy rejects the request.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", INSTALLED)
 @every("proxies")
@@ -71,7 +71,7 @@ async def test_async_client_uses_the_same_proxy(name: str, network: Network) -> 
     async with client:
         assert (await client.get(f"http://localhost:{network.origin.port}/")).status_code == 200
     assert network.seen == ["a"]
-    # In absolute form, as a proxy needs it.
+    # The absolute form, as proxies need it.
     assert network.a.heads[-1].startswith(f"GET http://localhost:{network.origin.port}/ HTTP/1.1\r\n")
 
 
@@ -121,7 +121,7 @@ async def test_wrapping_again_keeps_the_proxies(name: str, asynchronous: bool, n
     other = {"HTTP_PROXY": f"http://{network.b.address}"}
     direct = {"transport": {"proxy_from_env": False}}
     cases: list[tuple[dict[str, str], dict[str, Any], dict[str, str], dict[str, Any], str]] = [
-        # The environment and the settings of the first gate; the environment of the second one; the client; its way.
+        # Environment and settings of the first gate, environment of the second, client, expected route.
         (proxied, {}, other, {}, "a"),
         (proxied, {}, {}, {}, "a"),
         ({}, {}, proxied, {"trust_env": False}, "direct"),
@@ -182,7 +182,7 @@ def test_no_proxy_entry_that_httpx_rejects_is_a_config_error(name: Any, exceptio
 
 @pytest.mark.parametrize(("exception", "expected"), [("127.0.0.1", "direct"), ("llama.test", "a")])
 def test_proxy_is_chosen_for_the_replica(exception: str, expected: str) -> None:
-    # Servers of its own: probes of the pool arrive at any time.
+    # Separate servers, because probes of the pool arrive at any time.
     with contextlib.closing(Network()) as network:
         pool = {"replicas": [f"http://127.0.0.1:{network.origin.port}"]}
         targets = {"llama": {"url": "http://llama.test", "pool": pool, "retry": {"attempts": 1}}}
@@ -207,7 +207,7 @@ def test_socks_proxy_carries_the_call_and_resolves_the_name(name: str, upstream:
 
 @contextlib.contextmanager
 def socks_proxy(upstream: Upstream) -> Any:
-    """Serve one SOCKS5 connection, to the upstream whatever its name; yield address and names."""
+    """Serves one SOCKS5 connection to the upstream. Yields its address and the requested names."""
     listener, asked = socket.create_server(("127.0.0.1", 0)), list[str]()
     port = int(upstream.url.rpartition(":")[2])
 
@@ -219,7 +219,7 @@ def socks_proxy(upstream: Upstream) -> Any:
                 reader.read(reader.read(2)[1])
                 client.sendall(b"\x05\x00")
                 kind, length = reader.read(5)[3:]
-                assert kind == 3  # A name, not an address.
+                assert kind == 3  # The client sends a name, not an address.
                 asked.append(reader.read(length).decode())
                 reader.read(2)
             client.sendall(b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
@@ -236,7 +236,7 @@ def socks_proxy(upstream: Upstream) -> Any:
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until the source ends."""
+    """Copies data until the source ends."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)

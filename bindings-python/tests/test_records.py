@@ -1,4 +1,4 @@
-"""What a gate says of itself."""
+"""Tests of call records and snapshots."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_number_of_recorded_calls_is_limited(upstream: Upstream, gate: tid
 
 @pytest.fixture
 def nobody_gives_way() -> Iterator[None]:
-    """Let threads run Python only when the one that runs waits, or steps out of the interpreter."""
+    """Lets other threads run Python only while the running one waits or releases the GIL."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield

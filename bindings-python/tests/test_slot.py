@@ -1,4 +1,4 @@
-"""Slots held by name."""
+"""Tests of slots of targets."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_reported_failure_cools_down_and_an_exception_does_not(gate: tideg
     assert (error.reason, error.target) == ("cool_down", "bedrock")
     assert error.retry_after is not None
     assert error.retry_after > 1
-    # Beyond the last look, a slot says nothing.
+    # After its release, a slot has no replica and rejects reports.
     with pytest.raises(RuntimeError, match="given back"):
         slot.succeeded()
     slot.close()

@@ -49,5 +49,5 @@ def test_subinterpreters_are_rejected_without_effect_on_the_main_one(order: str,
     legacy, isolated = done.stdout.splitlines()
     assert "cannot be imported in a subinterpreter" in legacy
     assert "single-interpreter = true" in legacy
-    # Python 3.12 and later refuses isolated subinterpreters itself, with a message of its own.
+    # Python 3.12 and later rejects isolated subinterpreters with its own message.
     assert "subinterpreter" in isolated

@@ -1,4 +1,4 @@
-"""Sweeps from Python: what crosses, what ends one, and what its result can do. The search itself is tested in Rust."""
+"""Tests of sweeps from Python: options, ends and results. The search is tested in Rust."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import pytest
 import tidegate
 from simulator import Provider, simulated
 
-#: So many at once the server takes.
+#: Calls that the server processes at once.
 LIMIT = 6
-#: Short calls, few of them.
+#: Options for few and short calls.
 QUICK: dict[str, Any] = {"model": "sim", "input_tokens": 64, "output_tokens": 16, "max_cap": 16}
 
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    """Return a server with a hard limit, so slow that a busy machine keeps up."""
+    """Returns a server with a hard limit that is slow enough for a busy machine."""
     with simulated(tmp_path_factory.mktemp("sim"), faults={"concurrency_limit": LIMIT}, step_ms=20) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def found(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple[tidegate.SweepResult, list[Any], Path]:
-    """Return a result, what was told on the way to it, and its directory."""
+    """Returns a result, the reported progress, and its directory."""
     told: list[tidegate.SweepProgress] = []
     out = tmp_path_factory.mktemp("out")
     result = tidegate.sweep(
@@ -131,7 +131,7 @@ def test_ctrl_c_returns_the_result_so_far(provider: Provider) -> None:
         if progress.spend.calls > 10:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):  # The second one is final.
+    with pytest.raises(KeyboardInterrupt):  # The second Ctrl-C ends the sweep at once.
         tidegate.sweep(url=provider.base_url, **QUICK, progress=interrupt)
 
     left = [True]
@@ -176,7 +176,7 @@ async def test_cancelled_sweep_leaves_no_call_in_flight(provider: Provider) -> N
     del task
     seen = -1
     async with asyncio.timeout(20):
-        # No call comes any more: two looks apart are the same.
+        # No more calls arrive: two later counts are equal.
         while seen != (seen := await asyncio.to_thread(lambda: sum(provider.statuses().values()))):
             await asyncio.sleep(0.2)
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, as users' suites load it."""
+"""Tests of the pytest plugin, loaded as in users' suites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tidegate
 from provider_payloads import MESSAGES
 from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited
 
-# What a user's module has: a gate and a client that were made when it was loaded.
+# A gate and a client that are created on import, as in users' modules.
 gate = tidegate.Gate(targets={"small": 4})
 client = gate.wrap(openai.AsyncOpenAI(base_url="https://models.example.com/v1", api_key="k"))
 

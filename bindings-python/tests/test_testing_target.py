@@ -1,4 +1,4 @@
-"""A fake target in place of the network: what it answers, what it remembers, what becomes of the gates around it."""
+"""Tests of the fake target: its answers, its records, and the gates that use it."""
 
 from __future__ import annotations
 

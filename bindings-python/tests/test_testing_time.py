@@ -1,4 +1,4 @@
-"""Virtual time: one order of events for asyncio, the gate and the fake target, the same in each run."""
+"""Tests of virtual time: one order of events for asyncio, gates and fake targets in each run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> Iterator[VirtualClock]:
 
 
 def storm(seed: int) -> tuple[list[str], float]:
-    """Two hundred agents, at a model that takes 8 at once, has a bad start, and fails now and then."""
+    """Two hundred agents call a model with 8 slots that fails at first and sometimes later."""
 
     async def agent(sdk: openai.AsyncOpenAI, gate: tidegate.Gate, number: int) -> None:
         await asyncio.sleep(number * 0.25)
@@ -123,7 +123,7 @@ def test_deadlines_and_timeouts_are_virtual() -> None:
     async def silent() -> None:
         sdk = asynchronous(tidegate.Gate(targets={"small": {"idle": 45}}))
         chunks = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
-        # In the middle of a stream openai 2.x leaves it the transport's own.
+        # Within a stream, openai 2.x raises the transport's exception.
         with pytest.raises((openai.APIError, *(module(name).ReadTimeout for name in INSTALLED))):
             _ = [chunk async for chunk in chunks]
         assert asyncio.get_running_loop().time() == pytest.approx(45, abs=1)
@@ -171,7 +171,7 @@ def test_sync_call_in_a_thread_does_not_overtake_the_loop() -> None:
 
 
 def test_sync_clients_in_a_thread_pool_are_on_virtual_time() -> None:
-    """Of the loop's own executor: while threads of another kind compute, time may pass, up to the others' deadlines."""
+    """The threads belong to the loop's executor. While other threads compute, time may pass."""
 
     async def all_of_them() -> float:
         loop = asyncio.get_running_loop()
@@ -183,7 +183,7 @@ def test_sync_clients_in_a_thread_pool_are_on_virtual_time() -> None:
             answers = [sdk.chat.completions.create(model="small", messages=MESSAGES) for _ in range(3)]
             return [answer.choices[0].message.content for answer in answers]
 
-        # As many as there are threads: time stands still for work that waits for one, too.
+        # As many as there are threads. Time does not pass for work that waits for a thread either.
         assert await asyncio.gather(*(asyncio.to_thread(ask_thrice) for _ in range(8))) == [["hi"] * 3] * 8
         return loop.time()
 
@@ -223,7 +223,7 @@ def test_nested_clocks_and_real_loops_are_rejected(clock: VirtualClock) -> None:
 
 
 def test_calls_on_real_time_continue(upstream: Upstream) -> None:
-    """A stream begun before virtual time is read to its end while it is in place, on its own loop."""
+    """A stream that began before virtual time is read to its end on its own loop."""
     upstream.handler = events(*CHAT_STREAM)
     sdk = tidegate.Gate().wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
     begun, virtual = threading.Event(), threading.Event()
@@ -250,7 +250,7 @@ def test_loop_cannot_be_created_outside_the_clock() -> None:
 
 
 def test_asyncio_runner_waits_for_its_threads(clock: VirtualClock) -> None:
-    """On 3.12 and later it allows them five minutes, which are none here."""
+    """Python 3.12 and later waits for threads up to five minutes, which pass at once here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.events, "new_event_loop", clock.new_event_loop)
         assert asyncio.run(asyncio.to_thread(sum, [1, 2])) == 3

@@ -26,7 +26,7 @@ from upstream import Upstream, answer
 
 @dataclass
 class Authority:
-    """A certificate authority that the environment trusts, and the files that its users need."""
+    """A certificate authority that the environment trusts, with the files for its users."""
 
     ca: trustme.CA
     folder: Path
@@ -36,7 +36,7 @@ class Authority:
         return self.folder / "ca.pem"
 
     def server(self, **settings: Any) -> ssl.SSLContext:
-        """Return a server's context with a certificate for 127.0.0.1."""
+        """Returns a server context with a certificate for 127.0.0.1."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ca.issue_cert("127.0.0.1").configure_cert(context)
         self.ca.configure_trust(context)
@@ -45,13 +45,13 @@ class Authority:
         return context
 
     def certificate(self) -> str:
-        """Write a client's certificate with its key; return the path."""
+        """Writes a client's certificate with its key; return the path."""
         path = self.folder / "client.pem"
         self.ca.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(path))
         return str(path)
 
     def revocations(self) -> str:
-        """Write the authority's list of revoked certificates, which is empty; return the path."""
+        """Writes the authority's list of revoked certificates, which is empty; return the path."""
         issuer = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
         key: Any = serialization.load_pem_private_key(self.ca.private_key_pem.bytes(), None)
         builder = x509.CertificateRevocationListBuilder(
@@ -66,7 +66,7 @@ class Authority:
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Return an authority that both httpx and the gate find in SSL_CERT_FILE."""
+    """Returns an authority that both httpx and the gate find in SSL_CERT_FILE."""
     made = Authority(trustme.CA(), tmp_path)
     made.ca.cert_pem.write_to_path(str(made.file))
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
@@ -77,26 +77,26 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 @pytest.fixture
 def one_attempt(authority: Authority) -> tidegate.Gate:  # noqa: ARG001 - the environment is to name it first
-    """Return a gate that trusts the authority and makes one attempt per call."""
+    """Returns a gate that trusts the authority and makes one attempt per call."""
     return tidegate.Gate(defaults={"retry": {"attempts": 1}})
 
 
 class PinningSocket(ssl.SSLSocket):
-    """Refuses each server, as a check of the certificate's fingerprint would."""
+    """Rejects each server, as a check of the certificate's fingerprint would."""
 
     def do_handshake(self, *_: Any) -> None:
         raise ssl.SSLError("another fingerprint")
 
 
 class PinningObject(ssl.SSLObject):
-    """The same for event loops."""
+    """Rejects each server, for event loops."""
 
     def do_handshake(self) -> None:
         raise ssl.SSLError("another fingerprint")
 
 
 class PinningContext(ssl.SSLContext):
-    """Refuses each server without classes of its own."""
+    """Rejects each server without custom socket classes."""
 
     def wrap_socket(self, *_: Any, **__: Any) -> Any:
         raise ssl.SSLError("another fingerprint")
@@ -145,7 +145,7 @@ def each_method(context: Any, _: Authority) -> None:
     context.wrap_socket = context.wrap_bio = refuse
 
 
-# A setting of the client, and a server that it forbids.
+# Each setting of the client, with a server that the setting forbids.
 REFUSED: dict[str, tuple[Change, Server]] = {
     "minimum_version": (
         assigned("minimum_version", ssl.TLSVersion.TLSv1_3),
@@ -191,11 +191,11 @@ KEPT: dict[str, Change] = {
     "set_ciphersuites": called("set_ciphersuites", "TLS_AES_128_GCM_SHA256"),
 }
 
-# What a client's context refuses to be given, or what changes nothing about a client's connections.
+# Settings that a client context rejects, or that do not affect its connections.
 OF_SERVERS = {"num_tickets", "sni_callback", "set_servername_callback", "load_dh_params", "set_psk_server_callback"}
-# Each httpx sets its own protocols before each handshake.
+# httpx sets its protocols before each handshake.
 OVERWRITTEN = {"set_alpn_protocols", "set_npn_protocols"}
-# The environment's authorities, which both have already.
+# Both contexts have the environment's authorities.
 OF_ENVIRONMENT = {"load_default_certs", "set_default_verify_paths"}
 READ_ONLY = {"cert_store_stats", "get_ca_certs", "get_ciphers", "get_groups", "protocol", "session_stats"}
 
@@ -207,7 +207,7 @@ def test_tables_list_every_setting_of_a_context() -> None:
 
 
 def changed(name: str, authority: Authority, change: Change) -> ssl.SSLContext:
-    """Return the family's default context with one change."""
+    """Returns the package's default context with one change."""
     context: ssl.SSLContext = module(name).create_ssl_context()
     try:
         change(context, authority)
@@ -284,7 +284,7 @@ async def test_client_with_the_default_context_uses_the_gate(
 
 
 def of_curve(curve: ec.EllipticCurve, folder: Path) -> str:
-    """Write a certificate with a key on a curve; return the path."""
+    """Writes a certificate with a key on a curve; return the path."""
     key = ec.generate_private_key(curve)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -337,7 +337,7 @@ def test_key_log_of_the_environment_is_written(
 
 @pytest.mark.parametrize("name", families_of_openai())
 def test_tls_settings_count_with_an_http_base_url(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
-    """A redirect or an absolute URL leads to https from there."""
+    """A redirect or an absolute URL can lead to https from an http base URL."""
     change, server = REFUSED["minimum_version"]
     with Upstream(tls=server(authority)) as upstream, Upstream() as plain:
         http = module(name).Client(verify=changed(name, authority, change), follow_redirects=True)
@@ -369,7 +369,7 @@ def test_tls_settings_of_a_mount_are_kept(
 def test_client_with_unlistable_authorities_keeps_its_transport(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A folder of authorities is read during handshakes, so that two of them look alike."""
+    """A directory of authorities is read during handshakes, so two contexts look equal."""
     with module(name).Client(verify=ssl.create_default_context(capath=str(tmp_path))) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
         assert transport_of(gate.wrap(sdk)._client) == "kept"
@@ -393,7 +393,7 @@ def test_authorities_of_the_environment_are_read_again(
 
 
 async def refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: Any) -> None:
-    """Assert that a bare client, a wrapped one and one of the gate's all refuse the server's certificate."""
+    """Checks that a bare, a wrapped and a new client all reject the server's certificate."""
     httpx = module(name)
     clients = [httpx.Client(**settings), gate.httpx_client(family=name, **settings)]
     aclients = [httpx.AsyncClient(**settings), gate.httpx_async_client(family=name, **settings)]
@@ -406,7 +406,7 @@ async def refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: A
     for aclient in aclients:
         with pytest.raises(httpx.ConnectError):
             await aclient.get(url, headers={"authorization": "Bearer k"})
-    # The wrapped ones first: closing the original closes a kept transport.
+    # Wrapped clients first, because closing the original closes a kept transport.
     for client, aclient in zip(reversed(clients), reversed(aclients), strict=True):
         client.close()
         await aclient.aclose()
@@ -422,7 +422,7 @@ def native_is_refused(name: str, gate: tidegate.Gate, reason: str, **settings: A
 
 
 def another_authority(folder: Path) -> Authority:
-    """Return an authority that nothing names yet, with its file in the folder."""
+    """Returns an authority with its file in a directory that the environment does not name."""
     folder.mkdir()
     other = Authority(trustme.CA(), folder)
     other.ca.cert_pem.write_to_path(str(other.file))
@@ -479,7 +479,7 @@ async def test_authorities_replaced_after_the_gate_opened_are_not_trusted(
     name: str, change: str, authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = another_authority(tmp_path / "others")
-    # Apart from the clock, whose steps may be longer than the time until the file is replaced.
+    # Set explicitly, because the clock may be too coarse to tell the two files apart.
     os.utime(authority.file, (0, 0))
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     if change == "another file":
@@ -509,8 +509,8 @@ def test_client_of_one_gate_gets_no_authorities_of_another(
 
 @pytest.fixture
 def system_verifier(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - to be replaced
-    """Make the default context of httpx2 one of truststore, as on macOS."""
-    # Before the change: what it imports depends on the system too.
+    """Makes truststore's context the default of httpx2, as on macOS."""
+    # Imported before the change, because its imports depend on the system too.
     pytest.importorskip("truststore")
     monkeypatch.delenv("SSL_CERT_FILE")
     monkeypatch.setattr("platform.system", lambda: "Darwin")

@@ -1,4 +1,4 @@
-"""Tools and contexts."""
+"""Tests of tools and contexts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_cap_limits_threads(gate: tidegate.Gate) -> None:
 
     @gate.tool("db")
     def query() -> None:
-        """Query."""
+        """A decorated function."""
         assert lock.acquire(blocking=False)
         lock.release()
 
@@ -143,7 +143,7 @@ async def test_deadline_ends_a_wait(gate: tidegate.Gate) -> None:
 
 
 def outside(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Run it as a task that holds nothing, wherever it is started."""
+    """Runs a coroutine as a task that holds nothing."""
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 
 

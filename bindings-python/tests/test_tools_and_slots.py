@@ -1,4 +1,4 @@
-"""Model slots and tools under one roof: who is warned, and what is handed back."""
+"""Tests of model slots and tools together: warnings and released slots."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def in_flight(gate: tidegate.Gate) -> int:
 
 
 def apart(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Run it as a task that holds nothing, wherever it is started."""
+    """Runs a coroutine as a task that holds nothing."""
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 
 
 async def occupied(gate: tidegate.Gate) -> Callable[[], None]:
-    """Let another task have the tool; return what makes it give it back."""
+    """Lets another task hold the tool. Returns a function that releases it."""
     done, has = asyncio.Event(), asyncio.Event()
 
     async def other() -> None:
@@ -65,7 +65,7 @@ async def occupied(gate: tidegate.Gate) -> Callable[[], None]:
 
 
 async def use(gate: tidegate.Gate) -> None:
-    async with gate.tool("db"):  # asked here
+    async with gate.tool("db"):  # the warning points here
         pass
 
 
@@ -85,7 +85,7 @@ async def test_waiting_for_a_tool_with_an_open_response_warns_at_the_callers_lin
         await use(gate)
     (shown,) = warned
     assert shown.filename == __file__
-    assert linecache.getline(__file__, shown.lineno).endswith("# asked here\n")
+    assert linecache.getline(__file__, shown.lineno).endswith("# the warning points here\n")
     assert held(gate) == {"waited": 1}
     assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "lo"
 
@@ -93,7 +93,7 @@ async def test_waiting_for_a_tool_with_an_open_response_warns_at_the_callers_lin
 async def test_warning_as_an_error_prevents_the_wait(gate: tidegate.Gate, upstream: Upstream) -> None:
     free = await occupied(gate)
     stream = await begun(asynchronous(gate, upstream.url))
-    # Warnings are errors in this suite.
+    # The suite turns warnings into errors.
     with pytest.raises(tidegate.SlotHeldWarning):
         await use(gate)
     free()
@@ -134,7 +134,7 @@ async def test_warning_is_shown_once_for_each_line(gate: tidegate.Gate, upstream
 async def test_no_warning_without_a_held_slot(gate: tidegate.Gate, upstream: Upstream) -> None:
     sdk = asynchronous(gate, upstream.url)
     stream = await begun(sdk)
-    async with gate.tool("search"):  # Free, and so not waited for.
+    async with gate.tool("search"):  # The tool is free, so there is no wait.
         pass
     assert gate.snapshot()["tools"]["search"]["slot_held"] == {"small": {"got": 1}}
 
@@ -143,7 +143,7 @@ async def test_no_warning_without_a_held_slot(gate: tidegate.Gate, upstream: Ups
             pass
 
     free = await occupied(gate)
-    waiting = apart(other())  # Another task's response.
+    waiting = apart(other())  # The response of another task.
     while not gate.snapshot()["tools"]["db"]["queue_depth"]:
         await asyncio.sleep(0)
     await stream.close()
@@ -188,7 +188,7 @@ def test_sync_call_with_an_open_response_warns(gate: tidegate.Gate, upstream: Up
 
 
 def both_orders(*, yield_slot: bool, caller_first: bool) -> list[str]:
-    """One task streams, and then wants the tool; the other has the tool, and then calls. Say how each ended."""
+    """Runs two tasks that acquire a slot and the tool in opposite orders. Returns their ends."""
     gate = tidegate.Gate({"small": 1}, tools={"db": 1})
     sdk = asynchronous(gate, URL)
 
@@ -231,7 +231,7 @@ async def test_yielded_slot_is_free_while_the_tool_is_held(
     gate: tidegate.Gate, upstream: Upstream, transport: Any
 ) -> None:
     whole = b"".join(event(line) for line in CHAT_STREAM)
-    cut = len(event(CHAT_STREAM[0])) + 7  # The head waits for the first event.
+    cut = len(event(CHAT_STREAM[0])) + 7  # The head arrives with the first event.
     go = threading.Event()
 
     async def slowly(exchange: Exchange) -> None:

@@ -1,4 +1,4 @@
-"""The httpx clients, in both families."""
+"""Tests of the clients of both httpx packages."""
 
 from __future__ import annotations
 

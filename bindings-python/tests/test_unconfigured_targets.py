@@ -1,4 +1,4 @@
-"""Keys beyond the table of targets share capacity; a Retry-After for one holds no other."""
+"""Tests of keys beyond the table of targets: they share capacity, but not their cool-downs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS = 300
 
 
 async def refuse_one(exchange: Exchange) -> None:
-    """Ask the key `k299` to stay away for an hour, and answer the others."""
+    """Answers the key `k299` with a Retry-After of an hour, and the others with 200."""
     if exchange.headers["authorization"] == f"Bearer k{KEYS - 1}":
         await answer({"error": {}}, 429, retry_after="3600")(exchange)
     else:

@@ -1,4 +1,4 @@
-"""Request bodies that are produced piece by piece."""
+"""Tests of streamed request bodies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Busy:
 
 
 def speech(upstream: Upstream) -> tidegate.Gate:
-    """Return a gate with a cap for transcriptions alone, whose upstream is busy at first."""
+    """Returns a gate with a cap only for transcriptions. The upstream is busy at first."""
     upstream.handler = Busy()
     retry = {"attempts": 2, "base": "1ms", "max": "1ms"}
     return tidegate.Gate(targets={"speech": {"models": ["whisper*"], "cap": 1, "retry": retry}})
@@ -133,7 +133,7 @@ def test_openai_files_are_uploaded(upstream: Upstream, gate: tidegate.Gate) -> N
 
 
 async def idle(gate: tidegate.Gate) -> None:
-    """Wait until nothing is under way: a worker drops what was given up."""
+    """Waits until no call is active. A worker drops cancelled calls later."""
     while gate.snapshot()["active"]:
         await asyncio.sleep(0)
 
@@ -184,7 +184,7 @@ async def test_response_before_the_end_of_the_body_is_returned(upstream: Upstrea
 
     async def impatient(exchange: Exchange) -> None:
         await exchange.head(413, content_length="0", connection="close")
-        # Closing with bytes unread resets the connection, which may overtake the answer.
+        # Closing with unread bytes resets the connection, which may discard the response.
         await answered.wait()
 
     upstream.early = impatient

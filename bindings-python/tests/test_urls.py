@@ -1,4 +1,4 @@
-"""What becomes of a URL: the server gets exactly that one, or the call is rejected."""
+"""Tests that the server gets exactly the URL of the caller, or the call is rejected."""
 
 from __future__ import annotations
 

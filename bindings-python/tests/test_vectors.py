@@ -1,4 +1,4 @@
-"""The vectors of what the gate itself says and does: configuration, targets, errors, estimates, backoff."""
+"""Runs the shared vectors of configuration, targets, errors, estimates and backoff."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def configured(case: Case, path: Path) -> None:
     elif isinstance(case["config"], dict) and None not in case["config"].values():
         tidegate.Gate(**case["config"])
     else:
-        # Keyword arguments cannot say it: they are a table, and None is an argument not given.
+        # Keyword arguments cannot express it: None means an argument that is not given.
         _native.Gate(json.dumps(case["config"]))
 
 
@@ -104,14 +104,14 @@ REFUSALS: dict[str, Any] = {
 
 
 def said_like(response: Any, code: str) -> None:
-    """Compare with the vector of that code."""
+    """Compares an error with the vector of its code."""
     cases = json.loads((FOLDER / "errors.json").read_text(encoding="utf-8"))["cases"]
     case = next(case for case in cases if case["body"]["error"]["code"] == code)
     said, expected = response.json(), case["body"]
     assert response.status_code == case["status"]
     assert response.headers["content-type"] == case["headers"]["content-type"]
     assert response.headers["x-should-retry"] == case["headers"]["x-should-retry"]
-    # Of a call, and not of an error by itself: its number, and what stood in the way of one that was refused.
+    # The call's number, and the rule that blocked it, are not part of the vectors.
     assert said["error"].keys() - {"call", "why"} == expected["error"].keys()
     if code in REFUSALS:
         assert isinstance(said["error"]["call"], int)
@@ -133,7 +133,7 @@ def test_rejection_responses_equal_the_vectors(code: str, server: Upstream) -> N
 def test_failure_responses_equal_the_vectors(server: Upstream) -> None:
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     client = http(gate)
-    client.headers["x-stainless-lang"] = "python"  # an SDK that would repeat what is raised
+    client.headers["x-stainless-lang"] = "python"  # an SDK that would retry an exception
     url = f"{server.url}/v1/chat/completions"
     server.handler = hang_up
     said_like(client.post(url, json={}), "transport")
@@ -157,7 +157,7 @@ def test_estimate(case: Case, server: Upstream) -> None:
         assert (call["input_tokens"], call["output_tokens"]) == (7, 5)
 
 
-# A test waits for the backoffs that are at most so long; it cancels the call in the first that may be longer.
+# Seconds. Tests wait for shorter backoffs and cancel the call in the first longer one.
 PATIENCE_MS = 20
 
 
@@ -189,6 +189,6 @@ async def test_backoff(case: Case, server: Upstream) -> None:
 
 
 async def retried(gate: tidegate.Gate, times: int) -> None:
-    """Wait until so many retries were scheduled."""
+    """Waits until a number of retries were scheduled."""
     while sum(sum(target["retries"].values()) for target in gate.snapshot()["targets"].values()) < times:
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The vectors of what providers say: what becomes of a call through a gate when an upstream says it."""
+"""Runs the shared vectors of provider responses on calls through a gate."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from vectors import Case, body, every, http, only_target, pieces, since, splits
 
 try:
     import anthropic
-except ImportError:  # not beside openai 2.x; its streams go through the plain client there
+except ImportError:  # cannot be installed with openai 2.x; the plain client reads its streams there
     anthropic = None
 
 # The local clock of the cases: Fri, 21 Nov 2025 08:48:00 GMT.
 WALL = 1763714880
-# Longer delays concern the call, not the target.
+# Longer delays affect the call, but not the target.
 LONGEST_MS = 24 * 3600 * 1000
-# A delay up to the first is waited for; one up to the second is not, nor outrun by a deadline: machines may be slow.
+# Seconds. Shorter delays are waited for. Delays between the two are neither waited for nor cut by
+# a deadline, because machines may be slow.
 SHORT_MS = 100
 LONG_MS = 10_000
 
@@ -38,7 +39,7 @@ PATHS = {
     "gemini": "/v1beta/models/m:generateContent",
     "other": "/v1/embeddings",
 }
-# A stream of each dialect that is nothing but its end.
+# The shortest complete stream of each dialect.
 ENDS = {
     "openai_chat": b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
     "openai_completions": b'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
@@ -68,17 +69,17 @@ def with_status(status: int, headers: dict[str, str], data: bytes) -> Handler:
 
 @dataclass
 class Failing:
-    """An upstream that fails so, and what is to be made of it."""
+    """A failure of an upstream, and the expected classification."""
 
     server: Upstream
     handler: Handler
     data: bytes
     expected: Case
-    # By how much a delay may be longer than expected, in seconds.
+    # Seconds by which a delay may exceed the expected one.
     rounded: float = 0
 
     def check(self, path: str, *, safe: bool = True) -> None:
-        """Make a call; `safe`: it is known to be safe to repeat."""
+        """Makes a call. `safe` is whether its method may be retried."""
         delay, retryable = self.expected["delay_ms"], self.expected["retryable"]
         cooled = retryable and delay is not None and delay <= LONGEST_MS
         too_long = delay is not None and delay > LONG_MS
@@ -107,7 +108,7 @@ class Failing:
                 return
             left = [target["cool_for"] or 0]
             if too_long:
-                # Another call is told so at once, and when to come back.
+                # Another call is rejected at once, with a Retry-After.
                 refused = client.post(self.server.url + path, json={"model": "m"})
                 error = refused.json()["error"]
                 assert (refused.status_code, error["code"]) == (429, "cool_down")
@@ -122,7 +123,7 @@ class Failing:
 def test_classify(case: Case, server: Upstream) -> None:
     said, headers = body(case.get("body")), case.get("headers", {})
     if "status" not in case:
-        # An error event, as the first of a stream.
+        # A stream whose first event is an error.
         said = b"event: error\ndata: %s\n\n" % said
         failing = Failing(server, pieces(said, content_type="text/event-stream"), said, case["verdict"])
         path = PATHS["openai_responses" if "Responses" in case["name"] else "openai_chat"]
@@ -130,7 +131,7 @@ def test_classify(case: Case, server: Upstream) -> None:
         failing = Failing(server, with_status(case["status"], headers, said), said, case["verdict"])
         path = PATHS["openai_chat"]
     if case.get("status", 400) < 400:
-        # To the gate it is no failure: redirects are the client's.
+        # A redirect is not a failure, because the client follows it.
         server.handler = failing.handler
         gate = tidegate.Gate()
         assert http(gate).post(server.url + path, json={}).status_code == case["status"]
@@ -147,7 +148,7 @@ def test_retry_after(case: Case, server: Upstream) -> None:
     if "date" not in headers:
         headers["date"] = email.utils.formatdate(wall, usegmt=True)
     elif case["name"] == "date beside a broken Date":
-        # Read against this machine's clock: a time that lies as far ahead of it, rounded up to whole seconds.
+        # A time relative to this machine's clock, rounded up to whole seconds.
         ahead = email.utils.parsedate_to_datetime(headers["retry-after"]).timestamp() - wall
         headers["retry-after"] = email.utils.formatdate(ahead + math.ceil(time.time()), usegmt=True)
         rounded = 1
@@ -178,7 +179,8 @@ def test_request_facts(case: Case, server: Upstream) -> None:
     if facts["route"] != "inference":
         return
     assert gate.calls()[-1]["model"] == facts["model"]
-    # Without a type, what was asked for as a stream is taken for one: this one lacks its end, or is a whole JSON body.
+    # Without a content type, the response to a streaming request is read as a stream. It has no end,
+    # or is a JSON body.
     assert outcome(pieces(b"{}\n")) == ("truncated" if known and facts["stream"] else "completed")
     for name, end in ENDS.items():
         ends = not known or name == dialect or {name, dialect} == {"openai_chat", "openai_completions"}
@@ -194,7 +196,7 @@ BROKEN = (
 
 
 def read(asked: Any) -> tuple[bytes, bool]:
-    """Read a raw response; whether it came to its end."""
+    """Reads a raw response. Returns whether it ended properly."""
     data = b""
     try:
         with asked as response:
@@ -207,11 +209,11 @@ def read(asked: Any) -> tuple[bytes, bool]:
 
 @every("sse")
 def test_sse(case: Case, server: Upstream) -> None:
-    """Whatever came before, wherever it was cut: it passes untouched, and the end is seen."""
-    # One of them is an error (an empty one is none), which makes it a failed answer, though a whole one.
+    """Bytes pass unchanged and the end is detected, wherever the body is cut into chunks."""
+    # An event with an error makes the response a failed one, although it is complete.
     failed = any('"error": {\n' in event["data"] for event in case["events"])
     stream = case["bytes"].encode("latin-1") + b"\n\n" + ENDS["openai_chat"]
-    # A target whose calls fail is held back, which is for others to test.
+    # Failures hold a target back, which other tests check.
     ways = splits(stream[: -len(ENDS["openai_chat"])], 1 if failed else 25)
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     sdk = gate.wrap(openai.OpenAI(base_url=f"{server.url}/v1", api_key="k"))
@@ -229,7 +231,7 @@ def test_streams(case: Case, server: Upstream) -> None:
     headers = underscored(case.get("headers", {"content-type": "text/event-stream; charset=utf-8"}))
     usage = next((signal["usage"] for signal in case["signals"] if "usage" in signal), None)
     for chunks in splits(stream, 8):
-        # Of its own, since a target whose calls fail is held back.
+        # A separate gate, because failures hold a target back.
         gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
         server.handler = pieces(*chunks, **headers)
         data, whole = read(ask(gate, server, case))
@@ -246,10 +248,10 @@ def test_streams(case: Case, server: Upstream) -> None:
 
 
 def ask(gate: tidegate.Gate, server: Upstream, case: Case) -> Any:
-    """Make a request of that dialect, through the wrapped client of its SDK."""
+    """Makes a request of a dialect with the wrapped client of its SDK."""
     dialect, stream = case["dialect"], case.get("stream", True)
     if dialect in {"other", "gemini"} or (dialect == "anthropic_messages" and not anthropic):
-        # Gemini's paths say that they stream; the others' bodies.
+        # Gemini's path requests a stream; other dialects request it in the body.
         path = PATHS[dialect].replace(":generate", ":streamGenerate") if stream else PATHS[dialect]
         return http(gate).stream("POST", server.url + path, json={"model": "m", "stream": stream})
     if dialect == "anthropic_messages":

@@ -1,6 +1,7 @@
-"""A pool end to end, by the official client.
+"""End-to-end tests of a pool with the official client.
 
-In front of the vLLM servers of `TIDEGATE_VLLM_URLS` (base URLs, by commas), else of two simulated ones.
+The replicas are the vLLM servers in `TIDEGATE_VLLM_URLS` (base URLs, separated by commas), otherwise
+two simulated ones.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from simulator import simulated
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Return the replicas' base URLs."""
+    """Returns the replicas' base URLs."""
     given = [url.strip() for url in os.environ.get("TIDEGATE_VLLM_URLS", "").split(",") if url.strip()]
     if given:
         yield given
@@ -33,7 +34,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 @pytest.fixture
 def gate(urls: list[str]) -> tidegate.Gate:
-    """Return a gate in front of them; where they want a key, `OPENAI_API_KEY` is it."""
+    """Returns a gate over the replicas. `OPENAI_API_KEY` is their key, if they need one."""
     pool: dict[str, Any] = {"replicas": urls, "poll": "100ms"}
     if os.environ.get("OPENAI_API_KEY"):
         pool["key_env"] = "OPENAI_API_KEY"
@@ -42,18 +43,18 @@ def gate(urls: list[str]) -> tidegate.Gate:
 
 @pytest.fixture
 async def sdk(gate: tidegate.Gate) -> openai.AsyncOpenAI:
-    """Return the client that a user has, pointed at the pool's name."""
+    """Returns a wrapped client with the pool's name as base URL."""
     key = os.environ.get("OPENAI_API_KEY", "none")
     return gate.wrap(openai.AsyncOpenAI(base_url="http://llama/v1", api_key=key))
 
 
 async def model(sdk: openai.AsyncOpenAI) -> str:
-    """Return a model that they serve."""
+    """Returns a model that the replicas serve."""
     return (await sdk.models.list()).data[0].id
 
 
 def ask(number: int) -> Any:
-    """Return a prompt like no other."""
+    """Returns a unique prompt."""
     return [{"role": "user", "content": f"{number}: say a few words about tide gates."}]
 
 

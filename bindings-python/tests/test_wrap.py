@@ -1,4 +1,4 @@
-"""What a user configured stays."""
+"""Tests that `wrap` keeps the user's settings."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_wrapping_again_replaces_the_gate(upstream: Upstream, gate: tidegate.Gat
     assert (len(gate.snapshot()["targets"]), len(other.snapshot()["targets"])) == (0, 1)
 
 
-# A certificate that signs nothing.
+# A certificate that has signed nothing.
 CA = """\
 -----BEGIN CERTIFICATE-----
 MIIBhzCCAS2gAwIBAgIUNbeGNrvu6zlD+VjiYrXz2xQCPdcwCgYIKoZIzj0EAwIw

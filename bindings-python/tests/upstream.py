@@ -1,4 +1,4 @@
-"""A scripted HTTP/1.1 server on loopback, in a thread of its own: what tests put upstream."""
+"""A scripted HTTP/1.1 server on loopback, in its own thread."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-WAIT = 30.0  # The longest a test waits for an event before it fails; nothing depends on its length.
+WAIT = 30.0  # Seconds. Maximum wait of a test for an event. No result depends on it.
 
 
 @dataclass
 class Exchange:
-    """One request, and what became of its connection."""
+    """One request, and the state of its connection."""
 
     method: str
     path: str
@@ -27,22 +27,22 @@ class Exchange:
     closed: threading.Event = field(default_factory=threading.Event)
 
     def json(self) -> Any:
-        """Return the request's body."""
+        """Returns the decoded body of the request."""
         return json.loads(self.body)
 
     async def head(self, status: int = 200, **headers: str) -> None:
-        """Send the response's head."""
+        """Sends the head of the response."""
         lines = [f"HTTP/1.1 {status} Scripted"] + [f"{k.replace('_', '-')}: {v}" for k, v in headers.items()]
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         await self.writer.drain()
 
     async def chunk(self, data: bytes) -> None:
-        """Send one chunk of a chunked body; an empty one ends it."""
+        """Sends one chunk of a chunked body. An empty chunk ends the body."""
         self.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
         await self.writer.drain()
 
     async def gone(self) -> None:
-        """Wait until the client closes the connection."""
+        """Waits until the client closes the connection."""
         try:
             while await self.reader.read(65536):
                 pass
@@ -55,7 +55,11 @@ Handler = Callable[[Exchange], Awaitable[None]]
 
 
 class Upstream:
-    """The server. Set `handler`, or `early` for paths answered before the body is read; look at `exchanges`."""
+    """The server.
+
+    `handler` answers requests, `early` answers some paths before the body is read, and `exchanges`
+    has all requests.
+    """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
@@ -77,21 +81,21 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        """The address, without a trailing slash."""
+        """URL of the server, without a trailing slash."""
         return f"http://127.0.0.1:{self._port}"
 
     def wait_for(self, count: int) -> Exchange:
-        """Wait until so many requests came in; return the last of them."""
+        """Waits until a number of requests have arrived. Returns the last one."""
         with self._seen:
             assert self._seen.wait_for(lambda: len(self.exchanges) >= count, WAIT)
             return self.exchanges[count - 1]
 
     def event(self) -> asyncio.Event:
-        """Return an event of the server's loop."""
+        """Returns an event of the server's loop."""
         return asyncio.Event()
 
     def call(self, function: Callable[..., object], *args: object) -> None:
-        """Run a function on the server's loop."""
+        """Runs a function on the server's loop."""
         self._loop.call_soon_threadsafe(function, *args)
 
     def _run(self) -> None:
@@ -119,12 +123,12 @@ class Upstream:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        # Among them are the loop's own, which accept the last connections.
+        # Some of them belong to the loop and accept the last connections.
         while pending := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(pending)
-        # A loop that ends before its transports did leaves their sockets open.
+        # A loop that ends before its transports leaves their sockets open.
         for writer in writers:
             writer.transport.abort()
         await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
@@ -153,7 +157,7 @@ class Upstream:
 
 
 def answer(body: Any, status: int = 200, **headers: str) -> Handler:
-    """Answer with JSON."""
+    """Answers with JSON."""
 
     async def handler(exchange: Exchange) -> None:
         data = json.dumps(body).encode()
@@ -164,7 +168,7 @@ def answer(body: Any, status: int = 200, **headers: str) -> Handler:
 
 
 def events(*lines: Any, **headers: str) -> Handler:
-    """Answer with server-sent events, each a chunk of its own, and end properly."""
+    """Answers with server-sent events, one chunk each, and ends properly."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked", **headers)
@@ -176,7 +180,7 @@ def events(*lines: Any, **headers: str) -> Handler:
 
 
 def event(line: Any) -> bytes:
-    """Return one event: a string as it is, a pair as (event, data), anything else as JSON data."""
+    """Returns one event from a text, from a pair (event, data), or from JSON data."""
     if isinstance(line, tuple):
         name, data = line
         return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
@@ -184,12 +188,12 @@ def event(line: Any) -> bytes:
 
 
 async def never(exchange: Exchange) -> None:
-    """Say nothing until the client goes away."""
+    """Sends nothing until the client closes the connection."""
     await exchange.gone()
 
 
 def stall_after(*lines: Any) -> Handler:
-    """Send these events, then say nothing until the client goes away."""
+    """Sends these events, then nothing until the client closes the connection."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
@@ -201,12 +205,12 @@ def stall_after(*lines: Any) -> Handler:
 
 
 async def hang_up(exchange: Exchange) -> None:
-    """Close without an answer."""
+    """Closes the connection without a response."""
     exchange.writer.close()
 
 
 def truncate(body: bytes, announced: int) -> Handler:
-    """Announce more bytes than are sent, then close."""
+    """Declares more bytes than are sent, then closes the connection."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="application/json", content_length=str(announced))

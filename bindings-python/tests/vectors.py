@@ -1,4 +1,4 @@
-"""The vectors that every language runs: `tests/vectors/*.json`."""
+"""The test vectors that all languages share: `tests/vectors/*.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from httpx_packages import INSTALLED
 from upstream import Exchange, Handler, Upstream
 
 FOLDER = Path(__file__).parents[2] / "tests" / "vectors"
-# What the files of tests run between them; `test_every_file_is_run` compares it with the folder.
+# Files that the test modules run. `test_every_file_is_run` compares them with the directory.
 RUN = {
     "backoff",
     "classify",
@@ -35,7 +35,7 @@ Case = dict[str, Any]
 
 
 def every(name: str) -> pytest.MarkDecorator:
-    """Make one test of each case of a file."""
+    """Creates one test for each case of a file."""
     assert name in RUN
     cases = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
     assert cases
@@ -43,25 +43,25 @@ def every(name: str) -> pytest.MarkDecorator:
 
 
 def body(value: Any) -> bytes:
-    """Return a body: text as it is, or JSON for short."""
+    """Returns the body of a case, which is a text or JSON."""
     if value is None:
         return b""
     return (value if isinstance(value, str) else json.dumps(value)).encode()
 
 
 def http(gate: tidegate.Gate) -> Any:
-    """Return a synchronous client under the gate, of the preferred family."""
+    """Returns a synchronous client of the default package that sends through the gate."""
     return gate.httpx_client(family=INSTALLED[-1])
 
 
 def only_target(gate: tidegate.Gate) -> dict[str, Any]:
-    """Return the snapshot of the one target that was called."""
+    """Returns the snapshot of the only target that was called."""
     (target,) = gate.snapshot()["targets"].values()
     return dict(target)
 
 
 def pieces(*chunks: bytes, **headers: str) -> Handler:
-    """Answer with a body that comes in these chunks."""
+    """Answers with a body in these chunks."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(transfer_encoding="chunked", **headers)
@@ -73,7 +73,7 @@ def pieces(*chunks: bytes, **headers: str) -> Handler:
 
 
 def splits(data: bytes, most: int) -> list[list[bytes]]:
-    """Cut the body once, at every byte or else at `most` of them, and, if it is short, into bytes."""
+    """Yields the body cut in two at each of `most` places, and cut into single bytes if short."""
     cuts = range(0, len(data) + 1, max(1, len(data) // most))
     ways = [[data[:cut], data[cut:]] for cut in cuts]
     if len(data) <= 2 * most:
@@ -82,6 +82,6 @@ def splits(data: bytes, most: int) -> list[list[bytes]]:
 
 
 def since(upstream: Upstream) -> Any:
-    """Return a function that says how many requests came since now."""
+    """Returns a function that returns the number of requests since this call."""
     before = len(upstream.exchanges)
     return lambda: len(upstream.exchanges) - before
