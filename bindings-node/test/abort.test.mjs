@@ -1,10 +1,11 @@
-// Whoever stops waiting, or reading, ends the exchange upstream and gives the slot back; what they catch is the signal's own reason.
+// Tests that aborting a call ends the upstream exchange, releases the slot and rejects with the
+// signal's reason.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Gate } from "tidegate";
 
-import { CHAT, delta, inFlight, queued, until } from "./support/shapes.mjs";
+import { CHAT, delta, inFlight, queued, until } from "./support/provider-payloads.mjs";
 import { json, never, stallAfter, upstream } from "./support/upstream.mjs";
 
 const reason = new Error("enough");
@@ -14,7 +15,7 @@ const post = (body = {}) => ({
   headers: { "content-type": "application/json" },
 });
 
-/** A stream that has brought its first chunk, and will bring no more. */
+/** Returns a stream that has sent its first chunk and sends no more. */
 async function stalled(up, gate, signal) {
   up.handler = stallAfter(delta("hel"));
   const response = await gate.fetch(`${up.url}/v1/chat/completions`, { ...post({ stream: true }), signal });
@@ -23,7 +24,7 @@ async function stalled(up, gate, signal) {
   return { response, reader };
 }
 
-test("already aborted: nothing is sent", async (t) => {
+test("a call with an aborted signal is not sent", async (t) => {
   const up = await upstream(t);
   const gate = new Gate();
   await assert.rejects(gate.fetch(up.url, { signal: AbortSignal.abort(reason) }), (e) => e === reason);
@@ -35,7 +36,7 @@ test("already aborted: nothing is sent", async (t) => {
   assert.equal(up.exchanges.length, 0);
 });
 
-test("before the head", async (t) => {
+test("an abort before the head releases the slot", async (t) => {
   const up = await upstream(t, never);
   const [gate, control] = [new Gate(), new AbortController()];
   const call = gate.fetch(up.url, { ...post(), signal: control.signal });
@@ -46,7 +47,7 @@ test("before the head", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("a Request's own signal", async (t) => {
+test("the signal of a Request aborts the call", async (t) => {
   const up = await upstream(t, never);
   const [gate, control] = [new Gate(), new AbortController()];
   const call = gate.fetch(new Request(up.url, { signal: control.signal }));
@@ -56,7 +57,7 @@ test("a Request's own signal", async (t) => {
   await exchange.closed;
 });
 
-test("with a pull pending", async (t) => {
+test("an abort rejects a pending read", async (t) => {
   const up = await upstream(t);
   const [gate, control] = [new Gate(), new AbortController()];
   const { reader } = await stalled(up, gate, control.signal);
@@ -68,7 +69,7 @@ test("with a pull pending", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("mid-stream, while nobody pulls", async (t) => {
+test("an abort in a stream without a pending read ends the exchange", async (t) => {
   const up = await upstream(t);
   const [gate, control] = [new Gate(), new AbortController()];
   const { reader } = await stalled(up, gate, control.signal);
@@ -78,7 +79,7 @@ test("mid-stream, while nobody pulls", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("after the head, before anybody touched the body", async (t) => {
+test("an abort before the body is used ends the exchange", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const [gate, control] = [new Gate(), new AbortController()];
   const init = { ...post({ stream: true }), signal: control.signal };
@@ -88,7 +89,7 @@ test("after the head, before anybody touched the body", async (t) => {
   await assert.rejects(response.text(), (e) => e === reason);
 });
 
-test("after a whole answer, before anybody read it", async (t) => {
+test("an abort after a whole response prevents reading it", async (t) => {
   const up = await upstream(t, json(CHAT));
   const [gate, control] = [new Gate(), new AbortController()];
   const response = await gate.fetch(up.url, { ...post(), signal: control.signal });
@@ -96,7 +97,7 @@ test("after a whole answer, before anybody read it", async (t) => {
   await assert.rejects(response.json(), (e) => e === reason);
 });
 
-test("between the hops of a redirect", async (t) => {
+test("an abort between the hops of a redirect rejects", async (t) => {
   const control = new AbortController();
   const up = await upstream(t, ({ path, response }) => {
     if (path === "/end") return;
@@ -108,19 +109,19 @@ test("between the hops of a redirect", async (t) => {
   control.abort(reason);
   await assert.rejects(call, (e) => e === reason);
   await exchange.closed;
-  // And where it is aborted before the next hop is sent: a signal that is aborted tells nobody any more.
+  // The same with an abort before the next hop is sent, which raises no event later.
   const late = new AbortController();
   const { addEventListener } = late.signal;
   late.signal.addEventListener = function (...listener) {
     addEventListener.apply(this, listener);
-    // What happens as the first hop's answer is taken in.
+    // The abort happens while the response of the first hop is processed.
     this.removeEventListener = () => late.abort(reason);
   };
   await assert.rejects(gate.fetch(up.url, { signal: late.signal }), (e) => e === reason);
   assert.equal(up.exchanges.filter(({ path }) => path === "/end").length, 1);
 });
 
-test("a clone is aborted with it", async (t) => {
+test("a clone is aborted with its response", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const [gate, control] = [new Gate(), new AbortController()];
   const init = { ...post({ stream: true }), signal: control.signal };
@@ -130,7 +131,7 @@ test("a clone is aborted with it", async (t) => {
   for (const text of texts) await assert.rejects(text, (e) => e === reason);
 });
 
-test("cancelling the body with a pull pending", async (t) => {
+test("cancelling the body with a pending read ends the exchange", async (t) => {
   const up = await upstream(t);
   const gate = new Gate();
   const { reader } = await stalled(up, gate);
@@ -141,7 +142,7 @@ test("cancelling the body with a pull pending", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("breaking out of a for await", async (t) => {
+test("leaving a for await loop ends the exchange", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const gate = new Gate();
   const response = await gate.fetch(`${up.url}/v1/chat/completions`, post({ stream: true }));
@@ -155,10 +156,10 @@ for (const [name, touch] of Object.entries({
   "somebody looked at": (response) => response.body.locked,
   "somebody began to read": (response) => response.body.getReader().read(),
 })) {
-  test(`a body that ${name}, and everybody lost`, async (t) => {
+  test(`a collected body that ${name} releases its slot`, async (t) => {
     const up = await upstream(t, stallAfter(delta("hel")));
     const gate = new Gate();
-    // A signal that outlives the call must not keep its body.
+    // A signal that outlives the call must not keep the body alive.
     const { signal } = new AbortController();
     await (async () => {
       const init = { ...post({ stream: true }), signal };
@@ -173,7 +174,7 @@ for (const [name, touch] of Object.entries({
   });
 }
 
-test("while queued: it leaves the queue", async (t) => {
+test("an abort in the queue leaves the queue", async (t) => {
   const up = await upstream(t);
   const [gate, control] = [new Gate({ defaults: { cap: 1 } }), new AbortController()];
   const { reader } = await stalled(up, gate);
@@ -189,7 +190,7 @@ test("while queued: it leaves the queue", async (t) => {
   assert.equal(up.exchanges.length, 2);
 });
 
-test("a signal that a thousand calls share: one listener, and none after", async (t) => {
+test("a signal of a thousand calls has one listener, and none afterwards", async (t) => {
   const up = await upstream(t, json({}));
   const gate = new Gate();
   const warnings = [];
@@ -199,7 +200,7 @@ test("a signal that a thousand calls share: one listener, and none after", async
   const control = new AbortController();
   const { signal } = control;
   let heard = 0;
-  // What napi's own conversion of a signal would overwrite.
+  // napi's own conversion of a signal would overwrite `onabort`.
   signal.onabort = () => heard++;
   let listeners = 0;
   const { addEventListener, removeEventListener } = signal;
@@ -225,7 +226,7 @@ test("a signal that a thousand calls share: one listener, and none after", async
   assert.deepEqual(warnings, []);
 });
 
-test("a signal made for one call is collected once it was aborted", async (t) => {
+test("an aborted signal of one call is collected", async (t) => {
   const up = await upstream(t, never);
   const gate = new Gate();
   const composite = await (async () => {
@@ -244,7 +245,7 @@ test("a signal made for one call is collected once it was aborted", async (t) =>
   assert.equal(composite.deref(), undefined);
 });
 
-test("a race is not a cancel: the loser goes on until its signal says so", async (t) => {
+test("the loser of a race continues until its signal is aborted", async (t) => {
   const up = await upstream(t, never);
   const [gate, control] = [new Gate(), new AbortController()];
   const call = gate.fetch(up.url, { ...post(), signal: control.signal });
@@ -257,7 +258,7 @@ test("a race is not a cancel: the loser goes on until its signal says so", async
   assert.equal(inFlight(gate), 0);
 });
 
-test("while its body is streamed up", async (t) => {
+test("an abort during an upload cancels the body", async (t) => {
   const up = await upstream(t);
   const [gate, control] = [new Gate(), new AbortController()];
   const cancelled = Promise.withResolvers?.() ?? deferred();
@@ -274,7 +275,7 @@ test("while its body is streamed up", async (t) => {
   await new Promise((resolve) => (request.destroyed ? resolve() : request.on("close", resolve)));
 });
 
-test("while a Request's body is read", async () => {
+test("an abort while the body of a Request is read rejects", async () => {
   const [gate, control] = [new Gate(), new AbortController()];
   const body = new ReadableStream({ pull: () => new Promise(() => {}) });
   const request = new Request("http://127.0.0.1:1/", { ...post(), body, duplex: "half" });
@@ -283,7 +284,7 @@ test("while a Request's body is read", async () => {
   await assert.rejects(call, (e) => e === reason);
 });
 
-test("a streamed body that is never done with being cancelled", async (t) => {
+test("a body whose cancel never settles does not delay the rejection", async (t) => {
   const up = await upstream(t, never);
   const [gate, control] = [new Gate(), new AbortController()];
   const body = new ReadableStream({
@@ -308,7 +309,7 @@ function deferred() {
   return { promise, resolve };
 }
 
-test("a storm: aborted at every stage, nothing is left", async (t) => {
+test("aborts at every stage leave no slot in use", async (t) => {
   const up = await upstream(t, json(CHAT));
   const gate = new Gate({ defaults: { cap: 8 } });
   for (let turns = 0; turns < 60; turns++) {

@@ -1,4 +1,4 @@
-// The official client against a provider with budgets: learned, kept, and told.
+// Tests of the official client against a provider with budgets.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
@@ -6,12 +6,12 @@ import { describe, test } from "node:test";
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 
-import { MESSAGES, until } from "./support/shapes.mjs";
+import { MESSAGES, until } from "./support/provider-payloads.mjs";
 import { LENGTH, simulated, TIDEGATE } from "./support/simulator.mjs";
 
-// Ten thousand a second: what a test has to wait for is over soon.
+// Tokens per minute: ten thousand per second, so that waits are short.
 const TOKENS = 600_000;
-// What the provider reserves for a call, whatever it takes of it.
+// Tokens that the provider reserves for a call, whatever its usage.
 const RESERVED = 1_000;
 const RATE = { tokens_per_minute: TOKENS, requests_per_minute: 60_000 };
 
@@ -22,19 +22,19 @@ const ask = (client, max_tokens = RESERVED, options = {}) =>
 const target = (gate) => gate.snapshot().targets.provider;
 const nobodyIsLeft = (gate) => until(() => gate.snapshot().active === 0);
 
-/** Nearly all of a minute at once; then four times what is left of it. */
+/** Sends nearly the budget of a minute at once, then four times the rest. */
 async function burst(client) {
   await ask(client, TOKENS - 10 * RESERVED);
   return Promise.allSettled(Array.from({ length: 40 }, () => ask(client)));
 }
 
 describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not name the command `tidegate`" }, () => {
-  test("without a gate the burst is too much", async (t) => {
+  test("a burst without a gate is rate limited", async (t) => {
     const answers = await burst(sdk(await simulated(t, RATE)));
     assert.ok(answers.filter(({ reason }) => reason?.status === 429).length >= 10);
   });
 
-  test("budgets are learned from headers, and nobody is sent away", async (t) => {
+  test("budgets are learned from headers without a 429", async (t) => {
     const provider = await simulated(t, RATE);
     const gate = new Gate({ targets: { provider: 64 } });
     assert.deepEqual(target(gate).budgets, {});
@@ -53,7 +53,7 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
   });
 
   for (const configured of [2 * TOKENS, TOKENS / 2]) {
-    test(`a rate configured wrongly is corrected within three answers: ${configured}`, async (t) => {
+    test(`a wrong configured rate is corrected within three responses: ${configured}`, async (t) => {
       const gate = new Gate({ targets: { provider: { tpm: configured } } });
       const client = gate.wrap(sdk(await simulated(t, RATE)));
       const told = () => [target(gate).budgets.tokens.limit, target(gate).budgets.tokens.source];
@@ -63,7 +63,7 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     });
   }
 
-  test("what can never fit is refused at once, with advice", async (t) => {
+  test("a call that can never fit is rejected at once with advice", async (t) => {
     const provider = await simulated(t, RATE);
     const gate = new Gate({ targets: { provider: { max_prompt: 100, tpm: TOKENS, counting: "sum" } } });
     const client = gate.wrap(sdk(provider));
@@ -78,9 +78,9 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     assert.deepEqual(target(gate).tenants.default.refused, { too_large: 2 });
   });
 
-  test("a tenant owes what it took beyond its own, and nobody else waits", async (t) => {
+  test("a tenant above its token rate delays only itself", async (t) => {
     const provider = await simulated(t, RATE);
-    // A hundred a second, and six hundred at once.
+    // 100 tokens per second, with a burst of 600.
     const gate = new Gate({ targets: { provider: 8 }, tenants: { acme: { tpm: 6_000 } } });
     const client = gate.wrap(sdk(provider));
     await gate.run({ tenant: "acme" }, () => ask(client, 5_000, { headers: { [LENGTH]: "3000" } }));
@@ -101,7 +101,7 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     assert.deepEqual(await provider.statuses(), { 200: 2 });
   });
 
-  test("a tool has a rate, and its wait costs no slot", async (t) => {
+  test("a wait for a tool's rate holds no slot", async (t) => {
     const provider = await simulated(t, RATE);
     const gate = new Gate({ targets: { provider: 1 }, tools: { search: { cap: 4, rpm: 1 } } });
     const client = gate.wrap(sdk(provider));
@@ -117,13 +117,13 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     const gone = assert.rejects(agent("second"));
     await until(() => gate.explain("second")?.tool === "search" && gate.explain("second").rule);
     assert.equal(gate.explain("second").rule, "requests");
-    await ask(client); // the one slot is free meanwhile
+    await ask(client); // the only slot is free meanwhile
     control.abort();
     await gone;
     assert.deepEqual(await provider.statuses(), { 200: 4 });
   });
 
-  test("every key of a snapshot and of a call is declared, and nothing else is", async (t) => {
+  test("the types declare exactly the keys of snapshots and calls", async (t) => {
     const provider = await simulated(t, RATE);
     const provided = { cap: 8, limit: { start: 1 }, kv_tokens: 1_500_000 };
     const gate = new Gate({ targets: { provider: provided }, tools: { search: { cap: 1, latency: 1 } } });
@@ -149,12 +149,12 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
       assert.deepEqual(Object.keys(object).sort(), declared(name), name);
     }
     assert.deepEqual(Object.keys(snapshot.tools.search.adaptive).sort(), declared("LimitSnapshot"));
-    // One slot was taken, and it was one that there was: the limit rises.
+    // The only slot was in use, so the limit rises.
     assert.deepEqual(Object.keys(adaptive.decisions[0]).sort(), declared("DecisionSnapshot"));
   });
 });
 
-/** The names of an interface's members. */
+/** Returns the names of an interface's members. */
 function declared(name) {
   const source = readFileSync(new URL("../ts/snapshot.ts", import.meta.url), "utf8");
   const body = source.match(new RegExp(`export interface ${name} \\{\\n(.*?)\\n\\}`, "s"))?.[1];

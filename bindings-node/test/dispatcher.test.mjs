@@ -1,4 +1,4 @@
-// undici's global dispatcher: one that somebody set makes the exchanges, the default one does not.
+// Tests that a custom global dispatcher of undici makes the exchanges.
 import assert from "node:assert/strict";
 import diagnostics from "node:diagnostics_channel";
 import { once } from "node:events";
@@ -21,7 +21,7 @@ import {
   setGlobalDispatcher,
 } from "undici";
 
-import { CHAT, inFlight, MESSAGES, ONCE } from "./support/shapes.mjs";
+import { CHAT, inFlight, MESSAGES, ONCE } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
 const original = getGlobalDispatcher();
@@ -35,7 +35,7 @@ function set(t, dispatcher) {
   });
 }
 
-/** Counts the requests that undici makes, Node's own or the one from npm. */
+/** Counts the requests of undici, both Node's own and the npm package. */
 function counted(t) {
   const count = { requests: 0 };
   const onCreate = () => count.requests++;
@@ -44,7 +44,7 @@ function counted(t) {
   return count;
 }
 
-/** A proxy that connects each tunnel to this server, wherever it was to lead. */
+/** Starts a proxy that connects each tunnel to this server, whatever its destination. */
 async function proxy(t, up) {
   const server = http.createServer();
   server.tunnels = [];
@@ -63,7 +63,7 @@ async function proxy(t, up) {
   return server;
 }
 
-test("the default dispatcher makes no exchange, whoever set it", async (t) => {
+test("the default dispatcher makes no exchanges", async (t) => {
   const up = await upstream(t, json({ ok: true }));
   const count = counted(t);
   const gate = new Gate(ONCE);
@@ -73,7 +73,7 @@ test("the default dispatcher makes no exchange, whoever set it", async (t) => {
   assert.deepEqual([count.requests, up.exchanges.length], [0, 2]);
 });
 
-test("a proxy", async (t) => {
+test("a global proxy dispatcher is used", async (t) => {
   const up = await upstream(t, json(CHAT));
   const server = await proxy(t, up);
   const gate = new Gate(ONCE);
@@ -90,7 +90,7 @@ test("a proxy", async (t) => {
   assert.equal(up.exchanges.length, 4);
 });
 
-test("a mock, which comes and goes at run time", async (t) => {
+test("a global mock can be set and removed at run time", async (t) => {
   const up = await upstream(t, json({ from: "the server" }));
   const gate = new Gate(ONCE);
   const from = async () => (await (await gate.fetch(`${up.url}/x`)).json()).from;
@@ -106,7 +106,7 @@ test("a mock, which comes and goes at run time", async (t) => {
   assert.equal(up.exchanges.length, 2);
 });
 
-test("an agent with TLS settings of its own", async (t) => {
+test("a global agent with custom TLS settings is used", async (t) => {
   const psk = Buffer.alloc(32, 7);
   const ciphers = "PSK-AES256-GCM-SHA384";
   const maxVersion = "TLSv1.2";
@@ -124,10 +124,10 @@ test("an agent with TLS settings of its own", async (t) => {
   assert.equal(await (await gate.fetch(url)).text(), "secret");
 });
 
-// undici 7, Node 24's, keeps a Request's dispatcher in a private field.
+// undici 7 (Node 24) keeps the dispatcher of a Request in a private field.
 const unreadable = Number.parseInt(process.versions.undici, 10) >= 7;
 
-test("a Request's own dispatcher makes its exchange", { skip: unreadable }, async (t) => {
+test("the dispatcher of a Request makes its exchange", { skip: unreadable }, async (t) => {
   const up = await upstream(t, json({ from: "the server" }));
   const count = counted(t);
   const gate = new Gate(ONCE);
@@ -144,13 +144,13 @@ test("a Request's own dispatcher makes its exchange", { skip: unreadable }, asyn
   const request = new Request(`${up.url}/x`, { method: "POST", body: "hi", dispatcher: agent });
   assert.equal(await from(request), "the server");
   assert.deepEqual([count.requests, up.exchanges[0].body.toString()], [1, "hi"]);
-  // An option of the call comes before it, as with stock fetch.
+  // The option of a call has precedence, as in the platform's fetch.
   assert.equal(await from(new Request(`${up.url}/x`, { dispatcher: mock }), { dispatcher: agent }), "the server");
   assert.equal(await from(new Request(`${up.url}/x`)), "the server");
   assert.deepEqual([count.requests, up.exchanges.length], [2, 3]);
 });
 
-test("a fetch of one's own is given a Request's dispatcher", { skip: unreadable }, async (t) => {
+test("a custom fetch gets the dispatcher of a Request", { skip: unreadable }, async (t) => {
   const agent = new Agent();
   t.after(() => agent.close());
   const seen = [];
@@ -162,7 +162,7 @@ test("a fetch of one's own is given a Request's dispatcher", { skip: unreadable 
   assert.deepEqual(seen, [true]);
 });
 
-test("a dispatch that is replaced in place is noticed by the next call", async (t) => {
+test("the next call uses a dispatch method that is replaced in place", async (t) => {
   const up = await upstream(t, json({ ok: true }));
   const count = counted(t);
   const agent = new Agent();
@@ -203,7 +203,7 @@ for (const [name, made] of Object.entries({
   });
 }
 
-test("calls by it are queued, retried and counted as any others", async (t) => {
+test("calls by a global dispatcher are queued, retried and counted", async (t) => {
   let busy = true;
   const up = await upstream(t, (exchange) => {
     const status = busy ? 503 : 200;
@@ -221,7 +221,7 @@ test("calls by it are queued, retried and counted as any others", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("transport: native stays native, and a fetch of one's own is asked instead", async (t) => {
+test("native transport and a custom fetch ignore the global dispatcher", async (t) => {
   const up = await upstream(t, json(CHAT));
   const count = counted(t);
   set(t, new Agent({ connections: 1 }));

@@ -13,7 +13,7 @@ import * as testing from "tidegate/testing";
 const SOURCES = fileURLToPath(new URL("../ts", import.meta.url));
 const AsyncFunction = (async () => {}).constructor;
 
-/** The examples of a file, with the lines that they start at. */
+/** Returns the examples of a file with their line numbers. */
 function examplesOf(file) {
   const text = readFileSync(join(SOURCES, file), "utf8");
   return [...text.matchAll(/^ *\* ```ts\n(.*?)\n *\* ```$/gms)].map(({ 1: code, index }) => ({

@@ -1,12 +1,11 @@
-// Durations that users set, however large or senseless: each is used, limited or rejected, and none
-// ends the process.
+// Tests that any duration that users set is used, reduced or rejected, and none ends the process.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { ConfigError, Gate, Refused } from "tidegate";
 import { FakeTarget, overloaded, stream, VirtualClock } from "tidegate/testing";
 
-import { CHAT } from "./support/shapes.mjs";
+import { CHAT } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
 const HUGE = [Number.MAX_SAFE_INTEGER, 1e19, 1e300, Number.MAX_VALUE];
@@ -19,7 +18,7 @@ const chat = (headers = {}) => ({
   headers: { "content-type": "application/json", ...headers },
 });
 
-test("a huge deadline is one far ahead", async () => {
+test("a huge deadline does not end the call", async () => {
   const gate = new Gate({ targets: { bedrock: { cap: 1, url: "none" } }, tools: { db: 1 } });
   for (const deadline of HUGE) {
     await gate.run({ deadline }, () =>
@@ -32,7 +31,7 @@ test("a huge deadline is one far ahead", async () => {
   }
 });
 
-test("a huge retryAfter concerns its call alone", async () => {
+test("a huge retryAfter affects only its call", async () => {
   const gate = new Gate({ targets: { bedrock: { cap: 1, url: "none" } } });
   for (const seconds of HUGE) {
     await gate.slot("bedrock", (slot) => assert.equal(slot.failed(429, seconds), true));
@@ -40,12 +39,12 @@ test("a huge retryAfter concerns its call alone", async () => {
   assert.equal(gate.snapshot().targets.bedrock.state, "open");
 });
 
-test("a huge patience drains, and a senseless one is a RangeError", async () => {
+test("drain accepts a huge wait and rejects an invalid one", async () => {
   for (const seconds of HUGE) assert.equal(await new Gate().drain(seconds), 0);
   for (const seconds of SENSELESS) await assert.rejects(new Gate().drain(seconds), RangeError);
 });
 
-test("an SDK may send any timeout", async (t) => {
+test("any timeout of an SDK is accepted", async (t) => {
   const up = await upstream(t, json(CHAT));
   const gate = new Gate();
   for (const timeout of [...ANY.map(String), `1${"0".repeat(400)}`, "soon"]) {
@@ -54,7 +53,7 @@ test("an SDK may send any timeout", async (t) => {
   }
 });
 
-test("a configuration and a script take any number, or say why not", async () => {
+test("configurations and scripts use or reject any number", async () => {
   const gate = new Gate();
   for (const value of ANY) {
     for (const config of [
@@ -84,7 +83,7 @@ test("a configuration and a script take any number, or say why not", async () =>
   }
 });
 
-test("virtual time goes forward by up to ten years, and by no more", async () => {
+test("virtual time advances by at most ten years", async () => {
   const clock = new VirtualClock().start();
   try {
     await clock.advance(3600 * 24 * 365);

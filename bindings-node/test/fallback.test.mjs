@@ -1,10 +1,10 @@
-// What another server sees of a request that falls back to it.
+// Tests of what another server gets of a request that falls back to it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Gate } from "tidegate";
 
-import { CHAT } from "./support/shapes.mjs";
+import { CHAT } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 import { casesOf } from "./support/vectors.mjs";
 
@@ -48,7 +48,7 @@ const queryOf = ({ path }) => new Set(new URLSearchParams(path.split("?")[1]).ke
 const seen = ({ path, headers }) => path + JSON.stringify(headers);
 
 for (const one of casesOf("fallback")) {
-  test(`vectors: no credential of any gateway reaches another server: ${one.name}`, async (t) => {
+  test(`vectors: credentials do not reach another server: ${one.name}`, async (t) => {
     assert.ok(one.headers.length >= 60 && one.query.length >= 20);
     for (const target of [{}, own]) {
       const arrived = await spareGets(t, one, target);
@@ -60,7 +60,7 @@ for (const one of casesOf("fallback")) {
     }
   });
 
-  test(`vectors: a header that its target names reaches another server: ${one.name}`, async (t) => {
+  test(`vectors: forwarded headers reach another server: ${one.name}`, async (t) => {
     const forward_headers = names(one.headers);
     const arrived = await spareGets(t, one, { forward_headers });
     for (const name of forward_headers) assert.equal(arrived.headers[name], secret(name));
@@ -70,7 +70,7 @@ for (const one of casesOf("fallback")) {
     assert.equal(headers["x-litellm-api-key"], secret("x-litellm-api-key"));
   });
 
-  test(`vectors: the same server gets the request as it was: ${one.name}`, async (t) => {
+  test(`vectors: a fallback on the same server gets the unchanged request: ${one.name}`, async (t) => {
     const arrived = await spareGets(t, one, {}, true);
     for (const name of names(one.headers)) assert.equal(arrived.headers[name], secret(name));
     for (const name of names(one.query)) assert.ok(queryOf(arrived).has(name), name);

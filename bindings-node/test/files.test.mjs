@@ -1,4 +1,4 @@
-// Files that a configuration is read from, or that it names: regular ones, up to a limit.
+// Tests that configuration files, and files that they name, must be regular files of limited size.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { appendFile, mkdtemp, truncate, writeFile } from "node:fs/promises";
@@ -11,7 +11,7 @@ import { ConfigError, Gate } from "tidegate";
 const LIMIT = 16 * 2 ** 20;
 const folder = () => mkdtemp(join(tmpdir(), "tidegate-"));
 
-/** A FIFO to which somebody is about to write, so that opening it would not block. */
+/** Creates a FIFO with a waiting writer, so that opening it would not block. */
 async function fifo(t) {
   const path = join(await folder(), "fifo");
   assert.equal(spawnSync("mkfifo", [path]).status, 0);
@@ -20,7 +20,7 @@ async function fifo(t) {
   return path;
 }
 
-test("a configuration is a regular file", async (t) => {
+test("a configuration must be a regular file", async (t) => {
   const path = await fifo(t);
   assert.throws(() => Gate.fromFile(path), {
     name: "ConfigError",
@@ -38,7 +38,7 @@ test("replicas are not read from a FIFO", async (t) => {
   );
 });
 
-test("a configuration has a largest size", async () => {
+test("a configuration above the size limit is rejected", async () => {
   const path = join(await folder(), "tidegate.toml");
   await writeFile(path, "[tools]\ndb = 8\n");
   assert.equal(Gate.fromFile(path).snapshot().tools.db.limit, 8);
@@ -47,7 +47,7 @@ test("a configuration has a largest size", async () => {
   assert.throws(() => Gate.fromFile(path), { name: "ConfigError", message: `${path}: is larger than 16 MiB` });
 });
 
-test("twenty thousand targets are checked", () => {
+test("twenty thousand targets are checked quickly", () => {
   const url = "https://models.example/v1";
   const target = (_, n) => [`t${n}`, { url, models: [`m${n}`, `m${n}-*`] }];
   const targets = Object.fromEntries(Array.from({ length: 20_000 }, target));

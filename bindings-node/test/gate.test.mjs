@@ -1,4 +1,4 @@
-// The gate itself: configuration, contexts, tools, what it says of itself.
+// Tests of the gate: configuration, contexts, tools, slots and records.
 import assert from "node:assert/strict";
 import { mkdtemp, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -7,13 +7,13 @@ import { test } from "node:test";
 
 import { ConfigError, Gate, Refused, TidegateError, UnknownNameError } from "tidegate";
 
-import { CHAT, queued, until } from "./support/shapes.mjs";
+import { CHAT, queued, until } from "./support/provider-payloads.mjs";
 import { json, never, upstream } from "./support/upstream.mjs";
 
 const chat = { method: "POST", body: JSON.stringify({ model: "m" }), headers: { "content-type": "application/json" } };
 const path = "/v1/chat/completions";
 
-test("configuration errors name the key, and the nearest valid one", async () => {
+test("configuration errors name the key and the nearest valid one", async () => {
   assert.throws(
     () => new Gate({ targets: { openai: { capp: 3 } } }),
     (error) => {
@@ -31,7 +31,7 @@ test("configuration errors name the key, and the nearest valid one", async () =>
   assert.deepEqual([gate.mode, gate.snapshot().tools.db.limit], ["observe", 8]);
 });
 
-test("a context: tenant, lane, deadline; nested ones inherit", async (t) => {
+test("a nested context inherits tenant, lane and deadline", async (t) => {
   const up = await upstream(t, json(CHAT));
   const gate = new Gate();
   await gate.run({ tenant: "acme", lane: "batch" }, async () => {
@@ -60,7 +60,7 @@ test("a context: tenant, lane, deadline; nested ones inherit", async (t) => {
   );
 });
 
-test("a deadline ends the call, as a response that says so", async (t) => {
+test("a deadline ends the call with a response that explains it", async (t) => {
   const up = await upstream(t, never);
   const gate = new Gate();
   const response = await gate.run({ deadline: 0.05 }, () => gate.fetch(up.url + path, chat));
@@ -69,7 +69,7 @@ test("a deadline ends the call, as a response that says so", async (t) => {
   await up.exchanges[0].closed;
 });
 
-test("a tool: its cap, its value, its failure", async () => {
+test("a tool limits calls to its cap and passes values and failures on", async () => {
   const gate = new Gate({ tools: { db: 2 } });
   let [now, most] = [0, 0];
   const work = async (value) => {
@@ -103,7 +103,7 @@ test("a tool: its cap, its value, its failure", async () => {
   );
 });
 
-test("a slot: held until it is released, disposed of, or lost", async () => {
+test("a tool slot is held until it is released, disposed or collected", async () => {
   const gate = new Gate({ tools: { db: 1 } });
   const held = () => gate.snapshot().tools.db.in_flight;
   const slot = await gate.acquireTool("db");
@@ -121,7 +121,7 @@ test("a slot: held until it is released, disposed of, or lost", async () => {
   await (await gate.acquireTool("db")).run(async () => assert.equal(held(), 1));
 });
 
-test("waiting for a tool can be aborted", async () => {
+test("a wait for a tool can be aborted", async () => {
   const gate = new Gate({ tools: { db: 1 } });
   const slot = await gate.acquireTool("db");
   const control = new AbortController();
@@ -138,7 +138,7 @@ test("waiting for a tool can be aborted", async () => {
   await until(() => gate.snapshot().tools.db.queue_depth === 0);
 });
 
-test("tools that wait for each other are refused by name", async () => {
+test("a cycle of tools is rejected", async () => {
   const gate = new Gate({ tools: { a: 1, b: 1 } });
   await gate.tool("a", async () => {
     const inside = gate.tool("a", () => {});
@@ -155,7 +155,7 @@ test("tools that wait for each other are refused by name", async () => {
   });
 });
 
-test("a target's slot, for what no fetch calls", async () => {
+test("a slot of a target is held while the function runs", async () => {
   const gate = new Gate({ targets: { bedrock: { url: "none", cap: 1 } } });
   const seen = () => gate.snapshot().targets.bedrock;
   assert.equal(await gate.slot("bedrock", async () => seen().in_flight), 1);
@@ -180,7 +180,7 @@ test("a target's slot, for what no fetch calls", async () => {
   );
 });
 
-test("what it says of itself", async (t) => {
+test("snapshot, metrics and records describe the calls", async (t) => {
   const up = await upstream(t, json(CHAT, 200));
   const gate = new Gate({ targets: { here: { url: up.url } } });
   await gate.fetch(up.url + path, chat);
@@ -190,7 +190,7 @@ test("what it says of itself", async (t) => {
   assert.deepEqual([call.target, call.model, call.outcome, call.attempts[0].status], ["here", "m", "completed", 200]);
 });
 
-test("a model is seen in whatever holds it", async (t) => {
+test("the model of a request is found in any form of body", async (t) => {
   const up = await upstream(t, json(CHAT));
   const gate = new Gate();
   const url = up.url + path;
@@ -200,7 +200,7 @@ test("a model is seen in whatever holds it", async (t) => {
     [url, { method: "POST", body }],
     [url, { method: "POST", body: Buffer.from(body), headers }],
     [url, { method: "POST", body: new Blob([body]), headers }],
-    // Mistral's SDK: a Request, and no init.
+    // Mistral's SDK passes a Request without options.
     [new Request(url, { method: "POST", body, headers })],
   ]) {
     await gate.fetch(...request);
@@ -211,7 +211,7 @@ test("a model is seen in whatever holds it", async (t) => {
   );
 });
 
-test("draining: what is under way ends, what is new is refused", async (t) => {
+test("drain waits for active calls and rejects new ones", async (t) => {
   let finish;
   const up = await upstream(t, ({ response }) => {
     finish = () => response.end("{}");
@@ -229,7 +229,7 @@ test("draining: what is under way ends, what is new is refused", async (t) => {
   await assert.rejects(gate.drain(-1), RangeError);
 });
 
-test("mode off: the platform's own fetch, whatever it is at the time", async (t) => {
+test("mode off uses the current platform fetch", async (t) => {
   const gate = new Gate({ mode: "off" });
   const stock = globalThis.fetch;
   t.after(() => {
@@ -240,7 +240,7 @@ test("mode off: the platform's own fetch, whatever it is at the time", async (t)
   assert.deepEqual(gate.snapshot().targets, {});
 });
 
-test("queued calls wait their turn", async (t) => {
+test("queued calls wait for a slot", async (t) => {
   const open = [];
   const up = await upstream(t, ({ response }) => open.push(() => response.end("{}")));
   const gate = new Gate({ defaults: { cap: 1 } });

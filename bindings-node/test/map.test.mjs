@@ -1,4 +1,4 @@
-// gate.map: what is handed out, in which order, how much is under way, and what is left of it.
+// Tests of gate.map: results, their order, running items, and cancellation.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { afterEach, beforeEach, describe, test } from "node:test";
@@ -9,7 +9,7 @@ import { Gate } from "tidegate";
 import { FakeTarget, ok, status, VirtualClock } from "tidegate/testing";
 
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
-/** A call that costs less to make than one over HTTP. */
+/** Makes a call without HTTP, which is faster. */
 const holder = (gate, seconds, target) => (item) => gate.slot(target ?? "small", () => sleep(seconds).then(() => item));
 const slots = (cap) => new Gate({ targets: { small: { cap, url: "none" } } });
 const asker = (gate) => {
@@ -26,7 +26,7 @@ const all = async (results) => {
 };
 const numbers = (count) => Array.from({ length: count }, (_, number) => number);
 
-/** A source that knows how far it was read, and whether it was closed. */
+/** A source that records how far it was read and whether it was closed. */
 class Counted {
   taken = 0;
   closed = false;
@@ -54,7 +54,7 @@ class Counted {
   }
 }
 
-/** Numbers by chance, the same each time. */
+/** Returns a seeded random number generator. */
 function chance(seed) {
   let state = seed + 1;
   const next = () => {
@@ -71,7 +71,7 @@ describe("on virtual time", () => {
   });
   afterEach(() => clock.stop());
 
-  test("results come as they end, or in the order of their items", async () => {
+  test("results are in order of completion or of the items", async () => {
     const late = async (item) => {
       await sleep(10 - item);
       return item * item;
@@ -81,7 +81,7 @@ describe("on virtual time", () => {
     assert.deepEqual(await clock.until(all(new Gate().map(numbers(5), late))), squares.reverse());
   });
 
-  test("each error is its item's own", async () => {
+  test("an error is in the result of its item", async () => {
     const gate = new Gate({ targets: { small: { retry: { attempts: 1 } } } });
     const ask = asker(gate);
     const work = (item) => {
@@ -100,7 +100,7 @@ describe("on virtual time", () => {
   });
 
   for (const seed of numbers(16)) {
-    test(`nothing is lost whatever the pace: ${seed}`, async () => {
+    test(`every item has one result at any pace: ${seed}`, async () => {
       const { next, pick } = chance(seed);
       const [count, ahead, cap] = [Math.floor(next() * 200), pick([1, 2, 7, 50, 1000]), pick([1, 3, 16, 100])];
       const [ordered, before, slow, slowly] = [pick([true, false]), pick([0, 0.5, 8]), pick([0, 0, 0.3]), next() < 0.5];
@@ -135,7 +135,7 @@ describe("on virtual time", () => {
   }
 
   for (const [cap, before] of [1, 10, 64].flatMap((cap) => [0, 5, 40].map((before) => [cap, before]))) {
-    test(`the gate never starves: ${cap} slots, ${before} s before each call`, async () => {
+    test(`slots stay in use: ${cap} slots, ${before} s before each call`, async () => {
       const rounds = 20;
       const gate = slots(cap);
       const hold = holder(gate, 10);
@@ -154,7 +154,7 @@ describe("on virtual time", () => {
     });
   }
 
-  test("what others wait for is not what it lacks", async () => {
+  test("waiting calls of others do not slow the map", async () => {
     const gate = new Gate({ targets: { busy: { cap: 1, url: "none" }, small: { cap: 20, url: "none" } } });
     const crowd = new AbortController();
     for (const item of numbers(100)) gate.slot("busy", () => sleep(10), { signal: crowd.signal }).catch(() => item);
@@ -163,7 +163,7 @@ describe("on virtual time", () => {
     crowd.abort();
   });
 
-  test("an endless source is read no further than its reader is", async () => {
+  test("an endless source is read only as far as ahead", async () => {
     const gate = slots(8);
     const source = new Counted();
     let handed = 0;
@@ -180,7 +180,7 @@ describe("on virtual time", () => {
   });
 
   for (const how of ["break", "throw", "return", "abort"]) {
-    test(`whoever leaves takes everything along: ${how}`, async () => {
+    test(`leaving the loop cancels all items: ${how}`, async () => {
       const gate = new Gate({ targets: { small: 4 } });
       const [source, controller, target] = [
         new Counted(),
@@ -230,7 +230,7 @@ describe("on virtual time", () => {
     });
   }
 
-  test("a map inside a map ends with it", async () => {
+  test("a nested map ends with the outer one", async () => {
     const gate = slots(30);
     const hold = holder(gate, 10);
     const chapter = async (number) => (await all(gate.map(numbers(number % 7), hold))).length;
@@ -248,7 +248,7 @@ describe("on virtual time", () => {
     assert.equal(gate.snapshot().active, 0);
   });
 
-  test("the source's own error comes last", async () => {
+  test("an error of the source is thrown after all results", async () => {
     const gate = slots(2);
     const handed = [];
     const broken = function* () {
@@ -262,7 +262,7 @@ describe("on virtual time", () => {
     assert.deepEqual(handed, numbers(20));
   });
 
-  test("calls are of the batch lane and the tenant, inside the context around", async () => {
+  test("calls have the batch lane and the outer context", async () => {
     const gate = new Gate();
     await new FakeTarget({ otherwise: ok("hi", { after: 10 }) }).during(async () => {
       const maps = gate.run({ tenant: "acme", lane: "interactive", call: "around" }, () => [
@@ -285,7 +285,7 @@ describe("on virtual time", () => {
     });
   });
 
-  test("where nobody waits, few run at once", async () => {
+  test("eight items run at once if no call waits", async () => {
     const gate = new Gate({ mode: "off" });
     let [running, most] = [0, 0];
     const work = async () => {
@@ -298,7 +298,7 @@ describe("on virtual time", () => {
   });
 });
 
-test("what cannot be is told at once", () => {
+test("invalid arguments are errors", () => {
   const gate = new Gate();
   const work = (item) => item;
   assert.throws(() => gate.map(work, [1]), /must be a function/);
@@ -307,7 +307,7 @@ test("what cannot be is told at once", () => {
   assert.throws(() => gate.map([1], work, { lane: "slow" }), RangeError);
 });
 
-test("one that nobody reads any more keeps no process alive", () => {
+test("an abandoned map does not keep the process alive", () => {
   const program = `
     import { Gate } from "tidegate";
     const gate = new Gate({ targets: { small: { cap: 1, url: "none" } } });

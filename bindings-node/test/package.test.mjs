@@ -1,4 +1,4 @@
-// What is published: one module state, however it is loaded; typings that say what is there.
+// Tests of the published package: one module state for import and require, and correct types.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
@@ -14,12 +14,12 @@ import * as testing from "tidegate/testing";
 const root = fileURLToPath(new URL("..", import.meta.url));
 const required = createRequire(import.meta.url)("tidegate");
 
-test("import and require give the same things", () => {
+test("import and require return the same objects", () => {
   assert.deepEqual({ ...imported }, { ...required });
   assert.deepEqual({ ...testing }, { ...createRequire(import.meta.url)("tidegate/testing") });
 });
 
-/** Every key there is. JSON, so that it is a program's literal and a configuration. */
+/** Every configuration key, as JSON, which is both a literal of a program and a configuration. */
 const FULL = `{
   "mode": "observe",
   "defaults": {
@@ -57,7 +57,7 @@ const FULL = `{
   }
 }`;
 
-test("a consumer's program is typed, as ESM and as CommonJS", () => {
+test("programs that use the package type-check as ESM and CommonJS", () => {
   const text = `
 import { type CallRecord, type Config, Gate, type Snapshot, type TargetSettings, TidegateError, type ToolSlot } from "tidegate";
 import { type Attempt, FakeTarget, ok, rateLimited, VirtualClock } from "tidegate/testing";
@@ -66,7 +66,7 @@ import OpenAI from "openai";
 const gate = new Gate({ targets: { openai: { cap: 64, ttft: 2, retry: { attempts: 3 } } }, tools: { db: 8 }, mode: "enforce" });
 const client: OpenAI = gate.wrap(new OpenAI({ fetch: gate.fetch }));
 const claude: Anthropic = gate.wrap(new Anthropic({ fetch: gate.fetch }));
-// Not a key of the types may be missing in it.
+// The configuration must have every key of the types.
 const full = ${FULL} satisfies { [Key in keyof Required<Config>]: unknown } & Config;
 const defaults: { [Key in keyof Required<TargetSettings>]: unknown } = full.defaults;
 const own = new Gate({ fetch: (input, init) => fetch(input, init), tools: { db: { cap: 8, wait: "2s" } } });
@@ -100,7 +100,7 @@ export { claude, client, defaults, own };
 `;
   const project = mkdtempSync(join(root, "node_modules", ".typed-"));
   for (const extension of ["mts", "cts"]) {
-    // A CommonJS program imports openai's types by its own condition; the point here is ours.
+    // openai's types differ in CommonJS programs and are not checked here.
     writeFileSync(join(project, `program.${extension}`), text);
   }
   const options = {
@@ -116,7 +116,7 @@ export { claude, client, defaults, own };
   execFileSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-p", project], { stdio: "pipe" });
 });
 
-test("the typed configuration is the core's: the same keys, no more and no fewer", () => {
+test("the configuration types have exactly the keys of the core", () => {
   const config = JSON.parse(FULL);
   assert.equal(new imported.Gate(config).mode, "observe");
   const sources = ["mod.rs", "target.rs", "limit.rs", "rates.rs", "shares.rs"].map((file) =>
@@ -158,7 +158,7 @@ const libc = report.getReport().header.glibcVersionRuntime === undefined ? "musl
 const name =
   platform === "linux" ? `linux-${arch}-${libc}` : platform === "win32" ? `win32-${arch}-msvc` : `${platform}-${arch}`;
 
-/** The package as it is published: without what `make` built here. */
+/** Copies the package as it is published, without the native module that `make` builds. */
 function installed() {
   const modules = join(mkdtempSync(join(tmpdir(), "tidegate-")), "node_modules");
   for (const part of ["dist", "esm", "package.json"]) {
@@ -178,7 +178,7 @@ const load = (modules) =>
     },
   );
 
-test("the native half is found in the package of its platform", () => {
+test("the native module is found in the package of its platform", () => {
   const modules = installed();
   const half = join(modules, "@tidegate", `node-${name}`);
   cpSync(join(root, "tidegate.node"), join(half, `tidegate.${name}.node`));
@@ -189,7 +189,7 @@ test("the native half is found in the package of its platform", () => {
   assert.equal(load(modules), "enforce\n");
 });
 
-test("without a native half, the error names the platform", () => {
+test("a missing native module is an error that names the platform", () => {
   assert.throws(() => load(installed()), {
     message: new RegExp(`native module of tidegate for ${name} is not installed .@tidegate/node-${name}`),
   });

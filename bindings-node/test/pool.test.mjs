@@ -1,4 +1,4 @@
-// The official client pointed at a pool's name: replicas listed, told, and in a file.
+// Tests of the official client with a pool of replicas.
 import assert from "node:assert/strict";
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,14 +8,14 @@ import { describe, test } from "node:test";
 import OpenAI from "openai";
 import { ConfigError, Gate, UnknownNameError } from "tidegate";
 
-import { CHAT, MESSAGES, until } from "./support/shapes.mjs";
+import { CHAT, MESSAGES, until } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
-// What a session has in common is worth going back for only where it is long.
+// Sessions stay at a replica only if their common prefix is long.
 const LONG = [{ role: "user", content: "what a session has in common ".repeat(200) }];
 const SETTINGS = { slow_start: "none", poll: "50ms" };
 
-/** Answers as a server of one model does. */
+/** Answers as a server of one model. */
 const replica = (chat) => (exchange) => {
   if (exchange.path === "/health") return json({})(exchange);
   if (exchange.path === "/v1/models")
@@ -57,13 +57,13 @@ describe("a pool", () => {
     assert.equal((await sdk.models.list()).data[0].id, "small");
   });
 
-  test("the calls of a session go to one replica", async (t) => {
+  test("calls of a session go to one replica", async (t) => {
     const all = await servers(t, 3);
-    // However slow this machine is, no replica is suspected.
+    // Long enough that no replica is suspected on a slow machine.
     const pool = { replicas: all.map(({ url }) => url), health: "none", poll: "none" };
     const gate = new Gate({ targets: { llama: { pool } } });
     const sdk = client(gate);
-    // Until all have said what they serve, those that have are preferred.
+    // Until all replicas have listed their models, those that have are preferred.
     await ask(sdk);
     await until(() => replicas(gate).every(({ models }) => models?.[0] === "small"));
     const before = all.map((server) => calls(server).length);
@@ -75,7 +75,7 @@ describe("a pool", () => {
     );
   });
 
-  test("who is full is passed over, outside of the retry budget", async (t) => {
+  test("full replicas are skipped without using the retry budget", async (t) => {
     const [full, good] = await servers(t, 2);
     full.handler = replica(json({ error: { message: "full", code: 503 } }, 503));
     const gate = new Gate({
@@ -86,7 +86,7 @@ describe("a pool", () => {
     assert.equal(calls(good).length, 20);
   });
 
-  test("replicas are told while calls are under way", async (t) => {
+  test("replicas can change while calls are in flight", async (t) => {
     const [one, other] = await servers(t, 2);
     const gate = new Gate({ targets: { llama: { pool: {} }, openai: 8 } });
     const waits = ask(client(gate));
@@ -112,7 +112,7 @@ describe("a pool", () => {
     assert.deepEqual(urls(gate), [other.url]);
   });
 
-  test("books and slots name the replica", async (t) => {
+  test("records and slots name the replica", async (t) => {
     const [one] = await servers(t, 1);
     const gate = new Gate({ targets: { llama: { pool: [one.url] }, openai: 8 } });
     await ask(client(gate));
@@ -127,7 +127,7 @@ describe("a pool", () => {
     assert.equal(await gate.slot("openai", (slot) => slot.replica), null);
   });
 
-  test("a file is followed", async (t) => {
+  test("changes of the replica file apply", async (t) => {
     const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
     t.after(() => rmSync(folder, { recursive: true }));
     const [one, other] = await servers(t, 2);

@@ -1,4 +1,4 @@
-// The process, and each of its threads, can end at any moment.
+// Tests that the process and each of its threads can end at any time.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -10,7 +10,7 @@ import { stallAfter, upstream } from "./support/upstream.mjs";
 
 const program = fileURLToPath(new URL("./support/program.mjs", import.meta.url));
 
-/** Runs the program in a process of its own; what it wrote, and how it ended. */
+/** Runs the program in a process. Returns its output and its exit status. */
 async function run(up, how, ...flags) {
   const child = spawn(process.execPath, [...flags, program, up.url, how], { stdio: ["ignore", "pipe", "pipe"] });
   let [stdout, stderr] = ["", ""];
@@ -35,20 +35,20 @@ for (const [how, code] of Object.entries({ exit: 7, throw: 1, reject: 1, idle: 0
   });
 }
 
-test("a call keeps the process alive until it is over, and no longer", async (t) => {
+test("a call keeps the process alive until it ends", async (t) => {
   const up = await upstream(t, ({ response }) => response.end("done"));
   assert.deepEqual(await run(up, "await"), { code: 0, signal: null, stdout: "running\ndone\n", stderr: "" });
 });
 
-test("bodies that everybody lost do not keep others waiting", { timeout: 120_000 }, async (t) => {
+test("collected bodies do not block other calls", { timeout: 120_000 }, async (t) => {
   const up = await upstream(t, stallAfter("{}"));
-  // Waiting makes no garbage, and without this flag V8 may tidy up by itself.
+  // Waiting creates no garbage. Without this flag, V8 may collect garbage by itself.
   const { code, stderr } = await run(up, "lost", "--no-memory-reducer");
   assert.equal(code, 0, stderr);
   assert.equal(up.exchanges.length, 6);
 });
 
-test("a worker thread that is terminated with calls in flight gives them up", async (t) => {
+test("terminating a worker thread ends its calls", async (t) => {
   const up = await upstream(t, stallAfter("{}"));
   for (let round = 0; round < 8; round++) {
     const worker = new Worker(program, { argv: [up.url, "forever"], stdout: true });
@@ -59,7 +59,7 @@ test("a worker thread that is terminated with calls in flight gives them up", as
   }
 });
 
-test("worker threads side by side, each with a gate of its own", async (t) => {
+test("worker threads have separate gates", async (t) => {
   const up = await upstream(t, ({ response }) => response.end("done"));
   const ends = Array.from({ length: 4 }, async () => {
     const worker = new Worker(program, { argv: [up.url, "await"], stdout: true });

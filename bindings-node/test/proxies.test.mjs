@@ -1,5 +1,4 @@
-// Which proxy a call goes by: the decision of undici's EnvHttpProxyAgent, observed on sockets, for
-// any transport.
+// Tests that calls use the proxy that undici's EnvHttpProxyAgent would use, observed on sockets.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -9,11 +8,11 @@ import { EnvHttpProxyAgent, fetch as undiciFetch } from "undici";
 import { network, within } from "./support/proxies.mjs";
 import { casesOf } from "./support/vectors.mjs";
 
-// What cannot connect is not tried again.
+// Failed connections are not retried.
 const ONCE = { defaults: { retry: { attempts: 1 } } };
 const ERROR = "error";
 
-/** Where the fetch that `open` makes connects to for each URL; or that it cannot be made. */
+/** Returns where the fetch from `open` connects for each URL, or that `open` throws. */
 async function decisions(net, { env, urls = { "http://127.0.0.1:{port}/": "" } }, open) {
   const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, net.fill(value)]));
   return within(variables, async () => {
@@ -40,7 +39,7 @@ function gate() {
   return { get: fetch, close: async () => {} };
 }
 
-test("the gate connects where undici's EnvHttpProxyAgent does", async (t) => {
+test("the gate connects to the same address as undici's EnvHttpProxyAgent", async (t) => {
   const net = await network(t);
   const differences = [];
   const cases = casesOf("proxies");
@@ -60,7 +59,7 @@ test("the gate connects where undici's EnvHttpProxyAgent does", async (t) => {
   assert.deepEqual(differences, [], `${differences.length} of ${cases.length} environments differ`);
 });
 
-test("an unusable proxy is an error that names the variable alone", async (t) => {
+test("an unusable proxy is an error that names only the variable", async (t) => {
   const net = await network(t);
   await within({ HTTPS_PROXY: "gopher://user:sesame@127.0.0.1" }, async () => {
     assert.throws(
@@ -83,6 +82,6 @@ test("the environment is read when the gate opens", async (t) => {
   await within({ HTTP_PROXY: net.fill("http://{b}"), NO_PROXY: "127.0.0.1" }, async () => {
     assert.equal(await net.way(gate.fetch, "http://127.0.0.1:{port}/"), "a");
   });
-  // In absolute form, as a proxy needs it.
+  // The absolute form, as proxies need it.
   assert.match(net.a.heads.at(-1), new RegExp(`^GET http://127.0.0.1:${net.origin.port}/ HTTP/1.1\r\n`));
 });

@@ -1,4 +1,4 @@
-// The official clients, as their users have them.
+// Tests of the official clients.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -6,7 +6,17 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI, { AzureOpenAI } from "openai";
 import { Gate, TidegateError } from "tidegate";
 
-import { CHAT, CHAT_STREAM, delta, inFlight, MESSAGE, MESSAGES, ONCE, queued, until } from "./support/shapes.mjs";
+import {
+  CHAT,
+  CHAT_STREAM,
+  delta,
+  inFlight,
+  MESSAGE,
+  MESSAGES,
+  ONCE,
+  queued,
+  until,
+} from "./support/provider-payloads.mjs";
 import { event, events, hangUp, json, never, stallAfter, upstream } from "./support/upstream.mjs";
 
 const openai = (up, options = {}) => new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k", ...options });
@@ -15,7 +25,7 @@ const ask = (client, more = {}, options = {}) =>
 
 const LIKE_IT = { "x-should-retry": "true", "retry-after": "0" };
 
-test("wrap: a copy, with what was configured, and the gate's retries", async (t) => {
+test("wrap returns a copy with the client's settings and without its retries", async (t) => {
   const up = await upstream(t, json(CHAT, 200, { "x-request-id": "r1" }));
   const original = openai(up, { organization: "o", timeout: 7000, maxRetries: 5, defaultHeaders: { "x-mine": "1" } });
   const { fetch } = original;
@@ -33,7 +43,7 @@ test("wrap: a copy, with what was configured, and the gate's retries", async (t)
   assert.equal(Object.values(gate.snapshot().targets)[0].attempts, 2);
 });
 
-test("wrap: Azure stays Azure", async (t) => {
+test("wrap keeps the settings of an Azure client", async (t) => {
   const up = await upstream(t, json(CHAT));
   const client = new Gate().wrap(
     new AzureOpenAI({ endpoint: up.url, apiKey: "k", apiVersion: "2024-10-21", deployment: "mine" }),
@@ -44,21 +54,21 @@ test("wrap: Azure stays Azure", async (t) => {
   assert.equal(up.exchanges[0].headers["api-key"], "k");
 });
 
-test("wrap: only a gate that acts takes the retries", () => {
+test("only enforce mode disables the retries of the SDK", () => {
   const client = new OpenAI({ apiKey: "k", maxRetries: 5 });
   assert.equal(new Gate({ mode: "observe" }).wrap(client).maxRetries, 5);
   const off = new Gate({ mode: "off" }).wrap(client);
   assert.deepEqual([off.maxRetries, off.fetch], [5, client.fetch]);
 });
 
-test("wrap: anything else is refused by name", () => {
+test("wrap rejects other objects", () => {
   const gate = new Gate();
   for (const other of [{}, new Map(), null, undefined, "openai", { withOptions() {} }]) {
     assert.throws(() => gate.wrap(other), { name: "TypeError", message: /gate\.fetch/ });
   }
 });
 
-test("openai: streams, and Responses", async (t) => {
+test("openai: streams and responses complete", async (t) => {
   const up = await upstream(t, events(...CHAT_STREAM));
   const client = new Gate().wrap(openai(up));
   let text = "";
@@ -73,7 +83,7 @@ test("openai: streams, and Responses", async (t) => {
   assert.deepEqual(types, ["response.output_text.delta", "response.completed"]);
 });
 
-test("openai: a file is sent up", async (t) => {
+test("openai: a file is uploaded", async (t) => {
   const up = await upstream(t, json({ text: "hello" }));
   const client = new Gate().wrap(openai(up));
   const file = new File(["RIFF"], "a.wav");
@@ -81,7 +91,7 @@ test("openai: a file is sent up", async (t) => {
   assert.match(up.exchanges[0].body.toString(), /filename="a.wav"[\s\S]*RIFF/);
 });
 
-test("anthropic: messages, and streams", async (t) => {
+test("anthropic: messages and streams complete", async (t) => {
   const up = await upstream(t, json(MESSAGE));
   const client = new Gate().wrap(new Anthropic({ baseURL: up.url, apiKey: "k" }));
   assert.equal(client.maxRetries, 0);
@@ -105,18 +115,18 @@ test("anthropic: messages, and streams", async (t) => {
   assert.equal(message.content[0].text, "hello");
 });
 
-test("a provider's own failure: as always, once the gate has tried", async (t) => {
+test("an error response of the provider is returned after the gate's retries", async (t) => {
   const up = await upstream(t, json({ error: { message: "slow down", code: "x" } }, 429, LIKE_IT));
   const gate = new Gate({ defaults: { retry: { attempts: 3 } } });
   for (const client of [gate.wrap(openai(up)), openai(up, { fetch: gate.fetch })]) {
     const before = up.exchanges.length;
     await assert.rejects(ask(client), (error) => error instanceof OpenAI.RateLimitError && error.code === "x");
-    // Ours alone: the SDK above does not multiply them, wrapped or not.
+    // Only the gate retries. The SDK does not, wrapped or not.
     assert.equal(up.exchanges.length - before, 3);
   }
 });
 
-test("a broken connection: nobody above tries again", async (t) => {
+test("a broken connection is not retried by the SDK", async (t) => {
   const up = await upstream(t, hangUp);
   const gate = new Gate(ONCE);
   await assert.rejects(ask(gate.wrap(openai(up))), (error) => {
@@ -125,7 +135,7 @@ test("a broken connection: nobody above tries again", async (t) => {
     return true;
   });
   assert.equal(up.exchanges.length, 1);
-  // To an SDK that nobody told not to retry it comes as a response, since it repeats whatever rejects.
+  // An SDK that still retries gets a response, because it would retry a rejection.
   await assert.rejects(ask(openai(up, { fetch: gate.fetch })), (error) => {
     assert.ok(error instanceof OpenAI.InternalServerError);
     assert.equal(error.code, "transport");
@@ -136,13 +146,13 @@ test("a broken connection: nobody above tries again", async (t) => {
   const request = { model: "claude", max_tokens: 9, messages: MESSAGES };
   await assert.rejects(anthropic.messages.create(request), Anthropic.InternalServerError);
   assert.equal(up.exchanges.length, 3);
-  // A gate that only looks leaves an SDK its retries.
+  // In mode observe, the SDK keeps its retries.
   const watched = openai(up, { fetch: new Gate({ mode: "observe", ...ONCE }).fetch, maxRetries: 1 });
   await assert.rejects(ask(watched), OpenAI.APIConnectionError);
   assert.equal(up.exchanges.length, 5);
 });
 
-test("a refusal: a status error that says why", async (t) => {
+test("a rejected call is a status error with the reason", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const gate = new Gate({ defaults: { cap: 1, queue: 0 } });
   const client = gate.wrap(openai(up));
@@ -159,7 +169,7 @@ test("a refusal: a status error that says why", async (t) => {
   assert.equal(up.exchanges.length, 1);
 });
 
-test("a truncated stream is an error, and not the quiet end that an AbortError would be", async (t) => {
+test("a truncated stream is an error, and not an AbortError", async (t) => {
   const up = await upstream(t, events(delta("hel"), delta("lo")));
   let text = "";
   await assert.rejects(
@@ -172,7 +182,7 @@ test("a truncated stream is an error, and not the quiet end that an AbortError w
   assert.equal(text, "hello");
 });
 
-test("openai: its own abort, before the head and in mid-stream", async (t) => {
+test("openai: aborts before the head and in a stream reject", async (t) => {
   const up = await upstream(t, never);
   const gate = new Gate();
   const client = gate.wrap(openai(up));
@@ -192,7 +202,7 @@ test("openai: its own abort, before the head and in mid-stream", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("openai: its timer ends a call, and the gate drops it", async (t) => {
+test("openai: the timeout of the SDK ends a call", async (t) => {
   const up = await upstream(t, never);
   const gate = new Gate();
   await assert.rejects(ask(gate.wrap(openai(up, { timeout: 50 }))), OpenAI.APIConnectionTimeoutError);
@@ -200,7 +210,7 @@ test("openai: its timer ends a call, and the gate drops it", async (t) => {
   assert.equal(up.exchanges.length, 1);
 });
 
-test("openai: a wait that its timer would end comes back as an answer first, so that it does not ask again", async (t) => {
+test("openai: a wait ends with a response before the timeout of the SDK, so that the SDK does not retry", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const gate = new Gate({ defaults: { cap: 1 } });
   const held = await ask(gate.wrap(openai(up)), { stream: true });

@@ -1,17 +1,17 @@
-// The oracle is the platform's fetch: whatever can be observed, here or upstream, is the same through the gate.
+// Compares the gate's fetch with the platform's: results and upstream requests are equal.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import zlib from "node:zlib";
 
 import { Gate } from "tidegate";
 
-import { inFlight, until } from "./support/shapes.mjs";
+import { inFlight, until } from "./support/provider-payloads.mjs";
 import { echo, json, upstream } from "./support/upstream.mjs";
 
 const gate = new Gate();
 const fetches = { stock: globalThis.fetch, ours: gate.fetch };
 
-/** What both make of it. */
+/** Returns the results of both fetches. */
 async function both(run) {
   const [stock, ours] = [await seen(run, fetches.stock), await seen(run, fetches.ours)];
   assert.deepEqual(ours, stock);
@@ -22,7 +22,7 @@ async function seen(run, fetch) {
   try {
     return await run(fetch);
   } catch (error) {
-    // What libraries above look at; the text is ours.
+    // Libraries read these properties. The message differs.
     return { rejects: error.constructor.name, name: error.name };
   }
 }
@@ -129,7 +129,7 @@ function streamed(length) {
   return { method: "POST", body: new Blob(["abc"]).stream(), duplex: "half", headers: { "content-length": length } };
 }
 
-test("request: large files", async (t) => {
+test("request: large files are sent", async (t) => {
   const up = await upstream(t, ({ headers, body, response }) => {
     response.end(JSON.stringify([headers["content-length"], headers["transfer-encoding"], body.length]));
   });
@@ -143,16 +143,16 @@ test("request: large files", async (t) => {
   }
 });
 
-test("a body longer than it is said to be is not sent, nor cut", async (t) => {
+test("a body that is longer than declared is rejected", async (t) => {
   const up = await upstream(t, json({}));
   const init = { method: "POST", body: "abc", headers: { "content-length": "2" } };
   await assert.rejects(gate.fetch(up.url, init), { name: "TypeError", message: /content-length/ });
   assert.equal(up.exchanges.length, 0);
-  // A stream's length shows on the way: the exchange fails.
+  // The length of a stream is known only at its end, so the exchange fails.
   for (const length of ["2", "5"]) await assert.rejects(gate.fetch(up.url, streamed(length)), TypeError);
 });
 
-test("headers of the connection are not sent", async (t) => {
+test("connection headers are rejected", async (t) => {
   const up = await upstream(t, json({}));
   const hops = { "x-hop": "1", "proxy-connection": "keep-alive", te: "gzip" };
   await gate.fetch(up.url, { headers: { ...hops, connection: "keep-alive, X-Hop", "x-own": "1" } });
@@ -186,7 +186,7 @@ for (const [name, options] of Object.entries({ native: {}, "a fetch of one's own
     // The platform's own fetch sends what was declared before it fails.
     if (name !== "native") return;
     await (await gate.fetch(up.url)).text();
-    // A request that broke off has no body.
+    // A broken request has no body.
     const whole = up.exchanges.filter(({ body }) => body !== undefined);
     assert.deepEqual(
       whole.map(({ request }) => request.method),
@@ -240,7 +240,7 @@ const answers = {
   deflate: encoded("deflate", zlib.deflateSync),
   "raw deflate": encoded("deflate", zlib.deflateRawSync),
   br: encoded("br", zlib.brotliCompressSync),
-  // From Node 22.15 on.
+  // Node before 22.15 has no zstd.
   ...(zlib.zstdCompressSync && { zstd: encoded("zstd", zlib.zstdCompressSync) }),
   "gzip in gzip": encoded("gzip, gzip", (data) => zlib.gzipSync(zlib.gzipSync(data))),
   "an unknown encoding": encoded("rot13", (data) => data),
@@ -317,7 +317,7 @@ for (const [name, answer] of Object.entries(answers)) {
     for (const read of Object.values(readers)) {
       await both(async (fetch) => {
         const response = await fetch(up.url);
-        // What the gate adds: that nobody above is to try again.
+        // The gate adds a header that tells the SDK not to retry.
         const headers = [...response.headers].filter(([name]) => name !== "date" && name !== "x-should-retry");
         const before = head(response);
         return { before, headers, content: await read(response), after: head(response) };
@@ -326,7 +326,7 @@ for (const [name, answer] of Object.entries(answers)) {
   });
 }
 
-test("what cannot be followed, or decoded, holds no slot", async (t) => {
+test("failed redirects and decodings release their slots", async (t) => {
   const up = await upstream(t, ({ path, response }) => {
     response.writeHead(
       ...(path === "/302" ? [302, { location: "/" }] : [200, { "content-encoding": "gzip,".repeat(6) }]),
@@ -338,7 +338,7 @@ test("what cannot be followed, or decoded, holds no slot", async (t) => {
   for (const exchange of up.exchanges) await exchange.closed;
 });
 
-test("a response is one of the platform's", async (t) => {
+test("a response is an instance of the platform's Response", async (t) => {
   const up = await upstream(t, json({}, 200, { "x-a": "1" }));
   const response = await gate.fetch(up.url);
   assert.ok(response instanceof Response);

@@ -1,17 +1,17 @@
-// Bytes come as they are asked for; what ends them early is never taken for the caller's own abort.
+// Tests of response streams: chunks are read on demand, and an early end is never an AbortError.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import zlib from "node:zlib";
 
 import { Gate, TidegateError, Truncated } from "tidegate";
 
-import { CHAT_STREAM, delta, inFlight, ONCE } from "./support/shapes.mjs";
+import { CHAT_STREAM, delta, inFlight, ONCE } from "./support/provider-payloads.mjs";
 import { event, events, upstream } from "./support/upstream.mjs";
 
 const ask = (gate, up, path = "/v1/chat/completions") =>
   gate.fetch(`${up.url}${path}`, { method: "POST", body: JSON.stringify({ model: "m", stream: true }) });
 
-test("each event as it comes", async (t) => {
+test("each event is delivered as it arrives", async (t) => {
   let response;
   const up = await upstream(t, (exchange) => {
     response = exchange.response;
@@ -30,7 +30,7 @@ test("each event as it comes", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("nothing is read ahead: a slow reader holds the sender back", async (t) => {
+test("a slow reader slows the sender, because nothing is read ahead", async (t) => {
   const chunk = Buffer.alloc(64 * 1024);
   let sent = 0;
   const up = await upstream(t, ({ response }) => {
@@ -47,7 +47,8 @@ test("nothing is read ahead: a slow reader holds the sender back", async (t) => 
   const response = await new Gate().fetch(up.url);
   const reader = response.body.getReader();
   await reader.read();
-  // Until the sockets between are full the sender goes on; then it stands still, far from the end of its gigabyte.
+  // The sender continues until the socket buffers are full, and then stops far from the end of its
+  // gigabyte.
   for (let before = -1; before !== sent; ) {
     before = sent;
     for (let turn = 0; turn < 200; turn++) await new Promise(setImmediate);
@@ -56,7 +57,7 @@ test("nothing is read ahead: a slow reader holds the sender back", async (t) => 
   await reader.cancel();
 });
 
-test("nothing is waited for after the end of an encoding", async (t) => {
+test("a stream ends with the end of its encoding", async (t) => {
   let exchange;
   const up = await upstream(t, (came) => {
     exchange = came;
@@ -82,7 +83,7 @@ test("a reader's own buffer is filled", async (t) => {
   assert.equal(text, CHAT_STREAM.map(event).join(""));
 });
 
-test("cut short: an error, never an AbortError", async (t) => {
+test("a broken stream is an error, and not an AbortError", async (t) => {
   const up = await upstream(t, ({ response }) => {
     response.writeHead(200, { "content-type": "application/json", "content-length": "100000" });
     response.write("{".padEnd(70000, " "));
@@ -98,7 +99,7 @@ test("cut short: an error, never an AbortError", async (t) => {
   });
 });
 
-test("without the provider's terminal: truncated, after all that came", async (t) => {
+test("a stream without its final event is truncated after its chunks", async (t) => {
   const up = await upstream(t, events(delta("hel"), delta("lo")));
   const gate = new Gate();
   const response = await ask(gate, up);
@@ -113,7 +114,7 @@ test("without the provider's terminal: truncated, after all that came", async (t
   assert.equal(inFlight(gate), 0);
 });
 
-test("two hundred side by side", async (t) => {
+test("two hundred concurrent streams complete", async (t) => {
   const up = await upstream(t, events(...CHAT_STREAM));
   const gate = new Gate({ defaults: { cap: 200 } });
   const texts = await Promise.all(Array.from({ length: 200 }, async () => (await ask(gate, up)).text()));

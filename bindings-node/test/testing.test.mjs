@@ -1,4 +1,4 @@
-// The kit for users' own tests: a fake target in place of the network, and virtual time.
+// Tests of the fake target and of virtual time.
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, mock, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -21,7 +21,7 @@ import {
   VirtualClock,
 } from "tidegate/testing";
 
-import { CHAT, MESSAGES } from "./support/shapes.mjs";
+import { CHAT, MESSAGES } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
 const openai = (gate = new Gate(), options = {}) =>
@@ -50,7 +50,7 @@ describe("on virtual time", () => {
   });
   afterEach(() => clock.stop());
 
-  test("a call waits as it is told", async () => {
+  test("a call waits for its Retry-After", async () => {
     const target = new FakeTarget({ answers: [rateLimited(90).times(2), overloaded(), ok("now")] });
     await target.during(async () => assert.equal(await clock.until(ask()), "now"));
     assert.deepEqual(target.calls.map(statuses), [[429, 429, 503, 200]]);
@@ -58,7 +58,7 @@ describe("on virtual time", () => {
     target.assertNoCallInFlight();
   });
 
-  test("every API, whole and streamed", async () => {
+  test("the fake target answers every API, whole and streamed", async () => {
     const client = openai();
     const target = new FakeTarget({
       otherwise: ok("the tide", { toolCalls: [{ name: "search", arguments: { q: "moon" } }] }),
@@ -90,7 +90,7 @@ describe("on virtual time", () => {
     });
   });
 
-  test("a stream comes at its pace, beside timers, in one order", async () => {
+  test("streams and timers have one order", async () => {
     const target = new FakeTarget({ otherwise: stream(["a", "b", "c"], { after: 2, every: 10 }) });
     const seen = [];
     const note = (what) => seen.push([what, Math.round(clock.time())]);
@@ -119,7 +119,7 @@ describe("on virtual time", () => {
   });
 
   for (const cut of [truncate(["half "]), breakOff(["half "]), errorEvent(["half "])]) {
-    test(`a stream that ends badly is an error, and not repeated: ${JSON.stringify(cut)}`, async () => {
+    test(`a broken stream is an error and is not retried: ${JSON.stringify(cut)}`, async () => {
       const target = new FakeTarget({ answers: [cut] });
       await target.during(() => assert.rejects(clock.until(read())));
       assert.equal(target.attempts.length, 1);
@@ -127,14 +127,14 @@ describe("on virtual time", () => {
   }
 
   for (const cut of [errorEvent(), breakOff(), refuseConnection(), status(503)]) {
-    test(`what fails before its first token is tried again: ${JSON.stringify(cut)}`, async () => {
+    test(`a failure before the first token is retried: ${JSON.stringify(cut)}`, async () => {
       const target = new FakeTarget({ answers: [cut], otherwise: ok("whole") });
       await target.during(async () => assert.equal(await clock.until(read()), "whole"));
       assert.equal(target.attempts.length, 2);
     });
   }
 
-  test("an abort is seen where it stood", async () => {
+  test("an aborted attempt is recorded", async () => {
     const target = new FakeTarget({ otherwise: ok("late", { after: 60 }) });
     const controller = new AbortController();
     await target.during(async () => {
@@ -152,7 +152,7 @@ describe("on virtual time", () => {
     );
   });
 
-  test("a stalled stream runs into the SDK's own patience, or is told of by name", async () => {
+  test("a stalled stream times out in the SDK, or is named in the error", async () => {
     const target = new FakeTarget({ otherwise: stall(["half"]) });
     await target.during(async () => {
       const gate = new Gate({ defaults: { idle: 45 } });
@@ -168,7 +168,7 @@ describe("on virtual time", () => {
     });
   });
 
-  test("a fan-out against a small target has the same trace each time", async () => {
+  test("a fan-out has the same trace in each run", async () => {
     const storm = async (seed) => {
       clock.stop();
       clock = new VirtualClock({ seed }).start();
@@ -185,7 +185,7 @@ describe("on virtual time", () => {
           targets: { small: { cap: 10, retry: { attempts: 20 }, deadline: 3600 } },
           tools: { search: 12 },
         });
-        // The SDK's own ten minutes run from the call to the head of its answer: on virtual time too.
+        // The SDK's timeout of ten minutes is on virtual time.
         const client = openai(gate, { timeout: 3_600_000 });
         const agent = async (number) => {
           await sleep(number * 250);
@@ -212,13 +212,13 @@ describe("on virtual time", () => {
     assert.equal(Math.round(clock.time()), 20);
   });
 
-  test("what can never come is told, and so is what takes too long", async () => {
+  test("a wait that can never end, or takes too long, is an error", async () => {
     await assert.rejects(clock.until(new Promise(() => {})), /nothing is left/);
     await assert.rejects(clock.until(sleep(7_200_000), 3600), /not settled within 3600 s/);
     assert.throws(() => new VirtualClock().start(), /cannot be nested/);
   });
 
-  test("advance lets what is due happen", async () => {
+  test("advance runs what is due", async () => {
     const seen = [];
     for (const seconds of [1, 2, 3, 4]) setTimeout(() => seen.push(seconds), seconds * 1000);
     await clock.advance(2.5);
@@ -246,7 +246,7 @@ describe("on virtual time", () => {
   });
 });
 
-test("beside mocked timers", async () => {
+test("the clock works beside mocked timers", async () => {
   mock.timers.enable({ apis: ["setTimeout"] });
   const clock = new VirtualClock({ timers: false }).start();
   try {
@@ -268,7 +268,7 @@ test("beside mocked timers", async () => {
   }
 });
 
-test("on real time too, and a gate is what it was afterwards", async (t) => {
+test("the fake target works on real time, and gates have their earlier state afterwards", async (t) => {
   const up = await upstream(t, json(CHAT));
   const gate = new Gate();
   const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
@@ -284,14 +284,14 @@ test("on real time too, and a gate is what it was afterwards", async (t) => {
   assert.equal(up.exchanges.length, 2);
 });
 
-test("in place of a fetch of the user's own", async () => {
+test("the fake target replaces a custom fetch", async () => {
   const gate = new Gate({ fetch: (url) => assert.fail(`sent for real: ${url}`) });
   const target = new FakeTarget({ otherwise: ok("fake") });
   await target.during(async () => assert.equal(await ask(openai(gate)), "fake"));
   assert.equal(target.attempts.length, 1);
 });
 
-test("what the script does not take fails loudly", async () => {
+test("unmatched requests fail the test", async () => {
   const target = new FakeTarget({ answers: [ok("once")], otherwise: null });
   target.route({ model: "gpt-*", contains: "rain" }, { otherwise: ok("weather") });
   const swallowed = async () => {

@@ -1,4 +1,4 @@
-// URLs: the server gets what the platform's fetch sends, and that decides which target is called.
+// Tests that the server gets the URL that the platform's fetch sends.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -23,7 +23,7 @@ for (const [name, options] of Object.entries({ native: {}, "a fetch of one's own
       const expected = url.endsWith("?") && name === "native" ? new URL(up.url + url).href.slice(up.url.length) : stock;
       assert.equal(ours, expected);
       assert.equal(gate.calls().at(-1).target, gate.targetFor(up.url + url));
-      // Where the platform resolves backslashes, the path is another one.
+      // The platform resolves backslashes, which changes the path.
       if (!url.includes("\\")) assert.equal(gate.calls().at(-1).target, target);
     },
     name,

@@ -1,4 +1,4 @@
-// The vectors of what providers say: what becomes of a call through a gate when an upstream says it.
+// Runs the shared vectors of provider responses on calls through a gate.
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 
@@ -10,15 +10,16 @@ import { bodyOf, every, onlyTarget, pieces, read, splits } from "./support/vecto
 
 // The local clock of the cases: Fri, 21 Nov 2025 08:48:00 GMT.
 const WALL = 1763714880;
-// Longer delays concern the call, not the target.
+// Longer delays affect the call, but not the target.
 const LONGEST_MS = 24 * 3600 * 1000;
-// A delay up to the first is waited for; one up to the second is not, nor outrun by a deadline: machines may be slow.
+// Seconds. Shorter delays are waited for. Delays between the two are neither waited for nor cut by
+// a deadline, because machines may be slow.
 const SHORT_MS = 100;
 const LONG_MS = 10_000;
 
 const CHAT = "/v1/chat/completions";
 const EVENTS = { "content-type": "text/event-stream" };
-// A stream of each dialect that is nothing but its end.
+// The shortest complete stream of each dialect.
 const ENDS = {
   openai_chat: 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
   openai_completions: 'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
@@ -28,8 +29,8 @@ const ENDS = {
 };
 
 /**
- * Makes a call that fails so, and checks what is made of it. `safe`: the call is known to be safe to repeat. `rounded`: by how many seconds
- * a delay may be longer than expected.
+ * Makes a call that fails, and checks the classification. `safe` is whether the method may be
+ * retried. `rounded` is the number of seconds by which a delay may exceed the expected one.
  */
 async function becomes(up, { handler, data, expected, rounded = 0 }, path = CHAT, safe = true) {
   const { class: kind, retryable, never_executed, delay_ms: delay } = expected;
@@ -62,7 +63,7 @@ async function becomes(up, { handler, data, expected, rounded = 0 }, path = CHAT
   if (!cooled) return;
   const left = [target.cool_for ?? 0];
   if (tooLong) {
-    // Another call is told so at once, and when to come back.
+    // Another call is rejected at once, with a Retry-After.
     const refused = await ask();
     const { error } = await refused.json();
     assert.deepEqual([refused.status, error.code], [429, "cool_down"]);
@@ -79,12 +80,12 @@ every("classify", async ({ name, status, headers, body, verdict }, up) => {
   let handler = pieces([data], headers, status);
   let path = CHAT;
   if (status === undefined) {
-    // An error event, as the first of a stream.
+    // A stream whose first event is an error.
     data = Buffer.from(`event: error\ndata: ${data}\n\n`);
     handler = pieces([data], EVENTS);
     path = name.includes("Responses") ? "/v1/responses" : CHAT;
   } else if (status < 400) {
-    // To the gate it is no failure: without a place to go, neither is it to fetch.
+    // A redirect is not a failure. Without a location, fetch does not follow it.
     const gate = new Gate();
     up.handler = handler;
     assert.equal((await gate.fetch(up.url + path, { method: "POST", body: "{}" })).status, status);
@@ -102,7 +103,7 @@ every("retry_after", async ({ name, wall = WALL, headers: given = {}, body, dela
   if (headers.date === undefined) {
     headers.date = new Date(wall * 1000).toUTCString();
   } else if (name === "date beside a broken Date") {
-    // Read against this machine's clock: a time that lies as far ahead of it, rounded up to whole seconds.
+    // A time relative to this machine's clock, rounded up to whole seconds.
     const ahead = Date.parse(headers["retry-after"]) - wall * 1000;
     headers["retry-after"] = new Date(Math.ceil(Date.now() / 1000) * 1000 + ahead).toUTCString();
     rounded = 1;
@@ -128,7 +129,8 @@ every("request_facts", async ({ method = "POST", path, headers = {}, body, facts
   assert.equal(failed, route === "inference" ? "failed" : "beside");
   if (route !== "inference") return;
   assert.equal(gate.calls().at(-1).model, model);
-  // Without a type, what was asked for as a stream is taken for one: this one lacks its end, or is a whole JSON body.
+  // Without a content type, the response to a streaming request is read as a stream. It has no end,
+  // or is a JSON body.
   assert.equal(await outcome(pieces(["{}\n"])), known && stream ? "truncated" : "completed");
   for (const [name, end] of Object.entries(ENDS)) {
     const choices = ["openai_chat", "openai_completions"];
@@ -137,13 +139,13 @@ every("request_facts", async ({ method = "POST", path, headers = {}, body, facts
   }
 });
 
-// Whatever came before, wherever it was cut: it passes untouched, and the end is seen.
+// Bytes pass unchanged and the end is detected, wherever the body is cut into chunks.
 every("sse", async ({ bytes, events }, up) => {
-  // One of them is an error (an empty one is none), which makes it a failed answer, though a whole one.
+  // An event with an error makes the response a failed one, although it is complete.
   const outcome = events.some(({ data }) => data.includes('"error": {\n')) ? "failed" : "completed";
   const before = Buffer.concat([Buffer.from(bytes, "latin1"), Buffer.from("\n\n")]);
   const end = Buffer.from(ENDS.openai_chat);
-  // A target whose calls fail is held back, which is for others to test.
+  // Failures hold a target back, which other tests check.
   const ways = splits(before, outcome === "failed" ? 1 : 25);
   const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
   const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
@@ -156,7 +158,7 @@ every("sse", async ({ bytes, events }, up) => {
   }
 });
 
-/** A request of that dialect, through the wrapped client of its SDK. */
+/** Makes a request of a dialect with the wrapped client of its SDK. */
 function ask(gate, up, { dialect, stream = true }) {
   const options = { apiKey: "k", baseURL: dialect === "anthropic_messages" ? up.url : `${up.url}/v1` };
   const openai = () => gate.wrap(new OpenAI(options));
@@ -185,12 +187,12 @@ function ask(gate, up, { dialect, stream = true }) {
 every("streams", async (one, up) => {
   const { body, headers = { "content-type": "text/event-stream; charset=utf-8" }, signals, end } = one;
   const said = Array.isArray(body) ? Buffer.from(body.map((line) => `${line}\n`).join("")) : bodyOf(body);
-  // A fetch unpacks what is packed, so here it must be.
+  // A fetch decodes bodies, so the body must be encoded here.
   const sent = headers["content-encoding"] === "gzip" ? gzipSync(said) : said;
   const usage = signals.find((signal) => signal.usage)?.usage;
   for (const chunks of splits(sent, 8)) {
     const how = chunks.map((chunk) => chunk.length).join(" ");
-    // Of its own, since a target whose calls fail is held back.
+    // A separate gate, because failures hold a target back.
     const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
     up.handler = pieces(chunks, headers);
     const { data, whole } = await read(ask(gate, up, one));

@@ -1,4 +1,4 @@
-// The vectors of what the gate itself says and does: configuration, targets, errors, estimates, backoff.
+// Runs the shared vectors of configuration, targets, errors, estimates and backoff.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -8,7 +8,7 @@ import { test } from "node:test";
 
 import * as tidegate from "tidegate";
 
-import { until } from "./support/shapes.mjs";
+import { until } from "./support/provider-payloads.mjs";
 import { hangUp, json, stallAfter, upstream } from "./support/upstream.mjs";
 import { bodyOf, casesOf, every, files, pieces } from "./support/vectors.mjs";
 
@@ -20,7 +20,7 @@ const { errorFrom } = internal("../dist/errors.js");
 
 const CHAT = "/v1/chat/completions";
 
-test("vectors: every file is run, here or in a test file of its own", () => {
+test("vectors: every file is run by a test file", () => {
   const here = ["backoff", "config_errors", "errors", "estimate", "limits", "target_matching"];
   const there = ["classify", "fallback", "proxies", "request_facts", "retry_after", "sse", "streams", "urls"];
   assert.deepEqual(new Set(files()), new Set([...here, ...there]));
@@ -42,7 +42,7 @@ every("config_errors", ({ config, toml, errors }) => {
   rmSync(folder, { recursive: true });
 });
 
-test("a path is no configuration", () => {
+test("a path is not a configuration", () => {
   assert.throws(() => new Gate("tidegate.toml"), { name: "ConfigError", message: /must be a table; got the string/ });
 });
 
@@ -64,7 +64,7 @@ every("limits", ({ config, ...expected }) => {
   }
 });
 
-test("calls are booked where targetFor says", async (t) => {
+test("calls count for the target that targetFor returns", async (t) => {
   const up = await upstream(t);
   const gate = new Gate({ targets: { small: { url: up.url, models: ["small-*"] }, all: { url: up.url } } });
   for (const model of ["small-1", "large"]) {
@@ -92,7 +92,7 @@ every("errors", ({ error: given, class: name, status, retryable, body }) => {
   );
 });
 
-/** Compares with the vector of that code. */
+/** Compares an error with the vector of its code. */
 async function saidLike(response, code) {
   const expected = casesOf("errors").find(({ body }) => body.error.code === code);
   const said = await response.json();
@@ -100,7 +100,7 @@ async function saidLike(response, code) {
   for (const name of ["content-type", "x-should-retry"]) {
     assert.equal(response.headers.get(name), expected.headers[name]);
   }
-  // Of a call, and not of an error by itself: its number, and what stood in the way of one that was refused.
+  // The call's number, and the rule that blocked it, are not part of the vectors.
   const { call, why, ...error } = said.error;
   assert.deepEqual(Object.keys(error), Object.keys(expected.body.error));
   if (code in REFUSALS) {
@@ -118,7 +118,7 @@ const REFUSALS = {
 };
 
 for (const [code, settings] of Object.entries(REFUSALS)) {
-  test(`a refusal says over HTTP what the vectors say: ${code}`, async (t) => {
+  test(`rejection responses equal the vectors: ${code}`, async (t) => {
     const up = await upstream(t, stallAfter({ choices: [] }));
     const gate = new Gate({ targets: { up: { url: up.url, cap: 1, ...settings } } });
     const ask = (body) => gate.fetch(up.url + CHAT, { method: "POST", body: JSON.stringify(body) });
@@ -129,10 +129,10 @@ for (const [code, settings] of Object.entries(REFUSALS)) {
   });
 }
 
-test("failures say over HTTP what the vectors say", async (t) => {
+test("failure responses equal the vectors", async (t) => {
   const up = await upstream(t, hangUp);
   const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
-  // An SDK that would repeat what rejects.
+  // An SDK that would retry a rejection.
   const headers = { "x-stainless-lang": "js" };
   const ask = () => gate.fetch(up.url + CHAT, { method: "POST", headers, body: "{}" });
   await saidLike(await ask(), "transport");
@@ -152,7 +152,7 @@ every("estimate", async ({ path = CHAT, body, input, max_output }, up) => {
   if (path === CHAT) assert.deepEqual([call.input_tokens, call.output_tokens], [7, 5]);
 });
 
-// A test waits for the backoffs that are at most so long; it cancels the call in the first that may be longer.
+// Seconds. Tests wait for shorter backoffs and cancel the call in the first longer one.
 const PATIENCE_MS = 20;
 
 every("backoff", async ({ retry, retry_after, bounds }, up) => {

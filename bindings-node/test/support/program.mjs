@@ -1,11 +1,11 @@
-// A program whose end is looked at from outside: `program.mjs URL HOW`.
+// A program for tests of how a process ends: `program.mjs URL HOW`.
 import { Gate } from "tidegate";
 
 const [url, how] = process.argv.slice(2);
 const gate = new Gate({ tools: { db: 1 }, defaults: { stall: "none", ...(how === "lost" && { cap: 2 }) } });
 const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
 
-/** Calls in every state: a stream that waits for its next chunk, one that nobody reads, one that has not begun, a tool held and wanted. */
+/** Starts calls in every state: a waiting stream, an unread one, an unsent one, and a held tool. */
 async function busy() {
   await gate.acquireTool("db");
   const wanted = gate.acquireTool("db").catch(() => {});
@@ -36,7 +36,7 @@ switch (how) {
     Promise.reject(new Error("unhandled"));
     break;
   case "idle": {
-    // Nobody waits for anything: held slots and unread bodies keep no process alive.
+    // Held slots and unread bodies do not keep the process alive.
     const slot = await gate.acquireTool("db");
     const response = await gate.fetch(url, init);
     globalThis.kept = [slot, response];

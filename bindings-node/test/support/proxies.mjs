@@ -1,7 +1,7 @@
-// The table `tests/vectors/proxies.json`, and servers that record who connects to them.
+// The table `tests/vectors/proxies.json`, and servers that record their connections.
 import { createServer } from "node:net";
 
-// 254 octets: resolvers refuse such a name without sending it anywhere.
+// 254 octets: resolvers reject such a name without a query.
 const NAME = [..."abcd"]
   .map((letter) => letter.repeat(60))
   .concat("x.example")
@@ -62,7 +62,7 @@ export async function recorder(label, seen) {
   return { port, address: `127.0.0.1:${port}`, heads, close: () => server.close() };
 }
 
-/** The proxies `a` and `b`, an origin, and what they saw. */
+/** The proxies `a` and `b`, an origin, and their recorded connections. */
 export async function network(t) {
   const seen = [];
   const [a, b, origin] = await Promise.all(["a", "b", "direct"].map((label) => recorder(label, seen)));
@@ -76,7 +76,7 @@ export async function network(t) {
     origin,
     seen,
     fill,
-    /** Where `get(url)` connects: `a` or `b` with credentials, else `direct`. */
+    /** Returns where `get(url)` connects: `a` or `b` with credentials, otherwise `direct`. */
     async way(get, url) {
       seen.length = 0;
       await get(fill(url)).then(
@@ -88,7 +88,7 @@ export async function network(t) {
   };
 }
 
-/** Runs the function with these proxy variables in the environment, and no others. */
+/** Runs the function with these proxy variables and no others. */
 export async function within(variables, run) {
   const before = Object.entries(process.env).filter(([name]) => VARIABLES.test(name) || name === "REQUEST_METHOD");
   for (const [name] of before) delete process.env[name];

@@ -1,24 +1,24 @@
-// The simulator as a server: a whole provider, with budgets that it counts and enforces as providers do.
+// The simulator as a server: a provider that counts and enforces budgets.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-/** Which command it is: `make test-node` says so. */
+/** The command, which `make test-node` sets. */
 export const TIDEGATE = process.env.TIDEGATE_CLI;
 
-/** Quick, and with room for whatever a test reserves: what binds is the provider's budget. */
+/** A fast engine with much memory, so that only the provider's budget limits calls. */
 const ENGINE = {
   max_model_len: 1_000_000,
   num_blocks: 100_000,
   step: { base_ms: 1, per_prompt_token_ms: 0.001, per_sequence_ms: 0.001 },
 };
 
-/** Says how long an answer becomes; it is as long as its `max_tokens` else. */
+/** Header with the length of the answer in tokens. Default: `max_tokens`. */
 export const LENGTH = "x-sim-output-tokens";
 
-/** Runs one for this test, in real time, with this budget. */
+/** Runs a simulator for this test, in real time, with this budget. */
 export async function simulated(t, token_rate) {
   const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
   const config = join(folder, "sim.json");
@@ -38,7 +38,7 @@ class Provider {
     this.url = url;
   }
 
-  /** How many it answered, by status. */
+  /** Returns the number of responses by status. */
   async statuses() {
     const stats = await (await fetch(new URL("/sim/stats", this.url))).json();
     const counts = {};

@@ -1,8 +1,8 @@
-// A scripted HTTP/1.1 server on loopback: what tests put upstream.
+// A scripted HTTP/1.1 server on loopback.
 import { once } from "node:events";
 import http from "node:http";
 
-/** Starts one for this test. `handler(exchange)` answers; `upstream.exchanges` are what came in. */
+/** Starts a server for this test. `handler(exchange)` answers, `exchanges` has all requests. */
 export async function upstream(t, handler = json({ ok: true })) {
   const up = new Upstream(handler);
   await up.start();
@@ -36,14 +36,14 @@ class Upstream {
     try {
       if (!request.url.endsWith("/early")) exchange.body = await read(request);
     } catch {
-      // The client went away: `exchange.closed` says so.
+      // The client closed the connection, which `exchange.closed` reports.
     }
     this.exchanges.push(exchange);
     for (const wake of this.waiting.splice(0)) wake();
     await this.handler(exchange);
   }
 
-  /** The request of that number, from 0, once it is there. */
+  /** Waits for the request of a number, from 0, and returns it. */
   async exchange(number = 0) {
     while (this.exchanges.length <= number) await new Promise((wake) => this.waiting.push(wake));
     return this.exchanges[number];
@@ -56,7 +56,7 @@ class Exchange {
     this.response = response;
     this.path = request.url;
     this.headers = request.headers;
-    /** Resolves when the client closes the connection before the answer ended. */
+    /** Resolves when the client closes the connection before the end of the response. */
     this.closed = new Promise((resolve) => {
       response.on("close", () => {
         if (!response.writableFinished) resolve();
@@ -83,7 +83,7 @@ export function json(body, status = 200, headers = {}) {
   };
 }
 
-/** Says what came in. */
+/** Answers with the parts of the request. */
 export function echo({ request, response, headers, body }) {
   const { host, connection, ...rest } = headers;
   response.writeHead(200, { "content-type": "application/json" });
@@ -94,7 +94,7 @@ export function echo({ request, response, headers, body }) {
 
 export const event = (data) => `data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
 
-/** Answers with these server-sent events, and ends properly. */
+/** Answers with server-sent events and ends properly. */
 export function events(...lines) {
   return ({ response }) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
@@ -111,8 +111,8 @@ export function stallAfter(...lines) {
   };
 }
 
-/** Says nothing. */
+/** Sends nothing. */
 export const never = () => {};
 
-/** Closes without an answer. */
+/** Closes the connection without a response. */
 export const hangUp = ({ request }) => request.socket.destroy();

@@ -1,4 +1,4 @@
-// The vectors that every language runs: `tests/vectors/*.json`.
+// The test vectors that all languages share: `tests/vectors/*.json`.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -7,13 +7,13 @@ import { upstream } from "./upstream.mjs";
 
 const folder = new URL("../../../tests/vectors/", import.meta.url);
 
-/** Every file there is. */
+/** The names of all files. */
 export const files = () =>
   readdirSync(folder)
     .filter((name) => name.endsWith(".json"))
     .map((name) => name.slice(0, -5));
 
-/** The cases of a file. */
+/** Returns the cases of a file. */
 export function casesOf(name) {
   const { cases } = JSON.parse(readFileSync(new URL(`${name}.json`, folder), "utf8"));
   assert.ok(cases.length > 0);
@@ -39,18 +39,18 @@ export function every(name, run, how) {
   });
 }
 
-/** A body: text as it is, or JSON for short. */
+/** Returns the body of a case, which is a text or JSON. */
 export const bodyOf = (value) =>
   Buffer.from(value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value));
 
-/** The snapshot of the one target that was called. */
+/** Returns the snapshot of the only target that was called. */
 export function onlyTarget(gate) {
   const targets = Object.values(gate.snapshot().targets);
   assert.equal(targets.length, 1);
   return targets[0];
 }
 
-/** Answers so, in these chunks, and with no header but these. */
+/** Answers with this status, these headers only, and a body in these chunks. */
 export function pieces(chunks, headers = {}, status = 200) {
   return ({ response }) => {
     response.sendDate = false;
@@ -60,7 +60,7 @@ export function pieces(chunks, headers = {}, status = 200) {
   };
 }
 
-/** The body cut once, at every byte or else at `most` of them, and, if it is short, into bytes. */
+/** Returns the body cut in two at each of `most` places, and into single bytes if short. */
 export function splits(data, most) {
   const ways = [];
   const step = Math.max(1, Math.floor(data.length / most));
@@ -69,7 +69,7 @@ export function splits(data, most) {
   return ways;
 }
 
-/** Reads a response that is to come raw; whether it came to its end. */
+/** Reads a raw response. Returns whether it ended properly. */
 export async function read(coming) {
   const chunks = [];
   try {

@@ -1,4 +1,4 @@
-// A fetch of the caller's own makes the exchanges; the gate decides, as ever.
+// Tests of a custom fetch that makes the exchanges below the gate.
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ import OpenAI from "openai";
 import { Gate } from "tidegate";
 import { Agent, MockAgent, ProxyAgent, fetch as undiciFetch } from "undici";
 
-import { CHAT, CHAT_STREAM, delta, inFlight, MESSAGES, ONCE, queued, until } from "./support/shapes.mjs";
+import { CHAT, CHAT_STREAM, delta, inFlight, MESSAGES, ONCE, queued, until } from "./support/provider-payloads.mjs";
 import { echo, event, events, json, never, stallAfter, upstream } from "./support/upstream.mjs";
 
 const chat = { method: "POST", body: JSON.stringify({ model: "m" }), headers: { "content-type": "application/json" } };
@@ -18,7 +18,7 @@ const path = "/v1/chat/completions";
 const stock = globalThis.fetch;
 const reason = new Error("enough");
 
-test("what it is given, and what comes back", async (t) => {
+test("a custom fetch gets the request, and its response is returned", async (t) => {
   const up = await upstream(t, echo);
   const seen = [];
   const gate = new Gate({
@@ -36,7 +36,7 @@ test("what it is given, and what comes back", async (t) => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("it runs in the caller's asynchronous context, retries too", async (t) => {
+test("a custom fetch and its retries run in the caller's asynchronous context", async (t) => {
   let left = 1;
   const up = await upstream(t, (exchange) => json(CHAT, left-- > 0 ? 503 : 200)(exchange));
   const storage = new AsyncLocalStorage();
@@ -52,7 +52,7 @@ test("it runs in the caller's asynchronous context, retries too", async (t) => {
   assert.deepEqual(seen, ["span", "span"]);
 });
 
-test("a URL object that its owner changes once the call is made", async (t) => {
+test("a URL object may be changed after the call", async (t) => {
   const up = await upstream(t, echo);
   for (const fetch of [undefined, stock]) {
     const gate = new Gate(fetch && { fetch });
@@ -68,7 +68,7 @@ test("a URL object that its owner changes once the call is made", async (t) => {
   }
 });
 
-test("redirects and encodings are its own", async (t) => {
+test("a custom fetch handles redirects and encodings", async (t) => {
   const text = JSON.stringify({ text: "hello ".repeat(20_000) });
   const up = await upstream(t, ({ path, response }) => {
     if (path === "/from") return response.writeHead(302, { location: "/to" }).end();
@@ -82,7 +82,7 @@ test("redirects and encodings are its own", async (t) => {
   assert.equal(await response.text(), text);
 });
 
-test("retries, and the last answer", async (t) => {
+test("the gate retries a custom fetch and returns the last response", async (t) => {
   let left = 2;
   const up = await upstream(t, (exchange) => json(CHAT, left-- > 0 ? 503 : 200)(exchange));
   const gate = new Gate({ fetch: stock, defaults: { retry: { base: "1ms", max: "2ms" } } });
@@ -90,7 +90,7 @@ test("retries, and the last answer", async (t) => {
   assert.deepEqual([response.status, (await response.json()).id, up.exchanges.length], [200, CHAT.id, 3]);
 });
 
-test("the caller gets back the very object that was thrown", async () => {
+test("the caller gets the error that a custom fetch threw", async () => {
   const boom = new Error("boom");
   let calls = 0;
   const gate = new Gate({
@@ -100,7 +100,7 @@ test("the caller gets back the very object that was thrown", async () => {
     },
   });
   await assert.rejects(gate.fetch("http://nowhere.test/", chat), (error) => error === boom);
-  // What nobody knows is not repeated.
+  // Unknown failures are not retried.
   assert.equal(calls, 1);
   const sync = new Gate({
     fetch: () => {
@@ -113,7 +113,7 @@ test("the caller gets back the very object that was thrown", async () => {
   assert.equal(inFlight(gate), 0);
 });
 
-test("a body that breaks: the very object, but for an AbortError that is not the caller's", async (t) => {
+test("a broken body rejects with the error of the custom fetch, unless it is an AbortError", async (t) => {
   const up = await upstream(t);
   for (const thrown of [new Error("broken"), new DOMException("theirs", "AbortError")]) {
     const gate = new Gate({
@@ -134,7 +134,7 @@ test("a body that breaks: the very object, but for an AbortError that is not the
   }
 });
 
-test("aborts reach it, and the slot waits for it to end", async () => {
+test("an abort reaches a custom fetch, and the slot is held until it ends", async () => {
   let settle;
   const aborted = [];
   const gate = new Gate({
@@ -158,7 +158,7 @@ test("aborts reach it, and the slot waits for it to end", async () => {
   await until(() => inFlight(gate) === 0);
 });
 
-test("aborted while queued: it is never asked", async (t) => {
+test("a custom fetch is not called after an abort in the queue", async (t) => {
   const up = await upstream(t, never);
   let asked = 0;
   const gate = new Gate({
@@ -179,7 +179,7 @@ test("aborted while queued: it is never asked", async (t) => {
   assert.equal(asked, 1);
 });
 
-test("streams: mid-stream aborts and cancels end the exchange upstream", async (t) => {
+test("aborts and cancels in a stream of a custom fetch end the exchange", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const gate = new Gate({ fetch: stock });
   const control = new AbortController();
@@ -200,7 +200,7 @@ test("streams: mid-stream aborts and cancels end the exchange upstream", async (
   await assert.rejects(cut.text(), (error) => error.cause.kind === "truncated");
 });
 
-test("a chunk ahead of the reader, and no more", async () => {
+test("a custom fetch reads at most one chunk ahead", async () => {
   let pulled = 0;
   const gate = new Gate({
     fetch: async () =>
@@ -224,7 +224,7 @@ test("a chunk ahead of the reader, and no more", async () => {
   await until(() => inFlight(gate) === 0);
 });
 
-test("a streamed upload", async (t) => {
+test("a custom fetch sends a streamed upload", async (t) => {
   const up = await upstream(t, echo);
   const gate = new Gate({ fetch: stock });
   const body = new Blob(["one ", "two"]).stream();
@@ -232,7 +232,7 @@ test("a streamed upload", async (t) => {
   assert.equal((await response.json()).body, "one two");
 });
 
-test("wrap keeps a client's own fetch, unless told not to", async (t) => {
+test("wrap keeps a custom fetch unless the transport is native", async (t) => {
   const up = await upstream(t, json(CHAT));
   const seen = [];
   const fetch = (...request) => {
@@ -248,7 +248,7 @@ test("wrap keeps a client's own fetch, unless told not to", async (t) => {
   assert.equal(Object.values(gate.snapshot().targets)[0].attempts, 1);
   await ask(gate.wrap(client, { transport: "native" }));
   assert.equal(seen.length, 1);
-  // Wrapping again changes the gate, and not what is below it.
+  // Wrapping again replaces the gate and keeps the custom fetch.
   const other = new Gate();
   await ask(other.wrap(kept));
   assert.equal(seen.length, 2);
@@ -256,7 +256,7 @@ test("wrap keeps a client's own fetch, unless told not to", async (t) => {
   assert.equal(Object.values(other.snapshot().targets)[0].attempts, 1);
 });
 
-test("MSW: its handlers answer, and decide", async (t) => {
+test("MSW handlers answer calls below the gate", async (t) => {
   let left = 1;
   const server = setupServer(
     http.post("https://api.openai.com/v1/chat/completions", async ({ request }) => {
@@ -272,7 +272,7 @@ test("MSW: its handlers answer, and decide", async (t) => {
   server.listen({ onUnhandledRequest: "error" });
   t.after(() => server.close());
   const gate = new Gate();
-  // A client that was made under MSW has MSW's fetch.
+  // A client that is created while MSW is active has MSW's fetch.
   const client = gate.wrap(new OpenAI({ apiKey: "k" }));
   const answer = await client.chat.completions.create({ model: "mocked", messages: MESSAGES });
   assert.equal(answer.model, "mocked");
@@ -283,7 +283,7 @@ test("MSW: its handlers answer, and decide", async (t) => {
   await assert.rejects(client.embeddings.create({ model: "m", input: "x" }), OpenAI.APIConnectionError);
 });
 
-test("undici: a fetch over a dispatcher of its own", async (t) => {
+test("undici: a fetch with its own dispatcher is used", async (t) => {
   const up = await upstream(t, json(CHAT));
   const seen = [];
   const dispatcher = new Agent().compose((dispatch) => (options, handler) => {
@@ -301,7 +301,7 @@ test("undici: a fetch over a dispatcher of its own", async (t) => {
   assert.equal((await (await mocked.fetch(`http://mocked.test${path}`, chat)).json()).id, CHAT.id);
 });
 
-test("undici: a dispatcher that one call brings along makes its exchange", async () => {
+test("undici: the dispatcher of one call makes its exchange", async () => {
   const boom = new Error("boom");
   const dispatcher = {
     dispatch(_, handler) {

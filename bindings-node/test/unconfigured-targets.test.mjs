@@ -1,16 +1,16 @@
-// Keys beyond the table of targets share capacity; a Retry-After for one holds no other.
+// Tests of keys beyond the table of targets: they share capacity, but not their cool-downs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Gate } from "tidegate";
 
-import { CHAT } from "./support/shapes.mjs";
+import { CHAT } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
 const KEYS = 300;
 const LAST = KEYS - 1;
 
-test("a Retry-After of one of many keys holds that key alone", async (t) => {
+test("a Retry-After for one of many keys delays only that key", async (t) => {
   const refuse = json({ error: {} }, 429, { "retry-after": "3600" });
   const up = await upstream(t, (exchange) =>
     exchange.headers.authorization === `Bearer k${LAST}` ? refuse(exchange) : json(CHAT)(exchange),

@@ -1,4 +1,4 @@
-// A gate's fetch as the global one: whatever it leaves to the platform goes to the one that was there before.
+// Tests of a gate's fetch as the global one: other requests go to the original fetch.
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 
@@ -21,19 +21,19 @@ const ways = {
 };
 
 for (const [name, made] of Object.entries(ways)) {
-  test(`${name}: what no gate can send is the platform's to judge`, async () => {
+  test(`${name}: the platform rejects what no gate can send`, async () => {
     globalThis.fetch = made(new Gate());
     await assert.rejects(fetch("/relative"), TypeError);
     assert.equal(await (await fetch("data:,hello")).text(), "hello");
   });
 
-  test(`${name}: mode off`, async (t) => {
+  test(`${name}: mode off uses the original fetch`, async (t) => {
     const up = await upstream(t, json({ ok: true }));
     globalThis.fetch = made(new Gate({ mode: "off" }));
     assert.deepEqual(await (await fetch(up.url)).json(), { ok: true });
   });
 
-  test(`${name}: a dispatcher of the caller's own`, async (t) => {
+  test(`${name}: the caller's dispatcher is used`, async (t) => {
     const up = await upstream(t, json({ ok: true }));
     const dispatcher = new Agent();
     t.after(() => dispatcher.close());

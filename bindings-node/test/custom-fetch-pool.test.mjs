@@ -1,10 +1,10 @@
-// A pool by the caller's own fetch: the exchange goes to the replica, with the same init.
+// Tests of pools with a custom fetch: the exchange goes to the replica, with the same options.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Gate } from "tidegate";
 
-import { CHAT } from "./support/shapes.mjs";
+import { CHAT } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
 const path = "/v1/chat/completions";
@@ -39,7 +39,7 @@ for (const mode of ["enforce", "observe", "off"]) {
   });
 }
 
-test("what one replica turns away the other gets", async (t) => {
+test("a call that one replica rejects is sent to the other", async (t) => {
   const replicas = [await upstream(t, json({ error: { message: "full" } }, 503)), await upstream(t, json(CHAT))];
   const gate = pool(replicas, { fetch: stock });
   for (let n = 0; n < 8; n++) {

@@ -1,4 +1,4 @@
-// Model slots and tools under one roof; and why a call waits.
+// Tests of model slots and tools together, and of explanations.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -39,7 +39,7 @@ describe("model slots and tools", () => {
     process.off("warning", listen);
   });
 
-  /** What is done while somebody else has the tool for two seconds, and a response of this scope is open. */
+  /** Runs a function while another holder has the tool for two seconds and a response is open. */
   const whileHolding = (gate, script) =>
     new FakeTarget({ otherwise: ok(TEXT, { after: 0.01, every: 0.1 }) }).during(() =>
       clock.until(
@@ -55,7 +55,7 @@ describe("model slots and tools", () => {
       ),
     );
 
-  test("who waits for a tool with an open response is warned, once for each line", async () => {
+  test("waiting for a tool with an open response warns once for each line", async () => {
     const gate = shape();
     const wants = () => gate.tool("db", () => {});
     warned.length = 0;
@@ -70,10 +70,10 @@ describe("model slots and tools", () => {
     });
     assert.equal(warned.length, 1);
     assert.match(warned[0].message, /tool db .*slot of small.*yieldSlot: true/);
-    assert.match(warned[0].detail, /roof\.test\.mjs/);
+    assert.match(warned[0].detail, /tools-and-slots\.test\.mjs/);
   });
 
-  test("a scope of its own, and no scope at all, are no fault", async () => {
+  test("there is no warning in a separate scope or outside of any", async () => {
     const gate = shape();
     warned.length = 0;
     await whileHolding(gate, async (stream) => {
@@ -94,7 +94,7 @@ describe("model slots and tools", () => {
     assert.equal(warned.length, 0);
   });
 
-  test("a slot by name is warned of too, and keeps its slot", async () => {
+  test("a slot of a target warns and is kept", async () => {
     const gate = shape();
     warned.length = 0;
     await clock.until(
@@ -108,7 +108,7 @@ describe("model slots and tools", () => {
   });
 
   for (const callerFirst of [true, false]) {
-    /** One streams, and then wants the tool; the other has the tool, and then calls. */
+    /** Runs two calls that acquire a slot and the tool in opposite orders. */
     const bothOrders = async (yieldSlot) => {
       const gate = shape();
       const sdk = client(gate);
@@ -136,13 +136,13 @@ describe("model slots and tools", () => {
       return ended.map(({ value, reason }) => value ?? reason.name);
     };
 
-    test(`two in opposite orders end with yieldSlot, caller first: ${callerFirst}`, async () => {
+    test(`two calls in opposite orders finish with yieldSlot, caller first: ${callerFirst}`, async () => {
       assert.deepEqual(await bothOrders(true), [TEXT, TEXT]);
       assert.notDeepEqual(await bothOrders(false), [TEXT, TEXT]);
     });
   }
 
-  test("a tool has a rate beside its cap", async () => {
+  test("a tool has a rate and a cap", async () => {
     const tools = { db: { cap: 8, rps: 2 }, once: { cap: 8, rpm: 1, on_full: "refuse" } };
     const gate = new Gate({ tools });
     const begin = clock.time();
@@ -157,7 +157,7 @@ describe("model slots and tools", () => {
     assert.ok(took >= 3 && took <= 5, `${took} s`);
   });
 
-  test("a call is explained by its name and by its number", async () => {
+  test("a call is explained by label and by number", async () => {
     const gate = new Gate({ targets: { small: { cap: 1, wait: 90 } }, tools: { db: 1 } });
     const sdk = client(gate);
     const call = (name) => gate.run({ call: name, tenant: "acme" }, () => ask(sdk, false));
