@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
-from failing import failing
+from failing_server import failing_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ ATTEMPTS_OF = {
 #: The exit status of `loopback/sitecustomize.py`.
 NOT_LOOPBACK = 70
 #: Programs at once: half of the time they wait.
-TOGETHER = 4
+PARALLEL = 4
 
 #: The environments in which each example runs. None may be left out, and no environment may be missing.
 EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
@@ -100,7 +100,7 @@ class Outcome(NamedTuple):
 
     run: Run
     passed: bool
-    said: list[str]
+    output: list[str]
 
 
 def main() -> int:
@@ -111,19 +111,19 @@ def main() -> int:
     parser.add_argument("--node", default="node", help="what runs the programs of examples/node")
     parser.add_argument("programs", nargs="*", help="examples already built")
     args = parser.parse_args()
-    runs = planned(dict(given.split("=", 1) for given in args.environment))
+    runs = python_runs(dict(given.split("=", 1) for given in args.environment))
     programs = [Run(path.name, [args.node, str(path.absolute())]) for path in sorted((HERE / "node").glob("*.mjs"))]
     programs += [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
     calling = [run for run in runs + programs if run.file not in NO_CALLS]
-    with ThreadPoolExecutor(TOGETHER) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         with simulator(args.tidegate) as base_url:
-            outcomes = [shown(outcome) for outcome in pool.map(lambda run: passes(run, base_url), runs + programs)]
+            outcomes = [reported(outcome) for outcome in pool.map(lambda run: passes(run, base_url), runs + programs)]
         print("and where every call fails:")
-        outcomes += [shown(outcome) for outcome in pool.map(fails_modestly, calling)]
+        outcomes += [reported(outcome) for outcome in pool.map(fails_within_limits, calling)]
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
-def planned(pythons: dict[str, str]) -> list[Run]:
+def python_runs(pythons: dict[str, str]) -> list[Run]:
     """Return every Python example with each environment it is for."""
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
@@ -156,7 +156,7 @@ def simulator(tidegate: str) -> Iterator[str]:
         Path(faults.name).unlink()
 
 
-def started(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
+def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
     """Run one to its end. From elsewhere: an example must not depend on where it is started."""
     origin = base_url.removesuffix("/v1")
     environment = {
@@ -179,26 +179,26 @@ def started(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
 
 def passes(run: Run, base_url: str) -> Outcome:
     """Run one where everything works."""
-    done = started(run, base_url)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line]
+    done = run_once(run, base_url)
+    output = [line for line in (done.stdout + done.stderr).splitlines() if line]
     passed = done.returncode == 0
-    return Outcome(run, passed, said[-2:] if passed else said)
+    return Outcome(run, passed, output[-2:] if passed else output)
 
 
-def fails_modestly(run: Run) -> Outcome:
+def fails_within_limits(run: Run) -> Outcome:
     """Run one where every call fails: it ends with an error, after the gate's own attempts and no more."""
-    with failing() as (url, attempts):
-        done = started(run, f"{url}/v1")
+    with failing_server() as (url, attempts):
+        done = run_once(run, f"{url}/v1")
     most = max(attempts.values(), default=0)
     passed = done.returncode not in {0, NOT_LOOPBACK} and most in ATTEMPTS_OF.get(run.file, ATTEMPTS)
-    said = f"exit status {done.returncode}, at most {most} attempts of a call"
-    return Outcome(run, passed, [said] if passed else [*done.stderr.splitlines(), said])
+    output = f"exit status {done.returncode}, at most {most} attempts of a call"
+    return Outcome(run, passed, [output] if passed else [*done.stderr.splitlines(), output])
 
 
-def shown(outcome: Outcome) -> Outcome:
+def reported(outcome: Outcome) -> Outcome:
     """Say how one went."""
     print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.run.name}")
-    print("".join(f"        {line[:200]}\n" for line in outcome.said), end="", flush=True)
+    print("".join(f"        {line[:200]}\n" for line in outcome.output), end="", flush=True)
     return outcome
 
 

@@ -33,18 +33,18 @@ BUSY = 0.5
 def main() -> int:
     """Run the demo."""
     args = arguments()
-    named = servers.named()
+    named = servers.server_from_environment()
     plan = plans.real(args.load) if named else plans.simulated(args.time_scale)
     if named:
-        announce_real(plan, named)
+        describe_real_run(plan, named)
         if not confirmed(yes=args.yes):
             return 2
         where: contextlib.AbstractContextManager[Server] = contextlib.nullcontext(named)
     else:
-        announce_simulated(plan)
+        describe_simulated_run(plan)
         where = servers.simulator(args.tidegate, plan, workers=1)
     with where as server:
-        off, on = asyncio.run(both(plan, server))
+        off, on = asyncio.run(run_phases(plan, server))
     report(plan, off, on, Path(args.out), simulated=named is None)
     return 0
 
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def announce_simulated(plan: Plan) -> None:
+def describe_simulated_run(plan: Plan) -> None:
     """Say what will happen, and what was scaled."""
     a, b, c = plan.tenants
     caps = f"{a.cap}/{b.cap}/{c.cap}"
@@ -76,7 +76,7 @@ post's, so that TTFT and decode compare as they are; calls and peaks are half. A
 """)
 
 
-def announce_real(plan: Plan, server: Server) -> None:
+def describe_real_run(plan: Plan, server: Server) -> None:
     """Say what it will cost."""
     calls = 2 * plan.calls + 2
     tokens = calls * (plan.prompt_tokens + plan.output_tokens)
@@ -102,7 +102,7 @@ def confirmed(*, yes: bool) -> bool:
     return input("Send them? [y/N] ").strip().lower() in {"y", "yes"}
 
 
-async def both(plan: Plan, server: Server) -> tuple[Phase, Phase]:
+async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
     """Play both phases, one after the other."""
     progress = Progress(plan)
     progress.legend()

@@ -23,7 +23,7 @@ def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bo
     title = f"here, {plan.load:g} × load" if simulated else "here"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         calls=plan.calls,
-        lede=lede(plan, simulated=simulated),
+        introduction=introduction(plan, simulated=simulated),
         headlines=headlines(here),
         plot=plot.svg(plan, off, on),
         here=title,
@@ -33,7 +33,7 @@ def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bo
     )
 
 
-def lede(plan: Plan, *, simulated: bool) -> str:
+def introduction(plan: Plan, *, simulated: bool) -> str:
     """Say what was done."""
     _, b, _ = plan.tenants
     caps = "/".join(str(tenant.cap) for tenant in plan.tenants)
@@ -50,8 +50,8 @@ def headlines(here: table.Rows) -> str:
     """Return the figures that matter most."""
     off, on = here["off"], here["on"]
     shown = [
-        ("A, p99 TTFT", short(off["A"].p99_ttft), short(on["A"].p99_ttft)),
-        ("C, p99 TTFT", short(off["C"].p99_ttft), short(on["C"].p99_ttft)),
+        ("A, p99 TTFT", format_time(off["A"].p99_ttft), format_time(on["A"].p99_ttft)),
+        ("C, p99 TTFT", format_time(off["C"].p99_ttft), format_time(on["C"].p99_ttft)),
         ("B, failed calls", f"{off['B'].failures} of {off['B'].calls}", f"{on['B'].failures} of {on['B'].calls}"),
     ]
     return "".join(
@@ -60,7 +60,7 @@ def headlines(here: table.Rows) -> str:
     )
 
 
-def short(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     """Return a time as one says it."""
     return table.time(seconds) if seconds is None or seconds < 1 else f"{seconds:.1f} s"
 
@@ -69,7 +69,7 @@ def body(groups: list[table.Rows]) -> str:
     """Return the table's rows."""
     lines = []
     last = ""
-    for tenant, figure, shown in table.cells(groups):
+    for tenant, figure, shown in table.table_rows(groups):
         head = ""
         if tenant != last:
             head = f'<th scope="rowgroup" rowspan="{len(table.FIGURES)}">{tenant}</th>'

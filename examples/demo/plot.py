@@ -30,14 +30,14 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
         parts += panel(plan, top, span, f"Tenant {tenant.name}", note)
         for phase in (off, on):
             calls = [call for call in phase.calls if call.tenant == tenant.name]
-            parts += lost(calls, span, top)
+            parts += failure_note(calls, span, top)
             parts += series(phase.name, calls, span, top)
-    parts.append(label("burst-label", across(sum(plan.burst) / 2, span), TOP + 16, "B bursts"))
+    parts.append(label("burst-label", x_position(sum(plan.burst) / 2, span), TOP + 16, "B bursts"))
     foot = height - BOTTOM
     for second in range(0, span, step):
-        parts.append(label("tick", across(second, span), foot + 18, str(second)))
-    parts.append(label("tick", across(span, span), foot + 18, f"{span} s", "end"))
-    parts.append(label("tick", across(span / 2, span), foot + 36, "when the call was sent"))
+        parts.append(label("tick", x_position(second, span), foot + 18, str(second)))
+    parts.append(label("tick", x_position(span, span), foot + 18, f"{span} s", "end"))
+    parts.append(label("tick", x_position(span / 2, span), foot + 36, "when the call was sent"))
     parts.append("</svg>")
     return "\n".join(parts)
 
@@ -47,12 +47,12 @@ def label(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> s
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
-def across(second: float, span: float) -> float:
+def x_position(second: float, span: float) -> float:
     """Return the abscissa of a time."""
     return LEFT + (WIDTH - LEFT - RIGHT) * second / span
 
 
-def down(seconds: float, top: float) -> float:
+def y_position(seconds: float, top: float) -> float:
     """Return the ordinate of a time to first token, on a logarithmic scale."""
     share = math.log(min(max(seconds, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
     return top + PANEL * (1 - share)
@@ -60,26 +60,26 @@ def down(seconds: float, top: float) -> float:
 
 def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[str]:
     """Return a panel's frame: title, burst, grid."""
-    start, end = (across(at, span) for at in plan.burst)
+    start, end = (x_position(at, span) for at in plan.burst)
     parts = [
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
         f'<text class="panel" x="{LEFT}" y="{top - 9:.0f}">{title} <tspan class="note" dx="6">{note}</tspan></text>',
     ]
     for seconds, text in GRID:
-        y = down(seconds, top)
+        y = y_position(seconds, top)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(label("tick", LEFT - 9, y + 4, text, "end"))
     return parts
 
 
-def lost(calls: list[Call], span: float, top: float) -> list[str]:
+def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
     """Return a note on a tenant's failures, beside the last of them."""
     failed = [call for call in calls if call.failure and call.ended is not None]
     if not failed:
         return []
     last = failed[-1]
     kinds = ", ".join(sorted({call.failure or "" for call in failed}))
-    x, y = across(last.sent, span) + 10, down((last.ended or last.sent) - last.sent, top) + 4
+    x, y = x_position(last.sent, span) + 10, y_position((last.ended or last.sent) - last.sent, top) + 4
     anchor = "start"
     if x > WIDTH - 200:
         x, y, anchor = x - 20, y - 12, "end"
@@ -89,7 +89,11 @@ def lost(calls: list[Call], span: float, top: float) -> list[str]:
 def series(name: str, calls: list[Call], span: float, top: float) -> list[str]:
     """Return a dot for each first token, and a cross for each failure, where it came."""
     came = [(c.sent, c.ttft) for c in calls if c.ttft is not None and not c.failure]
-    dots = "".join(f"M{across(sent, span):.1f} {down(ttft, top):.1f}h0" for sent, ttft in came)
-    failed = [(across(c.sent, span), down(c.ended - c.sent, top)) for c in calls if c.failure and c.ended is not None]
+    dots = "".join(f"M{x_position(sent, span):.1f} {y_position(ttft, top):.1f}h0" for sent, ttft in came)
+    failed = [
+        (x_position(c.sent, span), y_position(c.ended - c.sent, top))
+        for c in calls
+        if c.failure and c.ended is not None
+    ]
     crosses = "".join(f"M{x - 2.5:.1f} {y - 2.5:.1f}l5 5m0 -5l-5 5" for x, y in failed)
     return [f'<path class="dots {name}" d="{dots}"/>', f'<path class="crosses {name}" d="{crosses}"/>']

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from traffic import Call, Phase
 
 #: Where lines stay, one every so many ticks is enough.
-SELDOM = 5
+TICKS_PER_LINE = 5
 
 
 class Progress:
@@ -31,7 +31,7 @@ class Progress:
             line = self._line(phase, now)[: shutil.get_terminal_size().columns - 1]
             sys.stdout.write(f"\r\x1b[K{line}")
             sys.stdout.flush()
-        elif self._ticks % SELDOM == 0:
+        elif self._ticks % TICKS_PER_LINE == 0:
             print(self._line(phase, now), flush=True)
 
     def done(self) -> None:
@@ -47,10 +47,10 @@ class Progress:
     def _line(self, phase: Phase, now: float) -> str:
         start, end = self._plan.burst
         burst = "burst" if start <= now < end else "     "
-        parts = [self._of(tenant.name, phase.calls, now) for tenant in self._plan.tenants]
+        parts = [self._tenant(tenant.name, phase.calls, now) for tenant in self._plan.tenants]
         return f"  {phase.name:3} {now:4.0f} s {burst}  " + "   ".join(parts)
 
-    def _of(self, tenant: str, calls: list[Call], now: float) -> str:
+    def _tenant(self, tenant: str, calls: list[Call], now: float) -> str:
         own = [call for call in calls if call.tenant == tenant]
         under_way = sum(call.ended is None for call in own)
         failed = sum(call.failure is not None for call in own)

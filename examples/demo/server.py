@@ -49,7 +49,7 @@ class Server:
             return json.load(answer)
 
 
-def named() -> Server | None:
+def server_from_environment() -> Server | None:
     """Return the server that the environment names, if it does."""
     base_url = os.environ.get("TIDEGATE_BASE_URL")
     if not base_url:

@@ -26,7 +26,7 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 )
 
 
-def cells(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
+def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
     """Return tenant, figure, and the figure off and on in each group."""
     lines = []
     for tenant in groups[0]["off"]:
@@ -43,7 +43,7 @@ def text(groups: list[tuple[str, Rows]]) -> str:
     phases = " " * 28 + "".join(f"{phase:>{width}}" for _ in groups for phase in ("off", "on"))
     lines = [head.rstrip(), phases]
     last = ""
-    for tenant, name, shown in cells([rows for _, rows in groups]):
+    for tenant, name, shown in table_rows([rows for _, rows in groups]):
         if tenant != last:
             lines.append("")
         label = f"tenant {tenant}" if tenant != last else ""

@@ -88,16 +88,16 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
     def clock() -> float:
         return (time.perf_counter() - start) * plan.time_scale
 
-    ticker = asyncio.create_task(ticking(phase, clock, tick))
+    ticker = asyncio.create_task(tick_every_second(phase, clock, tick))
     tasks = []
     for number, (at, tenant) in enumerate(plan.arrivals()):
         await asyncio.sleep((at - clock()) / plan.time_scale)
         call = Call(tenant.name, clock())
         phase.calls.append(call)
-        tasks.append(asyncio.create_task(one(of[tenant.name], server, plan, call, number, clock, tenant)))
+        tasks.append(asyncio.create_task(make_call(of[tenant.name], server, plan, call, number, clock, tenant)))
     await asyncio.gather(*tasks)
     ticker.cancel()
-    phase.cpu.look()
+    phase.cpu.sample()
     phase.seconds = time.perf_counter() - start
     phase.peaks = peaks(phase, server, on)
     for client in of.values():
@@ -105,7 +105,7 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
     return phase
 
 
-async def one(
+async def make_call(
     client: openai.AsyncOpenAI,
     server: Server,
     plan: Plan,
@@ -156,11 +156,11 @@ async def send(
         call.failure = "truncated"
 
 
-async def ticking(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
+async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
     """Look at the clock and the client's own CPU time once a second."""
     while True:
         await asyncio.sleep(1)
-        phase.cpu.look()
+        phase.cpu.sample()
         tick(phase, clock())
 
 
@@ -172,10 +172,10 @@ def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, i
         tenants = on.snapshot()["targets"]["demo"]["tenants"]
         return {name: seen["peak_in_flight"] for name, seen in tenants.items()}
     names = {call.tenant for call in phase.calls}
-    return {name: overlap([call for call in phase.calls if call.tenant == name]) for name in names}
+    return {name: max_concurrent([call for call in phase.calls if call.tenant == name]) for name in names}
 
 
-def overlap(calls: list[Call]) -> int:
+def max_concurrent(calls: list[Call]) -> int:
     """Return the most of these calls at once; an end at the instant of an arrival comes first."""
     edges = sorted([(c.sent, 1) for c in calls] + [(c.ended, -1) for c in calls if c.ended is not None])
     now = most = 0

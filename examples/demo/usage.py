@@ -17,7 +17,7 @@ class Usage:
     def _now() -> tuple[float, float, float]:
         return time.perf_counter(), time.process_time(), time.thread_time()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Note the share since the last look."""
         now = self._now()
         wall = now[0] - self._last[0]

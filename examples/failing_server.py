@@ -16,7 +16,7 @@ ERROR = json.dumps({"error": {"message": "it never works", "type": "server_error
 
 
 @contextmanager
-def failing() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
+def failing_server() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
     """Run one; give its URL, and the attempts by path and body."""
     attempts: Counter[tuple[str, bytes]] = Counter()
     counting = threading.Lock()
