@@ -1,4 +1,4 @@
-"""A server that fails every call, and counts how often each was made."""
+"""A server that fails every call and counts its attempts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERROR = json.dumps({"error": {"message": "it never works", "type": "server_error
 
 @contextmanager
 def failing_server() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
-    """Run one; give its URL, and the attempts by path and body."""
+    """Runs the server. Yields its URL, and the number of attempts by path and body."""
     attempts: Counter[tuple[str, bytes]] = Counter()
     counting = threading.Lock()
 
@@ -35,13 +35,13 @@ def failing_server() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
             self.wfile.write(ERROR)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Logs nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Say nothing of clients that left."""
+            """Ignores clients that closed the connection."""
 
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,8 +1,9 @@
-"""Run every example against the simulator, then those that call models against a server on which everything fails.
+"""Runs every example against the simulator, and most of them against a failing server.
 
-Under failure each must say so by its exit status, and the server must see as many attempts of one call as the gate
-makes by itself: fewer, and it was passed by; more, and a loop above it made them. Nobody may talk to another machine.
-One that fails, fails this.
+Against the failing server, each example must end with a failure status, and each call must have as
+many attempts as the gate makes. Fewer attempts would mean that the example bypasses the gate, and
+more that a retry loop above the gate adds some. Examples may connect to loopback only. The status
+is 0 if all examples pass.
 
     python run.py --tidegate target/debug/tidegate --environment NAME=PYTHON ... [PROGRAM ...]
 """
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MODELS = ("gpt-4o-mini", "claude-haiku-4-5", "gemini-2.5-flash")
-#: More than all of them take: it is there to be told in headers.
+#: Higher than the examples need. The budgets appear in the response headers.
 RATE = {"tokens_per_minute": 10_000_000, "requests_per_minute": 100_000}
-#: Seconds: longer than any takes on a slow machine.
+#: Seconds. Longer than any example takes on a slow machine.
 LIMIT = 120
-#: A gate's own attempts, by default. Held by name, a slot is for one; and of many calls that fail at once, none may get
-#: them all out of the retry budget; of more than that allows for, Node ends with the first that gets none.
+#: Default number of attempts of a gate.
+#: Exceptions: a slot of a target is for one attempt. If many calls fail at once, the retry budget
+#: limits their attempts, and Node exits at the first call without one.
 ATTEMPTS = range(4, 5)
 ATTEMPTS_OF = {
     "find_the_cap.py": range(1, 5),
@@ -48,10 +50,10 @@ ATTEMPTS_OF = {
 }
 #: The exit status of `loopback/sitecustomize.py`.
 NOT_LOOPBACK = 70
-#: Programs at once: half of the time they wait.
+#: Programs that run at once. They wait half of the time.
 PARALLEL = 4
 
-#: The environments in which each example runs. None may be left out, and no environment may be missing.
+#: The environments in which each example runs.
 EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
 RUNS_IN = {
     "anthropic_stream.py": OPENAI_3,
@@ -79,7 +81,7 @@ RUNS_IN = {
     "tool_in_stream.py": EITHER,
     "tools.py": OPENAI_3,
 }
-#: These call no model: what fails cannot reach them.
+#: Examples that call no model.
 NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs", "adaptive_limit")
 
 
@@ -91,12 +93,12 @@ class Run(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The example."""
+        """The file name of the example."""
         return Path(self.command[-1]).name
 
 
 class Outcome(NamedTuple):
-    """How one went."""
+    """The result of one example."""
 
     run: Run
     passed: bool
@@ -104,7 +106,7 @@ class Outcome(NamedTuple):
 
 
 def main() -> int:
-    """Start the simulator and run them, then again where nothing works."""
+    """Runs the examples against the simulator and then against the failing server."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command whose `sim` serves the models")
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=PYTHON", help="where examples run")
@@ -118,13 +120,13 @@ def main() -> int:
     with ThreadPoolExecutor(PARALLEL) as pool:
         with simulator(args.tidegate) as base_url:
             outcomes = [reported(outcome) for outcome in pool.map(lambda run: passes(run, base_url), runs + programs)]
-        print("and where every call fails:")
+        print("with every call failing:")
         outcomes += [reported(outcome) for outcome in pool.map(fails_within_limits, calling)]
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 def python_runs(pythons: dict[str, str]) -> list[Run]:
-    """Return every Python example with each environment it is for."""
+    """Returns every Python example with each of its environments."""
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
         sys.exit(f"RUNS_IN and examples/python differ: {sorted(files.keys() ^ RUNS_IN.keys())}")
@@ -140,7 +142,7 @@ def python_runs(pythons: dict[str, str]) -> list[Run]:
 
 @contextmanager
 def simulator(tidegate: str) -> Iterator[str]:
-    """Run one; give its base URL."""
+    """Runs the simulator and yields its base URL."""
     with NamedTemporaryFile("w", suffix=".json", delete=False) as faults:
         json.dump({"token_rate": RATE}, faults)
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20", "--faults", faults.name]
@@ -157,7 +159,7 @@ def simulator(tidegate: str) -> Iterator[str]:
 
 
 def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
-    """Run one to its end. From elsewhere: an example must not depend on where it is started."""
+    """Runs one example to its end, in another directory, because examples must not depend on it."""
     origin = base_url.removesuffix("/v1")
     environment = {
         **os.environ,
@@ -178,7 +180,7 @@ def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
 
 
 def passes(run: Run, base_url: str) -> Outcome:
-    """Run one where everything works."""
+    """Runs one example against the simulator."""
     done = run_once(run, base_url)
     output = [line for line in (done.stdout + done.stderr).splitlines() if line]
     passed = done.returncode == 0
@@ -186,7 +188,7 @@ def passes(run: Run, base_url: str) -> Outcome:
 
 
 def fails_within_limits(run: Run) -> Outcome:
-    """Run one where every call fails: it ends with an error, after the gate's own attempts and no more."""
+    """Runs one example against the failing server and checks its status and attempts."""
     with failing_server() as (url, attempts):
         done = run_once(run, f"{url}/v1")
     most = max(attempts.values(), default=0)
@@ -196,7 +198,7 @@ def fails_within_limits(run: Run) -> Outcome:
 
 
 def reported(outcome: Outcome) -> Outcome:
-    """Say how one went."""
+    """Prints the result of one example."""
     print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.run.name}")
     print("".join(f"        {line[:200]}\n" for line in outcome.output), end="", flush=True)
     return outcome

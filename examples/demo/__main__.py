@@ -1,6 +1,6 @@
-"""Three tenants share one model, and one of them bursts: first as it is, then through Tidegate.
+"""Three tenants share one model, and one of them bursts: without Tidegate, then with it.
 
-Run it by `make demo`, which does all the set-up.
+`make demo` sets everything up and runs the demo.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from plan import Plan
     from server import Server
 
-#: Above this share of one core, figures may be the client's own.
+#: Share of one core above which the client itself may distort the figures.
 BUSY = 0.5
 
 
 def main() -> int:
-    """Run the demo."""
+    """Runs the demo."""
     args = arguments()
     named = servers.server_from_environment()
     plan = plans.real(args.load) if named else plans.simulated(args.time_scale)
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Returns the command-line arguments."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--tidegate", default="tidegate", help="the command whose `sim` serves the model")
     parser.add_argument("--time-scale", type=float, default=2.5, help="seconds of the post in a second (simulator)")
@@ -61,7 +61,7 @@ def arguments() -> argparse.Namespace:
 
 
 def describe_simulated_run(plan: Plan) -> None:
-    """Say what will happen, and what was scaled."""
+    """Prints what will happen and how the load is scaled."""
     a, b, c = plan.tenants
     caps = f"{a.cap}/{b.cap}/{c.cap}"
     print(f"""\
@@ -77,7 +77,7 @@ post's, so that TTFT and decode compare as they are; calls and peaks are half. A
 
 
 def describe_real_run(plan: Plan, server: Server) -> None:
-    """Say what it will cost."""
+    """Prints what the run will cost."""
     calls = 2 * plan.calls + 2
     tokens = calls * (plan.prompt_tokens + plan.output_tokens)
     seconds = 2 * max(tenant.end for tenant in plan.tenants)
@@ -93,17 +93,17 @@ This calls the model {server.model} at {server.base_url}:
 
 
 def confirmed(*, yes: bool) -> bool:
-    """Ask before money is spent."""
+    """Asks before money is spent. Returns `True` if the run is confirmed."""
     if yes or os.environ.get("YES") == "1":
         return True
     if not sys.stdin.isatty():
-        print("Nothing was sent. Say `make demo YES=1` to send it.", file=sys.stderr)
+        print("Nothing was sent. Run `make demo YES=1` to send the calls.", file=sys.stderr)
         return False
     return input("Send them? [y/N] ").strip().lower() in {"y", "yes"}
 
 
 async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
-    """Play both phases, one after the other."""
+    """Runs both phases, one after the other."""
     progress = Progress(plan)
     progress.legend()
     phases = []
@@ -116,7 +116,7 @@ async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
 
 
 def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> None:
-    """Print the table and write the page."""
+    """Prints the table and writes the page."""
     here = {"off": rows(off), "on": rows(on)}
     title = f"here, {plan.load:g} x load" if simulated else "here"
     print("\n" + table.text([(title, here), ("the post", POST)]) + "\n")

@@ -1,4 +1,4 @@
-"""The post's five figures for each tenant, ours and the post's own."""
+"""The five figures of the blog post for each tenant: measured ones, and those of the post."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """One tenant in one phase. Times are seconds; None where nothing was measured."""
+    """The figures of one tenant in one phase. Times are in seconds, or None without data."""
 
     median_ttft: float | None
     p99_ttft: float | None
@@ -21,7 +21,7 @@ class Row:
     calls: int
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Returns the figures as JSON data."""
         return asdict(self)
 
 
@@ -41,7 +41,7 @@ POST = {
 
 
 def quantile(values: list[float], q: float) -> float | None:
-    """Return the `q` quantile, interpolated between neighbours."""
+    """Returns the `q` quantile, interpolated linearly."""
     if not values:
         return None
     ordered = sorted(values)
@@ -52,7 +52,7 @@ def quantile(values: list[float], q: float) -> float | None:
 
 
 def rows(phase: Phase) -> dict[str, Row]:
-    """Return each tenant's figures. Times to first token are of the calls that got one."""
+    """Returns the figures of each tenant. TTFT is that of calls with a first token."""
     result = {}
     for name in sorted({call.tenant for call in phase.calls}):
         calls = [call for call in phase.calls if call.tenant == name]

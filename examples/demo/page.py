@@ -1,4 +1,4 @@
-"""The page: the plot, and the table below it. One file that needs no other."""
+"""The report: one HTML file with the plot and the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bool) -> str:
-    """Return the page."""
+    """Returns the page."""
     title = f"here, {plan.load:g} × load" if simulated else "here"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         calls=plan.calls,
@@ -34,7 +34,7 @@ def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bo
 
 
 def introduction(plan: Plan, *, simulated: bool) -> str:
-    """Say what was done."""
+    """Returns the introduction: the load and the two phases."""
     _, b, _ = plan.tenants
     caps = "/".join(str(tenant.cap) for tenant in plan.tenants)
     where = "one simulated vLLM worker" if simulated else "one server"
@@ -47,7 +47,7 @@ def introduction(plan: Plan, *, simulated: bool) -> str:
 
 
 def headlines(here: table.Rows) -> str:
-    """Return the figures that matter most."""
+    """Returns the most important figures."""
     off, on = here["off"], here["on"]
     shown = [
         ("A, p99 TTFT", format_time(off["A"].p99_ttft), format_time(on["A"].p99_ttft)),
@@ -61,12 +61,12 @@ def headlines(here: table.Rows) -> str:
 
 
 def format_time(seconds: float | None) -> str:
-    """Return a time as one says it."""
+    """Returns a time as text: milliseconds below 1 s, otherwise seconds."""
     return table.time(seconds) if seconds is None or seconds < 1 else f"{seconds:.1f} s"
 
 
 def body(groups: list[table.Rows]) -> str:
-    """Return the table's rows."""
+    """Returns the rows of the table."""
     lines = []
     last = ""
     for tenant, figure, shown in table.table_rows(groups):
@@ -83,7 +83,7 @@ def body(groups: list[table.Rows]) -> str:
 
 
 def scaled(plan: Plan) -> str:
-    """Say what was scaled against the post."""
+    """Returns how the load is scaled against the post."""
     return (
         f"Half of the post’s load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times as "
         f"fast. Prompts of {plan.prompt_tokens} tokens, answers of {plan.output_tokens}, the engine and its step times "

@@ -1,4 +1,4 @@
-"""What is sent: the three tenants of the post, scaled. Times are seconds of the post's clock."""
+"""The load: the three tenants of the post, scaled. Times are in seconds of the post's clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tenant:
-    """One tenant's traffic, and its cap where caps are on."""
+    """The traffic of one tenant, and its cap in the phase `on`."""
 
     name: str
     per_second: float
@@ -18,37 +18,37 @@ class Tenant:
 
     @property
     def end(self) -> float:
-        """When its last call is sent."""
+        """Time at which its last call is sent."""
         return self.start + self.calls / self.per_second
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of it."""
+    """The load of all tenants."""
 
     tenants: tuple[Tenant, ...]
     prompt_tokens: int
     output_tokens: int
-    #: How long a call waits at its cap before it fails with 504.
+    #: Seconds that a call waits at its cap before it fails with 504.
     wait: float
-    #: Seconds of the post in one real second.
+    #: Seconds of the post's clock in one real second.
     time_scale: float
-    #: The share of the post's load.
+    #: Share of the post's load.
     load: float
 
     @property
     def calls(self) -> int:
-        """Calls of one phase."""
+        """Number of calls of one phase."""
         return sum(tenant.calls for tenant in self.tenants)
 
     @property
     def burst(self) -> tuple[float, float]:
-        """When the bursting tenant begins and ends."""
+        """Starts and end of the burst."""
         tenant = self.tenants[1]
         return tenant.start, tenant.end
 
     def arrivals(self) -> list[tuple[float, Tenant]]:
-        """When each call is sent: paced, from a fixed random phase, so that both phases send the same."""
+        """Returns when each call is sent. The times are seeded, so both phases are equal."""
         rng = random.Random(1)
         times = []
         for tenant in self.tenants:
@@ -57,13 +57,13 @@ class Plan:
         return sorted(times, key=lambda pair: pair[0])
 
     def prompt(self, number: int) -> str:
-        """Return a prompt of `prompt_tokens` at four bytes each. Each begins differently: no prefix cache serves it."""
+        """Returns a prompt of `prompt_tokens` of four bytes each, with a unique prefix."""
         text = f"Call {number}. " + "The tide comes in, the tide goes out, and the gate follows. " * self.prompt_tokens
         return text[: 4 * self.prompt_tokens]
 
 
 def simulated(time_scale: float) -> Plan:
-    """Half of the post's load, for one of its two workers: prompts, answers, waits and speeds are the post's."""
+    """Returns half of the post's load, for one of its two workers."""
     return Plan(
         tenants=(
             Tenant("A", per_second=1.0, calls=120, start=0, cap=32),
@@ -79,7 +79,7 @@ def simulated(time_scale: float) -> Plan:
 
 
 def real(load: float) -> Plan:
-    """Return a small load for a server that may cost money; `load` multiplies the calls and their rates."""
+    """Returns a small load for a real server. `load` multiplies the calls and their rates."""
 
     def times(calls: int) -> int:
         return max(1, round(calls * load))

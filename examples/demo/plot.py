@@ -1,4 +1,4 @@
-"""Time to first token over time, one panel a tenant, as SVG."""
+"""A plot of the time to first token over time as SVG, one panel for each tenant."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 WIDTH, PANEL, GAP = 1000, 176, 40
 LEFT, RIGHT, TOP, BOTTOM = 62, 8, 26, 40
-#: The scale of the ordinate, in seconds.
+#: Range of the y axis, in seconds.
 LOW, HIGH = 0.1, 100.0
 GRID = ((0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s"))
 
 
 def svg(plan: Plan, off: Phase, on: Phase) -> str:
-    """Return the plot."""
+    """Returns the plot."""
     last = max(call.sent for phase in (off, on) for call in phase.calls)
     step = next(step for step in (5, 10, 20, 50, 100) if last / step < 10)
     span = step * math.ceil(last / step)
@@ -43,23 +43,23 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
 
 
 def label(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
-    """Return a piece of text."""
+    """Returns a text element."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def x_position(second: float, span: float) -> float:
-    """Return the abscissa of a time."""
+    """Returns the x coordinate of a time."""
     return LEFT + (WIDTH - LEFT - RIGHT) * second / span
 
 
 def y_position(seconds: float, top: float) -> float:
-    """Return the ordinate of a time to first token, on a logarithmic scale."""
+    """Returns the y coordinate of a time to first token, on a logarithmic scale."""
     share = math.log(min(max(seconds, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
     return top + PANEL * (1 - share)
 
 
 def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[str]:
-    """Return a panel's frame: title, burst, grid."""
+    """Returns the frame of a panel: title, burst and grid."""
     start, end = (x_position(at, span) for at in plan.burst)
     parts = [
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
@@ -73,7 +73,7 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
 
 
 def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
-    """Return a note on a tenant's failures, beside the last of them."""
+    """Returns a note on the failures of a tenant, beside the last one."""
     failed = [call for call in calls if call.failure and call.ended is not None]
     if not failed:
         return []
@@ -87,7 +87,7 @@ def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
 
 
 def series(name: str, calls: list[Call], span: float, top: float) -> list[str]:
-    """Return a dot for each first token, and a cross for each failure, where it came."""
+    """Returns a dot for each first token and a cross for each failure."""
     came = [(c.sent, c.ttft) for c in calls if c.ttft is not None and not c.failure]
     dots = "".join(f"M{x_position(sent, span):.1f} {y_position(ttft, top):.1f}h0" for sent, ttft in came)
     failed = [

@@ -1,4 +1,4 @@
-"""What is happening now: one line, rewritten on a terminal, now and then a new one elsewhere."""
+"""The progress of a phase: one line, which is rewritten on a terminal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from plan import Plan
     from traffic import Call, Phase
 
-#: Where lines stay, one every so many ticks is enough.
+#: Ticks between two lines if the output is not a terminal.
 TICKS_PER_LINE = 5
 
 
 class Progress:
-    """Called every second of a phase."""
+    """Prints the progress. Called every second of a phase."""
 
     def __init__(self, plan: Plan) -> None:
-        """Show the progress of this plan."""
+        """Stores the plan and detects a terminal."""
         self._plan = plan
         self._rewrites = sys.stdout.isatty()
         self._ticks = 0
 
     def __call__(self, phase: Phase, now: float) -> None:
-        """Show the phase at `now`."""
+        """Prints the state of the phase at the time `now`."""
         self._ticks += 1
         if self._rewrites:
             # A line that wraps cannot be rewritten.
@@ -35,13 +35,13 @@ class Progress:
             print(self._line(phase, now), flush=True)
 
     def done(self) -> None:
-        """Leave the line."""
+        """Clears the line at the end of a phase."""
         self._ticks = 0
         if self._rewrites:
             sys.stdout.write("\r\x1b[K")
 
     def legend(self) -> None:
-        """Say what the line shows."""
+        """Prints the meaning of the line."""
         print("  calls open, and the longest wait for a first token, these 5 s:")
 
     def _line(self, phase: Phase, now: float) -> str:

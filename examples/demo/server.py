@@ -1,4 +1,4 @@
-"""Where the calls go: a simulator of our own, or the server that the environment names."""
+"""The server: a simulator, or the server that the environment names."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Server:
 
     base_url: str
     model: str
-    #: One key for all tenants; None where each has its own (the simulator tells them apart by it).
+    #: Key of all tenants, or None if each tenant has its own, as the simulator needs.
     api_key: str | None
 
     @property
     def simulated(self) -> bool:
-        """Whether it is ours."""
+        """Whether the server is the simulator."""
         return self.api_key is None
 
     def key(self, tenant: str) -> str:
-        """Return the tenant's API key."""
+        """Returns the API key of a tenant."""
         return self.api_key or f"tenant-{tenant}"
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Resets the statistics of the simulator."""
         self._ask("reset", b"")
 
     def peaks(self) -> dict[str, int]:
-        """Return the most calls of each tenant at once, as the simulator saw them."""
+        """Returns the maximum number of concurrent calls of each tenant at the simulator."""
         tenants = self._ask("stats")["tenants"]
         return {name.removeprefix("tenant-"): seen["peak_in_flight"] for name, seen in tenants.items()}
 
@@ -50,19 +50,19 @@ class Server:
 
 
 def server_from_environment() -> Server | None:
-    """Return the server that the environment names, if it does."""
+    """Returns the server that the environment names, or None."""
     base_url = os.environ.get("TIDEGATE_BASE_URL")
     if not base_url:
         return None
     model = os.environ.get("TIDEGATE_MODEL")
     if not model:
-        raise SystemExit("TIDEGATE_BASE_URL is set: say which model to call in TIDEGATE_MODEL")
+        raise SystemExit("TIDEGATE_BASE_URL is set, but TIDEGATE_MODEL is not: set it to the model to call")
     return Server(base_url.rstrip("/"), model, os.environ.get("OPENAI_API_KEY") or "none")
 
 
 @contextmanager
 def simulator(command: str, plan: Plan, workers: int) -> Iterator[Server]:
-    """Run `tidegate sim` on a free port."""
+    """Runs `tidegate sim` on a free port."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", str(plan.time_scale), "--workers", str(workers)]
     process = subprocess.Popen([command, "sim", *options], stdout=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""The post's table, as text and as cells for the page."""
+"""The table of figures, as text and as cells of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rows = dict[str, dict[str, "Row"]]
 
 
 def time(seconds: float | None) -> str:
-    """Return milliseconds, as the post writes them."""
+    """Returns a time as text in milliseconds."""
     return "–" if seconds is None else f"{seconds * 1000:,.0f} ms"
 
 
@@ -27,7 +27,7 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 
 def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
-    """Return tenant, figure, and the figure off and on in each group."""
+    """Returns the rows: tenant, name of the figure, and its values off and on in each group."""
     lines = []
     for tenant in groups[0]["off"]:
         for name, show in FIGURES:
@@ -37,7 +37,7 @@ def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
 
 
 def text(groups: list[tuple[str, Rows]]) -> str:
-    """Return the table for a terminal."""
+    """Returns the table as text."""
     width = 12
     head = " " * 28 + "".join(f"{title:^{2 * width}}" for title, _ in groups)
     phases = " " * 28 + "".join(f"{phase:>{width}}" for _ in groups for phase in ("off", "on"))

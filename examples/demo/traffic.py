@@ -1,4 +1,4 @@
-"""One phase: every call of the plan, through the official client, streamed."""
+"""Runs one phase: every call of the plan as a stream, with the official client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """One call as its sender saw it; times are on the post's clock, from the start of the phase."""
+    """One call. Times are in seconds of the post's clock since the start of the phase."""
 
     tenant: str
     sent: float
@@ -33,12 +33,12 @@ class Call:
 
     @property
     def ttft(self) -> float | None:
-        """Seconds to the first token."""
+        """Time to the first token."""
         return None if self.first is None else self.first - self.sent
 
     @property
     def decode(self) -> float | None:
-        """Seconds between two tokens, on average."""
+        """Mean time between two tokens."""
         if self.failure or self.first is None or self.last is None or self.tokens < 2:
             return None
         return (self.last - self.first) / (self.tokens - 1)
@@ -46,18 +46,18 @@ class Call:
 
 @dataclass
 class Phase:
-    """What became of them."""
+    """The calls and measurements of one phase."""
 
     name: str
     calls: list[Call] = field(default_factory=list)
-    #: The most of each tenant's calls at the server at once.
+    #: Maximum number of concurrent calls of each tenant at the server.
     peaks: dict[str, int] = field(default_factory=dict)
     cpu: Usage = field(default_factory=Usage)
     seconds: float = 0.0
 
 
 def gate(plan: Plan, server: Server) -> tidegate.Gate:
-    """Return the gate of the phase `on`: the post's caps, and its wait, on real time's clock."""
+    """Returns the gate of the phase `on`, with the post's caps and its wait in real seconds."""
     tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
     target = {
         "url": server.base_url,
@@ -69,16 +69,16 @@ def gate(plan: Plan, server: Server) -> tidegate.Gate:
 
 
 def clients(plan: Plan, server: Server, on: tidegate.Gate | None) -> dict[str, openai.AsyncOpenAI]:
-    """Return each tenant's client: stock, or wrapped."""
+    """Returns the client of each tenant, wrapped if there is a gate."""
     stock = {t.name: openai.AsyncOpenAI(base_url=server.base_url, api_key=server.key(t.name)) for t in plan.tenants}
     return {name: on.wrap(client) for name, client in stock.items()} if on else stock
 
 
 async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
-    """Send everything and wait for its end. `tick` is called about every second."""
+    """Sends all calls and waits for their ends. `tick` is called about every second."""
     on = gate(plan, server) if name == "on" else None
     of = clients(plan, server, on)
-    # The first call imports half of the client: that is nobody's time to first token.
+    # The first call imports modules, so it is sent before the measurement.
     await send(of["A"], server, plan, Call("A", 0.0), -1, time.perf_counter)
     if server.simulated:
         server.reset()
@@ -114,7 +114,7 @@ async def make_call(
     clock: Callable[[], float],
     tenant: Tenant,
 ) -> None:
-    """Make a call in its tenant's name; a failure is a figure, too."""
+    """Makes a call for its tenant and records a failure."""
     try:
         with tidegate.context(tenant=tenant.name):
             await send(client, server, plan, call, number, clock)
@@ -133,7 +133,7 @@ async def send(
     number: int,
     clock: Callable[[], float],
 ) -> None:
-    """Stream one answer, noting its tokens. An answer that ends without saying why is a failure."""
+    """Streams one answer and records its tokens. A stream without a finish reason is a failure."""
     stream = await client.chat.completions.create(
         model=server.model,
         messages=[{"role": "user", "content": plan.prompt(number)}],
@@ -157,7 +157,7 @@ async def send(
 
 
 async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
-    """Look at the clock and the client's own CPU time once a second."""
+    """Samples the CPU time and calls `tick` once a second."""
     while True:
         await asyncio.sleep(1)
         phase.cpu.sample()
@@ -165,7 +165,10 @@ async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Call
 
 
 def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, int]:
-    """Return the most calls at the server at once: as the server, the gate or the senders counted them."""
+    """Returns the maximum number of concurrent calls of each tenant.
+
+    The server, the gate or the senders counted them.
+    """
     if server.simulated:
         return server.peaks()
     if on:
@@ -176,7 +179,7 @@ def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, i
 
 
 def max_concurrent(calls: list[Call]) -> int:
-    """Return the most of these calls at once; an end at the instant of an arrival comes first."""
+    """Returns the maximum number of concurrent calls. Ends count before starts at the same time."""
     edges = sorted([(c.sent, 1) for c in calls] + [(c.ended, -1) for c in calls if c.ended is not None])
     now = most = 0
     for _, change in edges:

@@ -1,4 +1,4 @@
-"""How busy the client itself is."""
+"""CPU usage of the client."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 class Usage:
-    """CPU time of this process, all threads, as shares of one core. The event loop is one thread of it."""
+    """CPU time of this process and of its event loop's thread, as shares of one core."""
 
     def __init__(self) -> None:
-        """Start counting."""
+        """Starts the measurement."""
         self.busiest = 0.0
         self._start = self._last = self._now()
 
@@ -18,7 +18,7 @@ class Usage:
         return time.perf_counter(), time.process_time(), time.thread_time()
 
     def sample(self) -> None:
-        """Note the share since the last look."""
+        """Records the share since the last sample."""
         now = self._now()
         wall = now[0] - self._last[0]
         if wall > 0.5:
@@ -27,12 +27,12 @@ class Usage:
 
     @property
     def mean(self) -> float:
-        """The whole process's share since the start."""
+        """Share of the whole process since the start."""
         return self._share(1)
 
     @property
     def loop(self) -> float:
-        """The event loop's thread's share since the start."""
+        """Share of the event loop's thread since the start."""
         return self._share(2)
 
     def _share(self, which: int) -> float:
@@ -40,5 +40,5 @@ class Usage:
         return (self._last[which] - self._start[which]) / wall if wall else 0.0
 
     def __str__(self) -> str:
-        """Say it."""
+        """Returns the shares as text."""
         return f"{self.mean:.0%} of one core (busiest second {self.busiest:.0%})"

@@ -1,7 +1,7 @@
-"""Python imports this by itself where it is on the path: from here on, asking for another machine ends the program.
+"""Ends the program if it connects to another machine. Python imports this module at startup.
 
-Frameworks report home, fetch price lists and tokenizers; an example that lets them would fail on a machine without a
-network, and tell somebody about every run on one with it.
+Frameworks send telemetry and download price lists and tokenizers. An example that allows it would
+fail without a network.
 """
 
 import ipaddress
@@ -12,7 +12,7 @@ HERE = ("localhost", "", None)
 
 
 def watch(event: str, args: tuple[object, ...]) -> None:
-    """Look at every name that is resolved, and at every address that is connected to."""
+    """Checks every name that is resolved and every address that is connected to."""
     if event == "socket.getaddrinfo":
         host = args[0]
     elif event == "socket.connect" and isinstance(args[1], tuple):
@@ -28,9 +28,9 @@ def watch(event: str, args: tuple[object, ...]) -> None:
             return
     except ValueError:
         pass
-    sys.stderr.write(f"an example may talk to this machine alone, and this one asked for {host}\n")
+    sys.stderr.write(f"examples may connect to loopback only, and this one tried {host}\n")
     sys.stderr.flush()
-    # No exception: telemetry is written so as to swallow them.
+    # Not an exception, because telemetry code ignores exceptions.
     os._exit(70)
 
 

@@ -1,4 +1,4 @@
-// An agent: tenants and lanes for whatever a function calls, tools with caps of their own, and what the gate saw.
+// An agent: tenants and lanes for all calls of a function, tools with caps, and the snapshot.
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 

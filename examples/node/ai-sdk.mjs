@@ -1,4 +1,4 @@
-// Vercel AI SDK: a fetch for its provider. `maxRetries: 0`, since it repeats by itself what the gate has given up.
+// Vercel AI SDK with the gate's fetch. `maxRetries: 0`, because the gate retries.
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, streamText } from "ai";
 import { Gate } from "tidegate";

@@ -1,4 +1,4 @@
-// @anthropic-ai/sdk: the same, and its stream helper.
+// A wrapped client of @anthropic-ai/sdk, with its stream helper.
 import Anthropic from "@anthropic-ai/sdk";
 import { Gate } from "tidegate";
 

@@ -1,4 +1,4 @@
-// What a provider's headers say of its rates, nobody need configure: the gate keeps to it, and shows it.
+// The gate learns a provider's rates from response headers and shows them in the snapshot.
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 

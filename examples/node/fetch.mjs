@@ -1,4 +1,4 @@
-// Plain fetch: the standard's, through the gate.
+// The standard fetch, through the gate.
 import { Gate } from "tidegate";
 
 const { OPENAI_BASE_URL, OPENAI_API_KEY } = process.env;

@@ -1,4 +1,4 @@
-// @langchain/openai: a fetch in `configuration`. `maxRetries: 0`, since it repeats by itself what the gate has given up.
+// @langchain/openai with the gate's fetch. `maxRetries: 0`, because the gate retries.
 import { ChatOpenAI } from "@langchain/openai";
 import { Gate } from "tidegate";
 

@@ -1,12 +1,13 @@
-// Set one objective and walk away: the gate finds how many calls the model takes at once, and says why it moved.
+// An objective without a cap: the gate adapts the limit and explains each change.
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 
-// No cap. Half of the objective is the queue's, half the model's. A model that is not simulated, at twenty times its speed, would get two seconds.
+// Half of the objective is for the queue and half for the model. The simulated model is
+// twenty times as fast as a real one, for which the objective would be 2 s.
 const gate = new Gate({ defaults: { ttft: "100ms" } });
 const client = gate.wrap(new OpenAI());
 
-/** Makes one call, and reads its answer as it comes. */
+/** Makes one call and reads its stream. */
 async function ask(question) {
   const messages = [{ role: "user", content: question }];
   const stream = await client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens: 32, stream: true });
@@ -14,7 +15,7 @@ async function ask(question) {
 }
 
 await ask("What is a tide gate?");
-// Far more at once than anybody should let through unasked.
+// Far more calls at once than the model can serve.
 await Promise.all(Array.from({ length: 300 }, (_, number) => ask(`What is tide gate number ${number}?`)));
 
 const [{ adaptive, peak_in_flight, upstream_ttft }] = Object.values(gate.snapshot().targets);

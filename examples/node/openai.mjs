@@ -1,4 +1,4 @@
-// openai: wrap the client you have, go on as before.
+// A wrapped client of openai: chat, streams and responses.
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 

@@ -1,12 +1,12 @@
-// A pool of vLLM replicas without a router. One of the two is down, and nobody notices.
+// A pool of vLLM replicas without a router. Calls succeed although one replica is down.
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 
-// Yours: their addresses here, or dns: "http://vllm.svc:8000", or file: "replicas.toml"; gate.setReplicas(...) at run time.
+// Instead of a list: dns: "http://vllm.svc:8000", file: "replicas.toml", or gate.setReplicas(...).
 const up = process.env.OPENAI_BASE_URL ?? "http://127.0.0.1:8000/v1";
 const down = "http://127.0.0.1:9";
 const gate = new Gate({ targets: { llama: { ttft: "2s", pool: { replicas: [up, down] } } } });
-// The pool's name is its address: it need not exist.
+// The name of the pool is its address, which need not exist in DNS.
 const client = gate.wrap(new OpenAI({ baseURL: "http://llama/v1" }));
 
 async function ask(question) {
@@ -27,7 +27,7 @@ const answers = await Promise.all(
 );
 const { llama } = gate.snapshot().targets;
 console.log(
-  `${answers.length} answers; ${llama.retries.elsewhere ?? 0} calls met the replica that is down, and went to the other at once`,
+  `${answers.length} answers; ${llama.retries.elsewhere ?? 0} calls were moved from the replica that is down to the other one`,
 );
 for (const replica of llama.replicas) {
   console.log(`${replica.url}: ${replica.state}, ${replica.limit} slots, ${replica.in_flight} in flight`);

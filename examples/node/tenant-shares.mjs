@@ -1,4 +1,4 @@
-// Tenants share one model: by weight while all want it; one has slots of its own, one only so many tokens a minute.
+// Tenants that share a model: by weight, with reserved slots, and with a token rate.
 import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
 import { Gate } from "tidegate";
@@ -19,7 +19,7 @@ const crowd = Array.from({ length: 60 }, (_, number) => ask(number % 2 ? "silver
 await sleep(50);
 await ask("support", "Does it work?");
 const seen = () => Object.values(gate.snapshot().targets)[0];
-console.log(`support is served by a slot of its own, while ${seen().queue_depth} calls of the others wait`);
+console.log(`support was served by its reserved slot, while ${seen().queue_depth} calls of others waited`);
 await Promise.all(crowd);
 
 const admittedAt = ({ queued_at, attempts }) => queued_at + attempts.at(-1).admitted_at;
@@ -29,4 +29,4 @@ const gold = first.filter(({ tenant }) => tenant === "gold").length;
 console.log(`of the first 30 slots: gold ${gold}, silver ${30 - gold}`);
 
 await ask("trial", "All about tide gates", 1000);
-console.log(`trial owes ${seen().tenants.trial.debt} tokens, and nobody else waits for them`);
+console.log(`trial has a debt of ${seen().tenants.trial.debt} tokens, which delays only its own calls`);

@@ -1,11 +1,11 @@
-// How an agent behaves under overload, as a test: no network, minutes in milliseconds, the same each run. `node --test` runs it too.
+// Tests of an agent under overload, without a network and on virtual time.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import OpenAI from "openai";
 import { Gate } from "tidegate";
 import { FakeTarget, ok, rateLimited, stall, VirtualClock } from "tidegate/testing";
 
-// The program under test: a gate and a client made once, and an agent that knows nothing of either's insides.
+// The program under test: a gate, a client, and an agent that uses the client.
 const gate = new Gate({ targets: { models: { cap: 8 } } });
 const client = gate.wrap(new OpenAI({ baseURL: "https://models.example.com/v1", apiKey: "sk-none" }));
 
@@ -18,7 +18,7 @@ async function agent(number, signal) {
 const clock = new VirtualClock().start();
 after(() => clock.stop());
 
-test("a storm passes", async () => {
+test("a fan-out survives rate limits", async () => {
   const away = rateLimited(90, { after: 0.2 }).times(8);
   const target = new FakeTarget({ answers: [away], otherwise: ok("a summary", { after: 5 }), capacity: 8 });
   await target.during(async () => {
@@ -30,7 +30,7 @@ test("a storm passes", async () => {
   target.assertNoCallInFlight();
 });
 
-test("a stalled model is given up", async () => {
+test("a call of a stalled model is cancelled", async () => {
   const target = new FakeTarget({ answers: [stall()] });
   const control = new AbortController();
   await target.during(async () => {

@@ -1,4 +1,4 @@
-// A tool in the middle of a stream: the model slot is handed back meanwhile, and whoever waits can be asked why.
+// A tool within a stream: the model slot is released meanwhile, and waiting calls are explained.
 import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
 import { Gate } from "tidegate";
@@ -7,7 +7,7 @@ const gate = new Gate({ defaults: { cap: 1 }, tools: { search: 4 } });
 const client = gate.wrap(new OpenAI());
 const messages = [{ role: "user", content: "What is a tide gate?" }];
 
-/** An answer that has begun. It holds a slot until it is read to its end. */
+/** Returns a stream, which holds a slot until it is read to its end. */
 const ask = () => client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens: 16, stream: true });
 
 async function read(stream) {
@@ -22,6 +22,6 @@ await gate.run({ call: "first" }, async () => {
   await sleep(50);
   console.log(`second: ${gate.explain("second")?.text}`);
   const text = await gate.tool("search", () => other, { yieldSlot: true });
-  console.log(`the second answer came while the first was open: ${text}`);
-  console.log(`and the first is whole: ${await read(stream)}`);
+  console.log(`the second answer arrived while the first was open: ${text}`);
+  console.log(`the first answer is complete: ${await read(stream)}`);
 });

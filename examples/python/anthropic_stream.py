@@ -1,4 +1,4 @@
-"""The Anthropic client, in the same way."""
+"""A wrapped asynchronous Anthropic client with a stream."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ client = gate.wrap(AsyncAnthropic())
 
 
 async def main() -> None:
-    """Stream one answer."""
+    """Streams one answer."""
     async with client.messages.stream(
         model="claude-haiku-4-5",
         max_tokens=16,

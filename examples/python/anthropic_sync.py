@@ -1,4 +1,4 @@
-"""The synchronous Anthropic client: wrap it, and go on as before."""
+"""A wrapped synchronous Anthropic client."""
 
 from anthropic import Anthropic
 

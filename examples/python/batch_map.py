@@ -1,4 +1,4 @@
-"""A batch from code: a function over rows without end, as many at once as the gate has room for, errors row by row."""
+"""A batch in code: a function over an endless source, with as many rows at once as possible."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def rows() -> AsyncIterator[str]:
-    """Read a table that is larger than memory: no further than the answers are read."""
+    """Yields rows of a table that is larger than memory, only as fast as results are read."""
     number = 0
     while True:
         yield f"row {number}"
@@ -20,7 +20,7 @@ async def rows() -> AsyncIterator[str]:
 
 
 async def summarise(row: str) -> str:
-    """Make one call, or several: whatever a row needs."""
+    """Makes the calls for one row."""
     completion = await client.chat.completions.create(
         model="gpt-4o-mini", messages=[{"role": "user", "content": f"Summarise {row}"}], max_completion_tokens=8
     )
@@ -28,9 +28,9 @@ async def summarise(row: str) -> str:
 
 
 async def main() -> None:
-    """Summarise a hundred of them, in their order; leaving the loop ends what is still under way."""
+    """Summarises a hundred rows in order. Leaving the loop cancels the running ones."""
     async for result in gate.map(summarise, rows(), ordered=True, tenant="nightly"):
-        result.get()  # Raises what the row's call raised; `result.error` would keep it apart.
+        result.get()  # Raises the error of the row, which is also in `result.error`.
         if result.index == 99:
             break
     [target] = gate.snapshot()["targets"].values()

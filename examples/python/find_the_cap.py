@@ -1,11 +1,11 @@
-"""Which cap a server bears, found by measuring it: the cap, how sure, why, and the lines to paste."""
+"""A sweep: measures the cap of a server, and prints the cap, its reason and the configuration."""
 
 import os
 import tempfile
 
 import tidegate
 
-# Here with ceilings, so that it ends soon; what it would take without them, and what with, it says beforehand.
+# With ceilings, so that the sweep ends soon. The plan estimates the cost in advance.
 plan = tidegate.sweep_plan(url=os.environ["OPENAI_BASE_URL"], model="gpt-4o-mini", max_calls=120, max_time=30)
 print(f"up to {plan['calls']['most']:.0f} calls of {plan['mix']}")
 

@@ -1,4 +1,4 @@
-"""Google's Gen AI SDK: both http clients; with the first alone, what is asynchronous would go its own way."""
+"""Google's Gen AI SDK with both httpx clients. Asynchronous calls use the second one."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ print(answer.text)
 
 
 async def main() -> None:
-    """Stream one answer."""
+    """Streams one answer."""
     stream = await client.aio.models.generate_content_stream(
         model="gemini-2.5-flash", contents="And a king tide?", config=brief
     )

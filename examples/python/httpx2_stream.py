@@ -1,4 +1,4 @@
-"""The gate's own asynchronous client, of the httpx2 family, reading a stream. Leaving the block ends it upstream."""
+"""An asynchronous httpx2 client of the gate that reads a stream. Leaving the block ends it."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
 
 
 async def main() -> None:
-    """Count the events of one stream."""
+    """Counts the events of one stream."""
     question = {"role": "user", "content": "When is low water?"}
     body = {"model": "gpt-4o-mini", "messages": [question], "max_completion_tokens": 8, "stream": True}
     events = 0

@@ -1,4 +1,4 @@
-"""For everything else that takes an httpx client, or just for HTTP: the gate's own client. A refusal is a response."""
+"""An httpx client of the gate, for any library that accepts one. Rejections are responses."""
 
 import os
 

@@ -1,7 +1,8 @@
-"""LangChain: wrap the chat model, which holds a client for `invoke` and one for `ainvoke`.
+"""LangChain: a wrapped chat model, with both of its clients.
 
-What has no `gate.wrap`, such as `OpenAIEmbeddings`, takes both `http_client=gate.httpx_client()` and
-`http_async_client=gate.httpx_async_client()`; a chat model so given no longer asks for `stream_usage` by itself.
+For other classes, such as `OpenAIEmbeddings`, pass `http_client=gate.httpx_client()` and
+`http_async_client=gate.httpx_async_client()`. A chat model with these no longer requests
+`stream_usage` by itself.
 """
 
 import asyncio
@@ -11,14 +12,14 @@ from langchain_openai import ChatOpenAI
 import tidegate
 
 gate = tidegate.Gate()
-# LangChain asks for the usage of streams by itself only at OpenAI's own address.
+# LangChain requests the usage of streams by itself only from OpenAI's own address.
 model = gate.wrap(ChatOpenAI(model="gpt-4o-mini", max_completion_tokens=16, stream_usage=True))
 
 print(model.invoke("What is a slack tide?").text)
 
 
 async def main() -> None:
-    """Stream an answer, which ends with its usage."""
+    """Streams an answer, which ends with its usage."""
     tokens = 0
     async for chunk in model.astream("And a rip tide?"):
         print(chunk.text, end="")

@@ -1,7 +1,8 @@
-"""LiteLLM's OpenAI path, which is every provider that it calls by OpenAI's SDK.
+"""LiteLLM with every provider that it calls through OpenAI's SDK.
 
-Leave `num_retries` unset, and a Router's at 0: a loop of LiteLLM's own would run the gate's attempts again. Its
-other providers (`anthropic/`, `gemini/`, `bedrock/`, ...) have clients that take no transport: they pass by the gate.
+Do not set `num_retries`, and set it to 0 for a Router, because LiteLLM would repeat the gate's
+attempts. LiteLLM's clients of other providers (`anthropic/`, `gemini/`, `bedrock/`) accept no
+transport and bypass the gate.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ print(answer.choices[0].message.content)
 
 
 async def main() -> None:
-    """Stream one answer."""
+    """Streams one answer."""
     asked = [{"role": "user", "content": "And a meteotsunami?"}]
     stream = await litellm.acompletion(model="openai/gpt-4o-mini", messages=asked, max_tokens=16, stream=True)
     async for chunk in stream:

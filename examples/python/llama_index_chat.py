@@ -1,4 +1,4 @@
-"""LlamaIndex: wrapped clients, and `max_retries=0`, since its own loop does not listen to what the answers say."""
+"""LlamaIndex: wrapped clients, with `max_retries=0`, because its retry loop ignores Retry-After."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ print(llm.chat([ChatMessage("What is a tide pool?")]).message.content)
 
 
 async def main() -> None:
-    """Stream one answer."""
+    """Streams one answer."""
     async for part in await llm.astream_chat([ChatMessage("And a tide table?")]):
         print(part.delta or "", end="")
     print()

@@ -1,4 +1,4 @@
-"""Set one objective and walk away: the gate finds how many calls the model takes at once, and says why it moved."""
+"""An objective without a cap: the gate adapts the limit and explains each change."""
 
 import asyncio
 from itertools import groupby
@@ -7,14 +7,14 @@ from openai import AsyncOpenAI
 
 import tidegate
 
-# No cap. Half of the objective is the queue's, half the model's. A model that is not simulated, at twenty times its
-# speed, would get two seconds.
+# Half of the objective is for the queue and half for the model. The simulated model is twenty times
+# as fast as a real one, for which the objective would be 2 s.
 gate = tidegate.Gate(defaults={"ttft": "100ms"})
 client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(question: str) -> None:
-    """Make one call, and read its answer as it comes."""
+    """Makes one call and reads its stream."""
     messages = [{"role": "user", "content": question}]
     stream = await client.chat.completions.create(
         model="gpt-4o-mini", messages=messages, max_completion_tokens=32, stream=True
@@ -24,7 +24,7 @@ async def ask(question: str) -> None:
 
 
 async def main() -> None:
-    """Ask once, then far more at once than anybody should let through unasked."""
+    """Makes one call, then far more calls at once than the model can serve."""
     await ask("What is a tide gate?")
     await asyncio.gather(*(ask(f"What is tide gate number {number}?") for number in range(300)))
 

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: every agent's model calls through one wrapped client, and tools with caps of their own."""
+"""The OpenAI Agents SDK: one wrapped client for all agents, and tools with caps."""
 
 import asyncio
 
@@ -9,14 +9,14 @@ import tidegate
 
 gate = tidegate.Gate(tools={"tables": 2})
 set_default_openai_client(gate.wrap(AsyncOpenAI()))
-# Traces go to OpenAI by a client of the SDK's own. Leave this out where you want them.
+# Disables traces, which the SDK sends to OpenAI with a separate client.
 set_tracing_disabled(True)
 
 
 @function_tool
 @gate.tool("tables")
 async def high_water(port: str) -> str:
-    """Look up when high water is."""
+    """Returns the times of high water."""
     return f"At {port}: 05:12 and 17:38."
 
 

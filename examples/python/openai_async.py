@@ -1,4 +1,4 @@
-"""A hundred calls at once, eight in flight, none lost: and one tenant does not push the other aside."""
+"""A hundred calls at once with eight slots and two tenants."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(tenant: str, number: int) -> str:
-    """Make one call in a tenant's name, and give up after a minute, waiting included."""
+    """Makes one call for a tenant, with a deadline of a minute that includes the wait."""
     with tidegate.context(tenant=tenant, deadline=60):
         completion = await client.chat.completions.create(
             model="gpt-4o-mini",
@@ -22,7 +22,7 @@ async def ask(tenant: str, number: int) -> str:
 
 
 async def main() -> None:
-    """Ask everything at once."""
+    """Makes all calls at once."""
     calls = [ask("app", n) for n in range(80)] + [ask("nightly", n) for n in range(20)]
     answers = await asyncio.gather(*calls)
     [target] = gate.snapshot()["targets"].values()

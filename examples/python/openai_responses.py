@@ -1,4 +1,4 @@
-"""The Responses API, whole and streamed."""
+"""The Responses API, with a whole answer and a stream."""
 
 from openai import OpenAI
 

@@ -1,4 +1,4 @@
-"""Streams: the slot is held until the stream ends or is closed; one that breaks off is an error, not a short answer."""
+"""Streams: a slot is held until the stream ends or is closed. A truncated stream is an error."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def main() -> None:
-    """Read one stream to its end, and leave another."""
+    """Reads one stream to its end and leaves another."""
     question = {"role": "user", "content": "Tell me about the sea."}
     stream = await client.chat.completions.create(
         model="gpt-4o-mini", messages=[question], max_completion_tokens=16, stream=True
@@ -24,7 +24,7 @@ async def main() -> None:
     async with client.chat.completions.stream(model="gpt-4o-mini", messages=[question]) as events:
         async for event in events:
             if event.type == "content.delta":
-                break  # Leaving closes the stream: the server stops generating, the slot is free.
+                break  # Leaving closes the stream, ends the generation and releases the slot.
 
     [target] = gate.snapshot()["targets"].values()
     print(f"in flight: {target['in_flight']}")

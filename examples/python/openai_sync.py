@@ -1,4 +1,4 @@
-"""The synchronous OpenAI client: wrap it, and go on as before."""
+"""A wrapped synchronous OpenAI client."""
 
 from openai import OpenAI
 

@@ -1,4 +1,4 @@
-"""Pydantic AI: the provider takes a wrapped client."""
+"""Pydantic AI: a provider with a wrapped client."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ agent = Agent(OpenAIChatModel("gpt-4o-mini", provider=provider), model_settings=
 
 
 async def main() -> None:
-    """Ask once, and stream once."""
+    """Makes one call and reads one stream."""
     print((await agent.run("What is a tidal bore?")).output)
     async with agent.run_stream("And an ebb tide?") as answer:
         async for text in answer.stream_text(delta=True):

@@ -1,6 +1,6 @@
-"""What goes around every HTTP client (boto3, gRPC, websockets): hold a slot of the target by its name meanwhile.
+"""Calls without an httpx client (boto3, gRPC, websockets): hold a slot of the target by its name.
 
-Here urllib stands for such an SDK. The gate queues, caps and cools down; it does not retry what it does not send.
+Here urllib stands for such an SDK. The gate applies queues, caps and cool-downs, but does not retry.
 """
 
 import json
@@ -17,7 +17,7 @@ headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "content-t
 
 
 def converse(number: int) -> str:
-    """Make one call, and say what became of it where it failed."""
+    """Makes one call and reports its failure to the slot."""
     messages = [{"role": "user", "content": f"Question {number}"}]
     body = {"model": "gpt-4o-mini", "messages": messages, "max_completion_tokens": 4}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)

@@ -1,4 +1,4 @@
-"""Tenants share one model: by weight while all want it; one has slots of its own, one only so many tokens a minute."""
+"""Tenants that share a model: by weight, with reserved slots, and with a token rate."""
 
 import asyncio
 from collections import Counter
@@ -15,19 +15,19 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(tenant: str, question: str, length: int = 24) -> None:
-    """Make one call in a tenant's name."""
+    """Makes one call for a tenant."""
     with tidegate.context(tenant=tenant, call=tenant):
         messages = [{"role": "user", "content": question}]
         await client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_completion_tokens=length)
 
 
 async def main() -> None:
-    """Let two ask for more than there is, another for a little, and the last for more than a minute of its own."""
+    """Overloads the model with two tenants, and calls it for the two others."""
     crowd = asyncio.gather(*(ask(tenant, f"Question {n}") for n, tenant in enumerate(("gold", "silver") * 30)))
     await asyncio.sleep(0.05)
     await ask("support", "Does it work?")
     [target] = gate.snapshot()["targets"].values()
-    print(f"support is served by a slot of its own, while {target['queue_depth']} calls of the others wait")
+    print(f"support was served by its reserved slot, while {target['queue_depth']} calls of others waited")
     await crowd
 
     calls = [call for call in gate.calls() if call["tenant"] in {"gold", "silver"}]
@@ -36,7 +36,7 @@ async def main() -> None:
 
     await ask("trial", "All about tide gates", length=1_000)
     [target] = gate.snapshot()["targets"].values()
-    print(f"trial owes {target['tenants']['trial']['debt']} tokens, and nobody else waits for them")
+    print(f"trial has a debt of {target['tenants']['trial']['debt']} tokens, which delays only its own calls")
 
 
 asyncio.run(main())

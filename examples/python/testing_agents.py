@@ -1,7 +1,8 @@
-"""How an agent behaves under overload, as a test: no network, hours in milliseconds, the same each run.
+"""Tests of an agent under overload, without a network and on virtual time.
 
-Run it with pytest, or as it is. With pytest the fixtures `tidegate_target` and `tidegate_clock` and the marker
-`@pytest.mark.tidegate(virtual_time=True)` do what `installed()` and `run` do here.
+Run the file with pytest or directly. With pytest, the fixtures `tidegate_target` and
+`tidegate_clock` and the marker `@pytest.mark.tidegate(virtual_time=True)` can replace `installed()`
+and `run`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from openai import AsyncOpenAI
 import tidegate
 from tidegate.testing import FakeTarget, ok, rate_limited, run, stall
 
-# The program under test: a gate and a client made once, and an agent that knows nothing of either.
+# The program under test: a gate, a client, and an agent that uses the client.
 gate = tidegate.Gate(targets={"models": {"cap": 8}})
 client = gate.wrap(AsyncOpenAI(base_url="https://models.example.com/v1", api_key="sk-none"))
 
 
 async def agent(number: int) -> str:
-    """Summarise a document."""
+    """Summarises a document."""
     completion = await client.chat.completions.create(
         model="gpt-4o-mini", messages=[{"role": "user", "content": f"Summarise document {number}."}]
     )
@@ -27,12 +28,12 @@ async def agent(number: int) -> str:
 
 
 async def fan_out() -> list[str]:
-    """Summarise two hundred at once."""
+    """Summarises two hundred documents at once."""
     return await asyncio.gather(*(agent(number) for number in range(200)))
 
 
 async def impatient() -> bool:
-    """Give a summary half a minute."""
+    """Returns whether a summary is ready within 30 s."""
     try:
         await asyncio.wait_for(agent(0), 30)
     except asyncio.TimeoutError:
@@ -40,20 +41,20 @@ async def impatient() -> bool:
     return True
 
 
-def test_a_storm_passes() -> None:
-    """A model that serves 8 at once, and sends everybody away for 90 s at first."""
+def test_fan_out_survives_rate_limits() -> None:
+    """The model serves 8 calls at once and first answers 429 with a Retry-After of 90 s."""
     target = FakeTarget(
         rate_limited(retry_after=90, after=0.2).times(8), otherwise=ok("a summary", after=5), capacity=8
     )
     with target.installed():
         assert run(fan_out()) == ["a summary"] * 200
     assert target.max_in_flight <= 8
-    assert all(call.statuses in ([200], [429, 200]) for call in target.calls), "nobody is sent away twice"
+    assert all(call.statuses in ([200], [429, 200]) for call in target.calls), "no call gets 429 twice"
     target.assert_no_call_in_flight()
 
 
-def test_a_stalled_model_is_given_up() -> None:
-    """A model that goes silent: the upstream call ends with the agent's patience, and costs nothing more."""
+def test_call_of_a_stalled_model_is_cancelled() -> None:
+    """The upstream call of a model that sends nothing ends with the agent's timeout."""
     target = FakeTarget(stall())
     with target.installed():
         assert not run(impatient())
@@ -62,6 +63,6 @@ def test_a_stalled_model_is_given_up() -> None:
 
 
 if __name__ == "__main__":
-    test_a_storm_passes()
-    test_a_stalled_model_is_given_up()
+    test_fan_out_survives_rate_limits()
+    test_call_of_a_stalled_model_is_cancelled()
     print("two tests passed, minutes of virtual time, no network")

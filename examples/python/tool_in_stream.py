@@ -1,4 +1,4 @@
-"""A tool in the middle of a stream: the model slot is handed back meanwhile, and whoever waits can be asked why."""
+"""A tool within a stream: the model slot is released meanwhile, and waiting calls are explained."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(name: str) -> AsyncStream[ChatCompletionChunk]:
-    """Return an answer that has begun. It holds a slot until it is read to its end."""
+    """Returns a stream, which holds a slot until it is read to its end."""
     with tidegate.context(call=name):
         messages = [{"role": "user", "content": "What is a tide gate?"}]
         return await client.chat.completions.create(
@@ -21,24 +21,24 @@ async def ask(name: str) -> AsyncStream[ChatCompletionChunk]:
 
 
 async def read(stream: AsyncStream[ChatCompletionChunk]) -> str:
-    """Read all of it."""
+    """Returns the text of a stream."""
     return "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
 
 
 async def second() -> str:
-    """Make another call, in a task of its own."""
+    """Makes the second call."""
     return await read(await ask("second"))
 
 
 async def main() -> None:
-    """Use a tool while a stream is open, and another call waits for the one slot."""
+    """Uses a tool while a stream is open and another call waits for the only slot."""
     stream = await ask("first")
     other = asyncio.create_task(second())
     await asyncio.sleep(0.05)
     print(gate.explain("second"))
     async with gate.tool("search", yield_slot=True):
-        print(f"the second answer came while the first was open: {await other!r}")
-    print(f"and the first is whole: {await read(stream)!r}")
+        print(f"the second answer arrived while the first was open: {await other!r}")
+    print(f"the first answer is complete: {await read(stream)!r}")
 
 
 asyncio.run(main())

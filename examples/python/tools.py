@@ -1,4 +1,4 @@
-"""Tools have caps of their own: a slow tool never costs a model slot."""
+"""Tools with their own caps. A slow tool holds no model slot."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ gate = tidegate.Gate(tools={"db": 2, "search": {"cap": 1, "wait": "5s"}})
 
 
 async def query(number: int) -> int:
-    """Hold a slot of the database while it works."""
+    """Holds a slot of the database while it works."""
     async with gate.tool("db"):
         await asyncio.sleep(0.01)
         return number
@@ -16,13 +16,13 @@ async def query(number: int) -> int:
 
 @gate.tool("search")
 async def search(text: str) -> str:
-    """Run under the tool's cap, wherever it is called from."""
+    """Searches under the tool's cap."""
     await asyncio.sleep(0.01)
     return f"results for {text}"
 
 
 async def main() -> None:
-    """Use both at once."""
+    """Uses both tools at once."""
     rows, found = await asyncio.gather(asyncio.gather(*map(query, range(10))), search("tides"))
     peak = gate.snapshot()["tools"]["db"]["peak_in_flight"]
     print(f"{len(rows)} queries, at most {peak} at once; {found}")
