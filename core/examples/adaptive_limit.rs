@@ -1,6 +1,7 @@
-//! Puts the adaptive limit alone around a service of one's own, and watches it find how many calls that one can take.
+//! Wraps any tower service in the adaptive limit, without a gate, and prints how the limit adapts.
 //!
-//! `cargo run -p tidegate --example adaptive_limit`. It calls nobody: the service answers four at a time, 20 ms each, and lets the rest wait unseen.
+//! Run it with `cargo run -p tidegate --example adaptive_limit`. The service is local: it answers four
+//! calls at a time in 20 ms each, and the others wait inside it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,20 +31,20 @@ async fn main() -> Result<(), BoxError> {
         }
     });
 
-    // Of these 300 ms a call may wait half for its slot. Nothing says how many the service can take.
+    // Half of the 300 ms is for the wait for a slot. The capacity of the service is not configured.
     let limit = AdaptiveLimitLayer::builder("busy")
         .objective(Duration::from_millis(300))
         .wait(Duration::from_millis(150))
         .build()?;
     let service = ServiceBuilder::new().layer(limit.clone()).service(busy);
 
-    // Twice as many as it can take, for some seconds.
+    // Twice the capacity of the service, for some seconds.
     let mut calls = JoinSet::new();
     for _ in 0..1200 {
         let service = service.clone();
         calls.spawn(async move {
             let response = service.oneshot(Request::post("http://busy/").body(Full::default())?).await?;
-            // The slot is held until here: the end of the body, or its drop.
+            // The slot is held until the body ends or is dropped, which is here.
             response.into_body().collect().await?;
             Ok::<_, BoxError>(())
         });

@@ -1,6 +1,7 @@
-//! Sends one chat completion through a gate, and streams the answer.
+//! Sends one chat completion through a gate and streams the answer.
 //!
-//! `OPENAI_API_KEY=... cargo run -p tidegate --example chat`; `OPENAI_BASE_URL` names another server.
+//! Run it with `OPENAI_API_KEY=... cargo run -p tidegate --example chat`. `OPENAI_BASE_URL` selects
+//! another server.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let status = response.status();
     println!("{status}");
     let mut body = response.into_body();
-    // The slot is held until here: the end of the body, or its drop.
+    // The slot is held until the body ends or is dropped, which is here.
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
             print!("{}", String::from_utf8_lossy(&data));
