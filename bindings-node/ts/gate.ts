@@ -401,8 +401,8 @@ export class Gate {
   explain(call?: undefined, limit?: number): Explanation[];
   explain(call?: string | number, limit = 100): Explanation | undefined | Explanation[] {
     if (call === undefined) return JSON.parse(this.#native.explainAll(limit));
-    const told = this.#native.explain(call);
-    return told === null ? undefined : JSON.parse(told);
+    const explanation = this.#native.explain(call);
+    return explanation === null ? undefined : JSON.parse(explanation);
   }
 
   /**

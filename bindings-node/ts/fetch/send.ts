@@ -79,14 +79,14 @@ export async function sendByCustomFetch(
     wrapped,
     customFetch,
   });
-  const ours = { ...responseParts(head, request), redirected: false, crossOrigin: false };
+  const parts = { ...responseParts(head, request), redirected: false, crossOrigin: false };
   const response = head.customResponse;
   // The gate itself answered, for example with a rejection.
-  if (response === undefined) return createResponse(ours);
+  if (response === undefined) return createResponse(parts);
   return createResponse({
-    ...ours,
+    ...parts,
     headers: originalHeaders(head.headers, response),
-    url: response.url === "" ? ours.url : response.url,
+    url: response.url === "" ? parts.url : response.url,
     redirected: response.redirected,
     crossOrigin: response.type === "cors",
   });

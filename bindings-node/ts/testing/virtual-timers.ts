@@ -111,12 +111,12 @@ export class VirtualTimers {
       (callback: Callback, milliseconds = 0, ...args: unknown[]) =>
         this.add(() => callback(...args), toSeconds(milliseconds), repeats);
     const clear = (timer: unknown) => this.clear(timer);
-    const ours = { setTimeout: set(false), clearTimeout: clear, setInterval: set(true), clearInterval: clear };
+    const replacements = { setTimeout: set(false), clearTimeout: clear, setInterval: set(true), clearInterval: clear };
     const global = globalThis as unknown as Record<string, unknown>;
     const module = timers as unknown as Record<string, unknown>;
     const before = PATCHED.map((name) => [name, global[name], module[name]] as const);
     const { setTimeout: sleep } = promises;
-    for (const name of PATCHED) global[name] = module[name] = ours[name];
+    for (const name of PATCHED) global[name] = module[name] = replacements[name];
     promises.setTimeout = this.#sleep as typeof promises.setTimeout;
     syncBuiltinESMExports();
     this.#restore = () => {

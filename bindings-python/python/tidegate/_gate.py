@@ -556,9 +556,9 @@ class Gate:
 
         """
         if call is None:
-            return [Explanation(**told) for told in json.loads(self._native.explain_all(limit))]
-        told = self._native.explain(call)
-        return None if told is None else Explanation(**json.loads(told))
+            return [Explanation(**explanation) for explanation in json.loads(self._native.explain_all(limit))]
+        explanation = self._native.explain(call)
+        return None if explanation is None else Explanation(**json.loads(explanation))
 
     def drain(self, patience: float = 30.0) -> int:
         """Stops admitting new calls and waits for the active ones.

@@ -40,8 +40,8 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     if gate.aside:
         untouched: Client = sdk.with_options()
         return untouched
-    ours = wrap_client(gate, family, http, choice=choice)
+    http_client = wrap_client(gate, family, http, choice=choice)
     # Only one layer may retry: attempts of nested retry loops multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
-    wrapped: Client = sdk.with_options(http_client=ours, **retries)
+    wrapped: Client = sdk.with_options(http_client=http_client, **retries)
     return wrapped

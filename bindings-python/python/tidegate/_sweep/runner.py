@@ -61,11 +61,11 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
     interrupted = False
     while True:
         try:
-            told = native.next_blocking()
-            if told is None:
+            event = native.next_blocking()
+            if event is None:
                 return _finish(native, out)
             if progress is not None:
-                progress(SweepProgress.from_json(told))
+                progress(SweepProgress.from_json(event))
         except KeyboardInterrupt:  # noqa: PERF203 - the loop runs ten times a second
             if interrupted:
                 raise
@@ -104,9 +104,9 @@ async def sweep_async(
 
     """
     native, out = _start(options)
-    while (told := await run_native(native.next)) is not None:
+    while (event := await run_native(native.next)) is not None:
         if progress is not None:
-            progress(SweepProgress.from_json(told))
+            progress(SweepProgress.from_json(event))
     return _finish(native, out)
 
 

@@ -138,10 +138,10 @@ def _keep_transport(gate: _native.Gate, family: HttpxFamily, client: Any, *, wra
 def _copy_with_transport(gate: _native.Gate, family: HttpxFamily, client: Any, **settings: Any) -> Any:
     """Returns a copy of a client with a gate transport. For `settings`, see `_new_transport`."""
     asynchronous = isinstance(client, family.module.AsyncClient)
-    ours = copy.copy(client)
-    ours._transport = _new_transport(gate, family, asynchronous=asynchronous, **settings)  # noqa: SLF001
-    ours._mounts = {}  # noqa: SLF001
-    return ours
+    copied = copy.copy(client)
+    copied._transport = _new_transport(gate, family, asynchronous=asynchronous, **settings)  # noqa: SLF001
+    copied._mounts = {}  # noqa: SLF001
+    return copied
 
 
 def _new_transport(  # noqa: PLR0913 - one argument a setting
