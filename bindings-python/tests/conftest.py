@@ -6,10 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import trustme
 
 import tidegate
+from certificate_authority import Authority
 from event_loops import LoopWithoutReaders
 from upstream import Upstream
 
@@ -54,3 +57,20 @@ def upstream() -> Iterator[Upstream]:
 def gate() -> tidegate.Gate:
     """Returns a gate with default settings."""
     return tidegate.Gate()
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    """Returns an authority that both httpx and the gate find in SSL_CERT_FILE."""
+    made = Authority(trustme.CA(), tmp_path)
+    made.ca.cert_pem.write_to_path(str(made.file))
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.delenv("SSLKEYLOGFILE", raising=False)
+    return made
+
+
+@pytest.fixture
+def one_attempt(authority: Authority) -> tidegate.Gate:  # noqa: ARG001 - sets the environment
+    """Returns a gate that trusts the authority and makes one attempt per call."""
+    return tidegate.Gate(defaults={"retry": {"attempts": 1}})

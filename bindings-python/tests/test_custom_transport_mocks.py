@@ -109,11 +109,11 @@ def mounts(name: str, proxy: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", families_of_openai())
 async def test_custom_certificate_is_trusted(name: str, gate: tidegate.Gate) -> None:
     authority = trustme.CA()
-    exchange_task_factory = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(exchange_task_factory)
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server_context)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    with Upstream(tls=exchange_task_factory) as upstream:
+    with Upstream(tls=server_context) as upstream:
         upstream.handler = answer(CHAT)
         url = upstream.url.replace("http:", "https:")
         httpx = module(name)

@@ -25,8 +25,8 @@ HOPS = {
 
 @of_each_family
 async def test_connection_headers_are_not_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
-    for _, new_client in clients(name, gate, "native"):
-        await sent(new_client, "POST", upstream.url, headers={**HOPS, "x-own": "1"}, content=b"{}")
+    for _, client in clients(name, gate, "native"):
+        await sent(client, "POST", upstream.url, headers={**HOPS, "x-own": "1"}, content=b"{}")
         headers = upstream.exchanges[-1].headers
         assert HOPS.keys() & headers.keys() == set()
         assert (headers["x-own"], headers["content-length"]) == ("1", "2")
@@ -37,9 +37,9 @@ async def test_upgrades_and_unknown_transfer_codings_are_rejected(
     name: str, upstream: Upstream, gate: tidegate.Gate
 ) -> None:
     for headers in [{"upgrade": "websocket"}, {"transfer-encoding": "xchunked"}]:
-        for _, new_client in clients(name, gate, "native"):
+        for _, client in clients(name, gate, "native"):
             with pytest.raises(module(name).LocalProtocolError, match=next(iter(headers))):
-                await sent(new_client, "POST", upstream.url, headers=headers, content=b"{}")
+                await sent(client, "POST", upstream.url, headers=headers, content=b"{}")
     assert (upstream.exchanges, in_flight(gate)) == ([], 0)
 
 
@@ -56,11 +56,9 @@ async def test_wrong_content_length_is_rejected_before_a_slot_is_taken(
     wrong += [[("content-length", "2"), ("content-length", "2")], [("content-length", "2"), *TE]]
     async with gate.slot("llm"):
         for headers in wrong:
-            for _, new_client in clients(name, gate, transport):
+            for _, client in clients(name, gate, transport):
                 with pytest.raises(module(name).LocalProtocolError, match="content-length"):
-                    await sent(
-                        new_client, "POST", f"{upstream.url}/v1/chat/completions", headers=headers, content=b"{}"
-                    )
+                    await sent(client, "POST", f"{upstream.url}/v1/chat/completions", headers=headers, content=b"{}")
     assert upstream.exchanges == []
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import tidegate
 from provider_payloads import MESSAGES
-from tidegate.testing import FakeTarget, VirtualClock, ok, rate_limited, run, status
+from tidegate.testing import FakeTarget, ok, rate_limited, run, status
 
 URL = "https://models.example.com/v1"
 AHEAD = 1_000
@@ -83,7 +83,7 @@ async def read(results: tidegate.Map[int, Any], handed: list[int]) -> None:
         handed.append(result.index)  # noqa: PERF401 - what came before an error, too
 
 
-class CountingTransports:
+class CountingSource:
     """A source that records how far it was read and whether it was closed."""
 
     def __init__(self, end: int | None = None) -> None:
@@ -152,7 +152,7 @@ def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
     chance = random.Random(seed)
     count, ahead, cap = chance.randrange(300), chance.choice([1, 2, 7, 50, AHEAD]), chance.choice([1, 3, 16, 100])
     ordered, before, slow = chance.random() < 0.5, chance.choice([0, 0.5, 8]), chance.choice([0, 0, 0.3])
-    source = CountingTransports(count)
+    source = CountingSource(count)
     running = most = 0
 
     async def all_of_them() -> list[int]:
@@ -236,7 +236,7 @@ def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
 def test_no_item_starts_during_a_cool_down() -> None:
     async def all_of_them() -> tuple[list[int], float]:
         gate = tidegate.Gate(targets={"small": {"cap": 20}})
-        source = CountingTransports(160)
+        source = CountingSource(160)
         reading = asyncio.ensure_future(read(gate.map(asker(gate), source), []))
         taken = []
         for _ in range(2):
@@ -252,7 +252,7 @@ def test_no_item_starts_during_a_cool_down() -> None:
 
 
 def test_endless_source_is_read_only_as_far_as_ahead() -> None:
-    source = CountingTransports()
+    source = CountingSource()
 
     async def some_of_them() -> list[int]:
         gate = tidegate.Gate(targets={"small": {"cap": 8, "url": "none"}})
@@ -272,7 +272,7 @@ def test_endless_source_is_read_only_as_far_as_ahead() -> None:
 @pytest.mark.parametrize("asynchronous_source", [False, True])
 @pytest.mark.parametrize("how", ["break", "raise", "close", "cancel", "drop"])
 def test_leaving_the_loop_cancels_all_items(how: str, asynchronous_source: bool) -> None:
-    source = CountingTransports()
+    source = CountingSource()
 
     async def broken_off(results: tidegate.Map[int, str]) -> None:
         async for _ in results:
@@ -337,7 +337,7 @@ def test_fatal_exception_ends_the_map() -> None:
     async def all_of_them() -> list[int]:
         handed: list[int] = []
         with pytest.raises(Fatal):
-            await read(tidegate.Gate().map(work, CountingTransports()), handed)
+            await read(tidegate.Gate().map(work, CountingSource()), handed)
         return handed
 
     assert strictly(all_of_them()) == [0, 1, 2]
@@ -406,102 +406,6 @@ def test_nested_map_ends_with_the_outer_one() -> None:
         return now()
 
     assert strictly(all_of_them()) <= 420 / 30 * 10 + 20
-
-
-def test_plain_functions_run_in_threads_and_lambdas_on_the_loop() -> None:
-    threads: set[str] = set()
-
-    def blocks(item: int) -> str:
-        threads.add(threading.current_thread().name.rpartition("_")[0])
-        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
-        messages: Any = [{"role": "user", "content": f"item {item}"}]
-        return sdk.chat.completions.create(model="small", messages=messages).choices[0].message.content or ""
-
-    async def all_of_them(function: Any) -> list[str]:
-        results = [result.get() async for result in gate.map(function, range(30), ordered=True, tenant="acme")]
-        assert {call["tenant"] for call in gate.calls()} == {"acme"}
-        return results
-
-    gate = tidegate.Gate(targets={"small": 4})
-    with FakeTarget(otherwise=ok("hi", after=1)).installed() as target:
-        assert run(all_of_them(blocks)) == ["hi"] * 30
-    assert target.max_in_flight == 4
-    assert threads == {"tidegate-map"}
-    with FakeTarget(otherwise=ok("hi", after=1)).installed():
-        ask = asker(gate)
-        assert strictly(all_of_them(lambda item: ask(item))) == ["hi"] * 30  # noqa: PLW0108
-
-
-@pytest.mark.parametrize("asynchronous_function", [False, True])
-def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
-    gate = tidegate.Gate(targets={"small": {"cap": 10}})
-    here = threading.get_ident()
-
-    def source() -> Iterator[int]:
-        try:
-            for number in range(50):
-                assert threading.get_ident() == here
-                yield number
-        finally:
-            closed.append(True)
-
-    def blocks(item: int) -> str:
-        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
-        messages: Any = [{"role": "user", "content": f"item {item}"}]
-        return sdk.chat.completions.create(model="small", messages=messages).choices[0].message.content or ""
-
-    closed: list[bool] = []
-    with VirtualClock() as clock, FakeTarget(otherwise=ok("hi", after=10)).installed() as target:
-        function: Any = asker(gate) if asynchronous_function else blocks
-        results = list(gate.map(function, source(), ordered=True))
-        assert [(result.index, result.value) for result in results] == [(n, "hi") for n in range(50)]
-        assert clock.time() == pytest.approx(50, abs=1)
-        for result in gate.map(function, source()):
-            assert result.get() == "hi"
-            break
-        assert closed == [True, True]
-        no_thread_is_left()
-        target.assert_no_call_in_flight()
-
-
-def test_leaving_the_loop_ends_waits_in_threads() -> None:
-    """In real time, with calls that would take an hour and a nested map."""
-    gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
-    caught: list[type[BaseException]] = []
-
-    def blocks(item: int) -> int:
-        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
-        messages: Any = [{"role": "user", "content": "hi"}]
-        sdk.chat.completions.create(model="small" if item else "quick", messages=messages)
-        return item
-
-    def catches(item: int) -> int:
-        try:
-            return next(iter(gate.map(blocks, [1]))).get() if item == 2 else blocks(item)
-        except BaseException as error:
-            caught.append(type(error))
-            raise
-
-    with FakeTarget(otherwise=ok("hi", after=3600)).installed() as target:
-        target.route(model="quick", otherwise=ok("hi", after=0.5))
-        for result in gate.map(catches, range(20)):
-            assert result.get() == 0
-            break
-        no_thread_is_left()
-        target.assert_no_call_in_flight()
-    assert set(caught) == {asyncio.CancelledError}
-    assert gate.snapshot()["active"] == 0
-
-
-def test_map_without_an_event_loop_in_real_time() -> None:
-    """The map closes the loop that it created in a thread without a loop."""
-    gate = tidegate.Gate(targets={"small": 4})
-    with FakeTarget(otherwise=ok("hi")).installed():
-        assert [result.get() for result in gate.map(asker(gate), range(40), ordered=True)] == ["hi"] * 40
-        for result in gate.map(asker(gate), CountingTransports()):
-            assert result.get() == "hi"
-            if result.index > 20:
-                break
 
 
 def test_invalid_arguments_are_errors() -> None:

@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,67 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import tidegate
+from certificate_authority import Authority
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, MESSAGES
 from test_wrap import families_of_openai
 from upstream import Upstream, answer
-
-
-@dataclass
-class Authority:
-    """A certificate authority that the environment trusts, with the files for its users."""
-
-    ca: trustme.CA
-    folder: Path
-
-    @property
-    def file(self) -> Path:
-        return self.folder / "ca.pem"
-
-    def server(self, **settings: Any) -> ssl.SSLContext:
-        """Returns a server context with a certificate for 127.0.0.1."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.ca.issue_cert("127.0.0.1").configure_cert(context)
-        self.ca.configure_trust(context)
-        for name, value in settings.items():
-            setattr(context, name, value)
-        return context
-
-    def certificate(self) -> str:
-        """Writes a client's certificate with its key; return the path."""
-        path = self.folder / "client.pem"
-        self.ca.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(path))
-        return str(path)
-
-    def revocations(self) -> str:
-        """Writes the authority's list of revoked certificates, which is empty; return the path."""
-        issuer = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
-        key: Any = serialization.load_pem_private_key(self.ca.private_key_pem.bytes(), None)
-        builder = x509.CertificateRevocationListBuilder(
-            issuer_name=issuer.subject,
-            last_update=dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc),
-            next_update=dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc),
-        )
-        path = self.folder / "revoked.pem"
-        path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-        return str(path)
-
-
-@pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Returns an authority that both httpx and the gate find in SSL_CERT_FILE."""
-    made = Authority(trustme.CA(), tmp_path)
-    made.ca.cert_pem.write_to_path(str(made.file))
-    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
-    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    monkeypatch.delenv("SSLKEYLOGFILE", raising=False)
-    return made
-
-
-@pytest.fixture
-def one_attempt(authority: Authority) -> tidegate.Gate:  # noqa: ARG001 - the environment is to name it first
-    """Returns a gate that trusts the authority and makes one attempt per call."""
-    return tidegate.Gate(defaults={"retry": {"attempts": 1}})
 
 
 class PinningSocket(ssl.SSLSocket):
@@ -124,11 +67,11 @@ def called(name: str, *arguments: Any) -> Change:
     return lambda context, _: getattr(context, name)(*arguments)
 
 
-def exchange_task_factory(**settings: Any) -> Server:
+def server_with(**settings: Any) -> Server:
     return lambda authority: authority.server(**settings)
 
 
-def serving_after(name: str, *arguments: Any, **settings: Any) -> Server:
+def server_after(name: str, *arguments: Any, **settings: Any) -> Server:
     def make(authority: Authority) -> ssl.SSLContext:
         context = authority.server(**settings)
         getattr(context, name)(*arguments)
@@ -149,23 +92,23 @@ def each_method(context: Any, _: Authority) -> None:
 REFUSED: dict[str, tuple[Change, Server]] = {
     "minimum_version": (
         assigned("minimum_version", ssl.TLSVersion.TLSv1_3),
-        exchange_task_factory(maximum_version=ssl.TLSVersion.TLSv1_2),
+        server_with(maximum_version=ssl.TLSVersion.TLSv1_2),
     ),
     "maximum_version": (
         assigned("maximum_version", ssl.TLSVersion.TLSv1_2),
-        exchange_task_factory(minimum_version=ssl.TLSVersion.TLSv1_3),
+        server_with(minimum_version=ssl.TLSVersion.TLSv1_3),
     ),
-    "options": (added("options", ssl.OP_NO_TLSv1_3), exchange_task_factory(minimum_version=ssl.TLSVersion.TLSv1_3)),
-    "verify_flags": (added("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), exchange_task_factory()),
+    "options": (added("options", ssl.OP_NO_TLSv1_3), server_with(minimum_version=ssl.TLSVersion.TLSv1_3)),
+    "verify_flags": (added("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), server_with()),
     "set_ciphers": (
         called("set_ciphers", "ECDHE+AES256"),
-        serving_after("set_ciphers", "ECDHE+AES128", maximum_version=ssl.TLSVersion.TLSv1_2),
+        server_after("set_ciphers", "ECDHE+AES128", maximum_version=ssl.TLSVersion.TLSv1_2),
     ),
-    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), exchange_task_factory()),
-    "set_ecdh_curve": (called("set_ecdh_curve", "secp384r1"), serving_after("set_ecdh_curve", "prime256v1")),
-    "sslsocket_class, sslobject_class": (each_class, exchange_task_factory()),
-    "wrap_socket, wrap_bio": (each_method, exchange_task_factory()),
-    "__class__": (assigned("__class__", PinningContext), exchange_task_factory()),
+    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), server_with()),
+    "set_ecdh_curve": (called("set_ecdh_curve", "secp384r1"), server_after("set_ecdh_curve", "prime256v1")),
+    "sslsocket_class, sslobject_class": (each_class, server_with()),
+    "wrap_socket, wrap_bio": (each_method, server_with()),
+    "__class__": (assigned("__class__", PinningContext), server_with()),
 }
 
 # Settings that the gate's own connections do not have. The test checks only that the client's

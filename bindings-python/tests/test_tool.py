@@ -66,7 +66,7 @@ def test_cap_limits_threads(gate: tidegate.Gate) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert query.__doc__ == "Query."
+    assert query.__doc__ == "A decorated function."
     assert held(gate, "db") == 0
 
 
@@ -150,13 +150,13 @@ def outside(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 def test_nested_context_inherits_and_the_earlier_deadline_applies() -> None:
     with tidegate.context(tenant="acme", deadline=100) as outer:
         assert (outer.tenant, outer.lane) == ("acme", "standard")
-        with tidegate.context(lane="batch", deadline=1000) as custom:
-            assert (custom.tenant, custom.lane) == ("acme", "batch")
-            assert custom.remaining is not None
-            assert custom.remaining <= 100
-        with tidegate.context(deadline=1) as custom:
-            assert custom.remaining is not None
-            assert custom.remaining <= 1
+        with tidegate.context(lane="batch", deadline=1000) as inner:
+            assert (inner.tenant, inner.lane) == ("acme", "batch")
+            assert inner.remaining is not None
+            assert inner.remaining <= 100
+        with tidegate.context(deadline=1) as inner:
+            assert inner.remaining is not None
+            assert inner.remaining <= 1
     for wrong in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="deadline"), tidegate.context(deadline=wrong):
             pass

@@ -29,18 +29,18 @@ async def test_url_is_sent_unchanged_or_rejected(case: Case, name: str, transpor
     bases = {"v1": f"{server.url}/v1", "admin": f"{server.url}/admin", "root": server.url}
     gate = tidegate.Gate(targets={target: {"url": url} for target, url in bases.items()})
     rejected = ("python" if transport == "native" else "python_kept") in case["rejected"]
-    for bare, new_client in clients(name, gate, transport):
+    for bare, client in clients(name, gate, transport):
         url = server.url + case["url"]
         seen = len(server.exchanges)
         await sent(bare, "POST", url)
         if rejected:
             with pytest.raises(module(name).LocalProtocolError) as raised:
-                await sent(new_client, "POST", url)
+                await sent(client, "POST", url)
             assert server.url not in str(raised.value)
             assert len(server.exchanges) == seen + 1
             assert in_flight(gate) == 0
         else:
-            await sent(new_client, "POST", url)
+            await sent(client, "POST", url)
             expected, path = (exchange.path for exchange in server.exchanges[seen:])
             assert path == expected
             assert gate.calls()[-1]["target"] == case["target"]

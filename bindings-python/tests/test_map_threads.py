@@ -1,0 +1,111 @@
+"""Tests of `gate.map` with plain functions, and without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+import tidegate
+from test_map import URL, CountingSource, asker, no_thread_is_left, strictly
+from tidegate.testing import FakeTarget, VirtualClock, ok, run
+
+
+def test_plain_functions_run_in_threads_and_lambdas_on_the_loop() -> None:
+    threads: set[str] = set()
+
+    def blocks(item: int) -> str:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+        messages: Any = [{"role": "user", "content": f"item {item}"}]
+        return sdk.chat.completions.create(model="small", messages=messages).choices[0].message.content or ""
+
+    async def all_of_them(function: Any) -> list[str]:
+        results = [result.get() async for result in gate.map(function, range(30), ordered=True, tenant="acme")]
+        assert {call["tenant"] for call in gate.calls()} == {"acme"}
+        return results
+
+    gate = tidegate.Gate(targets={"small": 4})
+    with FakeTarget(otherwise=ok("hi", after=1)).installed() as target:
+        assert run(all_of_them(blocks)) == ["hi"] * 30
+    assert target.max_in_flight == 4
+    assert threads == {"tidegate-map"}
+    with FakeTarget(otherwise=ok("hi", after=1)).installed():
+        ask = asker(gate)
+        assert strictly(all_of_them(lambda item: ask(item))) == ["hi"] * 30  # noqa: PLW0108
+
+
+@pytest.mark.parametrize("asynchronous_function", [False, True])
+def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
+    gate = tidegate.Gate(targets={"small": {"cap": 10}})
+    here = threading.get_ident()
+
+    def source() -> Iterator[int]:
+        try:
+            for number in range(50):
+                assert threading.get_ident() == here
+                yield number
+        finally:
+            closed.append(True)
+
+    def blocks(item: int) -> str:
+        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+        messages: Any = [{"role": "user", "content": f"item {item}"}]
+        return sdk.chat.completions.create(model="small", messages=messages).choices[0].message.content or ""
+
+    closed: list[bool] = []
+    with VirtualClock() as clock, FakeTarget(otherwise=ok("hi", after=10)).installed() as target:
+        function: Any = asker(gate) if asynchronous_function else blocks
+        results = list(gate.map(function, source(), ordered=True))
+        assert [(result.index, result.value) for result in results] == [(n, "hi") for n in range(50)]
+        assert clock.time() == pytest.approx(50, abs=1)
+        for result in gate.map(function, source()):
+            assert result.get() == "hi"
+            break
+        assert closed == [True, True]
+        no_thread_is_left()
+        target.assert_no_call_in_flight()
+
+
+def test_leaving_the_loop_ends_waits_in_threads() -> None:
+    """In real time, with calls that would take an hour and a nested map."""
+    gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
+    caught: list[type[BaseException]] = []
+
+    def blocks(item: int) -> int:
+        sdk = gate.wrap(openai.OpenAI(base_url=URL, api_key="k"))
+        messages: Any = [{"role": "user", "content": "hi"}]
+        sdk.chat.completions.create(model="small" if item else "quick", messages=messages)
+        return item
+
+    def catches(item: int) -> int:
+        try:
+            return next(iter(gate.map(blocks, [1]))).get() if item == 2 else blocks(item)
+        except BaseException as error:
+            caught.append(type(error))
+            raise
+
+    with FakeTarget(otherwise=ok("hi", after=3600)).installed() as target:
+        target.route(model="quick", otherwise=ok("hi", after=0.5))
+        for result in gate.map(catches, range(20)):
+            assert result.get() == 0
+            break
+        no_thread_is_left()
+        target.assert_no_call_in_flight()
+    assert set(caught) == {asyncio.CancelledError}
+    assert gate.snapshot()["active"] == 0
+
+
+def test_map_without_an_event_loop_in_real_time() -> None:
+    """The map closes the loop that it created in a thread without a loop."""
+    gate = tidegate.Gate(targets={"small": 4})
+    with FakeTarget(otherwise=ok("hi")).installed():
+        assert [result.get() for result in gate.map(asker(gate), range(40), ordered=True)] == ["hi"] * 40
+        for result in gate.map(asker(gate), CountingSource()):
+            assert result.get() == "hi"
+            if result.index > 20:
+                break
