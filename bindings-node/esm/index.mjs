@@ -1,4 +1,4 @@
-// The one instance of the package, whoever imports or requires it.
+// The same instance of the package for import and require.
 import tidegate from "../dist/index.js";
 
 export const {

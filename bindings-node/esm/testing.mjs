@@ -1,4 +1,4 @@
-// The one instance of the module, whoever imports or requires it.
+// The same instance of the module for import and require.
 import testing from "../dist/testing/index.js";
 
 export const {
