@@ -14,8 +14,11 @@ import { ReplyBody } from "./response-body.js";
 
 /** The head of a response, before redirects and encodings are handled, with its body. */
 export interface ResponseHead {
+  /** HTTP status. */
   status: number;
+  /** Headers as lines, after the reason phrase. */
   headers: string;
+  /** The whole body, its reader, or null. */
   body: string | Uint8Array | ReplyBody | null;
   /** The response of the caller's own fetch, if that made the exchange. */
   customResponse: Response | undefined;
@@ -23,12 +26,19 @@ export interface ResponseHead {
 
 /** One request, in the form that the native module takes. */
 export interface ExchangeRequest {
+  /** HTTP method. */
   method: string;
+  /** URL without a fragment. */
   url: string;
+  /** Headers as lines. */
   headers: string;
+  /** Body in memory, if it is not streamed. */
   body: string | Uint8Array | undefined;
+  /** Streamed body. */
   upload: NativeUpload | undefined;
+  /** The caller's signal. */
   signal: AbortSignal | undefined;
+  /** Whether the fetch belongs to an SDK whose retries are disabled. */
   wrapped: boolean;
   /** The caller's own fetch, if it makes the exchange. */
   customFetch: CustomFetchCall | undefined;

@@ -13,11 +13,17 @@ import type { FetchInit, FetchInput } from "./types.js";
 
 /** One request, ready to be sent. */
 export interface FetchRequest {
+  /** URL, which may have a fragment. */
   url: URL;
+  /** HTTP method. */
   method: string;
+  /** Headers of the caller, with the content type of the body. */
   headers: Headers;
+  /** Body. */
   payload: Payload;
+  /** Signal that aborts the call. */
   signal: AbortSignal | undefined;
+  /** How redirects are handled. */
   redirect: "follow" | "error" | "manual";
   /** The caller's options, which a custom fetch may extend. */
   init: FetchInit | undefined;

@@ -105,8 +105,11 @@ interface PendingPull {
 
 /** A source of chunks that can be closed. */
 export interface ChunkSource {
+  /** Returns the next chunk, or null at the end. */
   next(): Uint8Array | null | Promise<Uint8Array | null>;
+  /** Ends the source. */
   close(): void;
+  /** Called when the signal of the source is aborted. */
   onAbort: ((reason: unknown) => void) | undefined;
 }
 

@@ -13,12 +13,15 @@ import { type ChunkSource, toReadableStream } from "./response-body.js";
 
 /** The parts of a response. */
 export interface ResponseParts {
+  /** HTTP status. */
   status: number;
   /** The headers as one string, as they come from the native module. */
   headers: string;
   /** The whole body as text or bytes, a source of chunks, or null. */
   body: string | Uint8Array | ChunkSource | null;
+  /** URL of the last request, without a fragment. */
   url: string;
+  /** Whether a redirect was followed. */
   redirected: boolean;
   /** The caller's signal. When it is aborted, nothing more is read. */
   signal: AbortSignal | undefined;

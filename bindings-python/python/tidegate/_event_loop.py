@@ -131,11 +131,11 @@ def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
 async def run_native(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
     """Starts native work on the running event loop and returns its result.
 
+    Cancelling the coroutine cancels the native work at once.
+
     Args:
         start: Starts the work on a port. Returns the future of the result and the number of the
             work.
-
-    Cancelling the coroutine cancels the native work at once.
 
     """
     port = current_port()

@@ -122,15 +122,6 @@ class Gate:
         the SDK keeps its retries. In mode `off` the copy has your transport, retries and timeouts,
         and nothing goes through the gate.
 
-        Args:
-            client: The client, which must not be closed.
-            transport: The transport that opens connections. `native`: the gate, with proxies and CA
-                bundles from the environment. `keep`: the client's own transport below the gate,
-                with its proxies, mounts, TLS settings, connect and write timeouts, and mocks;
-                closing the copy leaves that transport open, and closing the original closes it.
-                `auto` (default): `native`, unless the client differs from a default one as
-                described below.
-
         With `transport="auto"`, the client keeps its transport in any of these cases:
 
         - It has a transport, proxy, mounts or TLS settings of its own. TLS settings are its own if
@@ -139,6 +130,14 @@ class Gate:
         - The proxy variables had other values when the client was created.
         - The environment names authorities by `SSL_CERT_DIR` alone, or `SSL_CERT_FILE` has changed
           since the gate was opened.
+
+        Args:
+            client: The client, which must not be closed.
+            transport: The transport that opens connections. `native`: the gate, with proxies and CA
+                bundles from the environment. `keep`: the client's own transport below the gate,
+                with its proxies, mounts, TLS settings, connect and write timeouts, and mocks;
+                closing the copy leaves that transport open, and closing the original closes it.
+                `auto` (default): `native`, unless one of the cases above applies.
 
         Returns:
             The copy, of the same type as `client`.
