@@ -23,7 +23,7 @@ BUILT := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # Tests against a whole provider run its `sim`.
 export TIDEGATE_CLI = $(CURDIR)/$(BUILT)/tidegate
 
-WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml sweep/src sweep/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
+WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-common sweep/src sweep/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
     bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
 PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools
 
@@ -34,7 +34,7 @@ NODE_BUILT := $(OUT)/node/.built
 BROWSER := sweep/tests/browser
 NODE_EXAMPLES := examples/node/node_modules/.ready
 NODE_LIBRARY := $(BUILT)/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
-NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
+NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-common testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
 NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
 
 LINT := lint-format lint-clippy lint-docs lint-structure lint-deny lint-advisories lint-python lint-node

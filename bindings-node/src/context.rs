@@ -1,25 +1,26 @@
-//! `gate.run({ tenant, lane, deadline, call }, ...)`, resolved: who calls, how urgently, until when; and the scope that it is.
+//! The context of calls: `gate.run({ tenant, lane, deadline, call }, ...)`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use napi::{Error, Result, Status};
+use napi::Result;
 use napi_derive::napi;
-use tidegate::{Lane, TaskId, duration};
-use tokio::time::Instant;
+use tidegate::TaskId;
+use tidegate_bindings::{ContextOptions, remaining};
 
 use crate::bridge::runtime;
+use crate::failure::invalid;
 
-/// Each context that was entered is a scope of its own: JavaScript knows no other task.
-static SCOPES: AtomicU64 = AtomicU64::new(0);
+/// The number of the next context. Each context is a task of its own, because JavaScript has no others.
+static NEXT_TASK: AtomicU64 = AtomicU64::new(0);
 
-/// An immutable context; a nested one inherits what it does not set, and the earlier deadline holds.
+/// An immutable context. A nested context inherits what it does not set.
 #[napi]
 pub struct Context(pub(crate) tidegate::Context);
 
 #[napi]
 impl Context {
-    /// `deadline` is in seconds from now.
+    /// Returns the context inside `outer`. `deadline` is in seconds from now; the earlier deadline
+    /// applies.
     #[napi(constructor)]
     pub fn new(
         outer: Option<&Context>,
@@ -28,62 +29,39 @@ impl Context {
         deadline: Option<f64>,
         call: Option<String>,
     ) -> Result<Self> {
-        let mut context = outer.map(|outer| outer.0.clone()).unwrap_or_default();
-        if let Some(tenant) = tenant {
-            context.tenant = Some(Arc::from(tenant));
-        }
-        if let Some(call) = call {
-            context.call = Some(Arc::from(call));
-        }
-        context.task = Some(TaskId::given(SCOPES.fetch_add(1, Ordering::Relaxed)));
-        if let Some(lane) = lane {
-            context.lane = Lane::parse(&lane).ok_or_else(|| unknown_lane(&lane))?;
-        }
-        if let Some(seconds) = deadline {
-            let at = moment(seconds)?;
-            context.deadline = Some(context.deadline.map_or(at, |outer| outer.min(at)));
-        }
+        let (tenant, lane, call) = (tenant.as_deref(), lane.as_deref(), call.as_deref());
+        let options = ContextOptions { tenant, lane, deadline, call };
+        let mut context = options.within(outer.map(|outer| &outer.0), runtime::now).map_err(invalid)?;
+        context.task = Some(TaskId::given(NEXT_TASK.fetch_add(1, Ordering::Relaxed)));
         Ok(Self(context))
     }
 
+    /// The tenant.
     #[napi(getter)]
     pub fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }
 
+    /// The name of the lane.
     #[napi(getter)]
     pub fn lane(&self) -> &'static str {
         self.0.lane.as_str()
     }
 
+    /// The label of the calls.
     #[napi(getter)]
     pub fn call(&self) -> Option<&str> {
         self.0.call.as_deref()
     }
 
-    /// Seconds until the deadline, 0 once it has passed; undefined without one.
+    /// Seconds until the deadline, 0 if it has passed; undefined without a deadline.
     #[napi(getter)]
     pub fn remaining(&self) -> Option<f64> {
-        self.0.deadline.map(|at| at.saturating_duration_since(runtime::now()).as_secs_f64())
+        remaining(&self.0, runtime::now)
     }
 }
 
-/// The caller's context, or the default one.
+/// Returns the caller's context, or the default context.
 pub(crate) fn resolve(context: Option<&Context>) -> tidegate::Context {
     context.map(|context| context.0.clone()).unwrap_or_default()
-}
-
-fn moment(seconds: f64) -> Result<Instant> {
-    let wait = duration::from_secs(seconds).filter(|_| seconds > 0.0);
-    wait.map(|wait| duration::after(runtime::now().into_std(), wait).into()).ok_or_else(|| {
-        Error::new(
-            Status::InvalidArg,
-            format!("deadline: {seconds} is no number of seconds from now; give one above 0"),
-        )
-    })
-}
-
-fn unknown_lane(lane: &str) -> Error {
-    let known: Vec<_> = Lane::ALL.iter().map(|lane| lane.as_str()).collect();
-    Error::new(Status::InvalidArg, format!("lane: {lane:?} is none of {}", known.join(", ")))
 }

@@ -1,12 +1,25 @@
-//! The gate's errors as JavaScript sees them. It maps the kind to a class, never the text.
+//! Errors as JavaScript receives them. JavaScript maps the kind to a class, never the text.
 
 use std::error::Error as _;
 
+use napi::{Error as JsError, Status};
 use napi_derive::napi;
+use tidegate::Error;
 use tidegate::explain::Obstacle;
-use tidegate::{Error, ErrorKind, Reason, duration};
+use tidegate_bindings::InvalidArgument;
 
-use crate::kept::Thrown;
+/// What the caller's own fetch threw, by the place where JavaScript keeps it. The caller gets the same
+/// object back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thrown(pub(crate) u32);
+
+impl std::fmt::Display for Thrown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the caller's own fetch threw")
+    }
+}
+
+impl std::error::Error for Thrown {}
 
 /// The parts of an error, for `ts/errors.ts`.
 #[napi(object, object_from_js = false)]
@@ -20,14 +33,14 @@ pub struct Failure {
     pub retry_after: Option<f64>,
     pub queue_position: Option<u32>,
     pub retryable: bool,
-    /// Where what the caller's own fetch threw is kept, if that is what failed.
+    /// The place of what the caller's own fetch threw, if that failed.
     pub thrown: Option<u32>,
-    /// The number of the call that it ended.
+    /// The number of the call.
     pub call: Option<f64>,
     pub why: Option<Why>,
 }
 
-/// What stood in a refused call's way.
+/// What a rejected call waited for. Times are in seconds.
 #[napi(object, object_from_js = false)]
 pub struct Why {
     pub rule: &'static str,
@@ -63,32 +76,7 @@ impl From<&Error> for Failure {
     }
 }
 
-/// The parts of an error of the core that is made of these. `None` for a kind or reason that the core does not have, or no time to come back.
-pub(crate) fn made(
-    kind: &str,
-    message: String,
-    reason: Option<&str>,
-    target: Option<String>,
-    retry_after: Option<f64>,
-    queue_position: Option<u32>,
-) -> Option<Failure> {
-    let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
-    let kind = ErrorKind::ALL.into_iter().find(named)?;
-    let after = match retry_after {
-        Some(seconds) => Some(duration::from_secs(seconds)?),
-        None => None,
-    };
-    let mut error = Error::new(kind, message).retry_after(after);
-    if let Some(target) = target {
-        error = error.at(&target.into());
-    }
-    if let Some(position) = queue_position {
-        error = error.queue_position(position as usize);
-    }
-    Some(Failure::from(&error))
-}
-
-/// What a reader finds when somebody else closed the response.
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
+/// Returns the JavaScript exception of an invalid argument.
+pub(crate) fn invalid(argument: InvalidArgument) -> JsError {
+    JsError::new(Status::InvalidArg, argument.to_string())
 }

@@ -1,88 +1,75 @@
-//! The fake target, as JavaScript's tests hold it.
+//! The fake target of JavaScript's tests.
 
-use napi::{Error, Result, Status};
+use napi::{Error, Result};
 use napi_derive::napi;
-use parking_lot::Mutex;
-use tidegate_testing::{Script, world};
+use tidegate_bindings::{FakeTargetHandle, to_json};
 
 use crate::bridge::runtime;
+use crate::failure::invalid;
 
-/// A target that answers from a script; in place of the network while it is installed.
+/// A target that answers from a script, in place of the network while it is installed.
 #[napi]
-pub struct FakeTarget {
-    target: tidegate_testing::FakeTarget,
-    world: Mutex<Option<u64>>,
-}
+pub struct FakeTarget(FakeTargetHandle);
 
 #[napi]
 impl FakeTarget {
-    /// The script is JSON.
+    /// Returns a target that follows a script in JSON.
     #[napi(constructor)]
     pub fn new(script: String) -> Result<Self> {
-        let target = tidegate_testing::FakeTarget::new(parsed(&script)?);
-        Ok(Self { target, world: Mutex::default() })
+        FakeTargetHandle::new(&script).map(Self).map_err(invalid)
     }
 
-    /// Another script from now on, as JSON.
+    /// Follows another script in JSON from now on.
     #[napi]
     pub fn follow(&self, script: String) -> Result<()> {
-        self.target.follow(parsed(&script)?);
-        Ok(())
+        self.0.follow(&script).map_err(invalid)
     }
 
-    /// Every gate of the process, existing or new, sends to it from now on.
+    /// Receives the calls of each gate of the process, existing or new, from now on.
     #[napi]
     pub fn install(&self) -> Result<()> {
-        let mut world = self.world.lock();
-        if world.is_some() {
-            return Err(Error::from_reason("this fake target is installed already"));
+        if self.0.install(runtime::now()) {
+            Ok(())
+        } else {
+            Err(Error::from_reason("this fake target is installed already"))
         }
-        self.target.start(runtime::now());
-        *world = Some(world::enter(Some(self.target.transport())));
-        Ok(())
     }
 
-    /// The network is back. Idempotent.
+    /// Puts the network back. Idempotent.
     #[napi]
     pub fn uninstall(&self) {
-        if let Some(number) = self.world.lock().take() {
-            world::leave(number);
-        }
+        self.0.uninstall();
     }
 
-    /// Times of attempts count from now.
+    /// Counts the times of attempts from now.
     #[napi]
     pub fn start(&self) {
-        self.target.start(runtime::now());
+        self.0.target().start(runtime::now());
     }
 
-    /// Every attempt so far, as JSON.
+    /// Returns all attempts so far, as JSON.
     #[napi]
     pub fn attempts(&self) -> Result<String> {
         runtime::settle();
-        serde_json::to_string(&self.target.attempts()).map_err(|e| Error::from_reason(e.to_string()))
+        to_json(&self.0.target().attempts()).map_err(invalid)
     }
 
-    /// How many attempts are in flight.
+    /// The number of attempts in flight.
     #[napi(getter)]
     pub fn in_flight(&self) -> u32 {
         runtime::settle();
-        u32::try_from(self.target.in_flight()).unwrap_or(u32::MAX)
+        u32::try_from(self.0.target().in_flight()).unwrap_or(u32::MAX)
     }
 
-    /// The most that were at once.
+    /// The largest number of attempts that were in flight at the same time.
     #[napi(getter)]
     pub fn max_in_flight(&self) -> u32 {
-        u32::try_from(self.target.max_in_flight()).unwrap_or(u32::MAX)
+        u32::try_from(self.0.target().max_in_flight()).unwrap_or(u32::MAX)
     }
 
-    /// Requests that nothing in the script takes.
+    /// The requests that no route of the script matches.
     #[napi(getter)]
     pub fn unmatched(&self) -> Vec<String> {
-        self.target.unmatched()
+        self.0.target().unmatched()
     }
-}
-
-fn parsed(script: &str) -> Result<Script> {
-    serde_json::from_str(script).map_err(|e| Error::new(Status::InvalidArg, format!("script: {e}")))
 }

@@ -1,48 +1,49 @@
-//! The gate as JavaScript holds it.
+//! The gate that JavaScript holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use http::Uri;
 use napi::bindgen_prelude::Either;
-use napi::{Error, Result, Status};
+use napi::{Error, Result};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::Value;
-use tidegate::config::Mode;
 use tidegate::transport::{Http, ProxyRules};
-use tidegate::{Client, Config, ErrorKind, RequestBody, Transport, config_file, duration};
+use tidegate::{Client, Config, RequestBody, Transport, config_file};
+use tidegate_bindings::{
+    DynamicReplicas, FailureMode, SlotHandle, ToolRequest, error_from_parts, from_json, mode_name, seconds,
+    target_for, to_json,
+};
 use tidegate_testing::world::{self, Worlds};
 
 use crate::bridge::{Kind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
-use crate::failure::{Failure, made};
-use crate::kept;
+use crate::custom_transport;
+use crate::failure::{Failure, invalid};
 use crate::reply::exchange;
-use crate::request::{self, manner, whole};
-use crate::slot::Slot;
-use crate::tool::Asked;
+use crate::request::{self, whole};
+use crate::tool::{Asked, YIELD_OPTION};
 use crate::upload::Upload;
 use crate::values::Latin1;
 
-/// A gate, for the thread that made it. In each world that a test enters it starts anew from its configuration.
+/// A gate, for the thread that made it. In each world that a test enters, the gate starts anew from its
+/// configuration.
 #[napi]
 pub struct Gate {
     config: Config,
-    /// The proxies of the environment when it was opened.
+    /// The proxies of the environment when the gate was opened.
     proxies: ProxyRules,
-    /// Replicas that it was told of, by target: they hold in every world.
-    told: Mutex<BTreeMap<String, Value>>,
+    replicas: DynamicReplicas,
     worlds: Mutex<Worlds<Open>>,
 }
 
+/// A gate in one world.
 #[derive(Clone)]
 struct Open {
     gate: tidegate::Gate,
     client: Client,
 }
 
-fn over(
+fn open(
     config: std::result::Result<Config, tidegate::Error>,
     variables: &HashMap<String, String>,
 ) -> Result<Either<Gate, Failure>> {
@@ -58,7 +59,7 @@ fn over(
     Ok(match opened {
         Ok((open, config, proxies)) => {
             let worlds = Mutex::new(Worlds::new(open));
-            Either::A(Gate { config, proxies, told: Mutex::default(), worlds })
+            Either::A(Gate { config, proxies, replicas: DynamicReplicas::default(), worlds })
         }
         Err(error) => Either::B(Failure::from(&error)),
     })
@@ -76,7 +77,7 @@ impl Open {
 }
 
 impl Gate {
-    /// The gate in the present world.
+    /// Returns the gate of the present world, and opens it if the world is new.
     fn present(&self) -> Result<Open> {
         let mut worlds = self.worlds.lock();
         if let Some(open) = worlds.present() {
@@ -89,9 +90,7 @@ impl Gate {
         } else {
             let reopen = || {
                 let open = Open::new(&self.config, &self.proxies)?;
-                let told = self.told.lock();
-                told.iter()
-                    .try_for_each(|(target, replicas)| open.gate.set_replicas_json(target, replicas))?;
+                self.replicas.restore(&open.gate)?;
                 Ok::<_, tidegate::Error>(open)
             };
             Some(reopen().map_err(|error| Error::from_reason(error.to_string()))?)
@@ -102,27 +101,34 @@ impl Gate {
         drop(gone);
         present.ok_or_else(|| Error::from_reason("the world of this gate changed meanwhile"))
     }
+
+    /// Asks the gate something, inside the runtime, whose clock the gate uses.
+    fn ask_inside<T>(&self, f: impl FnOnce(&tidegate::Gate) -> T) -> Result<T> {
+        let (open, runtime) = (self.present()?, runtime::handle()?);
+        let _context = runtime.enter();
+        Ok(f(&open.gate))
+    }
 }
 
 #[napi]
 impl Gate {
-    /// Opens a gate of this configuration, given as JSON with the keys of the file. `variables` are
-    /// the environment's variables for proxies.
+    /// Opens a gate with this configuration, in JSON with the keys of the file. `variables` are the
+    /// environment's variables for proxies.
     #[napi]
     pub fn open(json: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
-        let value = serde_json::from_str(&json)
-            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-        over(Config::from_json(value).map_err(Into::into), &variables)
+        open(Config::from_json(from_json(&json).map_err(invalid)?).map_err(Into::into), &variables)
     }
 
     /// Opens a gate configured by a TOML file. `variables` are the environment's variables for
     /// proxies.
     #[napi]
     pub fn open_file(path: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
-        over(config_file::read(path), &variables)
+        open(config_file::read(path), &variables)
     }
 
-    /// The failure that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind can be had at will.
+    /// Returns the failure of an error with these parts, for conformance tests
+    /// (`tests/vectors/errors.json`), because not every error can be provoked. `null` if the core has no
+    /// such error.
     #[napi]
     pub fn failure(
         kind: String,
@@ -132,81 +138,77 @@ impl Gate {
         retry_after: Option<f64>,
         queue_position: Option<u32>,
     ) -> Option<Failure> {
-        made(&kind, message, reason.as_deref(), target, retry_after, queue_position)
+        let position = queue_position.map(|position| position as usize);
+        let (reason, target) = (reason.as_deref(), target.as_deref());
+        let error = error_from_parts(&kind, message, reason, target, retry_after, position);
+        error.ok().flatten().map(|error| Failure::from(&error))
     }
 
-    /// Whether clients may go on as they are: it is off, and no pool's name is to be made an address.
+    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose name would have
+    /// to be resolved.
     #[napi(getter)]
     pub fn aside(&self) -> Result<bool> {
         Ok(self.present()?.gate.is_aside())
     }
 
-    /// `enforce`, `observe` or `off`.
+    /// The mode: `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> Result<&'static str> {
-        Ok(match self.present()?.gate.mode() {
-            Mode::Enforce => "enforce",
-            Mode::Observe => "observe",
-            Mode::Off => "off",
-        })
+        Ok(mode_name(self.present()?.gate.mode()))
     }
 
-    /// The configured target that takes such requests; `null`: none does. A failure for what is no URL.
+    /// Returns the name of the target that receives such requests, `null` if no target does, or a failure
+    /// if the URL is malformed.
     #[napi(ts_return_type = "string | null | Failure")]
     pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
-        let gate = self.present()?.gate;
-        // Without the URL: it may hold a key.
-        let malformed = |e| tidegate::Error::new(ErrorKind::Request, format!("the URL is malformed: {e}"));
-        let uri = url.parse::<Uri>().map_err(malformed);
-        Ok(match uri.and_then(|uri| gate.target_for(&uri, model.as_deref())) {
-            Ok(target) => Either::A(target.map(|name| name.to_string())),
+        Ok(match target_for(&self.present()?.gate, &url, model.as_deref()) {
+            Ok(target) => Either::A(target),
             Err(error) => Either::B(Failure::from(&error)),
         })
     }
 
-    /// Tells the replicas of a pool, given as a JSON list. A failure, where they stay what they were.
+    /// Sets the replicas of a pool, given as a JSON list. Returns a failure if the list is invalid; the
+    /// replicas then stay what they were.
     #[napi(ts_return_type = "Failure | null")]
     pub fn set_replicas(&self, target: String, json: String) -> Result<Option<Failure>> {
-        let replicas: Value = serde_json::from_str(&json)
-            .map_err(|e| Error::new(Status::InvalidArg, format!("not JSON: {e}")))?;
-        let (open, runtime) = (self.present()?, runtime::handle()?);
-        let _context = runtime.enter();
-        if let Err(error) = open.gate.set_replicas_json(&target, &replicas) {
+        let replicas: Value = from_json(&json).map_err(invalid)?;
+        if let Err(error) = self.ask_inside(|gate| gate.set_replicas_json(&target, &replicas))? {
             return Ok(Some(Failure::from(&error)));
         }
-        self.told.lock().insert(target, replicas);
+        self.replicas.remember(target, replicas);
         Ok(None)
     }
 
-    /// The state of everything, as JSON.
+    /// Returns the state of everything, as JSON.
     #[napi]
     pub fn snapshot(&self) -> Result<String> {
-        let (open, runtime) = (self.present()?, runtime::handle()?);
-        let _context = runtime.enter();
-        json(&open.gate.snapshot())
+        self.ask_inside(|gate| to_json(&gate.snapshot()))?.map_err(invalid)
     }
 
-    /// How many calls wait for a slot.
+    /// Returns the number of calls that wait for a slot.
     #[napi]
     pub fn queued(&self) -> Result<u32> {
         Ok(u32::try_from(self.present()?.gate.waiting()).unwrap_or(u32::MAX))
     }
 
-    /// Every series, in Prometheus' text format.
+    /// Returns all metrics, in Prometheus' text format.
     #[napi]
     pub fn prometheus(&self) -> Result<String> {
         Ok(self.present()?.gate.prometheus())
     }
 
-    /// The last calls that ended, oldest first, as JSON.
+    /// Returns the records of the last calls that ended, oldest first, as JSON.
     #[napi]
     pub fn calls(&self) -> Result<String> {
-        json(&self.present()?.gate.calls().records())
+        to_json(&self.present()?.gate.calls().records()).map_err(invalid)
     }
 
-    /// Starts a call; its answer, or failure, comes with the number, once the port is flushed. Returns how many calls wait for that. With
-    /// `wrapped`, the SDK above was told not to retry. With `kept` the caller's own fetch makes its exchanges, each of which comes with the
-    /// number too; true where that streams the body up.
+    /// Starts a call. Its answer or failure arrives with the number, after the port is flushed. Returns
+    /// how many calls wait for the flush.
+    ///
+    /// `wrapped` says that the retries of the SDK above are off. If `kept` is given, the caller's own
+    /// fetch makes the exchanges, which arrive with the number too; `true` means that fetch also streams
+    /// the request body.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -223,7 +225,7 @@ impl Gate {
         kept: Option<bool>,
     ) -> Result<Either<u32, Failure>> {
         let body = match (upload, body) {
-            _ if kept == Some(true) => kept::upload(),
+            _ if kept == Some(true) => custom_transport::upload(),
             (Some(upload), _) => upload.body()?,
             (None, Some(Either::A(text))) => whole(text.into_bytes()),
             (None, Some(Either::B(bytes))) => whole(bytes.to_vec()),
@@ -233,47 +235,43 @@ impl Gate {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
-        // What is in place of the network is so in place of the caller's own fetch too.
+        // A fake target replaces the caller's own fetch too.
         if kept.is_some() && !world::is_faked() {
-            let transport = kept::transport(port, number, &request);
+            let transport = custom_transport::transport(port, number, &request);
             request.extensions_mut().insert(transport);
         }
         let Open { gate, client } = self.present()?;
-        let manner = manner(request.headers(), gate.mode(), wrapped);
-        let waiting = port.submit(number, exchange(client, request, manner));
+        let failures = FailureMode::of_request(request.headers(), gate.mode(), wrapped);
+        let waiting = port.submit(number, exchange(client, request, failures));
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
     }
 
-    /// Asks for a tool's slot: takes a free one, or prepares the wait for one.
+    /// Requests a tool's slot: takes a free one, or prepares to wait for one.
     #[napi]
     pub fn ask(&self, tool: String, context: Option<&Context>, yield_slot: bool) -> Result<Asked> {
-        let (open, runtime) = (self.present()?, runtime::handle()?);
-        let _context = runtime.enter();
-        Ok(Asked::of(&open.gate, &tool, resolve(context), yield_slot))
+        let context = resolve(context);
+        self.ask_inside(|gate| Asked(ToolRequest::new(gate, &tool, context, yield_slot, YIELD_OPTION)))
     }
 
-    /// Why the call of that number or name waits now, as JSON; `null`: no such call is under way.
+    /// Returns what the call with that number or label waits for, as JSON; `null` if no such call is in
+    /// flight.
     #[napi]
     pub fn explain(&self, call: Either<f64, String>) -> Result<Option<String>> {
-        let (open, runtime) = (self.present()?, runtime::handle()?);
-        let _context = runtime.enter();
-        let told = match call {
-            // A number that is none of a call's is one of no call.
-            Either::A(number) => open.gate.explain(number as u64),
-            Either::B(label) => open.gate.explain(label.as_str()),
-        };
-        told.as_ref().map(json).transpose()
+        let explanation = self.ask_inside(|gate| match call {
+            // A number that is not a call's is looked up, and not found.
+            Either::A(number) => gate.explain(number as u64),
+            Either::B(label) => gate.explain(label.as_str()),
+        })?;
+        explanation.as_ref().map(to_json).transpose().map_err(invalid)
     }
 
-    /// The same of every call under way, at most so many of them, as JSON.
+    /// Returns what each call in flight waits for, at most `limit` calls, as JSON.
     #[napi]
     pub fn explain_all(&self, limit: u32) -> Result<String> {
-        let (open, runtime) = (self.present()?, runtime::handle()?);
-        let _context = runtime.enter();
-        json(&open.gate.explain_all(limit as usize))
+        self.ask_inside(|gate| to_json(&gate.explain_all(limit as usize)))?.map_err(invalid)
     }
 
-    /// Waits for a target's slot; the slot, or failure, comes with the number.
+    /// Waits for a target's slot. The slot, or a failure, arrives with the number.
     #[napi]
     pub fn acquire_slot(
         &self,
@@ -282,32 +280,24 @@ impl Gate {
         target: String,
         context: Option<&Context>,
     ) -> Result<()> {
-        port.submit(number, Slot::acquire(self.present()?.gate, target, resolve(context)));
+        port.submit(number, SlotHandle::acquire(self.present()?.gate, target, resolve(context)));
         Ok(())
     }
 
-    /// Takes no new calls and waits for those under way; how many are left comes with the number.
+    /// Rejects new calls, and waits for those in flight. The number of calls that are left arrives with
+    /// the number.
     #[napi]
-    pub fn drain(&self, port: &Port, number: u32, seconds: f64) -> Result<()> {
-        let patience = duration::from_secs(seconds).ok_or_else(|| {
-            Error::new(
-                Status::InvalidArg,
-                format!("seconds: {seconds} is not valid; give a finite number of seconds, 0 or more"),
-            )
-        })?;
+    pub fn drain(&self, port: &Port, number: u32, patience: f64) -> Result<()> {
+        let patience = seconds("seconds", patience).map_err(invalid)?;
         let gate = self.present()?.gate;
-        port.submit(number, async move { Left(gate.drain(patience).await) });
+        port.submit(number, async move { CallsLeft(gate.drain(patience).await) });
         Ok(())
     }
 }
 
-fn json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|e| Error::from_reason(e.to_string()))
-}
+struct CallsLeft(usize);
 
-struct Left(usize);
-
-impl Outcome for Left {
+impl Outcome for CallsLeft {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
         row.kind(Kind::Count)?;
         row.put(0, u32::try_from(self.0).unwrap_or(u32::MAX))

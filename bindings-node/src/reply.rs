@@ -1,59 +1,53 @@
-//! A response: its head and whatever is there of its body in one crossing, the rest pulled.
+//! Responses. The head, with what has arrived of the body, crosses into JavaScript once; the rest is
+//! pulled.
 
 use std::sync::Arc;
 use std::task::Poll;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, Request};
 use hyper::ext::ReasonPhrase;
 use napi::bindgen_prelude::{BufferSlice, Either4, Null, Undefined};
 use napi::{Env, Result};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use tidegate::{Client, Error, ErrorKind, RequestBody};
+use tidegate::{Client, Error, RequestBody};
+use tidegate_bindings::{
+    BodyStream, Chunk, FailureMode, StreamReader, is_event_stream, response_closed, send,
+};
 
-use crate::bridge::{Kind, Outcome, Port, Pull, Pulled, Ring, Row};
-use crate::failure::{self, Failure};
-use crate::kept::Attempt;
-use crate::request::{self, Manner};
-use crate::stream::{self, Begun, Stream};
-use crate::values::{Chunk, Latin1, Whole};
+use crate::bridge::{Kind, Outcome, Port, Queue, Row};
+use crate::custom_transport::Attempt;
+use crate::failure::Failure;
+use crate::request;
+use crate::values::{Buffer, Latin1, Whole};
 
-/// What a call came to, as a worker hands it over.
+/// A response on its way from a worker to JavaScript.
 pub(crate) struct Answer {
     status: u16,
-    /// Of the status line; HTTP/2 has none, and the usual one stands in.
+    /// The phrase of the status line. HTTP/2 has none, and gets the usual phrase.
     reason: Vec<u8>,
     headers: HeaderMap,
-    body: Begun,
-    /// Of the caller's own fetch, where that made it.
+    body: std::result::Result<Bytes, BodyStream>,
+    /// The attempt of the caller's own fetch, if that made the exchange.
     attempt: Option<Attempt>,
 }
 
-/// Makes the call and takes what comes with the head.
+/// Makes the call, and reads what arrives with the head.
 pub(crate) async fn exchange(
     client: Client,
     request: Request<RequestBody>,
-    manner: Manner,
+    failures: FailureMode,
 ) -> std::result::Result<Answer, Error> {
-    let response = match client.call(request).await {
-        Err(error) if manner == Manner::AnswerAll || refusal(&error) => error.response(),
-        response => response?,
-    };
-    let (head, body) = response.into_parts();
-    let events =
-        head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    let body = stream::begin(body, events).await;
+    let (head, body) = send(client, request, failures).await?.into_parts();
+    let body = BodyStream::read_ahead(body, is_event_stream(&head.headers)).await.into_whole();
     let reason = match head.extensions.get::<ReasonPhrase>() {
         Some(reason) => reason.as_bytes().to_vec(),
         None => head.status.canonical_reason().unwrap_or_default().into(),
     };
     let attempt = head.extensions.get::<Attempt>().copied();
     Ok(Answer { status: head.status.as_u16(), reason, headers: head.headers, body, attempt })
-}
-
-fn refusal(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
 }
 
 impl Outcome for std::result::Result<Answer, Error> {
@@ -64,38 +58,39 @@ impl Outcome for std::result::Result<Answer, Error> {
         };
         row.kind(Kind::Answer)?;
         row.put(0, status)?;
-        row.put(1, Latin1(flat(reason, &headers)))?;
+        row.put(1, Latin1(flatten(reason, &headers)))?;
         if let Some(Attempt(attempt)) = attempt {
             row.put(3, attempt)?;
         }
         match body {
-            Begun::Whole(bytes) if bytes.is_empty() => row.put(2, Null),
-            Begun::Whole(bytes) => row.put(2, Whole { text: !headers.contains_key(CONTENT_ENCODING), bytes }),
-            Begun::Stream(stream) => row.put(2, Reply { stream: Arc::new(stream), ring: Mutex::default() }),
+            Ok(bytes) if bytes.is_empty() => row.put(2, Null),
+            Ok(bytes) => row.put(2, Whole { text: !headers.contains_key(CONTENT_ENCODING), bytes }),
+            Err(stream) => row.put(2, Reply { stream: Arc::new(stream), reader: Mutex::default() }),
         }
     }
 }
 
+/// Writes a row with the failure.
 pub(crate) fn write_failure(error: &Error, row: &mut Row<'_, '_>) -> Result<()> {
     row.kind(Kind::Failure)?;
     row.put(0, Failure::from(error))
 }
 
-/// One string: `reason\nname\nvalue\n...`. None of them can hold a line end.
-fn flat(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
+/// Returns the head as one string, `reason\nname\nvalue\n...`. No part can contain a line end.
+fn flatten(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
     let mut flat = reason;
     flat.reserve(1 + headers.len() * 48);
     flat.push(b'\n');
-    headers.iter().for_each(|(name, value)| request::line(&mut flat, name, value));
+    headers.iter().for_each(|(name, value)| request::append_line(&mut flat, name, value));
     flat
 }
 
-impl Outcome for Pulled {
+impl Outcome for Chunk {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
         match *self {
             Some(Ok(bytes)) => {
                 row.kind(Kind::Chunk)?;
-                row.put(0, Chunk(bytes))
+                row.put(0, Buffer(bytes))
             }
             Some(Err(error)) => write_failure(&error, row),
             None => row.kind(Kind::End),
@@ -106,13 +101,14 @@ impl Outcome for Pulled {
 /// A response's body. Dropping it, which the garbage collector does at the latest, ends the exchange.
 #[napi]
 pub struct Reply {
-    stream: Arc<Stream>,
-    ring: Mutex<Option<Arc<Ring>>>,
+    stream: Arc<BodyStream>,
+    reader: Mutex<Option<Arc<StreamReader<Queue>>>>,
 }
 
 #[napi]
 impl Reply {
-    /// The next chunk; null at the end; a failure; or undefined: one of these will come with the number, always the same for one reply.
+    /// Returns the next chunk, null at the end, or a failure. Undefined means that one of these will
+    /// arrive with the number, which must be the same for all pulls of one reply.
     #[napi(ts_return_type = "Uint8Array | Failure | null | undefined")]
     pub fn pull<'env>(
         &self,
@@ -120,17 +116,14 @@ impl Reply {
         port: &Port,
         number: u32,
     ) -> Result<Either4<BufferSlice<'env>, Failure, Null, Undefined>> {
-        let ring = {
-            let mut ring = self.ring.lock();
-            match &*ring {
-                Some(ring) => ring.clone(),
-                None => {
-                    let stream: Arc<dyn Pull> = self.stream.clone();
-                    ring.insert(port.ring(number, &stream)?).clone()
-                }
+        let reader = {
+            let mut reader = self.reader.lock();
+            match &*reader {
+                Some(reader) => reader.clone(),
+                None => reader.insert(port.reader(number, &self.stream)?).clone(),
             }
         };
-        Ok(match ring.pull() {
+        Ok(match reader.read() {
             Poll::Ready(Some(Ok(bytes))) => Either4::A(BufferSlice::copy_from(env, &bytes[..])?),
             Poll::Ready(Some(Err(error))) => Either4::B(Failure::from(&error)),
             Poll::Ready(None) => Either4::C(Null),
@@ -138,15 +131,15 @@ impl Reply {
         })
     }
 
-    /// Ends the exchange now and gives the slot back. Idempotent.
+    /// Ends the exchange now, and releases the slot. Idempotent.
     #[napi]
     pub fn close(&self) {
         self.stream.close();
     }
 
-    /// What a reader finds when somebody else closed the response.
+    /// Returns the failure of a read from a closed response.
     #[napi]
     pub fn closed() -> Failure {
-        Failure::from(&failure::closed())
+        Failure::from(&response_closed())
     }
 }

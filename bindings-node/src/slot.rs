@@ -1,91 +1,49 @@
-//! A target's slot, as JavaScript holds it.
+//! A target's slot that JavaScript holds.
 
-use std::time::Duration;
-
-use http::StatusCode;
-use napi::{Error as JsError, Result, Status};
+use napi::Result;
 use napi_derive::napi;
-use parking_lot::Mutex;
-use tidegate::{Context, Error, Gate, duration};
-use tokio::runtime::Handle;
+use tidegate::Error;
+use tidegate_bindings::{SlotHandle, seconds, status_code};
 
-use crate::bridge::{Held, Kind, Outcome, Row};
+use crate::bridge::{Kind, Outcome, Row};
+use crate::failure::invalid;
 use crate::reply::write_failure;
 
-/// A slot of a target, held for a call that goes around every fetch. Dropping it gives it back.
+/// A slot of a target, for a call that uses no fetch. Dropping it releases the slot.
 #[napi]
-pub struct Slot(Mutex<Option<Held<tidegate::Slot>>>);
-
-impl Slot {
-    /// Waits for a slot. Dropping the future leaves the queue.
-    pub(crate) async fn acquire(
-        gate: Gate,
-        target: String,
-        context: Context,
-    ) -> std::result::Result<Self, Error> {
-        let slot = gate.acquire_slot(&target, &context).await?;
-        Ok(Self(Mutex::new(Some(Held::new(slot, Handle::current())))))
-    }
-}
+pub struct Slot(SlotHandle);
 
 #[napi]
 impl Slot {
-    /// The base URL of the replica that the slot is at, where its target is a pool.
+    /// The base URL of the replica of the slot, if the target is a pool.
     #[napi(getter)]
     pub fn replica(&self) -> Option<String> {
-        let mut held = self.0.lock();
-        held.as_mut()?.get_mut()?.replica().map(str::to_owned)
+        self.0.with(|slot| slot.replica().map(str::to_owned)).flatten()
     }
 
-    /// Says that the upstream failed the call, and returns whether the same call may succeed later; undefined once it was given back.
+    /// Reports that the upstream failed the call. Returns whether the same call may succeed later, or
+    /// undefined if the slot was released.
     #[napi]
     pub fn failed(&self, status: Option<u32>, retry_after: Option<f64>) -> Result<Option<bool>> {
-        let status = status.map(status_of).transpose()?;
-        let retry_after = retry_after.map(seconds).transpose()?;
-        let mut held = self.0.lock();
-        let Some(held) = held.as_mut() else { return Ok(None) };
-        // A waiting call that is told now may need a timer.
-        let runtime = held.runtime().clone();
-        let _context = runtime.enter();
-        Ok(held.get_mut().map(|slot| slot.failed(status, retry_after)))
+        let status = status.map(status_code).transpose().map_err(invalid)?;
+        let retry_after = retry_after.map(|after| seconds("retryAfter", after));
+        let retry_after = retry_after.transpose().map_err(invalid)?;
+        Ok(self.0.with(|slot| slot.failed(status, retry_after)))
     }
 
-    /// Gives the slot back; with `well`, the call went well unless it was said to have failed. Idempotent.
+    /// Releases the slot. With `well`, the call succeeded unless it was reported as failed. Idempotent.
     #[napi]
     pub fn close(&self, well: bool) {
-        let slot = self.0.lock().take();
-        if let Some(mut slot) = slot {
-            let runtime = slot.runtime().clone();
-            let _context = runtime.enter();
-            if let Some(slot) = slot.get_mut().filter(|_| well) {
-                slot.succeeded();
-            }
-        }
+        self.0.close(well);
     }
 }
 
-fn status_of(status: u32) -> Result<StatusCode> {
-    let known = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
-    known.ok_or_else(|| {
-        JsError::new(Status::InvalidArg, format!("status: {status} is no HTTP status; give 100 to 999"))
-    })
-}
-
-fn seconds(seconds: f64) -> Result<Duration> {
-    duration::from_secs(seconds).ok_or_else(|| {
-        JsError::new(
-            Status::InvalidArg,
-            format!("retryAfter: {seconds} is not valid; give a finite number of seconds, 0 or more"),
-        )
-    })
-}
-
-impl Outcome for std::result::Result<Slot, Error> {
+impl Outcome for std::result::Result<SlotHandle, Error> {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
         match *self {
             Ok(slot) => {
                 row.kind(Kind::Slot)?;
-                row.put(0, slot)
+                row.put(0, Slot(slot))
             }
             Err(error) => write_failure(&error, row),
         }

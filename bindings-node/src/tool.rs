@@ -1,74 +1,59 @@
-//! A tool's slot, as JavaScript holds it, and the asking for one.
+//! A tool's slot that JavaScript holds or waits for.
 
 use napi::Result;
 use napi_derive::napi;
 use parking_lot::Mutex;
-use tidegate::{Error, Gate, ToolPermit, tool};
-use tokio::runtime::Handle;
+use tidegate::{Error, ToolPermit};
+use tidegate_bindings::{GrantedTool, RuntimeBound, ToolRequest, response_closed};
 
-use crate::bridge::{Held, Kind, Outcome, Port, Row};
+use crate::bridge::{Kind, Outcome, Port, Row};
 use crate::context::Context;
 use crate::reply::write_failure;
 
-/// How JavaScript says it.
-const OPTION: &str = "{ yieldSlot: true }";
+/// How JavaScript says that the model slot is yielded.
+pub(crate) const YIELD_OPTION: &str = "{ yieldSlot: true }";
 
-/// A tool that was asked for. Dropping it gives the slot back, or leaves the queue.
+/// A request for a slot of a tool. Dropping it releases the slot, or leaves the queue.
 #[napi]
-pub struct Asked {
-    asked: Mutex<Option<Held<std::result::Result<tool::Asked, Error>>>>,
-    context: tidegate::Context,
-    advice: Option<String>,
-}
-
-impl Asked {
-    /// Takes a free slot, or prepares the wait. Inside the runtime.
-    pub(crate) fn of(gate: &Gate, tool: &str, context: tidegate::Context, yield_slot: bool) -> Self {
-        let asked = gate.ask_tool(tool, &context, yield_slot);
-        let held = asked.as_ref().ok().and_then(tool::Asked::while_holding);
-        let advice = held.map(|held| held.advice(OPTION));
-        Self { asked: Mutex::new(Some(Held::new(asked, Handle::current()))), context, advice }
-    }
-}
+pub struct Asked(pub(crate) ToolRequest);
 
 #[napi]
 impl Asked {
-    /// What is to be said to whoever waits here while holding a model slot.
+    /// The warning for a caller that waits here while it holds a model slot.
     #[napi(getter)]
     pub fn advice(&self) -> Option<&str> {
-        self.advice.as_deref()
+        self.0.advice()
     }
 
-    /// Waits for the slot; its permit, or failure, comes with the number. Once.
+    /// Waits for the slot, once. The permit, or a failure, arrives with the number.
     #[napi]
     pub fn granted(&self, port: &Port, number: u32) {
-        let asked = self.asked.lock().take().and_then(Held::into_inner);
-        let mut context = self.context.clone();
+        let granted = self.0.granted();
         port.submit(number, async move {
-            let Some(asked) = asked else { return Err(crate::failure::closed()) };
-            let permit = asked?.granted().await?;
-            context.holds = Some(permit.chain());
-            Ok(Permit { permit: Mutex::new(Some(Held::new(permit, Handle::current()))), context })
+            match granted {
+                Some(granted) => granted.await,
+                None => Err(response_closed()),
+            }
         });
     }
 }
 
-/// A slot of a tool. Dropping it, which the garbage collector does at the latest, gives it back.
+/// A slot of a tool. Dropping it, which the garbage collector does at the latest, releases the slot.
 #[napi]
 pub struct Permit {
-    permit: Mutex<Option<Held<ToolPermit>>>,
+    permit: Mutex<Option<RuntimeBound<ToolPermit>>>,
     context: tidegate::Context,
 }
 
 #[napi]
 impl Permit {
-    /// The context of whatever its holder asks for next.
+    /// Returns the context of the calls that the holder makes.
     #[napi]
     pub fn context(&self) -> Context {
         Context(self.context.clone())
     }
 
-    /// Gives the slot back. Idempotent.
+    /// Releases the slot. Idempotent.
     #[napi]
     pub fn close(&self) {
         let permit = self.permit.lock().take();
@@ -76,12 +61,12 @@ impl Permit {
     }
 }
 
-impl Outcome for std::result::Result<Permit, Error> {
+impl Outcome for std::result::Result<GrantedTool, Error> {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
         match *self {
-            Ok(permit) => {
+            Ok(GrantedTool { permit, context }) => {
                 row.kind(Kind::Permit)?;
-                row.put(0, permit)
+                row.put(0, Permit { permit: Mutex::new(Some(permit)), context })
             }
             Err(error) => write_failure(&error, row),
         }

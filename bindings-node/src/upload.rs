@@ -1,60 +1,38 @@
-//! A request body that JavaScript produces piece by piece.
+//! A request body that JavaScript produces chunk by chunk.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
-use http_body::{Body, Frame};
-use napi::{Error as JsError, Result};
+use napi::{Error, Result};
 use napi_derive::napi;
-use parking_lot::Mutex;
-use tidegate::{Error, ErrorKind, RequestBody};
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tidegate::RequestBody;
+use tidegate_bindings::UploadChannel;
 
 use crate::bridge::Port;
-use crate::kept::Ready;
+use crate::custom_transport::Ready;
 
-/// One chunk is on its way at most: a slow upstream slows the producer.
+/// The producer's side of a request body. At most one chunk is in transit, so that a slow upstream
+/// slows the producer.
 #[napi]
-pub struct Upload {
-    sender: Mutex<Option<mpsc::Sender<Bytes>>>,
-    feed: Mutex<Option<Feed>>,
-    finished: Arc<AtomicBool>,
-}
+pub struct Upload(UploadChannel);
 
 #[napi]
 impl Upload {
+    /// Returns an upload that no request has taken.
     #[napi(constructor)]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        let (sender, chunks) = mpsc::channel(1);
-        let finished = Arc::new(AtomicBool::new(false));
-        let feed = Feed { chunks, finished: finished.clone() };
-        Self { sender: Mutex::new(Some(sender)), feed: Mutex::new(Some(feed)), finished }
+        Self(UploadChannel::new())
     }
 
-    /// True: taken. False: no room yet, wait for it. Undefined: nobody reads it any more.
+    /// Sends a chunk if there is room. Returns `true` if it was sent, `false` if there is no room yet,
+    /// and undefined if nobody reads the body any more.
     #[napi]
     pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
-        let sender = self.sender.lock();
-        let sender = sender.as_ref()?;
-        match sender.try_reserve() {
-            Ok(room) => {
-                room.send(Bytes::copy_from_slice(chunk));
-                Some(true)
-            }
-            Err(TrySendError::Full(())) => Some(false),
-            Err(TrySendError::Closed(())) => None,
-        }
+        self.0.offer(chunk)
     }
 
-    /// Says with that number once there is room, or nobody reads any more.
+    /// Resolves the number once there is room, or nobody reads any more.
     #[napi]
     pub fn room(&self, port: &Port, number: u32) -> Result<()> {
-        let sender = self.sender.lock().clone();
-        let sender = sender.ok_or_else(|| JsError::from_reason("this upload is finished"))?;
+        let sender = self.0.sender().ok_or_else(|| Error::from_reason("this upload is finished"))?;
         port.submit(number, async move {
             drop(sender.reserve().await);
             Ready
@@ -62,46 +40,22 @@ impl Upload {
         Ok(())
     }
 
-    /// The last chunk was taken. Without this the request fails rather than end early.
+    /// Says that the last chunk was sent. An upload that ends without this fails its request.
     #[napi]
     pub fn finish(&self) {
-        self.finished.store(true, Ordering::Release);
-        self.sender.lock().take();
+        self.0.finish();
     }
 
-    /// The producer failed: so does the request.
+    /// Fails the request, because the producer failed.
     #[napi]
     pub fn give_up(&self) {
-        self.sender.lock().take();
+        self.0.abandon();
     }
 }
 
 impl Upload {
-    /// The request body that reads it; once.
+    /// Returns the request body, once.
     pub(crate) fn body(&self) -> Result<RequestBody> {
-        let feed = self.feed.lock().take();
-        feed.map(RequestBody::stream).ok_or_else(|| JsError::from_reason("this upload was sent already"))
-    }
-}
-
-struct Feed {
-    chunks: mpsc::Receiver<Bytes>,
-    finished: Arc<AtomicBool>,
-}
-
-impl Body for Feed {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Error>>> {
-        let chunk = std::task::ready!(self.chunks.poll_recv(cx));
-        Poll::Ready(match chunk {
-            Some(chunk) => Some(Ok(Frame::data(chunk))),
-            None if self.finished.load(Ordering::Acquire) => None,
-            None => Some(Err(Error::new(ErrorKind::Request, "the caller gave up the upload"))),
-        })
+        self.0.take_body().ok_or_else(|| Error::from_reason("this upload was sent already"))
     }
 }

@@ -1,23 +1,25 @@
-//! How bytes become JavaScript values, and back. The only place, beside the port's hold on its loop, that calls Node-API by hand.
+//! Conversions between bytes and JavaScript values. Beside `Port::hold` and `Port::release`, the only
+//! code that calls Node-API directly.
 #![allow(unsafe_code)]
 
 use bytes::Bytes;
 use napi::bindgen_prelude::{BufferSlice, FromNapiValue, ToNapiValue, TypeName, ValidateNapiValue};
 use napi::{Env, Result, ValueType, check_status, sys};
 
-/// A JavaScript string whose characters are bytes (code points up to 255), as headers are: quick to cross, and every byte survives.
+/// A JavaScript string whose characters are bytes (code points up to 255), as headers are. It crosses
+/// fast, and no byte changes.
 pub struct Latin1(pub(crate) Vec<u8>);
 
 impl FromNapiValue for Latin1 {
     unsafe fn from_napi_value(env: sys::napi_env, value: sys::napi_value) -> Result<Self> {
         let mut length = 0;
-        // SAFETY: as our own caller promises; without a buffer the call only measures.
+        // SAFETY: the caller guarantees the values; without a buffer the call only measures.
         check_status!(unsafe {
             sys::napi_get_value_string_latin1(env, value, std::ptr::null_mut(), 0, &mut length)
         })?;
-        // One more for the terminator that the call writes.
+        // One byte more, for the terminator that the call writes.
         let mut bytes = vec![0u8; length + 1];
-        // SAFETY: the buffer is as long as it is said to be.
+        // SAFETY: the buffer has the given length.
         check_status!(unsafe {
             sys::napi_get_value_string_latin1(env, value, bytes.as_mut_ptr().cast(), bytes.len(), &mut length)
         })?;
@@ -30,7 +32,7 @@ impl ToNapiValue for Latin1 {
     unsafe fn to_napi_value(env: sys::napi_env, text: Self) -> Result<sys::napi_value> {
         let mut value = std::ptr::null_mut();
         let (start, length) = (text.0.as_ptr().cast(), text.0.len() as isize);
-        // SAFETY: as our own caller promises; the bytes are copied.
+        // SAFETY: the caller guarantees the environment; the bytes are copied.
         check_status!(unsafe { sys::napi_create_string_latin1(env, start, length, &mut value) })?;
         Ok(value)
     }
@@ -48,7 +50,8 @@ impl TypeName for Latin1 {
 
 impl ValidateNapiValue for Latin1 {}
 
-/// A body that is all there. As text where it is text: most are JSON, which JavaScript reads from a string.
+/// A whole body. It crosses as a string if it is text: most bodies are JSON, which JavaScript parses from
+/// a string.
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
     pub(crate) text: bool,
@@ -57,7 +60,7 @@ pub(crate) struct Whole {
 impl ToNapiValue for Whole {
     unsafe fn to_napi_value(env: sys::napi_env, whole: Self) -> Result<sys::napi_value> {
         if whole.text {
-            // SAFETY: as our own caller promises, here and below.
+            // SAFETY: the caller guarantees the environment, here and below.
             if whole.bytes.is_ascii() {
                 return unsafe { Latin1::to_napi_value(env, Latin1(whole.bytes.into())) };
             }
@@ -65,17 +68,17 @@ impl ToNapiValue for Whole {
                 return unsafe { <&str>::to_napi_value(env, text) };
             }
         }
-        unsafe { Chunk::to_napi_value(env, Chunk(whole.bytes)) }
+        unsafe { Buffer::to_napi_value(env, Buffer(whole.bytes)) }
     }
 }
 
-/// Bytes in memory of JavaScript's own, which a byte stream may detach.
-pub(crate) struct Chunk(pub(crate) Bytes);
+/// Bytes in memory that JavaScript owns, so that a byte stream can detach it.
+pub(crate) struct Buffer(pub(crate) Bytes);
 
-impl ToNapiValue for Chunk {
+impl ToNapiValue for Buffer {
     unsafe fn to_napi_value(env: sys::napi_env, bytes: Self) -> Result<sys::napi_value> {
         let slice = BufferSlice::copy_from(&Env::from_raw(env), &bytes.0[..])?;
-        // SAFETY: as our own caller promises.
+        // SAFETY: the caller guarantees the environment.
         unsafe { BufferSlice::to_napi_value(env, slice) }
     }
 }

@@ -1,63 +1,51 @@
-//! How many items of a map may be under way, as JavaScript asks it.
+//! The number of items of a map that run at the same time.
 
-use napi::Result;
 use napi_derive::napi;
-use parking_lot::Mutex;
-use tidegate::Crowd;
+use tidegate_bindings::MapWindow;
 
-use crate::bridge::{Kind, Outcome, Port, Row};
+use crate::bridge::Port;
 use crate::context::{Context, resolve};
+use crate::custom_transport::Ready;
 
-/// The window of one map, and the crowd that its items' calls are.
+/// The window of one map, and the group of calls that its items make.
 #[napi]
-pub struct Window {
-    window: Mutex<tidegate::Window>,
-    crowd: Crowd,
-}
+pub struct Window(MapWindow);
 
 #[napi]
 impl Window {
-    /// Of `most` items at once at most; inside a context, and inside the map whose items run in that.
+    /// Returns a window of at most `most` items, inside the map in whose item it is opened.
     #[napi(constructor)]
     pub fn new(most: u32, around: Option<&Context>) -> Self {
-        let around = around.and_then(|context| context.0.crowd.as_ref());
-        let window = tidegate::Window::new(usize::try_from(most).unwrap_or(usize::MAX));
-        Self { window: Mutex::new(window), crowd: Crowd::within(around) }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Self(MapWindow::new(most, around.map(|context| &context.0)))
     }
 
-    /// The context in which its items run: as it is, but for whose calls they are.
+    /// Returns the context of the items, inside `context`.
     #[napi]
     pub fn inside(&self, context: Option<&Context>) -> Context {
-        Context(tidegate::Context { crowd: Some(self.crowd.clone()), ..resolve(context) })
+        Context(self.0.context(resolve(context)))
     }
 
-    /// Begins one more, if one may.
+    /// Begins an item, and returns `true`, if one more may run.
     #[napi]
     pub fn begin(&self) -> bool {
-        self.window.lock().begin(self.crowd.waits())
+        self.0.begin()
     }
 
-    /// One has ended.
+    /// Ends an item.
     #[napi]
     pub fn end(&self) {
-        self.window.lock().end();
+        self.0.end();
     }
 
-    /// After a no: the number is told when it is worth asking again though nothing has ended.
+    /// Resolves the number, after `begin` has returned `false`, when it may return `true` although no
+    /// item has ended.
     #[napi]
     pub fn news(&self, port: &Port, number: u32) {
-        let (window, crowd) = (*self.window.lock(), self.crowd.clone());
+        let changed = self.0.changed();
         port.submit(number, async move {
-            crowd.until(|waits| window.is_news(waits)).await;
-            News
+            changed.await;
+            Ready
         });
-    }
-}
-
-struct News;
-
-impl Outcome for News {
-    fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        row.kind(Kind::Room)
     }
 }

@@ -1,4 +1,5 @@
-//! Virtual time in place of the workers: the thread of the test runs it, step by step, and lets its own event loop turn between two steps.
+//! Virtual time instead of workers. The thread of the test runs the runtime in steps, and its own event
+//! loop between two steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +13,18 @@ use tokio::time::Instant;
 
 use super::{Port, runtime};
 
-/// What ended a step.
+/// Why a step ended.
 #[napi]
 pub enum Step {
-    /// Something is finished: take it.
+    /// There are results to take.
     Finished = 0,
-    /// The time that it was to last is over.
+    /// The end time of the step has come.
     Over = 1,
-    /// There is no timer to wait for, and nothing came of it for a moment of real time.
+    /// No timer is set, and nothing happened for a moment of real time.
     Idle = 2,
 }
 
-/// Virtual time, for the whole process while it is entered.
+/// Virtual time. While it is entered, the whole process runs on it.
 #[napi]
 pub struct Clock {
     time: Arc<VirtualTime>,
@@ -33,14 +34,14 @@ pub struct Clock {
 
 #[napi]
 impl Clock {
-    /// The jitter of backoffs comes from the seed.
+    /// Returns a clock. The jitter of backoffs is drawn from the seed.
     #[napi(constructor)]
     pub fn new(seed: u32) -> Result<Self> {
         let time = VirtualTime::new().map_err(|e| Error::from_reason(e.to_string()))?;
         Ok(Self { time: Arc::new(time), seed, world: Mutex::default() })
     }
 
-    /// Puts it in place of real time.
+    /// Replaces real time.
     #[napi]
     pub fn enter(&self) -> Result<()> {
         if !runtime::begin_virtual(self.time.clone()) {
@@ -60,14 +61,14 @@ impl Clock {
         }
     }
 
-    /// Seconds since it was made.
+    /// Returns the seconds since the clock was made.
     #[napi]
     pub fn time(&self) -> f64 {
         self.time.elapsed().as_secs_f64()
     }
 
-    /// Runs what is ready, and lets time pass where nothing is, until the loop has something to take or it is `until` (seconds since it was
-    /// made; for ever without it).
+    /// Runs what is ready, and lets time pass if nothing is, until there are results to take or until
+    /// `until`, in seconds since the clock was made. Without `until` the step has no end time.
     #[napi]
     pub fn step(&self, port: &Port, until: Option<f64>) -> Result<Step> {
         let until = until.map(|seconds| self.moment(seconds)).transpose()?;

@@ -1,17 +1,17 @@
-//! The bridge between tokio's workers and the event loops of Node: one for the main thread, one for each worker thread.
+//! The bridge between tokio's workers and the event loops of Node: one for the main thread, and one
+//! for each worker thread.
 //!
-//! Promises: workers of tokio never touch a JavaScript value; what they finish goes into a queue per event loop, and the loop is woken once
-//! for a batch; cancelling by number drops the work at once, and a result that arrives later is dropped where it arrives; an event loop
-//! can end at any moment, and whatever it had under way is given up.
+//! # Guarantees
+//!
+//! - Workers of tokio never touch a JavaScript value. Their results go into a queue per event loop,
+//!   and the loop is woken once per batch.
+//! - Cancelling a number drops its work at once. A result that arrives later is dropped on arrival.
+//! - An event loop can end at any moment. Its work is then dropped.
 
 mod clock;
-mod held;
 mod port;
 mod queue;
-mod ring;
 pub(crate) mod runtime;
 
-pub(crate) use held::Held;
 pub(crate) use port::Port;
 pub(crate) use queue::{Kind, Outcome, Queue, Row};
-pub(crate) use ring::{Pull, Pulled, Ring};

@@ -1,85 +1,82 @@
-//! One event loop's side of the bridge: what it has under way, by number.
+//! One event loop's side of the bridge: its works in flight, by number.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::future::{AbortHandle, abortable};
+use futures_util::future::AbortHandle;
 use napi::bindgen_prelude::{Array, Function};
 use napi::{Env, Result, check_status, sys};
 use napi_derive::napi;
 use parking_lot::Mutex;
+use tidegate_bindings::{BodyStream, Outbox, StreamReader, open_bodies};
 
-use super::queue::{Batch, Bell, Done, Kind, Outcome, Queue};
-use super::ring::{Pull, Ring};
+use super::queue::{Batch, Done, Kind, Outcome, Queue, Waker};
 use super::runtime;
-use crate::stream;
 
-/// An event loop as the native side sees it. Dropped when its environment ends, which gives up everything.
+/// An event loop as the native side sees it. It is dropped when its environment ends, which drops all
+/// its work.
 #[napi]
 pub struct Port {
     shared: Arc<Shared>,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
 }
 
 struct Shared {
     queue: Arc<Queue>,
-    under_way: Mutex<HashMap<u32, AbortHandle>>,
-    outbox: Mutex<Vec<Started>>,
+    in_flight: Mutex<HashMap<u32, AbortHandle>>,
+    outbox: Outbox,
 }
 
-/// Bytes: more than half of any heap, at which V8 collects at once.
+/// Bytes that `collect` reports: more than half of any heap, at which V8 collects at once.
 const PRESSURE: i64 = 1 << 40;
-
-/// A call that waits to be handed to the workers with others of its kind: each hand-over wakes a sleeping worker.
-type Started = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[napi]
 impl Port {
-    /// `wake` is called on the loop's thread when something is finished: it is to `take` it.
+    /// `wake` is called on the thread of the loop when there are results to `take`.
     #[napi(constructor)]
     pub fn new(env: Env, wake: Function<'_, (), ()>) -> Result<Self> {
-        let bell = wake.build_threadsafe_function::<()>().callee_handled::<false>().weak::<true>().build()?;
-        let bell = Arc::new(bell);
+        let waker =
+            wake.build_threadsafe_function::<()>().callee_handled::<false>().weak::<true>().build()?;
+        let waker = Arc::new(waker);
         let shared = Arc::new(Shared {
-            queue: Queue::new(bell.clone()),
-            under_way: Mutex::default(),
-            outbox: Mutex::default(),
+            queue: Queue::new(waker.clone()),
+            in_flight: Mutex::default(),
+            outbox: Outbox::default(),
         });
-        // The environment of a worker thread may end while its objects are alive and calls are under way.
+        // The environment of a worker thread can end while its objects are alive and calls are in flight.
         env.add_env_cleanup_hook(shared.clone(), |shared| shared.close())?;
-        Ok(Self { shared, bell })
+        Ok(Self { shared, waker })
     }
 
-    /// Everything that is finished, as a flat array of rows of six: number, kind, and what that kind brings.
+    /// Returns all results as a flat array of rows of six values: number, kind, and the values of that
+    /// kind.
     #[napi]
     pub fn take<'env>(&self, env: &'env Env) -> Result<Array<'env>> {
-        let finished = self.shared.queue.take();
-        let mut batch = Batch::new(env.create_array(Batch::width(finished.len()))?);
-        for done in finished {
+        let results = self.shared.queue.take();
+        let mut batch = Batch::new(env.create_array(Batch::width(results.len()))?);
+        for done in results {
             match done {
                 Done::Outcome(number, outcome) => {
-                    let known = self.shared.under_way.lock().remove(&number).is_some();
-                    // Else it was cancelled meanwhile. The outcome, and the slot in it, is dropped here.
-                    if known {
+                    let is_known = self.shared.in_flight.lock().remove(&number).is_some();
+                    // Otherwise it was cancelled, and the outcome, with its slot, is dropped here.
+                    if is_known {
                         outcome.write(&mut batch.row(number)?)?;
                     }
                 }
-                Done::Pulled(number, pulled) => Box::new(pulled).write(&mut batch.row(number)?)?,
-                Done::Begin(number, letter) => {
-                    // Else it was cancelled meanwhile: dropping the letter says that this side is over.
-                    if self.shared.under_way.lock().contains_key(&number) {
-                        Box::new(letter).write(&mut batch.row(number)?)?;
+                Done::Chunk(number, chunk) => Box::new(chunk).write(&mut batch.row(number)?)?,
+                Done::Exchange(number, exchange) => {
+                    // Otherwise it was cancelled, and dropping the exchange says that this side is done.
+                    if self.shared.in_flight.lock().contains_key(&number) {
+                        exchange.write(&mut batch.row(number)?)?;
                     }
                 }
-                Done::Cancel(id) => {
+                Done::Cancelled(exchange) => {
                     let mut row = batch.row(0)?;
                     row.kind(Kind::Cancel)?;
-                    row.put(0, id as f64)?;
+                    row.put(0, exchange as f64)?;
                 }
-                Done::Lost(number) => {
-                    self.shared.under_way.lock().remove(&number);
+                Done::Panicked(number) => {
+                    self.shared.in_flight.lock().remove(&number);
                     batch.row(number)?.kind(Kind::Lost)?;
                 }
             }
@@ -87,37 +84,32 @@ impl Port {
         Ok(batch.into_array())
     }
 
-    /// Gives up the work of that number: drops it at once, and its result if that is on its way. Unknown numbers are ignored.
+    /// Drops the work with this number at once, and its result if that is on its way. Unknown numbers
+    /// are ignored.
     #[napi]
     pub fn cancel(&self, number: u32) {
-        let abort = self.shared.under_way.lock().remove(&number);
+        let abort = self.shared.in_flight.lock().remove(&number);
         if let Some(abort) = abort {
             abort.abort();
         }
     }
 
-    /// Hands the calls that wait for it to the workers.
+    /// Hands the submitted works to the workers.
     #[napi]
     pub fn flush(&self) -> Result<()> {
-        let batch = std::mem::take(&mut *self.shared.outbox.lock());
-        if !batch.is_empty() {
-            runtime::handle()?.spawn(async move {
-                for started in batch {
-                    tokio::spawn(started);
-                }
-            });
-        }
+        self.shared.outbox.flush(&runtime::handle()?);
         Ok(())
     }
 
-    /// How many responses' bodies have not ended. Each holds a slot, until somebody reads it, or the garbage collector finds that nobody can.
+    /// Returns the number of response bodies that have not ended. Each holds a slot until it is read, or
+    /// until the garbage collector finds that nobody can read it.
     #[napi]
     pub fn open_bodies(&self) -> u32 {
-        u32::try_from(stream::open_bodies()).unwrap_or(u32::MAX)
+        u32::try_from(open_bodies()).unwrap_or(u32::MAX)
     }
 
-    /// Has the garbage collector look now: for bodies that everybody lost, while calls wait for their slots. It knows of memory alone, so it
-    /// is told, for a moment, of more than there can be.
+    /// Makes the garbage collector run now, to find lost bodies while calls wait for their slots. The
+    /// collector reacts to memory only, so more memory than there can be is reported for a moment.
     #[napi]
     pub fn collect(&self, env: Env) -> Result<()> {
         env.adjust_external_memory(PRESSURE)?;
@@ -125,77 +117,74 @@ impl Port {
         Ok(())
     }
 
-    /// From now on the loop's process, or thread, stays alive for what is under way.
+    /// Keeps the process or thread of the loop alive from now on.
     #[napi]
     #[allow(unsafe_code)]
     pub fn hold(&self, env: Env) -> Result<()> {
-        self.bell.handle.with_read_aborted(|aborted| {
+        self.waker.handle.with_read_aborted(|aborted| {
             if aborted {
                 return Ok(());
             }
             // SAFETY: the environment is this thread's, and the function lives while it is not aborted.
-            check_status!(unsafe { sys::napi_ref_threadsafe_function(env.raw(), self.bell.raw()) })
+            check_status!(unsafe { sys::napi_ref_threadsafe_function(env.raw(), self.waker.raw()) })
         })
     }
 
-    /// Nothing is under way: the process may end.
+    /// Lets the process or thread end, because no work is in flight.
     #[napi]
     #[allow(unsafe_code)]
     pub fn release(&self, env: Env) -> Result<()> {
-        self.bell.handle.with_read_aborted(|aborted| {
+        self.waker.handle.with_read_aborted(|aborted| {
             if aborted {
                 return Ok(());
             }
             // SAFETY: as in `hold`.
-            check_status!(unsafe { sys::napi_unref_threadsafe_function(env.raw(), self.bell.raw()) })
+            check_status!(unsafe { sys::napi_unref_threadsafe_function(env.raw(), self.waker.raw()) })
         })
     }
 }
 
 impl Port {
-    /// Runs the work on the workers, once flushed; its outcome comes with the number.
+    /// Runs the work on the workers after the next flush. Its outcome arrives with the number. Returns
+    /// how many works wait for the flush.
     pub(crate) fn submit<F, O>(&self, number: u32, work: F) -> usize
     where
         F: Future<Output = O> + Send + 'static,
         O: Outcome + 'static,
     {
         let queue = self.shared.queue.clone();
-        let (work, abort) = abortable(async move {
-            let lost = Lost { queue: &queue, number };
-            let outcome = work.await;
-            lost.queue.push(Done::Outcome(number, Box::new(outcome)));
+        let (abort, waiting) = self.shared.outbox.push(work, move |outcome| {
+            queue.push(match outcome {
+                Some(outcome) => Done::Outcome(number, Box::new(outcome)),
+                None => Done::Panicked(number),
+            });
         });
-        self.shared.under_way.lock().insert(number, abort);
-        let mut outbox = self.shared.outbox.lock();
-        outbox.push(Box::pin(async move {
-            let _ = work.await;
-        }));
-        outbox.len()
+        self.shared.in_flight.lock().insert(number, abort);
+        waiting
     }
 
-    /// Where what this loop is to know goes.
+    /// Returns the queue of the loop.
     pub(crate) fn queue(&self) -> Arc<Queue> {
         self.shared.queue.clone()
     }
 
-    /// Whether nothing is finished.
+    /// Returns `true` if there are no results.
     pub(super) fn is_idle(&self) -> bool {
         self.shared.queue.is_empty()
     }
 
-    /// A ring for a stream that is read on this loop.
-    pub(crate) fn ring(&self, number: u32, stream: &Arc<dyn Pull>) -> Result<Arc<Ring>> {
-        Ok(Ring::new(self.shared.queue.clone(), number, runtime::handle()?, Arc::downgrade(stream)))
+    /// Returns a reader for a body that is read on this loop.
+    pub(crate) fn reader(&self, number: u32, stream: &Arc<BodyStream>) -> Result<Arc<StreamReader<Queue>>> {
+        Ok(StreamReader::new(self.shared.queue.clone(), number.into(), runtime::handle()?, stream))
     }
 }
 
 impl Shared {
     fn close(&self) {
         self.queue.close();
-        let unsent = std::mem::take(&mut *self.outbox.lock());
-        drop(unsent);
-        let under_way = std::mem::take(&mut *self.under_way.lock());
-        for abort in under_way.into_values() {
+        self.outbox.clear();
+        let in_flight = std::mem::take(&mut *self.in_flight.lock());
+        for abort in in_flight.into_values() {
             abort.abort();
         }
     }
@@ -204,19 +193,5 @@ impl Shared {
 impl Drop for Port {
     fn drop(&mut self) {
         self.shared.close();
-    }
-}
-
-/// Says so when a task ends by a panic, rather than leave its promise waiting for ever.
-struct Lost<'a> {
-    queue: &'a Queue,
-    number: u32,
-}
-
-impl Drop for Lost<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.queue.push(Done::Lost(self.number));
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! What workers finished, on its way to one event loop.
+//! The results of workers, on their way to one event loop.
 
 use std::sync::Arc;
 
@@ -6,132 +6,128 @@ use napi::bindgen_prelude::{Array, ToNapiValue};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Result, Status};
 use parking_lot::Mutex;
+use tidegate_bindings::{Chunk, ChunkQueue, ResultQueue};
 
-use super::ring::Pulled;
 use super::runtime;
-use crate::kept::Letter;
 
-/// What rings on the event loop's thread. Weak: by itself it keeps no process alive.
-pub(super) type Bell = ThreadsafeFunction<(), (), (), Status, false, true>;
+/// Wakes the event loop. Weak: it keeps no process alive by itself.
+pub(super) type Waker = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// A result that becomes JavaScript values once the loop's thread is at it.
+/// A result that the thread of the loop turns into JavaScript values.
 pub(crate) trait Outcome: Send {
+    /// Writes the values into the row.
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()>;
 }
 
+/// An entry of a queue. The numbers are those that JavaScript gave to its works and streams.
 pub(super) enum Done {
-    /// The work of that number ended so.
+    /// The result of a work.
     Outcome(u32, Box<dyn Outcome>),
-    /// The stream of that number was pulled, with this result.
-    Pulled(u32, Pulled),
-    /// The work of that number panicked.
-    Lost(u32),
-    /// The call of that number is to be served by the caller's own fetch.
-    Begin(u32, Letter),
-    /// Nobody waits for that exchange any more.
-    Cancel(u64),
+    /// The result of a read that had to wait.
+    Chunk(u32, Chunk),
+    /// The work panicked.
+    Panicked(u32),
+    /// An exchange of this call, for the caller's own fetch.
+    Exchange(u32, Box<dyn Outcome>),
+    /// The exchange with this id was cancelled.
+    Cancelled(u64),
 }
 
-/// Filled by workers, drained in batches by one loop.
+/// Results that workers push and one event loop takes in batches.
 pub(crate) struct Queue {
-    items: Mutex<Items>,
-}
-
-struct Items {
-    done: Vec<Done>,
-    bell: Option<Arc<Bell>>,
+    results: ResultQueue<Done>,
+    waker: Mutex<Option<Arc<Waker>>>,
 }
 
 impl Queue {
-    pub(super) fn new(bell: Arc<Bell>) -> Arc<Self> {
-        Arc::new(Self { items: Mutex::new(Items { done: Vec::new(), bell: Some(bell) }) })
+    pub(super) fn new(waker: Arc<Waker>) -> Arc<Self> {
+        Arc::new(Self { results: ResultQueue::new(), waker: Mutex::new(Some(waker)) })
     }
 
-    /// Rings only for the first of a batch. After [`Queue::close`] what is pushed is dropped.
+    /// Adds an entry, and wakes the loop for the first entry of a batch.
     pub(super) fn push(&self, done: Done) {
-        let bell = {
-            let mut items = self.items.lock();
-            let Some(bell) = items.bell.clone() else {
-                drop(items);
-                drop(done);
-                return;
-            };
-            items.done.push(done);
-            (items.done.len() == 1).then_some(bell)
-        };
-        if let Some(bell) = bell {
-            bell.call((), ThreadsafeFunctionCallMode::NonBlocking);
-            runtime::stir();
+        if self.results.push(done) {
+            let waker = self.waker.lock().clone();
+            if let Some(waker) = waker {
+                waker.call((), ThreadsafeFunctionCallMode::NonBlocking);
+                runtime::stir();
+            }
         }
     }
 
-    /// An exchange for the caller's own fetch.
-    pub(crate) fn begin(&self, number: u32, letter: Letter) {
-        self.push(Done::Begin(number, letter));
+    /// Adds an exchange of a call, for the caller's own fetch.
+    pub(crate) fn offer(&self, call: u32, exchange: impl Outcome + 'static) {
+        self.push(Done::Exchange(call, Box::new(exchange)));
     }
 
-    /// Nobody waits for that exchange any more.
-    pub(crate) fn cancel(&self, id: u64) {
-        self.push(Done::Cancel(id));
+    /// Adds the cancellation of an exchange.
+    pub(crate) fn cancel(&self, exchange: u64) {
+        self.push(Done::Cancelled(exchange));
     }
 
-    /// Everything so far.
     pub(super) fn take(&self) -> Vec<Done> {
-        std::mem::take(&mut self.items.lock().done)
+        self.results.take()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.items.lock().done.is_empty()
+        self.results.is_empty()
     }
 
-    /// Drops what is there and whatever comes.
+    /// Drops all entries, and those that are pushed later.
     pub(super) fn close(&self) {
-        let (rest, bell) = {
-            let mut items = self.items.lock();
-            (std::mem::take(&mut items.done), items.bell.take())
-        };
-        drop((rest, bell));
+        self.results.close();
+        let waker = self.waker.lock().take();
+        drop(waker);
     }
 }
 
-/// How many values a row has: its number, its kind, and what that kind brings.
+impl ChunkQueue for Queue {
+    fn push_chunk(&self, number: u64, chunk: Chunk) {
+        // JavaScript's numbers have 32 bits: `Port::reader` widened this one.
+        self.push(Done::Chunk(number as u32, chunk));
+    }
+}
+
+/// The number of values of a row: its number, its kind, and the values of that kind.
 const WIDTH: u32 = 6;
 
-/// What a row is, for `ts/port.ts`.
+/// The kind of a row, for `ts/port.ts`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// status, headers, body, attempt (of the caller's own fetch)
+    /// Status, headers, body, and the attempt of the caller's own fetch.
     Answer = 0,
-    /// failure
+    /// A failure.
     Failure = 1,
-    /// bytes
+    /// Bytes.
     Chunk = 2,
+    /// The end of a body. No values.
     End = 3,
-    /// There is room in an upload.
+    /// There may be room in an upload or in a map. No values.
     Room = 4,
-    /// permit
+    /// A permit.
     Permit = 5,
-    /// a whole number
+    /// A whole number.
     Count = 6,
+    /// The work panicked. No values.
     Lost = 7,
-    /// exchange, changed headers, another URL
+    /// An exchange, the changed headers, and the changed URL.
     Begin = 8,
-    /// the exchange's id
+    /// The id of the exchange.
     Cancel = 9,
-    /// slot
+    /// A slot.
     Slot = 10,
 }
 
-/// A flat array of rows: arrays inside arrays would cost an object each.
+/// A flat array of rows, because arrays inside the array would cost an object each.
 pub(super) struct Batch<'env> {
     array: Array<'env>,
     rows: u32,
 }
 
-/// One row, being written.
+/// A row that is being written.
 pub(crate) struct Row<'batch, 'env> {
     array: &'batch mut Array<'env>,
-    at: u32,
+    start: u32,
 }
 
 impl<'env> Batch<'env> {
@@ -139,29 +135,32 @@ impl<'env> Batch<'env> {
         Self { array, rows: 0 }
     }
 
+    /// Begins a row of the work or stream with this number.
     pub(super) fn row(&mut self, number: u32) -> Result<Row<'_, 'env>> {
-        let at = self.rows * WIDTH;
+        let start = self.rows * WIDTH;
         self.rows += 1;
-        self.array.set(at, number)?;
-        Ok(Row { array: &mut self.array, at })
+        self.array.set(start, number)?;
+        Ok(Row { array: &mut self.array, start })
     }
 
     pub(super) fn into_array(self) -> Array<'env> {
         self.array
     }
 
+    /// Returns the number of values of that many rows.
     pub(super) fn width(rows: usize) -> u32 {
         u32::try_from(rows).map_or(u32::MAX, |rows| rows.saturating_mul(WIDTH))
     }
 }
 
 impl Row<'_, '_> {
+    /// Sets the kind.
     pub(crate) fn kind(&mut self, kind: Kind) -> Result<()> {
-        self.array.set(self.at + 1, kind as u32)
+        self.array.set(self.start + 1, kind as u32)
     }
 
-    /// What the kind brings: the `nth` of it, from 0.
-    pub(crate) fn put(&mut self, nth: u32, value: impl ToNapiValue) -> Result<()> {
-        self.array.set(self.at + 2 + nth, value)
+    /// Sets the value with this index, from 0, of those that the kind has.
+    pub(crate) fn put(&mut self, index: u32, value: impl ToNapiValue) -> Result<()> {
+        self.array.set(self.start + 2 + index, value)
     }
 }

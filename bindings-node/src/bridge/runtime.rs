@@ -1,44 +1,39 @@
-//! The tokio runtime that this package owns: one a process, shared by all its event loops, started at first use.
+//! The tokio runtime of the package. All event loops of the process share it, and it starts at first
+//! use.
 //!
-//! It is never stopped: event loops end before the process does, and each gives up what it had under way.
+//! The runtime is never stopped: event loops end before the process does, and each drops its work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use napi::{Error, Result};
 use parking_lot::RwLock;
+use tidegate_bindings::start_runtime;
 use tidegate_testing::VirtualTime;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Notify;
 
-// Tests put a runtime on virtual time in its place, for a while.
+// Tests replace the runtime by one on virtual time, for a while.
 static IS_VIRTUAL: AtomicBool = AtomicBool::new(false);
 static VIRTUAL: RwLock<Option<Arc<VirtualTime>>> = RwLock::new(None);
 static STIRRED: Notify = Notify::const_new();
 
 static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 
-/// A handle on the runtime.
+/// Returns a handle of the runtime, and starts the runtime at first use.
 pub(crate) fn handle() -> Result<Handle> {
     if IS_VIRTUAL.load(Ordering::Relaxed)
         && let Some(time) = &*VIRTUAL.read()
     {
         return Ok(time.handle().clone());
     }
-    match RUNTIME.get_or_init(start) {
+    match RUNTIME.get_or_init(start_runtime) {
         Ok(runtime) => Ok(runtime.handle().clone()),
         Err(error) => Err(Error::from_reason(format!("cannot start tidegate's threads: {error}"))),
     }
 }
 
-fn start() -> std::io::Result<Runtime> {
-    // Workers only move bytes and run policies: a second one pays only where JavaScript leaves it a core.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = if cores > 2 { 2 } else { 1 };
-    Builder::new_multi_thread().worker_threads(workers).thread_name("tidegate").enable_all().build()
-}
-
-/// Puts virtual time in place. False: one is in place already.
+/// Replaces real time by virtual time. Returns `false` if there is a virtual time already.
 pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
     let mut present = VIRTUAL.write();
     if present.is_some() {
@@ -56,26 +51,26 @@ pub(super) fn end_virtual() {
     *present = None;
 }
 
-/// Something is finished: whoever waits on virtual time looks.
+/// Wakes the thread that waits on virtual time, because there is a result.
 pub(super) fn stir() {
     if IS_VIRTUAL.load(Ordering::Relaxed) {
         STIRRED.notify_one();
     }
 }
 
-/// Resolves when something is finished.
+/// Waits until there is a result.
 pub(super) async fn stirred() {
     STIRRED.notified().await;
 }
 
-/// Now, as the runtime that is in place tells it.
+/// Returns the time of the runtime in use.
 pub(crate) fn now() -> tokio::time::Instant {
     let time = VIRTUAL.read().clone();
     let _context = time.as_ref().map(|time| time.handle().enter());
     tokio::time::Instant::now()
 }
 
-/// On virtual time, lets what was given up a moment ago end.
+/// On virtual time, lets dropped work end.
 pub(crate) fn settle() {
     let time = VIRTUAL.read().clone();
     if let Some(time) = time {

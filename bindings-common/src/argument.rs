@@ -1,0 +1,60 @@
+//! Checks of arguments that the host's programmer passes.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate::duration;
+
+/// An argument with an invalid value. The message names the argument and says what is valid.
+#[derive(Debug)]
+pub struct InvalidArgument(pub(crate) String);
+
+impl fmt::Display for InvalidArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidArgument {}
+
+/// Returns the duration of an argument in seconds.
+///
+/// # Errors
+///
+/// If the number is negative, infinite or not a number.
+pub fn seconds(name: &str, seconds: f64) -> Result<Duration, InvalidArgument> {
+    duration::from_secs(seconds).ok_or_else(|| {
+        InvalidArgument(format!("{name}: {seconds} is not valid; give a finite number of seconds, 0 or more"))
+    })
+}
+
+/// Returns the HTTP status of the argument `status`.
+///
+/// # Errors
+///
+/// If the number is not from 100 to 999.
+pub fn status_code(status: u32) -> Result<StatusCode, InvalidArgument> {
+    let code = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+    code.ok_or_else(|| InvalidArgument(format!("status: {status} is not an HTTP status; give 100 to 999")))
+}
+
+/// Returns the value of a JSON text.
+///
+/// # Errors
+///
+/// If the text is not JSON, or not JSON of that type.
+pub fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, InvalidArgument> {
+    serde_json::from_str(json).map_err(|error| InvalidArgument(format!("not JSON: {error}")))
+}
+
+/// Returns the value as a JSON text.
+///
+/// # Errors
+///
+/// If the value has no form in JSON.
+pub fn to_json(value: &impl Serialize) -> Result<String, InvalidArgument> {
+    serde_json::to_string(value).map_err(|error| InvalidArgument(error.to_string()))
+}

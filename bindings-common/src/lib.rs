@@ -1,0 +1,45 @@
+//! What the Python and the Node bindings of Tidegate share: everything that does not touch a value
+//! of the host language.
+//!
+//! Workers of a tokio runtime run the calls, and event loops of the host language wait for them. The
+//! crate contains the parts of that bridge ([`ResultQueue`], [`Outbox`], [`StreamReader`],
+//! [`RuntimeBound`]), and the objects that each binding wraps in a class of its language. Errors for
+//! the host's programmer are [`InvalidArgument`]; errors of a call are [`tidegate::Error`].
+
+mod argument;
+mod body_stream;
+mod call;
+mod context;
+mod custom_transport;
+mod error;
+mod fake_target;
+mod gate;
+mod outbox;
+mod request;
+mod result_queue;
+mod runtime;
+mod runtime_bound;
+mod slot;
+mod stream_reader;
+mod tool;
+mod upload;
+mod window;
+
+pub use argument::{InvalidArgument, from_json, seconds, status_code, to_json};
+pub use body_stream::{BodyStream, Chunk, open_bodies};
+pub use call::{FailureMode, is_event_stream, send};
+pub use context::{ContextOptions, remaining};
+pub use custom_transport::{ExchangeHandle, ExchangeOffer, OriginalHead, transport_error, unread_body};
+pub use error::{error_from_parts, forked, response_closed};
+pub use fake_target::FakeTargetHandle;
+pub use gate::{DynamicReplicas, mode_name, target_for};
+pub use outbox::Outbox;
+pub use request::{append_header, new_request, remove_redundant_host};
+pub use result_queue::ResultQueue;
+pub use runtime::start_runtime;
+pub use runtime_bound::{RuntimeBound, after_fork_in_child, generation};
+pub use slot::SlotHandle;
+pub use stream_reader::{ChunkQueue, StreamReader};
+pub use tool::{GrantedTool, ToolRequest};
+pub use upload::UploadChannel;
+pub use window::MapWindow;

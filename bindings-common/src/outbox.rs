@@ -1,0 +1,76 @@
+//! The work that one event loop hands to the workers.
+
+use std::pin::Pin;
+
+use futures_util::future::{AbortHandle, abortable};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Work that waits to be handed to the workers. It is handed over in batches, because each hand-over
+/// wakes a sleeping worker, which costs as much as the rest of a crossing.
+#[derive(Default)]
+pub struct Outbox(Mutex<Vec<Work>>);
+
+impl Outbox {
+    /// Adds work. Returns the handle that drops the work, and the number of waiting works.
+    ///
+    /// `on_end` receives the result, or `None` if the work panicked. It is not called if the work is
+    /// dropped.
+    pub fn push<T>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        on_end: impl FnOnce(Option<T>) + Send + 'static,
+    ) -> (AbortHandle, usize)
+    where
+        T: Send + 'static,
+    {
+        let (work, abort) = abortable(async move {
+            let mut guard = PanicGuard { on_end: Some(on_end), result: std::marker::PhantomData };
+            let result = work.await;
+            if let Some(on_end) = guard.on_end.take() {
+                on_end(Some(result));
+            }
+        });
+        let mut waiting = self.0.lock();
+        waiting.push(Box::pin(async move {
+            let _ = work.await;
+        }));
+        (abort, waiting.len())
+    }
+
+    /// Hands all waiting work to the workers.
+    pub fn flush(&self, runtime: &Handle) {
+        let batch = std::mem::take(&mut *self.0.lock());
+        if !batch.is_empty() {
+            runtime.spawn(async move {
+                for work in batch {
+                    tokio::spawn(work);
+                }
+            });
+        }
+    }
+
+    /// Drops all waiting work.
+    pub fn clear(&self) {
+        let dropped = std::mem::take(&mut *self.0.lock());
+        drop(dropped);
+    }
+}
+
+/// Reports a panic, because otherwise the host would wait for the work for ever.
+struct PanicGuard<T, F: FnOnce(Option<T>)> {
+    on_end: Option<F>,
+    result: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T, F: FnOnce(Option<T>)> Drop for PanicGuard<T, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(on_end) = self.on_end.take()
+        {
+            on_end(None);
+        }
+    }
+}

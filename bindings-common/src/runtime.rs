@@ -1,0 +1,18 @@
+//! The runtime of a binding.
+
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// Starts a runtime whose workers move bytes and run policies.
+///
+/// It has one worker, or two on a machine with more than two cores: the host language needs the others.
+///
+/// # Errors
+///
+/// If the threads cannot be started.
+pub fn start_runtime() -> io::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = if cores > 2 { 2 } else { 1 };
+    Builder::new_multi_thread().worker_threads(workers).thread_name("tidegate").enable_all().build()
+}

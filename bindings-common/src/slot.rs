@@ -1,0 +1,45 @@
+//! A target's slot that the host's program holds.
+
+use parking_lot::Mutex;
+use tidegate::{Context, Error, Gate, Slot};
+
+use crate::runtime_bound::RuntimeBound;
+
+/// A slot of a target. Dropping it releases the slot.
+pub struct SlotHandle(Mutex<Option<RuntimeBound<Slot>>>);
+
+impl SlotHandle {
+    /// Waits for a slot. Dropping the future leaves the queue.
+    ///
+    /// # Errors
+    ///
+    /// If the target rejects the call.
+    pub async fn acquire(gate: Gate, target: String, context: Context) -> Result<Self, Error> {
+        let slot = gate.acquire_slot(&target, &context).await?;
+        Ok(Self(Mutex::new(Some(RuntimeBound::here(slot)))))
+    }
+
+    /// Runs `f` on the slot, inside its runtime. Returns `None` if the slot was released or belongs to
+    /// the parent of a fork.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let mut slot = self.0.lock();
+        let bound = slot.as_mut()?;
+        // A reported failure can start a timer.
+        let runtime = bound.runtime().clone();
+        let _context = runtime.enter();
+        bound.get_mut().map(f)
+    }
+
+    /// Releases the slot. With `succeeded`, the call succeeded unless it was reported as failed.
+    /// Idempotent.
+    pub fn close(&self, succeeded: bool) {
+        let slot = self.0.lock().take();
+        if let Some(mut bound) = slot {
+            let runtime = bound.runtime().clone();
+            let _context = runtime.enter();
+            if let Some(slot) = bound.get_mut().filter(|_| succeeded) {
+                slot.succeeded();
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Request bodies that the host's program produces chunk by chunk.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+use tidegate::{Error, ErrorKind, RequestBody};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// The producer's side of a request body. At most one chunk is in transit, so that a slow upstream
+/// slows the producer.
+pub struct UploadChannel {
+    sender: Mutex<Option<Sender<Bytes>>>,
+    body: Mutex<Option<UploadBody>>,
+    is_finished: Arc<AtomicBool>,
+}
+
+impl UploadChannel {
+    /// Returns a channel whose body was not taken.
+    #[allow(clippy::new_without_default, reason = "each channel is one upload")]
+    pub fn new() -> Self {
+        let (sender, chunks) = channel(1);
+        let is_finished = Arc::new(AtomicBool::new(false));
+        let body = UploadBody { chunks, is_finished: is_finished.clone() };
+        Self { sender: Mutex::new(Some(sender)), body: Mutex::new(Some(body)), is_finished }
+    }
+
+    /// Sends a chunk if there is room. Returns `Some(true)` if it was sent, `Some(false)` if there is no
+    /// room yet, and `None` if nobody reads the body any more.
+    pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
+        let sender = self.sender.lock();
+        match sender.as_ref()?.try_reserve() {
+            Ok(room) => {
+                room.send(Bytes::copy_from_slice(chunk));
+                Some(true)
+            }
+            Err(TrySendError::Full(())) => Some(false),
+            Err(TrySendError::Closed(())) => None,
+        }
+    }
+
+    /// Returns the sender of chunks, until the upload is finished.
+    pub fn sender(&self) -> Option<Sender<Bytes>> {
+        self.sender.lock().clone()
+    }
+
+    /// Says that the last chunk was sent. A body that is closed without this fails its request.
+    pub fn finish(&self) {
+        self.is_finished.store(true, Ordering::Release);
+        self.abandon();
+    }
+
+    /// Says that no more chunks come although the body is not complete.
+    pub fn abandon(&self) {
+        self.sender.lock().take();
+    }
+
+    /// Returns the request body, once.
+    pub fn take_body(&self) -> Option<RequestBody> {
+        self.body.lock().take().map(RequestBody::stream)
+    }
+}
+
+struct UploadBody {
+    chunks: Receiver<Bytes>,
+    is_finished: Arc<AtomicBool>,
+}
+
+impl Body for UploadBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let chunk = std::task::ready!(self.chunks.poll_recv(cx));
+        Poll::Ready(match chunk {
+            Some(chunk) => Some(Ok(Frame::data(chunk))),
+            None if self.is_finished.load(Ordering::Acquire) => None,
+            None => Some(Err(Error::new(ErrorKind::Request, "the caller abandoned the upload"))),
+        })
+    }
+}
