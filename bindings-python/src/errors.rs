@@ -1,4 +1,4 @@
-//! The gate's errors as Python exceptions. Python maps the kind, never the text.
+//! The gate's errors as Python exceptions. Python maps the kind to a class, never the text.
 
 use std::error::Error as _;
 
@@ -6,10 +6,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use tidegate::Error;
 use tidegate::explain::Obstacle;
-use tidegate::{Error, ErrorKind, Reason, duration};
+use tidegate_bindings::{InvalidArgument, error_from_parts};
 
-/// The exception that says the same, as an object: `tidegate.Error` or the subclass of its kind.
+/// Returns the exception object of an error: a `tidegate.Error`, or the subclass of its kind.
 pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = MAKE.import(py, "tidegate._errors", "from_native")?;
@@ -28,14 +29,14 @@ pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
             .map(Obstacle::from)
             .map(|why| (why.rule, why.text, why.since, why.waited, why.expected, why.ahead)),
     ))?;
-    // What the client's own transport raised.
+    // The exception of the client's own transport.
     if let Some(original) = error.source().and_then(|source| source.downcast_ref::<PyErr>()) {
         made.setattr(intern!(py, "__cause__"), original.value(py))?;
     }
     Ok(made.unbind())
 }
 
-/// The same, to be raised.
+/// Returns the exception of an error, to be raised.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     match instance(py, error) {
         Ok(exception) => PyErr::from_value(exception.into_bound(py)),
@@ -43,8 +44,14 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// The exception that an error of the core becomes. For conformance tests (`tests/vectors/errors.json`): not every kind of failure can be
-/// had at will. `None` for a kind or reason that the core does not have.
+/// Returns the exception of an invalid argument.
+pub(crate) fn invalid(argument: InvalidArgument) -> PyErr {
+    PyValueError::new_err(argument.to_string())
+}
+
+/// Returns the exception of an error with these parts, for conformance tests
+/// (`tests/vectors/errors.json`), because not every error can be provoked. `None` if the core has no
+/// such error.
 #[pyfunction]
 #[pyo3(signature = (kind, message, reason=None, target=None, retry_after=None, queue_position=None))]
 pub(crate) fn error(
@@ -56,35 +63,6 @@ pub(crate) fn error(
     retry_after: Option<f64>,
     queue_position: Option<usize>,
 ) -> PyResult<Option<Py<PyAny>>> {
-    let named = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
-    let Some(kind) = ErrorKind::ALL.into_iter().find(named) else { return Ok(None) };
-    let seconds = |seconds: f64| {
-        let message = || {
-            PyValueError::new_err(format!(
-                "retry_after: {seconds} is not valid; give a finite number of seconds, 0 or more"
-            ))
-        };
-        duration::from_secs(seconds).ok_or_else(message)
-    };
-    let mut error = Error::new(kind, message).retry_after(retry_after.map(seconds).transpose()?);
-    if let Some(target) = target {
-        error = error.at(&target.into());
-    }
-    if let Some(position) = queue_position {
-        error = error.queue_position(position);
-    }
-    instance(py, &error).map(Some)
-}
-
-/// What a reader finds when somebody else closed the response.
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
-}
-
-/// What is left of a response in the child of a fork.
-pub(crate) fn forked() -> Error {
-    Error::new(
-        ErrorKind::Transport,
-        "this response belongs to the parent process: it cannot be read after a fork",
-    )
+    let error = error_from_parts(kind, message.to_owned(), reason, target, retry_after, queue_position);
+    error.map_err(invalid)?.map(|error| instance(py, &error)).transpose()
 }

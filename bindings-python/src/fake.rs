@@ -1,89 +1,77 @@
-//! The fake target, as Python's tests hold it.
+//! The fake target of Python's tests.
 
-use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use tidegate_testing::{Script, world};
+use tidegate_bindings::{FakeTargetHandle, to_json};
 
 use crate::bridge::runtime;
+use crate::errors::invalid;
 
-/// A target that answers from a script; in place of the network while it is installed.
+/// A target that answers from a script, in place of the network while it is installed.
 #[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct FakeTarget {
-    target: tidegate_testing::FakeTarget,
-    world: Mutex<Option<u64>>,
-}
+pub(crate) struct FakeTarget(FakeTargetHandle);
 
 #[pymethods]
 impl FakeTarget {
-    /// The script is JSON.
+    /// Returns a target that follows a script in JSON.
     #[new]
     fn new(script: &str) -> PyResult<Self> {
-        Ok(Self { target: tidegate_testing::FakeTarget::new(parsed(script)?), world: Mutex::default() })
+        FakeTargetHandle::new(script).map(Self).map_err(invalid)
     }
 
-    /// Another script from now on, as JSON.
+    /// Follows another script in JSON from now on.
     fn follow(&self, script: &str) -> PyResult<()> {
-        self.target.follow(parsed(script)?);
-        Ok(())
+        self.0.follow(script).map_err(invalid)
     }
 
-    /// Every gate of the process, existing or new, sends to it from now on.
+    /// Receives the calls of each gate of the process, existing or new, from now on.
     fn install(&self) -> PyResult<()> {
-        let mut world = self.world.lock();
-        if world.is_some() {
-            return Err(PyRuntimeError::new_err("this fake target is installed already"));
+        if self.0.install(runtime::now()) {
+            Ok(())
+        } else {
+            Err(PyRuntimeError::new_err("this fake target is installed already"))
         }
-        self.target.start(runtime::now());
-        *world = Some(world::enter(Some(self.target.transport())));
-        Ok(())
     }
 
-    /// The network is back. Idempotent.
+    /// Puts the network back. Idempotent.
     fn uninstall(&self) {
-        if let Some(number) = self.world.lock().take() {
-            world::leave(number);
-        }
+        self.0.uninstall();
     }
 
-    /// Times of attempts count from now.
+    /// Counts the times of attempts from now.
     fn start(&self) {
-        self.target.start(runtime::now());
+        self.0.target().start(runtime::now());
     }
 
-    /// Every attempt so far, as JSON.
+    /// Returns all attempts so far, as JSON.
     fn attempts(&self, py: Python<'_>) -> PyResult<String> {
-        settled(py);
-        serde_json::to_string(&self.target.attempts()).map_err(|e| PyValueError::new_err(e.to_string()))
+        settle(py);
+        to_json(&self.0.target().attempts()).map_err(invalid)
     }
 
-    /// How many attempts are in flight.
+    /// The number of attempts in flight.
     #[getter]
     fn in_flight(&self, py: Python<'_>) -> usize {
-        settled(py);
-        self.target.in_flight()
+        settle(py);
+        self.0.target().in_flight()
     }
 
-    /// The most that were at once.
+    /// The largest number of attempts that were in flight at the same time.
     #[getter]
     fn max_in_flight(&self) -> usize {
-        self.target.max_in_flight()
+        self.0.target().max_in_flight()
     }
 
-    /// Requests that nothing in the script takes.
+    /// The requests that no route of the script matches.
     #[getter]
     fn unmatched(&self) -> Vec<String> {
-        self.target.unmatched()
+        self.0.target().unmatched()
     }
 }
 
-/// On virtual time, what was given up a moment ago has ended.
-fn settled(py: Python<'_>) {
+/// On virtual time, lets dropped work end.
+fn settle(py: Python<'_>) {
     if let Some(time) = runtime::virtual_time() {
         py.detach(|| time.turn());
     }
-}
-
-fn parsed(script: &str) -> PyResult<Script> {
-    serde_json::from_str(script).map_err(|e| PyValueError::new_err(format!("script: {e}")))
 }

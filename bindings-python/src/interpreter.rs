@@ -12,7 +12,7 @@ const MAIN: i64 = 0;
 
 /// Returns an `ImportError` if the current interpreter is a subinterpreter.
 ///
-/// CPython 3.12 and later refuses isolated subinterpreters by itself, but not legacy ones.
+/// CPython 3.12 and later rejects isolated subinterpreters by itself, but not legacy ones.
 #[allow(unsafe_code)]
 pub(crate) fn require_main(_attached: Python<'_>) -> PyResult<()> {
     // SAFETY: the thread is attached to an interpreter, so there is a current one.

@@ -1,21 +1,19 @@
-//! The native half of the Python package: a bridge between asyncio and tokio, and the core behind it.
+//! The native half of the Python package: a bridge between asyncio and tokio, in front of the core.
 //!
-//! What is Python's and what is native: Python knows httpx, the SDKs and their exceptions; native code knows bytes, headers and the core.
-//! They meet in one crossing a call and one a chunk.
+//! Python handles httpx, the SDKs and their exceptions. Native code handles bytes, headers and the core.
+//! A call crosses the border once, and each chunk once.
 
 mod bridge;
 mod context;
+mod custom_transport;
 mod errors;
 mod fake;
 mod gate;
 mod interpreter;
-mod kept;
-mod manner;
 mod proxies;
 mod reply;
 mod request;
 mod slot;
-mod stream;
 mod sweep;
 mod tool;
 mod upload;
@@ -26,10 +24,10 @@ use pyo3::prelude::*;
 use crate::bridge::runtime::{after_fork_in_child, stop};
 use crate::bridge::{Clock, Drain, Port, Waiter, is_virtual};
 use crate::context::Context;
+use crate::custom_transport::{CustomCall, Exchange};
 use crate::errors::error;
 use crate::fake::FakeTarget;
 use crate::gate::Gate;
-use crate::kept::{Exchange, KeptCall};
 use crate::proxies::ClientProxies;
 use crate::reply::Reply;
 use crate::slot::Slot;
@@ -38,7 +36,7 @@ use crate::tool::{Asked, Permit};
 use crate::upload::{Call, Upload};
 use crate::window::Window;
 
-/// Fills the module. A declared module would make its classes before its initializer runs.
+/// Fills the module. A declarative module would make its classes before the check of the interpreter.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::require_main(module.py())?;
@@ -58,7 +56,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FakeTarget>()?;
     module.add_class::<Gate>()?;
     module.add_class::<Exchange>()?;
-    module.add_class::<KeptCall>()?;
+    module.add_class::<CustomCall>()?;
     module.add_class::<ClientProxies>()?;
     module.add_class::<Reply>()?;
     module.add_class::<Slot>()?;

@@ -1,56 +1,52 @@
-//! A response: its head in one crossing, its body pulled.
+//! Responses. The head crosses into Python once; the body is pulled.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Version};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use tidegate::{Client, Error, ErrorKind, RequestBody};
+use tidegate::{Client, Error, RequestBody};
+use tidegate_bindings::{
+    BodyStream, Chunk, FailureMode, StreamReader, is_event_stream, response_closed, send,
+};
 
-use crate::bridge::{Outcome, Port, Pull, Ring, block_on};
+use crate::bridge::{Outcome, Port, Queue, block_on};
 use crate::errors;
-use crate::kept::Extensions;
-use crate::manner::Manner;
-use crate::stream::Stream;
 
-/// What a call came to, as a worker hands it over.
+/// The extensions of the response that the client's own transport returned.
+#[derive(Clone)]
+pub(crate) struct Extensions(pub(crate) Arc<Py<PyAny>>);
+
+/// A response on its way from a worker to Python.
 pub(crate) struct Answer {
     status: u16,
     version: Version,
     headers: HeaderMap,
     extensions: Option<Extensions>,
-    stream: Stream,
+    stream: BodyStream,
 }
 
-/// Whether what is there of the body comes with the head.
+/// Whether the part of the body that has arrived with the head is read at once.
 #[derive(Clone, Copy)]
-pub(crate) enum Ahead {
-    /// It does.
-    Take,
-    /// Not where asking for it would keep the one who brings it from reading it.
-    Leave,
+pub(crate) enum ReadAhead {
+    Yes,
+    /// Reading would keep the thread, which must bring the body, from bringing it.
+    No,
 }
 
-/// Makes the call and takes what comes with the head.
+/// Makes the call, and returns its response once the head is known.
 pub(crate) async fn exchange(
     client: Client,
     request: Request<RequestBody>,
-    manner: Manner,
-    ahead: Ahead,
+    failures: FailureMode,
+    read_ahead: ReadAhead,
 ) -> Result<Answer, Error> {
-    let response = match client.call(request).await {
-        Err(error) if manner == Manner::AnswerAll || refusal(&error) => error.response(),
-        response => response?,
-    };
-    let (mut head, body) = response.into_parts();
-    let events =
-        head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    let stream = match ahead {
-        Ahead::Take => Stream::begin(body, events).await,
-        Ahead::Leave => Stream::unread(body),
+    let (mut head, body) = send(client, request, failures).await?.into_parts();
+    let stream = match read_ahead {
+        ReadAhead::Yes => BodyStream::read_ahead(body, is_event_stream(&head.headers)).await,
+        ReadAhead::No => BodyStream::unread(body),
     };
     let extensions = head.extensions.remove::<Extensions>();
     Ok(Answer {
@@ -62,10 +58,6 @@ pub(crate) async fn exchange(
     })
 }
 
-fn refusal(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
-}
-
 impl Outcome for Result<Answer, Error> {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match *self {
@@ -75,7 +67,17 @@ impl Outcome for Result<Answer, Error> {
     }
 }
 
-/// A response. Dropping it, wherever that happens, ends the exchange: the finalizer of streams that nobody closed.
+impl Outcome for Chunk {
+    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match *self {
+            Some(Ok(chunk)) => Ok(PyBytes::new(py, &chunk).into_any().unbind()),
+            Some(Err(error)) => errors::instance(py, &error),
+            None => Ok(py.None()),
+        }
+    }
+}
+
+/// A response. Dropping it ends the exchange, as for streams that nobody closed.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Reply {
     #[pyo3(get)]
@@ -83,20 +85,20 @@ pub(crate) struct Reply {
     version: Version,
     headers: HeaderMap,
     extensions: Option<Extensions>,
-    stream: Arc<Stream>,
-    ring: Mutex<Option<Arc<Ring>>>,
+    stream: Arc<BodyStream>,
+    reader: Mutex<Option<Arc<StreamReader<Queue>>>>,
 }
 
 impl Reply {
     fn new(answer: Answer) -> Self {
         let Answer { status, version, headers, extensions, stream } = answer;
-        Self { status, version, headers, extensions, stream: Arc::new(stream), ring: Mutex::default() }
+        Self { status, version, headers, extensions, stream: Arc::new(stream), reader: Mutex::default() }
     }
 }
 
 #[pymethods]
 impl Reply {
-    /// The headers in order, names in lower case: `[(name, value), ...]`, as bytes.
+    /// Returns the headers in order, names in lower case: `[(name, value), ...]`, as bytes.
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for (name, value) in &self.headers {
@@ -106,7 +108,7 @@ impl Reply {
         Ok(list)
     }
 
-    /// As httpx says it in `extensions["http_version"]`.
+    /// The HTTP version, as httpx has it in `extensions["http_version"]`.
     #[getter]
     fn http_version(&self) -> &'static [u8] {
         match self.version {
@@ -116,44 +118,44 @@ impl Reply {
         }
     }
 
-    /// The extensions of the response that the client's own transport gave, where it did.
+    /// The extensions of the response, if the client's own transport made the exchange.
     #[getter]
     fn extensions(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.extensions.as_ref().map(|extensions| extensions.0.clone_ref(py))
     }
 
-    /// The next chunk: bytes, None at the end, or an error; or an asyncio future of one of these.
+    /// Returns the next chunk as bytes, None at the end, or an error; or an asyncio future of one of
+    /// these.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
-        let ring = {
-            let stream: Arc<dyn Pull> = self.stream.clone();
-            let mut ring = self.ring.lock();
-            let current = port.get().ring(ring.take(), &stream);
-            ring.insert(current).clone()
+        let reader = {
+            let mut reader = self.reader.lock();
+            let current = port.get().reader(reader.take(), &self.stream);
+            reader.insert(current).clone()
         };
-        port.get().pull(py, &ring)
+        port.get().read(py, &reader)
     }
 
-    /// The next chunk, waited for: bytes, None at the end, or an error.
+    /// Waits for the next chunk. Returns bytes, None at the end, or an error.
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let pulled = block_on(py, self.stream.next())?;
-        Box::new(pulled).into_python(py)
+        let chunk = block_on(py, self.stream.next())?;
+        Box::new(chunk).into_python(py)
     }
 
-    /// The next chunk: bytes, None at the end, or an error; False where it is not there yet.
+    /// Returns the next chunk as bytes, None at the end, or an error; False if none of them is there yet.
     fn pull_ready(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.stream.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(pulled) => Box::new(pulled).into_python(py),
+            Poll::Ready(chunk) => Box::new(chunk).into_python(py),
             Poll::Pending => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
         }
     }
 
-    /// Ends the exchange now and gives the slot back. Idempotent.
+    /// Ends the exchange now, and releases the slot. Idempotent.
     #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
         self.stream.close();
-        let ring = self.ring.lock().take();
-        if let (Some(port), Some(ring)) = (port, ring) {
-            port.get().end(port.py(), &ring, Some(Err(errors::closed())));
+        let reader = self.reader.lock().take();
+        if let (Some(port), Some(reader)) = (port, reader) {
+            port.get().end_read(port.py(), &reader, Some(Err(response_closed())));
         }
     }
 }

@@ -1,56 +1,38 @@
-//! A request body that Python produces piece by piece.
-
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+//! A request body that Python produces chunk by chunk.
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::{Error, ErrorKind, RequestBody};
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::oneshot;
+use tidegate_bindings::{RuntimeBound, UploadChannel};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::bridge::{Held, Outcome, Port, block_on, runtime};
+use crate::bridge::{Outcome, Port, block_on, runtime};
 use crate::reply::Answer;
 
-/// One chunk is on its way at most: a slow upstream slows the producer.
+/// The producer's side of a request body. At most one chunk is in transit, so that a slow upstream
+/// slows the producer.
 #[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct Upload {
-    sender: Mutex<Option<mpsc::Sender<Bytes>>>,
-    feed: Mutex<Option<Feed>>,
-    finished: Arc<AtomicBool>,
-}
+pub(crate) struct Upload(UploadChannel);
 
 #[pymethods]
 impl Upload {
+    /// Returns an upload that no request has taken.
     #[new]
     fn new() -> Self {
-        let (sender, chunks) = mpsc::channel(1);
-        let finished = Arc::new(AtomicBool::new(false));
-        let feed = Feed { chunks, finished: finished.clone() };
-        Self { sender: Mutex::new(Some(sender)), feed: Mutex::new(Some(feed)), finished }
+        Self(UploadChannel::new())
     }
 
-    /// True: taken. False: no room yet, wait for it. None: nobody reads it any more.
+    /// Sends a chunk if there is room. Returns True if it was sent, False if there is no room yet, and
+    /// None if nobody reads the body any more.
     fn offer(&self, chunk: &[u8]) -> Option<bool> {
-        let sender = self.sender.lock();
-        let sender = sender.as_ref()?;
-        match sender.try_reserve() {
-            Ok(room) => {
-                room.send(Bytes::copy_from_slice(chunk));
-                Some(true)
-            }
-            Err(TrySendError::Full(())) => Some(false),
-            Err(TrySendError::Closed(())) => None,
-        }
+        self.0.offer(chunk)
     }
 
-    /// An asyncio future that is done once there is room, or nobody reads any more; and its number.
+    /// Returns an asyncio future that is done once there is room, or nobody reads any more, and its
+    /// number.
     fn room(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let sender = self.sender()?;
         Port::submit(port, async move {
@@ -59,30 +41,28 @@ impl Upload {
         })
     }
 
-    /// Says that the last chunk was taken. Without it the request fails rather than end early.
+    /// Says that the last chunk was sent. An upload that ends without this fails its request.
     fn finish(&self) {
-        self.finished.store(true, Ordering::Release);
-        self.sender.lock().take();
+        self.0.finish();
     }
 }
 
 impl Upload {
-    /// The request body that reads it; once.
+    /// Returns the request body, once.
     pub(crate) fn body(&self) -> PyResult<RequestBody> {
-        let feed = self.feed.lock().take();
-        feed.map(RequestBody::stream).ok_or_else(|| PyRuntimeError::new_err("this upload was sent already"))
+        self.0.take_body().ok_or_else(|| PyRuntimeError::new_err("this upload was sent already"))
     }
 
-    pub(crate) fn sender(&self) -> PyResult<mpsc::Sender<Bytes>> {
-        self.sender.lock().clone().ok_or_else(|| PyRuntimeError::new_err("this upload is finished"))
+    fn sender(&self) -> PyResult<mpsc::Sender<Bytes>> {
+        self.0.sender().ok_or_else(|| PyRuntimeError::new_err("this upload is finished"))
     }
 }
 
-/// A call under way whose body its own thread feeds.
+/// A call in flight whose request body the caller's own thread produces.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Call {
     state: Mutex<State>,
-    abort: Held<AbortHandle>,
+    abort: RuntimeBound<AbortHandle>,
 }
 
 enum State {
@@ -97,12 +77,13 @@ impl Call {
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
     {
         let runtime = runtime::handle()?;
-        let (done, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let task = runtime.spawn(async move {
-            // Nobody waits any more: the answer, and its slot, is dropped.
-            let _ = done.send(call.await);
+            // If nobody waits any more, the answer is dropped, and its slot with it.
+            let _ = sender.send(call.await);
         });
-        Ok(Self { state: Mutex::new(State::Running(answer)), abort: Held::new(task.abort_handle(), runtime) })
+        let abort = RuntimeBound::new(task.abort_handle(), runtime);
+        Ok(Self { state: Mutex::new(State::Running(answer)), abort })
     }
 
     fn take(&self) -> State {
@@ -112,14 +93,15 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Gives the upload its next chunk, waiting for room. False: the answer is there, or nobody reads the upload any more.
+    /// Sends the next chunk of the upload, and waits for room. Returns False if the answer has arrived,
+    /// or nobody reads the upload any more.
     fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
         let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
         let State::Running(mut answer) = self.take() else { return Ok(false) };
         let (state, fed) = block_on(py, async move {
             tokio::select! {
                 biased;
-                answered = &mut answer => (State::Answered(answered.unwrap_or_else(|_| Err(lost()))), false),
+                answered = &mut answer => (State::Answered(answered.unwrap_or_else(|_| Err(abandoned()))), false),
                 sent = sender.send(chunk) => (State::Running(answer), sent.is_ok()),
             }
         })?;
@@ -127,11 +109,11 @@ impl Call {
         Ok(fed)
     }
 
-    /// Waits for the reply, or error.
+    /// Waits for the reply, and returns it or the error.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let answer = match self.take() {
             State::Running(answer) => {
-                block_on(py, async move { answer.await.unwrap_or_else(|_| Err(lost())) })?
+                block_on(py, async move { answer.await.unwrap_or_else(|_| Err(abandoned())) })?
             }
             State::Answered(answer) => answer,
             State::Over => return Err(PyRuntimeError::new_err("this call is over")),
@@ -148,8 +130,8 @@ impl Call {
     }
 }
 
-fn lost() -> Error {
-    Error::new(ErrorKind::Transport, "the call was given up")
+fn abandoned() -> Error {
+    Error::new(ErrorKind::Transport, "the call was abandoned")
 }
 
 struct Room;
@@ -157,27 +139,5 @@ struct Room;
 impl Outcome for Room {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(py.None())
-    }
-}
-
-struct Feed {
-    chunks: mpsc::Receiver<Bytes>,
-    finished: Arc<AtomicBool>,
-}
-
-impl Body for Feed {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let chunk = std::task::ready!(self.chunks.poll_recv(cx));
-        Poll::Ready(match chunk {
-            Some(chunk) => Some(Ok(Frame::data(chunk))),
-            None if self.finished.load(Ordering::Acquire) => None,
-            None => Some(Err(Error::new(ErrorKind::Request, "the caller gave up the upload"))),
-        })
     }
 }

@@ -1,75 +1,70 @@
-//! How many items of a map may be under way, as Python asks it.
+//! The number of items of a map that run at the same time.
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
-use tidegate::Crowd;
+use tidegate_bindings::MapWindow;
 
 use crate::bridge::{Outcome, Port, Scope};
-use crate::context::Context;
+use crate::context::{Context, inherited};
 
-/// The window of one map, and the crowd that its items' calls are.
+/// The window of one map, and the group of calls that its items make.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Window {
-    window: Mutex<tidegate::Window>,
-    crowd: Crowd,
+    window: MapWindow,
     scope: Scope,
 }
 
 #[pymethods]
 impl Window {
-    /// Of `most` items at once at most; inside a context, and inside the map whose items run in that.
+    /// Returns a window of at most `most` items, inside the map in whose item it is opened.
     #[new]
     #[pyo3(signature = (most, around=None))]
     fn new(most: usize, around: Option<&Bound<'_, Context>>) -> Self {
-        let around = around.and_then(|context| context.get().0.crowd.as_ref());
-        Self {
-            window: Mutex::new(tidegate::Window::new(most)),
-            crowd: Crowd::within(around),
-            scope: Scope::new(),
-        }
+        let window = MapWindow::new(most, around.map(|context| &context.get().0));
+        Self { window, scope: Scope::new() }
     }
 
-    /// The context in which its items run: as it is, but for whose calls they are.
+    /// Returns the context of the items, inside `context`.
     #[pyo3(signature = (context=None))]
     fn inside(&self, context: Option<&Bound<'_, Context>>) -> Context {
-        let context = context.map(|context| context.get().0.clone()).unwrap_or_default();
-        Context(tidegate::Context { crowd: Some(self.crowd.clone()), ..context })
+        Context(self.window.context(inherited(context)))
     }
 
-    /// Begins one more, if one may.
+    /// Begins an item, and returns `True`, if one more may run.
     fn begin(&self) -> bool {
-        self.window.lock().begin(self.crowd.waits())
+        self.window.begin()
     }
 
-    /// One has ended.
+    /// Ends an item.
     fn end(&self) {
-        self.window.lock().end();
+        self.window.end();
     }
 
-    /// Calls the function for an item, in a thread of its own: what it waits for there ends when the map is left.
+    /// Calls the function for an item in the current thread. Its waits for the gate end when the map is
+    /// left.
     fn work(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _inside = self.scope.enter();
         function.call1((item,)).map(Bound::unbind)
     }
 
-    /// Nobody waits for the items' results any more.
+    /// Says that the map was left: nobody waits for the results of its items.
     fn leave(&self) {
         self.scope.leave();
     }
 
-    /// After a no: the asyncio future that is done when it is worth asking again though nothing has ended, and the number to cancel it by.
+    /// Waits, after `begin` has returned `False`, until it may return `True` although no item has ended.
+    /// Returns an asyncio future and the number to cancel it by.
     fn news(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
-        let (window, crowd) = (*self.window.lock(), self.crowd.clone());
+        let changed = self.window.changed();
         Port::submit(port, async move {
-            crowd.until(|waits| window.is_news(waits)).await;
-            News
+            changed.await;
+            Changed
         })
     }
 }
 
-struct News;
+struct Changed;
 
-impl Outcome for News {
+impl Outcome for Changed {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(py.None())
     }

@@ -1,7 +1,9 @@
 from asyncio import Future, Task
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
+
+from typing_extensions import Unpack
 
 from tidegate._errors import Error
 from tidegate._types import Mount
@@ -34,6 +36,21 @@ __all__ = [
     "sweep_csv",
     "sweep_figure",
     "sweep_html",
+]
+
+# Method, URL, headers, body, read and pool timeout in seconds, context, whether the SDK's retries are off, number of
+# the task or thread, and proxy rules of the client. Without a body, the client's own transport reads it.
+_Request: TypeAlias = tuple[
+    str,
+    str,
+    list[tuple[bytes, bytes]],
+    bytes | Upload | None,
+    float | None,
+    float | None,
+    Context | None,
+    bool,
+    int | None,
+    ProxyRules | None,
 ]
 
 def after_fork_in_child() -> None: ...
@@ -221,72 +238,13 @@ class Gate:
     def calls(self) -> str: ...
     def explain(self, call: int | str) -> str | None: ...
     def explain_all(self, limit: int) -> str: ...
-    def send(
-        self,
-        port: Port,
-        method: str,
-        url: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes | Upload,
-        read: float | None,
-        pool: float | None,
-        context: Context | None,
-        wrapped: bool,
-        task: int | None,
-        proxies: ProxyRules | None,
-    ) -> tuple[Future[Reply | Error], int]: ...
-    def send_blocking(
-        self,
-        method: str,
-        url: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes | Upload,
-        read: float | None,
-        pool: float | None,
-        context: Context | None,
-        wrapped: bool,
-        task: int | None,
-        proxies: ProxyRules | None,
-    ) -> Reply | Error: ...
+    def send(self, port: Port, *request: Unpack[_Request]) -> tuple[Future[Reply | Error], int]: ...
+    def send_blocking(self, *request: Unpack[_Request]) -> Reply | Error: ...
     def send_kept(
-        self,
-        port: Port,
-        serve: Callable[[Exchange], Task[None]],
-        method: str,
-        url: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes | None,
-        read: float | None,
-        pool: float | None,
-        context: Context | None,
-        wrapped: bool,
-        task: int | None,
+        self, port: Port, serve: Callable[[Exchange], Task[None]], *request: Unpack[_Request]
     ) -> tuple[Future[Reply | Error], int]: ...
-    def start_kept(
-        self,
-        method: str,
-        url: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes | None,
-        read: float | None,
-        pool: float | None,
-        context: Context | None,
-        wrapped: bool,
-        task: int | None,
-    ) -> KeptCall: ...
-    def start(
-        self,
-        method: str,
-        url: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes | Upload,
-        read: float | None,
-        pool: float | None,
-        context: Context | None,
-        wrapped: bool,
-        task: int | None,
-        proxies: ProxyRules | None,
-    ) -> Call: ...
+    def start_kept(self, *request: Unpack[_Request]) -> KeptCall: ...
+    def start(self, *request: Unpack[_Request]) -> Call: ...
     def ask(self, tool: str, context: Context | None, task: int | None, yield_slot: bool) -> Asked: ...
     def acquire_slot(
         self, port: Port, target: str, context: Context | None, task: int | None

@@ -1,23 +1,24 @@
-//! What wakes an event loop: a descriptor it watches, or, where it cannot watch one, a thread that waits.
+//! Waking an event loop: by a descriptor that the loop watches, or by a thread that waits.
 
 use std::io;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// Rung by workers, heard by one event loop.
+/// A bell that workers ring and one event loop hears.
 pub(super) enum Bell {
     /// The loop watches the descriptor (`add_reader`).
     #[cfg(unix)]
     Watched(Descriptor),
-    /// A helper thread waits and calls `call_soon_threadsafe`: for loops without `add_reader` (Windows' proactor).
+    /// A helper thread waits, and calls `call_soon_threadsafe`. For loops without `add_reader`, such as
+    /// Windows' proactor loop.
     Awaited { rung: Mutex<bool>, heard: Condvar },
-    /// The loop itself runs the workers, and hears: a loop on virtual time.
+    /// The loop itself runs the workers, and waits for the bell: a loop on virtual time.
     Heard(Notify),
 }
 
 impl Bell {
-    /// A bell that a loop can watch, where the platform has one.
+    /// Returns a bell that a loop can watch, if the platform has one.
     #[cfg(unix)]
     pub(super) fn watched() -> io::Result<Self> {
         Descriptor::open().map(Self::Watched)
@@ -32,7 +33,7 @@ impl Bell {
         Self::Awaited { rung: Mutex::new(false), heard: Condvar::new() }
     }
 
-    /// The descriptor to watch, if it is that kind.
+    /// Returns the descriptor to watch, if the bell has one.
     pub(super) fn fileno(&self) -> Option<i32> {
         match self {
             #[cfg(unix)]
@@ -41,7 +42,7 @@ impl Bell {
         }
     }
 
-    /// Never blocks: a bell that was rung and not yet heard stays rung.
+    /// Rings the bell. Never blocks: a bell that rings already keeps ringing.
     pub(super) fn ring(&self) {
         match self {
             #[cfg(unix)]
@@ -63,7 +64,7 @@ impl Bell {
         }
     }
 
-    /// Resolves once rung, for the bell of a loop that hears it itself.
+    /// Waits until a bell of the kind `Heard` rings.
     pub(super) async fn heard(&self) {
         match self {
             Self::Heard(bell) => bell.notified().await,
@@ -71,7 +72,7 @@ impl Bell {
         }
     }
 
-    /// Blocks until rung. A bell that its loop watches or hears does not wait: the loop does.
+    /// Blocks until a bell of the kind `Awaited` rings. Returns at once for the others.
     pub(super) fn wait(&self) {
         match self {
             #[cfg(unix)]
@@ -111,7 +112,8 @@ mod descriptor {
         }
 
         pub(super) fn ring(&self) {
-            // Full means rung already; the descriptor is ours, so nothing else can go wrong.
+            // A full counter means that the bell rings already. The descriptor is our own, so that there is
+            // no other error.
             let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
         }
 
@@ -150,7 +152,7 @@ mod descriptor {
         }
 
         pub(super) fn ring(&self) {
-            // Full means rung already.
+            // A full pipe means that the bell rings already.
             let _ = rustix::io::write(&self.writer, &[1]);
         }
 

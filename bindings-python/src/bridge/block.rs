@@ -1,4 +1,4 @@
-//! Waiting without the GIL, for synchronous callers.
+//! Blocking waits without the GIL, for synchronous callers.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,13 +13,17 @@ use super::scope;
 
 import_exception!(asyncio, CancelledError);
 
-/// How often a blocked thread looks up for signals and for the end of the process.
+/// The interval at which a blocked thread checks for signals and for the end of the process.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs the future on this thread, detached from the interpreter.
+/// Runs the future on this thread, detached from the interpreter, and returns its output.
 ///
-/// A signal handler that raises (Ctrl-C) ends it: the future is dropped and the exception comes out. So does the end of the [`Scope`](super::Scope) that the thread works in, as
-/// asyncio's `CancelledError`: what catches errors to try again does not catch that.
+/// # Errors
+///
+/// - The exception of a signal handler, such as `KeyboardInterrupt`. The future is dropped.
+/// - asyncio's `CancelledError` if the [`Scope`](super::Scope) of the thread is left. Code that catches
+///   `Exception` to retry does not catch it.
+/// - `RuntimeError` if the interpreter is exiting.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -46,7 +50,7 @@ where
     }
     let runtime = runtime::handle()?;
     let _blocked = Blocked::enter();
-    // Declared before the future, so that it is dropped inside the runtime.
+    // Declared before the future, so that the future is dropped inside the runtime.
     let _context = runtime.enter();
     let mut future = pin!(future);
     loop {
@@ -60,7 +64,7 @@ where
             return Ok(output);
         }
         py.check_signals()?;
-        if runtime::stopped() {
+        if runtime::is_stopped() {
             return Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting"));
         }
     }

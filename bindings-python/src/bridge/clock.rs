@@ -1,5 +1,5 @@
-//! Virtual time in place of the workers: an event loop that sleeps through [`Clock::wait`] shares one order of events with the gate and the fake
-//! target behind it.
+//! Virtual time instead of workers. An event loop that sleeps by [`Clock::wait`] shares one order of
+//! events with the gate and the fake target behind it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,10 +18,11 @@ use super::port::Port;
 use super::runtime;
 use super::threads::Threads;
 
-/// How many looks up, of 50 ms of real time each, before a loop that has nothing left to wait for gives up: threads may still have something to say.
-const PATIENCE: u32 = 40;
+/// The number of checks, 50 ms of real time apart, before a loop without timers stops waiting. A thread
+/// may still call back in this time.
+const MAX_IDLE_CHECKS: u32 = 40;
 
-/// Virtual time, and the threads that work for the event loop on it.
+/// Virtual time, and the threads that work for its event loop.
 pub(crate) struct Virtual {
     time: VirtualTime,
     threads: Arc<Threads>,
@@ -36,7 +37,8 @@ impl Virtual {
         self.time.turn();
     }
 
-    /// Runs the future on this thread, detached from the interpreter, and time with it. A signal handler that raises ends it.
+    /// Runs the future and the time on this thread, detached from the interpreter. An exception of a
+    /// signal handler ends the wait.
     pub(super) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
         F: Future + Send,
@@ -45,7 +47,7 @@ impl Virtual {
         let _context = self.handle().enter();
         let mut future = pin!(future);
         if let Some(work) = Threads::present() {
-            // The loop drives, and must not overtake its own timers: this thread only waits.
+            // Only the loop advances time, so that it does not miss its own timers. This thread waits.
             let beside = self.threads.beside(work, future);
             return Ok(py.detach(|| self.handle().block_on(beside)));
         }
@@ -54,14 +56,14 @@ impl Virtual {
                 return Ok(output);
             }
             py.check_signals()?;
-            if runtime::stopped() {
+            if runtime::is_stopped() {
                 return Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting"));
             }
         }
     }
 }
 
-/// Virtual time, for the whole process while it is entered.
+/// Virtual time. While it is entered, the whole process runs on it.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Clock {
     here: Arc<Virtual>,
@@ -71,14 +73,14 @@ pub(crate) struct Clock {
 
 #[pymethods]
 impl Clock {
-    /// Jitter on the thread that enters it comes from the seed.
+    /// Returns a clock. Jitter on the thread that enters it is drawn from the seed.
     #[new]
     fn new(seed: u64) -> PyResult<Self> {
         let here = Virtual { time: VirtualTime::new()?, threads: Arc::default() };
         Ok(Self { here: Arc::new(here), seed, world: Mutex::default() })
     }
 
-    /// Puts it in place of real time.
+    /// Replaces real time.
     fn enter(&self) -> PyResult<()> {
         if !runtime::begin_virtual(self.here.clone()) {
             return Err(PyRuntimeError::new_err("virtual time is in place already: it cannot be nested"));
@@ -97,56 +99,57 @@ impl Clock {
         }
     }
 
-    /// Seconds since it was made.
+    /// Returns the seconds since the clock was made.
     fn time(&self) -> f64 {
         self.here.time.elapsed().as_secs_f64()
     }
 
-    /// Lets time pass, for a thread without an event loop.
+    /// Advances time by `seconds`, on a thread without an event loop.
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let span = span(seconds)?;
         self.here.block_on(py, async move { tokio::time::sleep(span).await })
     }
 
-    /// A thread begins to work for the event loop: its number. Time stands still until it waits for the gate, or `end_work`.
+    /// Registers a thread that works for the event loop, and returns its number. Time stands still until
+    /// the thread waits for the gate, or `end_work`.
     fn begin_work(&self) -> u64 {
         self.here.threads.begin()
     }
 
-    /// Called on that thread, before its work. Its jitter has a seed of its own.
+    /// Called on the thread before its work. The jitter of each thread has its own seed.
     fn enter_thread(&self, work: u64) {
         fastrand::seed(self.seed.wrapping_add(work));
         Threads::enter(work);
     }
 
-    /// Called on that thread, after its work.
+    /// Called on the thread after its work.
     #[staticmethod]
     fn leave_thread() {
         Threads::leave();
     }
 
-    /// Called on the loop's thread, once it knows of the result. Idempotent.
+    /// Called on the thread of the loop when it has the result. Idempotent.
     fn end_work(&self, work: u64) {
         self.here.threads.end(work);
     }
 
-    /// Ends a wait that is under way, or the next: a thread called back.
+    /// Ends the current or the next wait, because a thread has called back.
     fn stir(&self) {
         self.here.threads.stir();
     }
 
-    /// Whether a thread works just now.
+    /// Whether a thread computes.
     fn is_busy(&self) -> bool {
         self.here.threads.is_busy()
     }
 
-    /// Runs what is ready, without letting time pass.
+    /// Runs what is ready, without advancing time.
     fn turn(&self, py: Python<'_>) {
         py.detach(|| self.here.turn());
     }
 
-    /// Waits, as an event loop does, until there is something for it the time is over, or a thread that works for it
-    /// woke. False: there is nothing that could ever come.
+    /// Waits, for an event loop, until it has results, the timeout is over, or a thread that works for it
+    /// wakes. Returns `False` if there is no timer, no work and no thread to wait for.
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
         let _context = self.here.handle().enter();
@@ -178,7 +181,7 @@ impl Clock {
                 None => {
                     py.check_signals()?;
                     ticks += 1;
-                    if until.is_none() && ticks >= PATIENCE {
+                    if until.is_none() && ticks >= MAX_IDLE_CHECKS {
                         return Ok(false);
                     }
                 }
@@ -201,7 +204,7 @@ fn span(seconds: f64) -> PyResult<Duration> {
     })
 }
 
-/// Whether virtual time is in place.
+/// Whether virtual time is in use.
 #[pyfunction]
 pub(crate) fn is_virtual() -> bool {
     runtime::virtual_time().is_some()

@@ -1,4 +1,4 @@
-//! What workers want done on a loop's thread, of their own accord.
+//! Actions that workers want to run on the thread of an event loop.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use super::Port;
 use super::queue::{Done, Queue};
 
-/// Something to do on the loop's thread. Dropped undone where the loop is closed first.
+/// An action for the thread of an event loop. It is dropped if the loop is closed first.
 pub(crate) trait Post: Send {
-    /// Does it. An error is reported, and is nobody else's.
+    /// Runs the action. An error is reported as unraisable.
     fn deliver(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()>;
 }
 
-/// The way to one loop's thread.
+/// Sends actions to the thread of one event loop.
 pub(crate) struct Mailbox(Arc<Queue>);
 
 impl Mailbox {
@@ -21,6 +21,7 @@ impl Mailbox {
         Self(queue)
     }
 
+    /// Queues an action.
     pub(crate) fn post(&self, post: impl Post + 'static) {
         self.0.push(Done::Post(Box::new(post)));
     }

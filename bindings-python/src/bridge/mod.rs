@@ -1,17 +1,21 @@
 //! The bridge between tokio's workers and Python's event loops.
 //!
-//! Promises: workers never take the GIL and never touch a Python object; what they finish goes into a queue per event loop and the loop is
-//! woken once for a batch; cancelling the Python side drops the Rust side at once, and a result that arrives later is dropped where it
-//! arrives; a thread that works for somebody who left waits for the gate no longer; a forked child gets a runtime of its own and leaves its parent's alone; the process can exit at any moment.
+//! # Guarantees
+//!
+//! - Workers never take the GIL and never touch a Python object. Their results go into a queue per
+//!   event loop, and the loop is woken once per batch.
+//! - Cancelling the Python side drops the Rust side at once. A result that arrives later is dropped on
+//!   arrival.
+//! - A thread that works for a map that was left stops waiting for the gate.
+//! - A forked child gets a runtime of its own, and does not touch that of its parent.
+//! - The process can exit at any moment.
 
 mod bell;
 mod block;
 mod clock;
-mod held;
 mod mailbox;
 mod port;
 mod queue;
-mod ring;
 pub(crate) mod runtime;
 mod scope;
 mod threads;
@@ -19,10 +23,8 @@ mod waiter;
 
 pub(crate) use block::block_on;
 pub(crate) use clock::{Clock, is_virtual};
-pub(crate) use held::Held;
 pub(crate) use mailbox::{Mailbox, Post};
 pub(crate) use port::{Drain, Port};
-pub(crate) use queue::Outcome;
-pub(crate) use ring::{Pull, Pulled, Ring};
+pub(crate) use queue::{Outcome, Queue};
 pub(crate) use scope::Scope;
 pub(crate) use waiter::Waiter;

@@ -1,85 +1,83 @@
-//! One event loop's side of the bridge: the futures that wait, and what happens when the bell rings.
+//! One event loop's side of the bridge: the futures that wait, and the delivery of results.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use futures_util::future::{AbortHandle, abortable};
+use futures_util::future::AbortHandle;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use tidegate_bindings::{BodyStream, Chunk, Outbox, StreamReader, generation};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::bell::Bell;
 use super::mailbox::Mailbox;
 use super::queue::{Done, Outcome, Queue};
-use super::ring::{Pull, Pulled, Ring};
 use super::runtime;
 use super::waiter::Waiter;
 
-/// An event loop as the native side sees it. Used on that loop's thread only; made anew after a fork.
+/// An event loop as the native side sees it. Used on the thread of the loop only, and made anew after a
+/// fork.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Port {
     queue: Arc<Queue>,
     generation: u64,
-    // Whose loop on virtual time must not wait for what runs on real time, nor the other way round.
-    place: u64,
+    /// The number of the runtime. A loop on virtual time must not wait for work on real time, nor the
+    /// other way round.
+    runtime_id: u64,
     runtime: Handle,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     waiting: Mutex<HashMap<u64, Waiting>>,
-    /// The tasks that serve exchanges, by the exchange's number.
-    serving: Mutex<HashMap<u64, Py<PyAny>>>,
-    outbox: Mutex<Vec<Started>>,
-    next: AtomicU64,
+    /// The tasks that make exchanges by the client's own transport, by the number of the exchange.
+    exchange_tasks: Mutex<HashMap<u64, Py<PyAny>>>,
+    outbox: Outbox,
+    next_number: AtomicU64,
 }
 
+/// A work or a read whose result is awaited.
 struct Waiting {
     future: Py<PyAny>,
-    /// What drops the work; a pull has none: closing its stream does.
+    /// Drops the work. `None` for a read, which ends when its stream is closed.
     abort: Option<AbortHandle>,
 }
 
-/// A call that waits to be handed to the workers with others of its kind.
-type Started = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// How many calls are handed over at once, at most: each hand-over wakes a sleeping worker, which costs as much as all the rest of the
-/// crossing. Fewer wait no longer than until the loop has run what is ready now.
+/// The number of calls that are handed over at once. Fewer calls wait until the loop has run what is
+/// ready now.
 const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// `create_future` and `call_soon` are the loop's. With `watched`, the loop watches `fileno()`.
-    /// Without `watched`, a thread waits on `waiter()`.
+    /// Returns the port of the loop with these functions. If `watched`, the loop watches `fileno()`.
+    /// Otherwise a thread waits on `waiter()`.
     #[new]
     fn new(create_future: Py<PyAny>, call_soon: Py<PyAny>, watched: bool) -> PyResult<Self> {
         let bell = if watched { Bell::watched() } else { Ok(Bell::awaited()) };
         let bell = bell.map_err(|e| {
             PyOSError::new_err(format!("cannot make a descriptor to wake the event loop: {e}"))
         })?;
-        Self::ringing(bell, create_future, call_soon)
+        Self::with_bell(bell, create_future, call_soon)
     }
 
-    /// The port of a loop on virtual time, which waits by [`super::Clock::wait`].
+    /// Returns the port of a loop on virtual time, which waits by [`super::Clock::wait`].
     #[staticmethod]
     fn on_virtual_time(create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
-        Self::ringing(Bell::Heard(Notify::new()), create_future, call_soon)
+        Self::with_bell(Bell::Heard(Notify::new()), create_future, call_soon)
     }
 
-    /// The descriptor to watch, or None where the platform has none.
+    /// Returns the descriptor to watch, or None if the platform has none.
     fn fileno(&self) -> Option<i32> {
         self.queue.bell.fileno()
     }
 
-    /// Whether it can be used: made for the runtime that is in place, in this process, and not closed.
+    /// Returns whether the port can take work: it belongs to the runtime in use, and is not closed.
     fn usable(&self) -> bool {
-        self.place == runtime::place() && !self.queue.closed()
+        self.runtime_id == runtime::id() && !self.queue.is_closed()
     }
 
     /// Returns a handle that blocks a thread until the port has results.
@@ -87,34 +85,32 @@ impl Port {
         Waiter::new(self.queue.clone())
     }
 
-    /// Gives up the work of that number: drops it at once, and its result if that is on its way. Unknown numbers are ignored.
+    /// Drops the work with this number at once, and its result if that is on its way. Unknown numbers
+    /// are ignored.
     fn cancel(&self, number: u64) {
         let waiting = self.waiting.lock().remove(&number);
         if let Some(waiting) = waiting {
-            self.give_up(&waiting);
+            self.abort(&waiting);
         }
     }
 
-    /// Hands the calls that wait for it to the workers.
+    /// Hands the submitted works to the workers.
     fn flush(&self) {
-        let batch = std::mem::take(&mut *self.outbox.lock());
-        if self.lives() && !batch.is_empty() {
-            self.runtime.spawn(async move {
-                for started in batch {
-                    tokio::spawn(started);
-                }
-            });
+        if self.is_alive() {
+            self.outbox.flush(&self.runtime);
+        } else {
+            self.outbox.clear();
         }
     }
 
-    /// Hands over everything that is finished.
+    /// Delivers all results.
     fn drain(slf: &Bound<'_, Self>) {
         let (py, this) = (slf.py(), slf.get());
         for done in this.queue.take() {
             match done {
                 Done::Outcome(number, outcome) => {
                     let waiting = this.waiting.lock().remove(&number);
-                    // None: cancelled meanwhile. The outcome, and the slot in it, is dropped here.
+                    // Otherwise it was cancelled, and the outcome, with its slot, is dropped here.
                     if let Some(waiting) = waiting {
                         settle(&waiting.future, py, outcome.into_python(py));
                     }
@@ -124,7 +120,7 @@ impl Port {
                         error.write_unraisable(py, None);
                     }
                 }
-                Done::Lost(number) => {
+                Done::Panicked(number) => {
                     let waiting = this.waiting.lock().remove(&number);
                     if let Some(waiting) = waiting {
                         let lost = PyRuntimeError::new_err(
@@ -137,17 +133,16 @@ impl Port {
         }
     }
 
-    /// Gives up everything. Called when the loop is closed.
+    /// Drops all work. Called when the loop is closed.
     fn close(&self) {
         self.queue.close();
-        let unsent = std::mem::take(&mut *self.outbox.lock());
-        drop(unsent);
+        self.outbox.clear();
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for waiting in waiting.values() {
-            self.give_up(waiting);
+            self.abort(waiting);
         }
-        let serving = std::mem::take(&mut *self.serving.lock());
-        drop(serving);
+        let tasks = std::mem::take(&mut *self.exchange_tasks.lock());
+        drop(tasks);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -158,8 +153,8 @@ impl Port {
                 visit.call(&waiting.future)?;
             }
         }
-        if let Some(serving) = self.serving.try_lock() {
-            for task in serving.values() {
+        if let Some(tasks) = self.exchange_tasks.try_lock() {
+            for task in tasks.values() {
                 visit.call(task)?;
             }
         }
@@ -172,18 +167,18 @@ impl Port {
 }
 
 impl Port {
-    fn ringing(bell: Bell, create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
+    fn with_bell(bell: Bell, create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
             queue: Queue::new(bell),
-            generation: runtime::generation(),
-            place: runtime::place(),
+            generation: generation(),
+            runtime_id: runtime::id(),
             runtime: runtime::handle()?,
             create_future,
             call_soon,
             waiting: Mutex::default(),
-            serving: Mutex::default(),
-            outbox: Mutex::default(),
-            next: AtomicU64::new(0),
+            exchange_tasks: Mutex::default(),
+            outbox: Outbox::default(),
+            next_number: AtomicU64::new(0),
         })
     }
 
@@ -191,7 +186,8 @@ impl Port {
         &self.queue
     }
 
-    /// Runs the work on the workers. Returns the asyncio future to await, and the number to cancel it by.
+    /// Runs the work on the workers. Returns the asyncio future of its outcome, and its number, by which
+    /// [`Port::cancel`] drops it.
     pub(crate) fn submit<F, O>(slf: &Bound<'_, Self>, work: F) -> PyResult<(Py<PyAny>, u64)>
     where
         F: Future<Output = O> + Send + 'static,
@@ -200,121 +196,105 @@ impl Port {
         let (py, this) = (slf.py(), slf.get());
         this.check(this.usable())?;
         let future = this.create_future.call0(py)?;
-        let number = this.number();
+        let number = this.next_number();
         let queue = this.queue.clone();
-        let (work, abort) = abortable(async move {
-            let lost = Lost { queue: &queue, number };
-            let outcome = work.await;
-            lost.queue.push(Done::Outcome(number, Box::new(outcome)));
+        let (abort, unsent) = this.outbox.push(work, move |outcome| {
+            queue.push(match outcome {
+                Some(outcome) => Done::Outcome(number, Box::new(outcome)),
+                None => Done::Panicked(number),
+            });
         });
         let waiting = Waiting { future: future.clone_ref(py), abort: Some(abort) };
         this.waiting.lock().insert(number, waiting);
-        let waits = {
-            let mut outbox = this.outbox.lock();
-            outbox.push(Box::pin(async move {
-                let _ = work.await;
-            }));
-            outbox.len()
-        };
-        if waits == 1 {
+        if unsent == 1 {
             this.call_soon.call1(py, (slf.getattr(intern!(py, "flush"))?,))?;
-        } else if waits >= BATCH {
+        } else if unsent >= BATCH {
             this.flush();
         }
         Ok((future, number))
     }
 
-    /// A ring for a stream that is read on this loop: the one it has, or a new one.
-    pub(crate) fn ring(&self, current: Option<Arc<Ring>>, stream: &Arc<dyn Pull>) -> Arc<Ring> {
-        let own = current.filter(|ring| ring.of(&self.queue));
-        let new =
-            || Ring::new(self.queue.clone(), self.number(), self.runtime.clone(), Arc::downgrade(stream));
+    /// Returns the reader for a body that is read on this loop: `current` if it is the loop's, otherwise
+    /// a new one.
+    pub(crate) fn reader(
+        &self,
+        current: Option<Arc<StreamReader<Queue>>>,
+        stream: &Arc<BodyStream>,
+    ) -> Arc<StreamReader<Queue>> {
+        let own = current.filter(|reader| reader.queues_to(&self.queue));
+        let new = || StreamReader::new(self.queue.clone(), self.next_number(), self.runtime.clone(), stream);
         own.unwrap_or_else(new)
     }
 
-    /// Pulls once: the value if it is there, else an asyncio future that brings it.
-    pub(crate) fn pull(&self, py: Python<'_>, ring: &Arc<Ring>) -> PyResult<Py<PyAny>> {
-        self.check(self.lives())?;
-        if self.waiting.lock().contains_key(&ring.number()) {
+    /// Reads once. Returns the value if it is there, otherwise an asyncio future of it.
+    pub(crate) fn read(&self, py: Python<'_>, reader: &Arc<StreamReader<Queue>>) -> PyResult<Py<PyAny>> {
+        self.check(self.is_alive())?;
+        if self.waiting.lock().contains_key(&reader.number()) {
             return Err(PyRuntimeError::new_err("this response is being read already"));
         }
-        if let Poll::Ready(pulled) = ring.pull() {
-            return Box::new(pulled).into_python(py);
+        if let Poll::Ready(chunk) = reader.read() {
+            return Box::new(chunk).into_python(py);
         }
-        // Python may run the garbage collector, and with it code that cancels: never under the lock.
+        // Not under the lock: Python can run the garbage collector here, and with it code that cancels.
         let future = self.create_future.call0(py)?;
         let waiting = Waiting { future: future.clone_ref(py), abort: None };
-        self.waiting.lock().insert(ring.number(), waiting);
+        self.waiting.lock().insert(reader.number(), waiting);
         Ok(future)
     }
 
-    /// Ends a pull that waits, with what is to be said to its reader.
-    pub(crate) fn end(&self, py: Python<'_>, ring: &Ring, said: Pulled) {
-        let waiting = self.waiting.lock().remove(&ring.number());
+    /// Ends a read that waits, with this result.
+    pub(crate) fn end_read(&self, py: Python<'_>, reader: &StreamReader<Queue>, result: Chunk) {
+        let waiting = self.waiting.lock().remove(&reader.number());
         if let Some(waiting) = waiting {
-            settle(&waiting.future, py, Box::new(said).into_python(py));
+            settle(&waiting.future, py, Box::new(result).into_python(py));
         }
     }
 
-    /// The way here, for workers.
+    /// Returns the mailbox of the loop, for workers.
     pub(crate) fn mailbox(&self) -> Mailbox {
         Mailbox::new(self.queue.clone())
     }
 
-    /// Remembers the task that serves an exchange.
-    pub(crate) fn serving(&self, exchange: u64, task: Py<PyAny>) {
-        self.serving.lock().insert(exchange, task);
+    /// Remembers the task that makes an exchange.
+    pub(crate) fn add_exchange_task(&self, exchange: u64, task: Py<PyAny>) {
+        self.exchange_tasks.lock().insert(exchange, task);
     }
 
-    /// The task that serves it, until that has ended.
-    pub(crate) fn task(&self, py: Python<'_>, exchange: u64) -> Option<Py<PyAny>> {
-        self.serving.lock().get(&exchange).map(|task| task.clone_ref(py))
+    /// Returns the task that makes an exchange, until it has ended.
+    pub(crate) fn exchange_task(&self, py: Python<'_>, exchange: u64) -> Option<Py<PyAny>> {
+        self.exchange_tasks.lock().get(&exchange).map(|task| task.clone_ref(py))
     }
 
-    /// Forgets a task that has ended.
-    pub(crate) fn served(&self, exchange: u64) {
-        let task = self.serving.lock().remove(&exchange);
+    /// Forgets the task of an exchange.
+    pub(crate) fn remove_exchange_task(&self, exchange: u64) {
+        let task = self.exchange_tasks.lock().remove(&exchange);
         drop(task);
     }
 
-    fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether what was begun on it can be ended on it.
-    fn lives(&self) -> bool {
-        self.generation == runtime::generation() && !self.queue.closed()
+    /// Returns `true` if work that was begun on the port can end on it.
+    fn is_alive(&self) -> bool {
+        self.generation == generation() && !self.queue.is_closed()
     }
 
-    fn check(&self, good: bool) -> PyResult<()> {
-        if good { Ok(()) } else { Err(PyRuntimeError::new_err("the event loop of this call is closed")) }
+    fn check(&self, is_open: bool) -> PyResult<()> {
+        if is_open { Ok(()) } else { Err(PyRuntimeError::new_err("the event loop of this call is closed")) }
     }
 
-    fn give_up(&self, waiting: &Waiting) {
-        // In a forked child the task belongs to a runtime without threads: leave it.
+    fn abort(&self, waiting: &Waiting) {
+        // In a forked child the task belongs to a runtime without threads, and is not touched.
         if let Some(abort) = &waiting.abort
-            && self.generation == runtime::generation()
+            && self.generation == generation()
         {
             abort.abort();
         }
     }
 }
 
-/// Says so when a task ends by a panic, rather than leave its coroutine waiting for ever.
-struct Lost<'a> {
-    queue: &'a Queue,
-    number: u64,
-}
-
-impl Drop for Lost<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.queue.push(Done::Lost(self.number));
-        }
-    }
-}
-
-/// A future that was cancelled before its coroutine heard of it refuses the value, which is dropped: that is what cancelling means.
+/// Sets the result of an asyncio future. A future that is done, because it was cancelled, drops the value.
 fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     let settled = future.call_method0(py, intern!(py, "done")).and_then(|done| {
         if done.is_truthy(py)? {
@@ -326,13 +306,13 @@ fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
         }
         .map(drop)
     });
-    // One call's trouble (its loop was closed this moment) is not that of the rest of the batch.
+    // An error, such as that of a loop that was closed just now, must not affect the rest of the batch.
     if let Err(error) = settled {
         error.write_unraisable(py, None);
     }
 }
 
-/// The callback held by the loop's reader or timer. Dropping the callback closes the port.
+/// The callback that the loop's reader or timer holds. Dropping the callback closes the port.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Drain(Py<Port>);
 

@@ -1,84 +1,71 @@
-//! What workers finished, on its way to one event loop.
+//! The results of workers, on their way to one event loop.
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
+use tidegate_bindings::{Chunk, ChunkQueue, ResultQueue};
 
 use super::bell::Bell;
 use super::mailbox::Post;
 
-/// A result that becomes a Python value once the loop's thread is at it.
+/// A result that the thread of the loop turns into a Python value.
 pub(crate) trait Outcome: Send {
-    /// The value for the awaiting coroutine. An error of the gate is a value too: the coroutine raises it.
+    /// Returns the value for the awaiting coroutine. An error of the gate is a value too: the coroutine
+    /// raises it.
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
+/// An entry of a queue.
 pub(super) enum Done {
-    /// The work of that number ended so.
+    /// The result of the work with this number.
     Outcome(u64, Box<dyn Outcome>),
-    /// The work of that number panicked.
-    Lost(u64),
-    /// Something of its own accord.
+    /// The work with this number panicked.
+    Panicked(u64),
+    /// An action for the loop's thread that no work asked for.
     Post(Box<dyn Post>),
 }
 
-/// Filled by workers, drained in batches by one loop.
+/// Results that workers push and one event loop takes in batches.
 pub(crate) struct Queue {
-    items: Mutex<Items>,
+    results: ResultQueue<Done>,
     pub(super) bell: Bell,
-}
-
-struct Items {
-    done: Vec<Done>,
-    closed: bool,
 }
 
 impl Queue {
     pub(super) fn new(bell: Bell) -> Arc<Self> {
-        Arc::new(Self { items: Mutex::new(Items { done: Vec::new(), closed: false }), bell })
+        Arc::new(Self { results: ResultQueue::new(), bell })
     }
 
-    /// Rings only for the first of a batch. After [`Queue::close`] what is pushed is dropped.
+    /// Adds an entry, and wakes the loop for the first entry of a batch.
     pub(super) fn push(&self, done: Done) {
-        let first = {
-            let mut items = self.items.lock();
-            if items.closed {
-                drop(items);
-                drop(done);
-                return;
-            }
-            items.done.push(done);
-            items.done.len() == 1
-        };
-        if first {
+        if self.results.push(done) {
             self.bell.ring();
         }
     }
 
-    /// Everything so far.
     pub(super) fn take(&self) -> Vec<Done> {
-        // Silence first: what is pushed between the two rings again, for nothing at worst.
+        // Silenced first: an entry that is pushed in between rings again, at worst for nothing.
         self.bell.silence();
-        std::mem::take(&mut self.items.lock().done)
+        self.results.take()
     }
 
-    /// Drops what is there and whatever comes.
+    /// Drops all entries, and those that are pushed later.
     pub(super) fn close(&self) {
-        let rest = {
-            let mut items = self.items.lock();
-            items.closed = true;
-            std::mem::take(&mut items.done)
-        };
-        drop(rest);
+        self.results.close();
         self.bell.ring();
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.items.lock().done.is_empty()
+        self.results.is_empty()
     }
 
-    pub(super) fn closed(&self) -> bool {
-        self.items.lock().closed
+    pub(super) fn is_closed(&self) -> bool {
+        self.results.is_closed()
+    }
+}
+
+impl ChunkQueue for Queue {
+    fn push_chunk(&self, number: u64, chunk: Chunk) {
+        self.push(Done::Outcome(number, Box::new(chunk)));
     }
 }

@@ -1,9 +1,10 @@
-//! The tokio runtime that this package owns: started at first use, replaced in a forked child, stopped at exit.
+//! The tokio runtime of the package: started at first use, replaced in a forked child, stopped at exit.
 //!
-//! A forked child inherits the memory of its parent's runtime but none of its threads, so it must never touch it. Each fork starts a new
-//! *generation*; whatever was made in an older one is forgotten instead of dropped ([`super::Held`]).
+//! A forked child inherits the memory of its parent's runtime but none of its threads, so that it must
+//! not touch that runtime. Each fork starts a new *generation*. Values of an older generation are
+//! forgotten instead of dropped ([`tidegate_bindings::RuntimeBound`]).
 //!
-//! Tests put a runtime on virtual time in its place, for a while ([`super::Clock`]).
+//! Tests replace the runtime by one on virtual time, for a while ([`super::Clock`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,45 +13,46 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use tidegate_bindings::{generation, start_runtime};
 use tidegate_testing::world;
-use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+use tokio::runtime::{EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
 use super::clock::Virtual;
 
-/// How long the exit of the process waits for blocked threads, and then for tasks to be dropped.
-const EXIT: Duration = Duration::from_secs(1);
+/// How long the exit of the process waits for blocked threads, and again for tasks to be dropped.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-static PLACE: AtomicU64 = AtomicU64::new(0);
-static PLACES: AtomicU64 = AtomicU64::new(1);
-static BLOCKED: AtomicUsize = AtomicUsize::new(0);
-// Locked only by threads attached to the interpreter, and never across a detach: a fork cannot find it locked by another thread.
+static CURRENT_ID: AtomicU64 = AtomicU64::new(0);
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static BLOCKED_THREADS: AtomicUsize = AtomicUsize::new(0);
+// Locked only by threads attached to the interpreter, and never across a detach. So no other thread has
+// locked it at a fork.
 static CURRENT: RwLock<State> = RwLock::new(State::Unstarted);
 
 enum State {
     Unstarted,
     Running(Runtime),
-    /// In place of what was there before.
+    /// Virtual time, instead of the state before.
     Virtual {
         time: Arc<Virtual>,
         before: Box<State>,
-        place: u64,
+        /// The number of the state before.
+        id_before: u64,
     },
     Stopped,
 }
 
-/// Which fork of the process this is.
-pub(crate) fn generation() -> u64 {
-    GENERATION.load(Ordering::Relaxed)
+/// Returns the number of the runtime in use. Each runtime, in each process, has its own.
+pub(crate) fn id() -> u64 {
+    CURRENT_ID.load(Ordering::Relaxed)
 }
 
-/// Which runtime is in place: another number for each, in each process.
-pub(crate) fn place() -> u64 {
-    PLACE.load(Ordering::Relaxed)
-}
-
-/// A handle on the runtime, started if it was not. Fails after the process began to exit.
+/// Returns a handle of the runtime, and starts the runtime at first use.
+///
+/// # Errors
+///
+/// `RuntimeError` if the interpreter is exiting.
 pub(crate) fn handle() -> PyResult<Handle> {
     if let State::Running(runtime) = &*CURRENT.read() {
         return Ok(runtime.handle().clone());
@@ -61,7 +63,7 @@ pub(crate) fn handle() -> PyResult<Handle> {
         State::Virtual { time, .. } => Ok(time.handle().clone()),
         State::Stopped => Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting")),
         State::Unstarted => {
-            let runtime = start()?;
+            let runtime = start_runtime()?;
             let handle = runtime.handle().clone();
             *current = State::Running(runtime);
             Ok(handle)
@@ -69,14 +71,7 @@ pub(crate) fn handle() -> PyResult<Handle> {
     }
 }
 
-fn start() -> PyResult<Runtime> {
-    // Workers only move bytes and run policies: a second one pays only where the interpreter leaves it a core.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = if cores > 2 { 2 } else { 1 };
-    Ok(Builder::new_multi_thread().worker_threads(workers).thread_name("tidegate").enable_all().build()?)
-}
-
-/// The virtual time, where a test has put one in place.
+/// Returns the virtual time, if a test has entered one.
 pub(crate) fn virtual_time() -> Option<Arc<Virtual>> {
     match &*CURRENT.read() {
         State::Virtual { time, .. } => Some(time.clone()),
@@ -84,59 +79,60 @@ pub(crate) fn virtual_time() -> Option<Arc<Virtual>> {
     }
 }
 
-/// Now, as the runtime that is in place tells it.
+/// Returns the time of the runtime in use.
 pub(crate) fn now() -> Instant {
     let clock = virtual_time();
     let _context: Option<EnterGuard<'_>> = clock.as_ref().map(|clock| clock.handle().enter());
     Instant::now()
 }
 
-/// Puts virtual time in place. False: one is in place already, or the process is ending.
+/// Replaces real time by virtual time. Returns `false` if there is a virtual time already or the process
+/// is exiting.
 pub(super) fn begin_virtual(time: Arc<Virtual>) -> bool {
     let mut current = CURRENT.write();
     if matches!(&*current, State::Virtual { .. } | State::Stopped) {
         return false;
     }
     let before = Box::new(std::mem::replace(&mut *current, State::Stopped));
-    let place = PLACE.swap(PLACES.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-    *current = State::Virtual { time, before, place };
+    let id_before = CURRENT_ID.swap(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    *current = State::Virtual { time, before, id_before };
     true
 }
 
-/// Puts back what was there before.
+/// Restores the state before this virtual time.
 pub(super) fn end_virtual(ending: &Arc<Virtual>) {
     let mut current = CURRENT.write();
     if !matches!(&*current, State::Virtual { time, .. } if Arc::ptr_eq(time, ending)) {
         return;
     }
-    if let State::Virtual { before, place, .. } = std::mem::replace(&mut *current, State::Stopped) {
+    if let State::Virtual { before, id_before, .. } = std::mem::replace(&mut *current, State::Stopped) {
         *current = *before;
-        PLACE.store(place, Ordering::Relaxed);
+        CURRENT_ID.store(id_before, Ordering::Relaxed);
     }
 }
 
-/// Whether the process began to exit.
-pub(crate) fn stopped() -> bool {
+/// Returns `true` if the process is exiting.
+pub(crate) fn is_stopped() -> bool {
     matches!(&*CURRENT.read(), State::Stopped)
 }
 
-/// Registered to run in the child of every fork.
+/// Forgets the parent's runtime. Registered to run in the child of each fork.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
-    BLOCKED.store(0, Ordering::Relaxed);
-    PLACE.store(PLACES.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    tidegate_bindings::after_fork_in_child();
+    BLOCKED_THREADS.store(0, Ordering::Relaxed);
+    CURRENT_ID.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     world::forked();
     std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
 }
 
-/// Registered to run at exit: drops every call in flight, lets blocked threads go, and stops the workers.
+/// Drops each call in flight, releases blocked threads, and stops the workers. Registered to run at exit.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) {
     let state = std::mem::replace(&mut *CURRENT.write(), State::Stopped);
     let runtime = match state {
         State::Running(runtime) => runtime,
-        // The virtual one goes with whoever made it.
+        // The clock owns the virtual runtime.
         State::Virtual { before, .. } => match *before {
             State::Running(runtime) => runtime,
             _ => return,
@@ -144,23 +140,23 @@ pub(crate) fn stop(py: Python<'_>) {
         State::Unstarted | State::Stopped => return,
     };
     py.detach(|| {
-        // Threads blocked in a call look up at every tick; timers must still run until they did.
+        // Threads that are blocked in a call check at each tick. Timers must run until they have.
         let mut waited = Duration::ZERO;
         let step = Duration::from_millis(5);
-        while BLOCKED.load(Ordering::Acquire) > 0 && waited < EXIT {
+        while BLOCKED_THREADS.load(Ordering::Acquire) > 0 && waited < EXIT_TIMEOUT {
             std::thread::sleep(step);
             waited += step;
         }
-        runtime.shutdown_timeout(EXIT);
+        runtime.shutdown_timeout(EXIT_TIMEOUT);
     });
 }
 
-/// Counts a thread that waits inside the runtime, detached from the interpreter.
+/// Counts a thread that waits inside the runtime, detached from the interpreter, until dropped.
 pub(super) struct Blocked(u64);
 
 impl Blocked {
     pub(super) fn enter() -> Self {
-        BLOCKED.fetch_add(1, Ordering::AcqRel);
+        BLOCKED_THREADS.fetch_add(1, Ordering::AcqRel);
         Self(generation())
     }
 }
@@ -168,7 +164,7 @@ impl Blocked {
 impl Drop for Blocked {
     fn drop(&mut self) {
         if self.0 == generation() {
-            BLOCKED.fetch_sub(1, Ordering::AcqRel);
+            BLOCKED_THREADS.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

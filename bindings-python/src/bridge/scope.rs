@@ -1,4 +1,4 @@
-//! Work in threads that is given up from outside: nobody can stop the thread, but what waits for the gate in it ends at once.
+//! Cancelling work in threads. A thread cannot be stopped, but its waits for the gate end at once.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,8 @@ thread_local! {
     static PRESENT: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
 }
 
-/// Whoever has work done in threads, a map say. One that is made in such a thread is inside the one around it, and ends with it.
+/// An operation, such as a map, that runs work in threads. A scope that is made in such a thread ends with
+/// the scope of the thread.
 pub(crate) struct Scope(CancellationToken);
 
 impl Scope {
@@ -16,23 +17,23 @@ impl Scope {
         Self(present().map_or_else(CancellationToken::new, |around| around.child_token()))
     }
 
-    /// Whoever it was for has left. Idempotent.
+    /// Ends the waits in the threads of the scope. Idempotent.
     pub(crate) fn leave(&self) {
         self.0.cancel();
     }
 
-    /// What this thread waits for from now on, until the return value is dropped, is waited for inside the scope.
+    /// Puts this thread into the scope until the return value is dropped.
     pub(crate) fn enter(&self) -> Entered {
         Entered(PRESENT.replace(Some(self.0.clone())))
     }
 }
 
-/// The scope that this thread works in, if it works in one.
+/// Returns the token of the scope of this thread, if there is one.
 pub(super) fn present() -> Option<CancellationToken> {
     PRESENT.with_borrow(Clone::clone)
 }
 
-/// Holds the scope around.
+/// Restores the scope around when dropped.
 pub(crate) struct Entered(Option<CancellationToken>);
 
 impl Drop for Entered {

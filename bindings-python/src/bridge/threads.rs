@@ -1,7 +1,8 @@
 //! The threads that work for an event loop on virtual time (`asyncio.to_thread`).
 //!
-//! Time stands still while one of them computes. One that waits for the gate lets the loop go on, and with it time; from the moment it is woken it
-//! computes again, which the waker says itself: nothing may pass between the wake and the thread's own first step.
+//! Time stands still while a thread computes. When a thread waits for the gate, the loop continues, and
+//! time with it. The thread counts as computing from its wake on: the waker sets that itself, because no
+//! time may pass between the wake and the thread's first step.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ thread_local! {
     static WORK: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Who computes, and who waits.
+/// The threads that compute and those that wait.
 #[derive(Default)]
 pub(super) struct Threads {
     works: Mutex<Works>,
@@ -29,7 +30,7 @@ pub(super) struct Threads {
 #[derive(Default)]
 struct Works {
     next: u64,
-    /// Whether it computes.
+    /// Whether the work with this number computes.
     awake: HashMap<u64, bool>,
 }
 
@@ -58,7 +59,7 @@ impl Threads {
         WORK.set(None);
     }
 
-    /// What this thread works at, if it works for a loop.
+    /// Returns the number of this thread's work, if the thread works for a loop.
     pub(super) fn present() -> Option<u64> {
         WORK.get()
     }
@@ -67,12 +68,12 @@ impl Threads {
         self.stir.notify_one();
     }
 
-    /// Resolves when a thread begins to compute again, or called back.
+    /// Waits until a thread computes again or calls back.
     pub(super) async fn stirred(&self) {
         self.stir.notified().await;
     }
 
-    /// The future, waited for beside the loop.
+    /// Waits for the future on the thread of this work, while the loop advances time.
     pub(super) async fn beside<F: Future>(self: &Arc<Self>, work: u64, future: F) -> F::Output {
         let sleeper = Arc::new(Sleeper {
             threads: self.clone(),
@@ -84,7 +85,7 @@ impl Threads {
         std::future::poll_fn(|cx| sleeper.poll(future.as_mut(), cx)).await
     }
 
-    /// A work that has ended (its future was cancelled) is nobody's concern.
+    /// Sets whether the work computes. Does nothing for a work that has ended.
     fn set(&self, work: u64, awake: bool) {
         if let Some(state) = self.works.lock().awake.get_mut(&work) {
             *state = awake;
@@ -113,7 +114,7 @@ impl Sleeper {
         let waker = Waker::from(self.clone());
         let polled = future.poll(&mut Context::from_waker(&waker));
         if polled.is_pending() {
-            // Under the lock that a wake takes too, so that neither says what the other has overtaken.
+            // Under the lock that a wake takes too, so that neither overwrites a later state.
             let mut works = self.threads.works.lock();
             let slept =
                 self.state.compare_exchange(RUNNING, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();

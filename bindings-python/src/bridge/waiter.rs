@@ -1,4 +1,4 @@
-//! The side of a port that a thread waits on, for event loops that cannot watch a descriptor.
+//! The handle on which a thread waits for an event loop that cannot watch a descriptor.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::queue::Queue;
 
-/// Waits for results of one event loop. Keeps neither its port nor the event loop alive.
+/// Waits for the results of one event loop. It keeps neither the port nor the event loop alive.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Waiter(Arc<Queue>);
 
@@ -21,6 +21,6 @@ impl Waiter {
     /// Blocks until there is a result (`True`) or the port is closed (`False`).
     fn wait(&self, py: Python<'_>) -> bool {
         py.detach(|| self.0.bell.wait());
-        !self.0.closed()
+        !self.0.is_closed()
     }
 }

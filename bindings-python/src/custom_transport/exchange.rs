@@ -1,86 +1,75 @@
-//! An exchange, as the Python code that serves it holds it.
+//! An exchange that Python code makes.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Response;
 use http::header::{HeaderName, HeaderValue};
-use parking_lot::Mutex;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use tidegate::transport::foreign::{self, Room};
+use tidegate::transport::foreign;
 use tidegate::{Error, ErrorKind};
+use tidegate_bindings::{ExchangeHandle, ExchangeOffer, transport_error};
 
-use super::{Extensions, Letter, Open};
-use crate::bridge::{Held, Outcome, Port};
+use crate::bridge::{Outcome, Port};
+use crate::reply::Extensions;
 
-/// One exchange. Losing it, or [`Exchange::close`], says that this side is over: until then a cancelled one keeps its slot.
+/// One exchange. Dropping or closing it says that the client's own transport is done: until then a
+/// cancelled exchange keeps its slot.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Exchange {
-    open: Mutex<Option<Held<Open>>>,
-    number: u64,
-    changes: Vec<(HeaderName, HeaderValue)>,
-    /// Where it goes, where the gate changed that; else None.
+    exchange: ExchangeHandle,
+    changed_headers: Vec<(HeaderName, HeaderValue)>,
+    /// The URL, if the gate changed it, otherwise None.
     #[pyo3(get)]
     url: Option<String>,
-    /// Seconds for which anybody can wait for it; None without a limit.
+    /// The seconds for which the call can wait for the exchange; None without a limit.
     #[pyo3(get)]
     patience: Option<f64>,
-    /// Where a task serves it.
+    /// The port of the event loop, if a task makes the exchange.
     port: Option<Py<Port>>,
 }
 
 impl Exchange {
-    pub(super) fn new(letter: Letter, port: Option<Py<Port>>) -> Self {
-        let Letter { open, changes, url, patience } = letter;
-        let number = open.get().map_or(0, |open| open.exchange.id());
-        let patience = patience.map(|patience| patience.as_secs_f64());
-        Self { open: Mutex::new(Some(open)), number, changes, url, patience, port }
+    pub(super) fn new(offer: ExchangeOffer, port: Option<Py<Port>>) -> Self {
+        let ExchangeOffer { exchange, changed_headers, changed_url: url, max_wait } = offer;
+        Self { exchange, changed_headers, url, patience: max_wait.map(|wait| wait.as_secs_f64()), port }
     }
 
-    /// Does something with it, where it is still open on this side of a fork.
-    pub(super) fn with<T>(&self, what: impl FnOnce(&foreign::Exchange) -> T) -> Option<T> {
-        self.open.lock().as_ref().and_then(Held::get).map(|open| what(&open.exchange))
+    pub(super) fn id(&self) -> u64 {
+        self.exchange.id()
     }
 
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn take(&self) -> Option<foreign::Exchange> {
-        let held = self.open.lock().take();
-        held.and_then(Held::into_inner).map(|open| open.exchange)
+    /// Returns a future of whether the next chunk is wanted, unless the exchange is over.
+    pub(super) fn wanted(&self) -> Option<impl Future<Output = bool> + Send + use<>> {
+        self.exchange.with(foreign::Exchange::wanted)
     }
 }
 
 #[pymethods]
 impl Exchange {
-    /// The headers that the gate changed: `[(name, value), ...]`.
+    /// Returns the headers that the gate changed: `[(name, value), ...]`.
     fn changes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        for (name, value) in &self.changes {
+        for (name, value) in &self.changed_headers {
             let value: String = value.as_bytes().iter().copied().map(char::from).collect();
             list.append((name.as_str(), value))?;
         }
         Ok(list)
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether nobody waits for the exchange any more.
     #[getter]
     pub(super) fn cancelled(&self) -> bool {
-        self.with(foreign::Exchange::is_cancelled).unwrap_or(true)
+        self.exchange.is_cancelled()
     }
 
-    /// The request's body was read to its end: from now on the answer can be late.
+    /// Says that the request's body was read to its end. From then on the answer can be late.
     fn sent(&self) {
-        let mut open = self.open.lock();
-        let body = open.as_mut().and_then(Held::get_mut).and_then(|open| open.body.take());
-        drop(open);
-        drop(body);
+        self.exchange.on_body_sent();
     }
 
-    /// The head of the answer. False: nobody waits for it.
+    /// Passes on the head of the answer. Returns False if nobody waits for it.
     fn answer(&self, status: u16, headers: &Bound<'_, PyList>, extensions: Py<PyAny>) -> PyResult<bool> {
         let mut head = Response::builder().status(status);
         for pair in headers.iter() {
@@ -89,69 +78,46 @@ impl Exchange {
             head = head.header(name.cast::<PyBytes>()?.as_bytes(), value.cast::<PyBytes>()?.as_bytes());
         }
         match head.extension(Extensions(Arc::new(extensions))).body(()) {
-            Ok(head) => Ok(self.with(|exchange| exchange.answer(head)).unwrap_or(false)),
+            Ok(head) => Ok(self.exchange.answer(head)),
             Err(error) => {
-                if let Some(exchange) = self.take() {
-                    let text = format!("the client's own transport answered with a malformed head: {error}");
-                    exchange.fail(Error::new(ErrorKind::Transport, text));
-                }
+                let text = format!("the client's own transport answered with a malformed head: {error}");
+                self.exchange.fail(Error::new(ErrorKind::Transport, text));
                 Ok(false)
             }
         }
     }
 
-    /// The next chunk. True: go on. False: wait for room, or until it is wanted. None: nobody reads any more.
+    /// Passes on the next chunk. Returns True to continue, False to wait for room first, and None if
+    /// nobody reads any more.
     fn chunk(&self, chunk: &[u8]) -> Option<bool> {
-        let chunk = Bytes::copy_from_slice(chunk);
-        match self.with(|exchange| exchange.chunk(chunk))? {
-            Room::Now => Some(true),
-            Room::Later => Some(false),
-            Room::Gone => None,
-        }
+        self.exchange.chunk(chunk)
     }
 
-    /// The asyncio future of whether to go on, and its number.
+    /// Returns the asyncio future of whether to continue, and its number.
     fn room(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
-        let room = self.with(foreign::Exchange::room);
-        Port::submit(port, async move {
-            GoOn(match room {
-                Some(room) => room.await,
-                None => false,
-            })
-        })
+        let room = self.exchange.room();
+        Port::submit(port, async move { Continue(room.await) })
     }
 
-    /// The body is whole.
+    /// Says that the body is complete.
     fn end(&self) {
-        if let Some(exchange) = self.take() {
-            exchange.end();
-        }
+        self.exchange.end();
     }
 
-    /// It failed: as what, and with which exception, which comes out where the gate hands the failure up.
+    /// Ends the exchange with an error of this kind, whose cause is the exception.
     pub(super) fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let text = format!("the client's own transport raised {}", exception.get_type().name()?);
-        let error = match kind {
-            // No connection was free in the client's own pool: nothing was sent, and the target had no part in it.
-            "pool" => Error::new(ErrorKind::ConnectTimeout, text).local(),
-            // The host itself said that nobody listens there.
-            "refused" => Error::new(ErrorKind::Connect, text).nobody_listens(),
-            _ => Error::new(kind_of(kind), text),
-        };
-        let error = error.because(PyErr::from_value(exception.clone()));
-        if let Some(exchange) = self.take() {
-            exchange.fail(error);
-        }
+        let cause = PyErr::from_value(exception.clone());
+        self.exchange.fail(transport_error(kind, text).because(cause));
         Ok(())
     }
 
-    /// This side is over. Idempotent.
+    /// Says that the client's own transport is done. Idempotent.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
-        let open = self.open.lock().take();
-        drop(open);
+        self.exchange.close();
         if let Some(port) = &self.port {
-            port.get().served(self.number);
+            port.get().remove_exchange_task(self.exchange.id());
         }
     }
 
@@ -160,22 +126,9 @@ impl Exchange {
     }
 }
 
-fn kind_of(kind: &str) -> ErrorKind {
-    const KINDS: [ErrorKind; 6] = [
-        ErrorKind::Connect,
-        ErrorKind::ConnectTimeout,
-        ErrorKind::FirstTokenTimeout,
-        ErrorKind::IdleTimeout,
-        ErrorKind::Transport,
-        ErrorKind::Truncated,
-    ];
-    // What nobody knows is not repeated.
-    KINDS.into_iter().find(|known| known.as_str() == kind).unwrap_or(ErrorKind::Request)
-}
+struct Continue(bool);
 
-struct GoOn(bool);
-
-impl Outcome for GoOn {
+impl Outcome for Continue {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(self.0.into_pyobject(py)?.to_owned().into_any().unbind())
     }

@@ -1,8 +1,9 @@
-//! Exchanges that the thread which made the call serves, while it waits.
+//! Exchanges that the thread of the call makes, while it waits.
 //!
-//! The call is driven by that thread alone: nothing is handed to another one and back. While the thread is in its transport the call rests, so
-//! that no attempt is begun, and no slot taken, which nobody could serve. Nor is it called back there when its pool's replica goes down: its client's
-//! read timeout ends the attempt.
+//! Only that thread drives the call, so that nothing is handed to another thread and back. While the
+//! thread is in its transport the call rests: no attempt begins and no slot is taken that nobody could
+//! use. A call that rests is not cancelled when its replica goes down; the client's read timeout ends
+//! that attempt.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -13,71 +14,72 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::transport::foreign::{self, Host};
 use tidegate::{Error, RequestBody};
+use tidegate_bindings::{ExchangeOffer, OriginalHead, RuntimeBound, forked};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Exchange, Letter, Original};
-use crate::bridge::{Held, Outcome, block_on, runtime};
+use super::Exchange;
+use crate::bridge::{Outcome, block_on, runtime};
 use crate::errors;
 use crate::reply::Answer;
 
-/// The host of one call: the thread that made it.
+/// The host of one call: the thread of the call.
 pub(crate) struct OnThread {
-    letters: UnboundedSender<Letter>,
-    original: Original,
+    offers: UnboundedSender<ExchangeOffer>,
+    original: OriginalHead,
 }
 
 impl Host for OnThread {
     fn begin(&self, request: Request<RequestBody>, exchange: foreign::Exchange) {
-        // Nobody waits any more: the exchange goes.
-        let _ = self.letters.send(Letter::new(request, exchange, &self.original));
+        // If nobody waits any more, the exchange is dropped.
+        let _ = self.offers.send(ExchangeOffer::new(request, exchange, &self.original));
     }
 
-    /// The thread finds out when it is back from its transport, which nobody else can interrupt.
+    /// Does nothing: the thread notices when its transport returns, which cannot be interrupted.
     fn cancel(&self, _: u64) {}
 }
 
 type Running = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
 enum State {
-    Running(Running, UnboundedReceiver<Letter>),
+    Running(Running, UnboundedReceiver<ExchangeOffer>),
     Answered(Result<Answer, Error>),
 }
 
 enum Event {
     Answer(Result<Answer, Error>),
-    Begin(Letter),
+    Offer(ExchangeOffer),
     Wanted,
 }
 
-/// A call under way whose exchanges its own thread serves.
-#[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct KeptCall(Mutex<Option<Held<State>>>);
+/// A call in flight whose exchanges its own thread makes.
+#[pyclass(frozen, module = "tidegate._native", name = "KeptCall")]
+pub(crate) struct CustomCall(Mutex<Option<RuntimeBound<State>>>);
 
-impl KeptCall {
-    /// Prepares what `call` makes of its host.
-    pub(crate) fn new<F>(original: Original, call: impl FnOnce(OnThread) -> F) -> PyResult<Self>
+impl CustomCall {
+    /// Prepares the call that `call` returns for its host.
+    pub(crate) fn new<F>(original: OriginalHead, call: impl FnOnce(OnThread) -> F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
     {
-        let (sender, letters) = unbounded_channel();
-        let call = Box::pin(call(OnThread { letters: sender, original }));
-        let call = Held::new(State::Running(call, letters), runtime::handle()?);
+        let (sender, offers) = unbounded_channel();
+        let call = Box::pin(call(OnThread { offers: sender, original }));
+        let call = RuntimeBound::new(State::Running(call, offers), runtime::handle()?);
         Ok(Self(Mutex::new(Some(call))))
     }
 
-    fn take(&self) -> PyResult<Held<State>> {
+    fn take(&self) -> PyResult<RuntimeBound<State>> {
         self.0.lock().take().ok_or_else(|| PyRuntimeError::new_err("this call is over"))
     }
 
-    /// Lets the gate have its word: a deadline may have passed while the thread was away.
-    fn look(&self) -> PyResult<()> {
+    /// Polls the call: a deadline may have passed while the thread was in its transport.
+    fn poll_once(&self) -> PyResult<()> {
         let mut held = self.take()?;
         let runtime = held.runtime().clone();
         let _context = runtime.enter();
         if let Some(State::Running(call, _)) = held.get_mut()
             && let Poll::Ready(answer) = call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
-            held = Held::new(State::Answered(answer), runtime.clone());
+            held = RuntimeBound::new(State::Answered(answer), runtime.clone());
         }
         *self.0.lock() = Some(held);
         Ok(())
@@ -85,45 +87,46 @@ impl KeptCall {
 }
 
 #[pymethods]
-impl KeptCall {
-    /// Goes on until something is to be done: an exchange to serve, the reply, or the error. None: the exchange at hand should go on, since somebody
-    /// waits for its next chunk, or nobody does any more.
+impl CustomCall {
+    /// Runs the call until the thread has to act. Returns the next exchange to make, the reply, or the
+    /// error. None means that `exchange` should continue, because its next chunk is wanted or nobody
+    /// waits for it any more.
     fn wait(&self, py: Python<'_>, exchange: Option<&Bound<'_, Exchange>>) -> PyResult<Py<PyAny>> {
         let held = self.take()?;
         let runtime = held.runtime().clone();
-        let (mut call, mut letters) = match held.into_inner() {
-            Some(State::Running(call, letters)) => (call, letters),
+        let (mut call, mut offers) = match held.into_inner() {
+            Some(State::Running(call, offers)) => (call, offers),
             Some(State::Answered(answer)) => return Box::new(answer).into_python(py),
-            None => return errors::instance(py, &errors::forked()),
+            None => return errors::instance(py, &forked()),
         };
-        let wanted = exchange.and_then(|exchange| exchange.get().with(foreign::Exchange::wanted));
+        let wanted = exchange.and_then(|exchange| exchange.get().wanted());
         let wanted = async move {
             match wanted {
                 Some(wanted) => wanted.await,
                 None => std::future::pending().await,
             }
         };
-        let (event, call, letters) = block_on(py, async move {
+        let (event, call, offers) = block_on(py, async move {
             let event = tokio::select! {
                 biased;
                 answer = &mut call => Event::Answer(answer),
-                Some(letter) = letters.recv() => Event::Begin(letter),
+                Some(offer) = offers.recv() => Event::Offer(offer),
                 _ = wanted => Event::Wanted,
             };
-            (event, call, letters)
+            (event, call, offers)
         })?;
         let outcome = match event {
             Event::Answer(answer) => return Box::new(answer).into_python(py),
-            Event::Begin(letter) => Py::new(py, Exchange::new(letter, None))?.into_any(),
+            Event::Offer(offer) => Py::new(py, Exchange::new(offer, None))?.into_any(),
             Event::Wanted => py.None(),
         };
-        *self.0.lock() = Some(Held::new(State::Running(call, letters), runtime));
+        *self.0.lock() = Some(RuntimeBound::new(State::Running(call, offers), runtime));
         Ok(outcome)
     }
 
-    /// As `Exchange.fail`, but what the gate has to say of it by now counts first.
+    /// Ends the exchange with an error, as `Exchange.fail`, unless the gate has ended the call meanwhile.
     fn fail(&self, exchange: &Bound<'_, Exchange>, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.look()?;
+        self.poll_once()?;
         exchange.get().fail(kind, exception)
     }
 

@@ -1,6 +1,7 @@
-//! Sweeps as Python starts, watches and stops them, and their reports. Options, progress and results cross as JSON, by the keys of `tidegate_sweep`.
+//! Sweeps that Python starts, observes and stops, and their reports. Options, progress and results cross
+//! as JSON, with the keys of `tidegate_sweep`.
 
-mod asked;
+mod options;
 mod report;
 mod run;
 
@@ -9,20 +10,22 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
+use tidegate_bindings::to_json;
 use tidegate_sweep::SweepError;
 
 pub(crate) use self::report::{sweep_card, sweep_csv, sweep_figure, sweep_html};
 pub(crate) use self::run::SweepRun;
 use crate::bridge::runtime;
-use crate::errors::raised;
+use crate::errors::{invalid, raised};
 
-/// A sweep that has not begun.
+/// A sweep that has not started.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Sweep(Mutex<Option<tidegate_sweep::Sweep>>);
 
 #[pymethods]
 impl Sweep {
-    /// `given` is JSON: what differs from the defaults, from a configured target, or from what is resumed.
+    /// Returns a sweep. `given` is JSON: the options that differ from the defaults, from the configured
+    /// target, or from the sweep to resume.
     #[new]
     #[pyo3(signature = (given, target = None, resume = None))]
     fn new(
@@ -31,26 +34,26 @@ impl Sweep {
         target: Option<(PathBuf, String)>,
         resume: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let sweep = asked::sweep(py, given, target, resume)?;
+        let sweep = options::sweep(py, given, target, resume)?;
         Ok(Self(Mutex::new(Some(sweep))))
     }
 
-    /// Where a well-known provider's key usually is.
+    /// Returns the environment variable that usually holds the key of a well-known provider.
     fn usual_key_env(&self) -> PyResult<Option<&'static str>> {
-        self.look(|sweep| sweep.endpoint().usual_key_env())
+        self.with(|sweep| sweep.endpoint().usual_key_env())
     }
 
-    /// Whom a key is for.
+    /// Returns the host that receives the key.
     fn host(&self) -> PyResult<String> {
-        self.look(|sweep| sweep.endpoint().host().to_owned())
+        self.with(|sweep| sweep.endpoint().host().to_owned())
     }
 
-    /// What it will take, as JSON. Sends nothing.
+    /// Returns the estimated cost and time, as JSON. Sends nothing.
     fn plan(&self) -> PyResult<String> {
-        self.look(|sweep| crate::gate::json(&sweep.plan()))?
+        self.with(|sweep| to_json(&sweep.plan()))?.map_err(invalid)
     }
 
-    /// Begins it, once. `began` is the moment, for the result.
+    /// Starts the sweep, once. `began` is the time of the start, for the result.
     #[pyo3(signature = (began, key = None, directory = None))]
     fn start(
         &self,
@@ -59,9 +62,9 @@ impl Sweep {
         key: Option<&str>,
         directory: Option<PathBuf>,
     ) -> PyResult<SweepRun> {
-        let mut sweep = self.0.lock().take().ok_or_else(begun)?.began(began);
+        let mut sweep = self.0.lock().take().ok_or_else(started)?.began(began);
         if let Some(key) = key {
-            sweep = sweep.key(key).map_err(|e| told(py, e))?;
+            sweep = sweep.key(key).map_err(|e| raised_sweep(py, e))?;
         }
         if let Some(directory) = directory {
             sweep = sweep.keep(&directory);
@@ -75,26 +78,26 @@ impl Sweep {
 }
 
 impl Sweep {
-    fn look<T>(&self, f: impl FnOnce(&tidegate_sweep::Sweep) -> T) -> PyResult<T> {
-        self.0.lock().as_ref().map(f).ok_or_else(begun)
+    fn with<T>(&self, f: impl FnOnce(&tidegate_sweep::Sweep) -> T) -> PyResult<T> {
+        self.0.lock().as_ref().map(f).ok_or_else(started)
     }
 }
 
-fn begun() -> PyErr {
-    PyRuntimeError::new_err("this sweep has begun already")
+fn started() -> PyErr {
+    PyRuntimeError::new_err("this sweep has started already")
 }
 
-/// The exception that says the same, with the options' names as Python has them.
-fn told(py: Python<'_>, error: SweepError) -> PyErr {
+/// Returns the exception of an error, with the options' names in Python's spelling.
+fn raised_sweep(py: Python<'_>, error: SweepError) -> PyErr {
     match error {
         SweepError::Gate(error) => raised(py, &error),
         SweepError::File { .. } => PyOSError::new_err(error.to_string()),
-        SweepError::Preflight(_) => made(py, "SweepError", "sweep", &error.to_string()),
-        _ => made(py, "ConfigError", "config", &in_python(&error.to_string())),
+        SweepError::Preflight(_) => new_error(py, "SweepError", "sweep", &error.to_string()),
+        _ => new_error(py, "ConfigError", "config", &python_spelling(&error.to_string())),
     }
 }
 
-fn made(py: Python<'_>, class: &str, kind: &str, text: &str) -> PyErr {
+fn new_error(py: Python<'_>, class: &str, kind: &str, text: &str) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let class = py.import("tidegate._errors")?.getattr(class)?;
         let kind = pyo3::types::PyDict::from_sequence(&[("kind", kind)].into_pyobject(py)?)?;
@@ -103,15 +106,15 @@ fn made(py: Python<'_>, class: &str, kind: &str, text: &str) -> PyErr {
     make().unwrap_or_else(|failed| failed)
 }
 
-/// `--max-cost` is `max_cost` here.
-fn in_python(text: &str) -> String {
+/// Returns the text with flags in Python's spelling: `--max-cost` becomes `max_cost`.
+fn python_spelling(text: &str) -> String {
     let mut parts = text.split("--");
-    let mut said = parts.next().unwrap_or_default().to_owned();
+    let mut spelled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let end = part.find(|c: char| !(c.is_ascii_lowercase() || c == '-')).unwrap_or(part.len());
         let (flag, rest) = part.split_at(end);
-        said.push_str(&flag.replace('-', "_"));
-        said.push_str(rest);
+        spelled.push_str(&flag.replace('-', "_"));
+        spelled.push_str(rest);
     }
-    said
+    spelled
 }

@@ -1,4 +1,5 @@
-//! What is asked for: what was given, over what a target says, over the defaults or over what is resumed.
+//! The options of a sweep: those given, then those of a configured target, then the defaults or those of
+//! the sweep to resume.
 
 use std::path::PathBuf;
 
@@ -9,9 +10,10 @@ use tidegate::config::TargetConfig;
 use tidegate::config_file;
 use tidegate_sweep::{Sweep, SweepError, SweepOptions};
 
-use super::told;
+use super::raised_sweep;
 use crate::errors::raised;
 
+/// Returns a sweep with these options.
 pub(super) fn sweep(
     py: Python<'_>,
     given: &str,
@@ -21,48 +23,50 @@ pub(super) fn sweep(
     let given: Map<String, Value> =
         serde_json::from_str(given).map_err(|e| PyValueError::new_err(format!("not JSON: {e}")))?;
     let target = target.map(|(file, name)| configured(py, &file, &name)).transpose()?;
-    let made = match resume {
+    let sweep = match resume {
         Some(directory) => {
-            let mut unfit = None;
+            let mut invalid = None;
             let sweep =
-                Sweep::resume(&directory, |options| unfit = go_over(options, given, target.as_ref()).err());
-            unfit.map_or(sweep, Err)
+                Sweep::resume(&directory, |options| invalid = apply(options, given, target.as_ref()).err());
+            invalid.map_or(sweep, Err)
         }
         None => {
             let mut options = SweepOptions { engine_metrics: true, ..SweepOptions::default() };
-            go_over(&mut options, given, target.as_ref()).and_then(|()| Sweep::new(options))
+            apply(&mut options, given, target.as_ref()).and_then(|()| Sweep::new(options))
         }
     };
-    let made = match target {
-        Some(target) => made.and_then(|sweep| sweep.target(target)),
-        None => made,
+    let sweep = match target {
+        Some(target) => sweep.and_then(|sweep| sweep.target(target)),
+        None => sweep,
     };
-    made.map_err(|e| told(py, e))
+    sweep.map_err(|e| raised_sweep(py, e))
 }
 
+/// Returns a target of a configuration file.
 fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConfig> {
     let config = py.detach(|| config_file::read(file)).map_err(|e| raised(py, &e))?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
     config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
-        let said = format!("{} has no target {name}; it has {}", file.display(), names.join(", "));
-        told(py, SweepError::Options(said))
+        let text = format!("{} has no target {name}; it has {}", file.display(), names.join(", "));
+        raised_sweep(py, SweepError::Options(text))
     })
 }
 
-fn go_over(
+/// Applies the given options, over those of the target.
+fn apply(
     options: &mut SweepOptions,
     given: Map<String, Value>,
     target: Option<&TargetConfig>,
 ) -> Result<(), SweepError> {
-    let wrong = |error: serde_json::Error| SweepError::Options(error.to_string());
+    let invalid = |error: serde_json::Error| SweepError::Options(error.to_string());
     if let Some(target) = target {
         options.take_from(target);
     }
     let starts = given.get("search").is_some_and(|search| search.get("start").is_some());
-    let mut whole = serde_json::to_value(&*options).map_err(wrong)?;
+    let mut whole = serde_json::to_value(&*options).map_err(invalid)?;
     merge(&mut whole, Value::Object(given));
-    *options = serde_json::from_value(whole).map_err(wrong)?;
-    // A highest cap below the first cap that is not the user's own word.
+    *options = serde_json::from_value(whole).map_err(invalid)?;
+    // Keeps the default start inside the bounds that the user gave.
     if !starts {
         let search = &mut options.search;
         search.start = search.start.clamp(search.min_cap, search.max_cap.max(search.min_cap));
@@ -70,16 +74,16 @@ fn go_over(
     Ok(())
 }
 
-/// What is given goes over what is there, key by key; a mix from elsewhere takes the place of the whole.
-fn merge(there: &mut Value, given: Value) {
-    match (there, given) {
-        (Value::Object(there), Value::Object(given))
-            if given.get("from").is_none_or(|from| there.get("from") == Some(from)) =>
+/// Replaces values of `base` by given ones, key by key. A mix with another source replaces the whole mix.
+fn merge(base: &mut Value, given: Value) {
+    match (base, given) {
+        (Value::Object(base), Value::Object(given))
+            if given.get("from").is_none_or(|from| base.get("from") == Some(from)) =>
         {
             for (key, value) in given {
-                merge(there.entry(key).or_insert(Value::Null), value);
+                merge(base.entry(key).or_insert(Value::Null), value);
             }
         }
-        (there, given) => *there = given,
+        (base, given) => *base = given,
     }
 }

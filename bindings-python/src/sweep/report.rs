@@ -1,44 +1,49 @@
-//! Reports of results that Python holds as JSON: pure functions.
+//! Reports of results, which Python passes as JSON.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html};
 
-/// The whole report, one HTML file.
+/// Returns the whole report, as one HTML file.
 #[pyfunction]
 pub(crate) fn sweep_html(py: Python<'_>, result: &str) -> PyResult<String> {
-    of(py, result, html)
+    render(py, result, html)
 }
 
-/// The answer and its plot, as a piece of HTML.
+/// Returns the answer and its plot, as an HTML fragment.
 #[pyfunction]
 pub(crate) fn sweep_card(py: Python<'_>, result: &str) -> PyResult<String> {
-    of(py, result, card)
+    render(py, result, card)
 }
 
-/// The steps as CSV.
+/// Returns the steps, as CSV.
 #[pyfunction]
 pub(crate) fn sweep_csv(py: Python<'_>, result: &str) -> PyResult<String> {
-    of(py, result, csv)
+    render(py, result, csv)
 }
 
-/// One figure, an SVG document.
+/// Returns one figure, as an SVG document.
 #[pyfunction]
 pub(crate) fn sweep_figure(py: Python<'_>, result: &str, name: &str) -> PyResult<String> {
     let which = Figure::ALL.into_iter().find(|figure| figure.name() == name).ok_or_else(|| {
         let names = Figure::ALL.map(Figure::name).join(", ");
-        PyValueError::new_err(format!("no figure is called {name:?}; there are {names}"))
+        PyValueError::new_err(format!("there is no figure {name:?}; the figures are {names}"))
     })?;
-    of(py, result, |outcome| figure(outcome, which))
+    render(py, result, |outcome| figure(outcome, which))
 }
 
-fn of(py: Python<'_>, result: &str, make: impl FnOnce(&SweepOutcome) -> String + Send) -> PyResult<String> {
+fn render(
+    py: Python<'_>,
+    result: &str,
+    make: impl FnOnce(&SweepOutcome) -> String + Send,
+) -> PyResult<String> {
     let outcome: SweepOutcome = serde_json::from_str(result)
-        .map_err(|e| PyValueError::new_err(format!("this is no result of a sweep: {e}")))?;
+        .map_err(|e| PyValueError::new_err(format!("this is not the result of a sweep: {e}")))?;
     if outcome.format != FORMAT {
-        let said = format!("this result has format {}, and {FORMAT} is what is known here", outcome.format);
-        return Err(PyValueError::new_err(said));
+        let text =
+            format!("this result has format {}, and this version reads format {FORMAT}", outcome.format);
+        return Err(PyValueError::new_err(text));
     }
     Ok(py.detach(|| make(&outcome)))
 }

@@ -1,4 +1,4 @@
-//! A sweep under way: a task on the runtime, that tells how it goes and can be stopped.
+//! A running sweep: a task on the runtime, which reports its progress and can be stopped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,69 +8,72 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::Transport;
 use tidegate::config::TransportConfig;
+use tidegate_bindings::RuntimeBound;
 use tidegate_sweep::{SweepError, SweepOutcome, SweepProgress};
 use tidegate_testing::world;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::told;
-use crate::bridge::{Held, Port, block_on, runtime};
+use super::raised_sweep;
+use crate::bridge::{Port, block_on, runtime};
 use crate::errors::raised;
 use crate::proxies;
 
-/// A sweep that has begun. Dropping it ends every exchange at once.
+/// A running sweep. Dropping it ends each exchange at once.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct SweepRun {
     stop: watch::Sender<bool>,
-    seen: Arc<Seen>,
-    _task: Held<Ends>,
+    progress: Arc<ProgressQueue>,
+    _task: RuntimeBound<AbortOnDrop>,
 }
 
-/// What was told, and not yet read: at most one moment after the last step that ended, however slowly it is read.
+/// The progress that was not read yet: each step that ended, and at most one moment after the last of
+/// them, however slow the reader is.
 #[derive(Default)]
-struct Seen {
+struct ProgressQueue {
     state: Mutex<State>,
     changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    told: VecDeque<(String, bool)>,
-    over: bool,
+    /// Progress in JSON, and whether a step ended with it.
+    unread: VecDeque<(String, bool)>,
+    is_over: bool,
     result: Option<Result<SweepOutcome, SweepError>>,
 }
 
-impl Seen {
-    fn tell(&self, progress: &SweepProgress) {
+impl ProgressQueue {
+    fn push(&self, progress: &SweepProgress) {
         let Ok(text) = serde_json::to_string(progress) else { return };
         let mut state = self.state.lock();
-        // A moment is worth nothing once there is a later one; a step that ended is.
-        if state.told.back().is_some_and(|(_, keeps)| !keeps) {
-            state.told.pop_back();
+        // A later moment replaces an earlier one, but not a step that ended.
+        if state.unread.back().is_some_and(|(_, is_step)| !is_step) {
+            state.unread.pop_back();
         }
-        state.told.push_back((text, progress.step_ended.is_some()));
+        state.unread.push_back((text, progress.step_ended.is_some()));
         drop(state);
         self.changed.notify_one();
     }
 
     fn end(&self, result: Option<Result<SweepOutcome, SweepError>>) {
         let mut state = self.state.lock();
-        if !state.over {
-            (state.over, state.result) = (true, result);
+        if !state.is_over {
+            (state.is_over, state.result) = (true, result);
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// What was told next; `None` when it is over. For one reader.
+    /// Waits for the next progress, in JSON. `None` when the sweep is over. For one reader.
     async fn next(&self) -> Option<String> {
         loop {
             {
                 let mut state = self.state.lock();
-                if let Some((text, _)) = state.told.pop_front() {
+                if let Some((text, _)) = state.unread.pop_front() {
                     return Some(text);
                 }
-                if state.over {
+                if state.is_over {
                     return None;
                 }
             }
@@ -79,19 +82,19 @@ impl Seen {
     }
 }
 
-/// Ends the task with whoever held it.
-struct Ends(AbortHandle);
+/// Aborts the task when dropped.
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Ends {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Says that it is over however the task goes: its end, a panic, an abort.
-struct Over(Arc<Seen>);
+/// Marks the sweep as over when dropped: at the end of the task, a panic or an abort.
+struct EndOnDrop(Arc<ProgressQueue>);
 
-impl Drop for Over {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(None);
     }
@@ -104,59 +107,65 @@ impl SweepRun {
         let transport = match world::transport() {
             Some(transport) => transport,
             None => {
-                let usual = TransportConfig::default();
-                let pool_idle = usual.pool_idle.max(sweep.options().search.max_cap);
-                let rules = proxies::of_environment(py, &usual)?;
-                let http = proxies::transport(TransportConfig { pool_idle, ..usual }, rules.as_ref());
+                let defaults = TransportConfig::default();
+                let pool_idle = defaults.pool_idle.max(sweep.options().search.max_cap);
+                let rules = proxies::of_environment(py, &defaults)?;
+                let http = proxies::transport(TransportConfig { pool_idle, ..defaults }, rules.as_ref());
                 Transport::new(http.map_err(|e| raised(py, &e))?)
             }
         };
         let (stop, stopped) = watch::channel(false);
-        let seen = Arc::new(Seen::default());
+        let progress = Arc::new(ProgressQueue::default());
         let task = {
-            let seen = seen.clone();
+            let progress = progress.clone();
             runtime.spawn(async move {
-                let over = Over(seen.clone());
-                let result = sweep.run(transport, |progress| seen.tell(progress), stopped).await;
-                over.0.end(Some(result));
+                let guard = EndOnDrop(progress.clone());
+                let result = sweep.run(transport, |made| progress.push(made), stopped).await;
+                guard.0.end(Some(result));
             })
         };
-        Ok(Self { stop, seen, _task: Held::new(Ends(task.abort_handle()), runtime.clone()) })
+        Ok(Self {
+            stop,
+            progress,
+            _task: RuntimeBound::new(AbortOnDrop(task.abort_handle()), runtime.clone()),
+        })
     }
 }
 
 #[pymethods]
 impl SweepRun {
-    /// How it goes, as JSON; None when it is over. Returns the asyncio future of it, and the number to cancel it by.
+    /// Returns the asyncio future of the next progress in JSON, or None when the sweep is over, and the
+    /// number to cancel the future by.
     fn next(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
-        let seen = self.seen.clone();
-        Port::submit(port, async move { Told(seen.next().await) })
+        let progress = self.progress.clone();
+        Port::submit(port, async move { NextProgress(progress.next().await) })
     }
 
-    /// The same, waited for. A signal handler that raises ends the waiting only.
+    /// Waits for the next progress, in JSON. Returns None when the sweep is over. The exception of a
+    /// signal handler ends the wait only.
     fn next_blocking(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let seen = self.seen.clone();
-        block_on(py, async move { seen.next().await })
+        let progress = self.progress.clone();
+        block_on(py, async move { progress.next().await })
     }
 
-    /// Asks it to end with what is known. What is in flight may come to its end for a few seconds.
+    /// Asks the sweep to end with what it knows. Calls in flight have a few seconds to complete.
     fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Its result as JSON, once, when it is over; raises what kept it from one.
+    /// Returns the result in JSON, once, when the sweep is over. Raises the error that prevented a result.
     fn result(&self, py: Python<'_>) -> PyResult<String> {
-        match self.seen.state.lock().result.take() {
+        match self.progress.state.lock().result.take() {
             Some(Ok(outcome)) => Ok(tidegate_sweep::report::json(&outcome)),
-            Some(Err(error)) => Err(told(py, error)),
-            None => Err(PyRuntimeError::new_err("the sweep was cut off before it came to a result")),
+            Some(Err(error)) => Err(raised_sweep(py, error)),
+            None => Err(PyRuntimeError::new_err("the sweep was aborted before it had a result")),
         }
     }
 }
 
-struct Told(Option<String>);
+struct NextProgress(Option<String>);
 
-impl crate::bridge::Outcome for Told {
+impl crate::bridge::Outcome for NextProgress {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(self.0.into_pyobject(py)?.into_any().unbind())
     }

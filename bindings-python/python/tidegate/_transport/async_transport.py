@@ -100,6 +100,7 @@ class AsyncGateTransport:
                     current.get(),
                     self._wrapped,
                     task_id(),
+                    None,
                 )
         except Error as error:
             raise family.exception(error, request) from error

@@ -108,6 +108,7 @@ class GateTransport:
                 current.get(),
                 self._wrapped,
                 task_id(),
+                None,
             )
         except Error as error:
             raise family.exception(error, request) from error
