@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tidegate_test_servers::run_paused;
+
 use crate::Fallible;
 
 /// Runs `what` on one thread with tokio's clock paused, so that time passes only when every task waits. `seed` is what all jitter is drawn from.
 pub(crate) fn run<T>(seed: u64, what: impl Future<Output = Fallible<T>>) -> Fallible<T> {
     fastrand::seed(seed);
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(what)
+    run_paused(what)?
 }
 
 /// Plays each seed, on as many threads as there are cores; results in order of the seeds.

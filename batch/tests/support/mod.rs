@@ -7,50 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
-use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use tidegate::Transport;
 use tidegate::config::{Config, Target};
-use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{Batch, Found, Job, Lines, Options, Progress, Record, RunError};
-use tidegate_sim::engine::{EngineConfig, StepCost};
-use tidegate_sim::{Faults, SimConfig, Simulator};
+use tidegate_sim::{Faults, Simulator};
+use tidegate_test_servers::{constant_steps, run_paused, simulator_transport};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 pub(crate) const BASE: &str = "http://provider.example/v1";
 
-/// A server of which every step takes 20 ms, whatever it does.
+/// Returns a simulator in which each step takes 20 ms.
 pub(crate) fn simulator(faults: Faults) -> Simulator {
-    let engine = EngineConfig {
-        num_blocks: 1_000_000,
-        max_num_seqs: 100_000,
-        max_num_batched_tokens: 10_000_000,
-        prefix_cache: false,
-        step: StepCost {
-            base_ms: 20.0,
-            per_prompt_token_ms: 0.0,
-            per_sequence_ms: 0.0,
-            per_sequence_squared_ms: 0.0,
-        },
-        ..EngineConfig::default()
-    };
-    Simulator::new(SimConfig { workers: 1, engine, faults, ..SimConfig::calibrated() }).unwrap()
+    Simulator::new(constant_steps(20.0, faults)).unwrap()
 }
 
 pub(crate) fn transport(simulator: &Simulator) -> Transport {
-    let simulator = simulator.clone();
-    Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
-        let simulator = simulator.clone();
-        async move {
-            let request = request.map(|body| body.bytes().cloned().unwrap_or_default());
-            let answer = simulator.respond(request).await;
-            let response = answer.map_err(|refused| Error::new(ErrorKind::Connect, refused.to_string()))?;
-            Ok(response.map(|body| {
-                ResponseBody::new(body.map_err(|broken| Error::new(ErrorKind::Transport, broken.to_string())))
-            }))
-        }
-    }))
+    simulator_transport(simulator, Duration::ZERO)
 }
 
 pub(crate) fn config(target: impl FnOnce(Target) -> Target) -> Config {
@@ -115,12 +89,7 @@ pub(crate) fn never() -> watch::Receiver<bool> {
 /// Runs in virtual time.
 pub(crate) fn paused<T>(what: impl Future<Output = T>) -> T {
     fastrand::seed(7);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(what)
+    run_paused(what).unwrap()
 }
 
 pub(crate) fn sleep(seconds: f64) -> tokio::time::Sleep {

@@ -8,6 +8,7 @@ use tidegate::{Gate, Transport};
 use tidegate_sim::faults::RateLimitWindow;
 use tidegate_sim::scenario::Arrivals;
 use tidegate_sim::{Faults, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
@@ -15,7 +16,7 @@ use crate::naive::Rule;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
-use crate::upstream::{STEADY_TOKENS, SimTransport, steady};
+use crate::upstream::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
@@ -106,7 +107,7 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
         let faults = Faults { rate_limit_windows, ..Faults::default() };
         let simulator = Simulator::new(steady(Duration::from_millis(200), faults))?;
         let round_trip = Duration::from_millis(scene.round_trip_ms);
-        let transport = SimTransport::over(&simulator, round_trip);
+        let transport = simulator_transport(&simulator, round_trip);
         let caller = match naive {
             Some(rule) => rule.over(transport),
             None => {

@@ -12,13 +12,13 @@ use tidegate_sim::scenario::{
     Arrivals, CallSummary, CallTiming, OUTPUT_TOKENS, PROMPT_TOKENS, Run, summarise,
 };
 use tidegate_sim::{SimConfig, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
-use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// Seeds 1 to 10 chose the simulator's constants.
@@ -219,7 +219,7 @@ fn post(run: usize) -> &'static [(&'static str, Columns)] {
 fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row>> {
     virtual_time::run(seed, async move {
         let simulator = Simulator::new(SimConfig::calibrated())?;
-        let gate = Gate::over(config(caps)?, SimTransport::over(&simulator, Duration::ZERO))?;
+        let gate = Gate::over(config(caps)?, simulator_transport(&simulator, Duration::ZERO))?;
         Ok(through(&gate, &simulator, run, arrivals, seed).await)
     })
 }

@@ -10,6 +10,7 @@ use tidegate::{Gate, Transport};
 use tidegate_sim::faults::{Outage, OutageMode};
 use tidegate_sim::scenario::Arrivals;
 use tidegate_sim::{Faults, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
@@ -17,7 +18,7 @@ use crate::naive::Rule;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
-use crate::upstream::{STEADY_TOKENS, SimTransport, steady};
+use crate::upstream::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
 /// Seeds 11 to 20 found faults in the core, and chose what mended them.
@@ -230,7 +231,7 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
                 ..Faults::default()
             },
         ))?;
-        let transport = SimTransport::over(&simulator, Duration::from_millis(scene.round_trip_ms));
+        let transport = simulator_transport(&simulator, Duration::from_millis(scene.round_trip_ms));
         let caller = match naive {
             Some(rule) => rule.over(transport),
             None => Transport::new(Gate::over(config(scene)?, transport)?.client()),

@@ -12,6 +12,7 @@ mod upstream;
 use std::future::Future;
 
 use tidegate_sweep::{Lengths, MixOptions, SearchSettings, Sweep, SweepError, SweepOptions, SweepOutcome};
+use tidegate_test_servers::run_paused;
 use tokio::sync::watch;
 
 use self::upstream::{OUTPUT, Upstream};
@@ -33,12 +34,7 @@ fn options() -> SweepOptions {
 /// On one thread, with tokio's clock paused.
 fn play<T>(what: impl Future<Output = T>) -> T {
     fastrand::seed(7);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(what)
+    run_paused(what).unwrap()
 }
 
 async fn run(sweep: Sweep, upstream: &Upstream) -> Result<SweepOutcome, SweepError> {

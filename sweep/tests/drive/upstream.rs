@@ -1,45 +1,24 @@
 //! Servers in process: the simulator, and what keeps books of what it was sent.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
-use tidegate_sim::engine::{EngineConfig, StepCost};
-use tidegate_sim::{Faults, SimConfig, Simulator};
-use tower::Service;
+use tidegate::{Error, RequestBody, ResponseBody, Transport};
+use tidegate_sim::{Faults, Simulator};
+use tidegate_test_servers::{constant_steps, respond};
+use tower::service_fn;
 
 /// Tokens of an answer.
 pub(crate) const OUTPUT: u64 = 8;
 
-/// A server that answers every call in about 80 ms, however many there are.
+/// Returns a simulator that answers each call in about 80 ms, however many calls there are.
 pub(crate) fn steady(faults: Faults) -> Simulator {
-    let config = SimConfig {
-        workers: 1,
-        engine: EngineConfig {
-            num_blocks: 1_000_000,
-            max_num_seqs: 100_000,
-            max_num_batched_tokens: 10_000_000,
-            prefix_cache: false,
-            step: StepCost {
-                base_ms: 10.0,
-                per_prompt_token_ms: 0.0,
-                per_sequence_ms: 0.0,
-                ..StepCost::default()
-            },
-            ..EngineConfig::default()
-        },
-        faults,
-        ..SimConfig::calibrated()
-    };
-    Simulator::new(config).unwrap()
+    Simulator::new(constant_steps(10.0, faults)).unwrap()
 }
 
 /// Turns requests away, where it says something.
@@ -95,54 +74,39 @@ impl Upstream {
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        Transport::new(self.clone())
+        let this = self.clone();
+        Transport::new(service_fn(move |request| this.clone().exchange(request)))
+    }
+
+    async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+        let mut number = 0;
+        if request.method() == http::Method::POST {
+            number = self.books.requests.fetch_add(1, Ordering::SeqCst);
+        }
+        let body = request.body().bytes().cloned().unwrap_or_default();
+        let (head, _) = request.into_parts();
+        let asked = Request::from_parts(head.clone(), body.clone());
+        if let Some(answer) = (self.script)(number, &asked) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return Ok(answer.map(ResponseBody::full));
+        }
+        let in_flight = self.books.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.books.most_open.fetch_max(in_flight, Ordering::SeqCst);
+        let open = Open(self.books.clone());
+        let response = respond(&self.simulator, Request::from_parts(head, body.clone().into())).await?;
+        if response.status().is_success() {
+            self.books.bodies.lock().push(body);
+        }
+        Ok(response.map(|body| {
+            ResponseBody::new(body.map_frame(move |frame| {
+                let _ = &open;
+                frame
+            }))
+        }))
     }
 
     pub(crate) fn simulator(&self) -> &Simulator {
         &self.simulator
-    }
-}
-
-impl Service<Request<RequestBody>> for Upstream {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let this = self.clone();
-        let request = request.map(|body| body.bytes().cloned().unwrap_or_default());
-        Box::pin(async move {
-            let mut number = 0;
-            if request.method() == http::Method::POST {
-                number = this.books.requests.fetch_add(1, Ordering::SeqCst);
-            }
-            if let Some(said) = (this.script)(number, &request) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                return Ok(said.map(ResponseBody::full));
-            }
-            let asked = request.body().clone();
-            let open = this.books.open.fetch_add(1, Ordering::SeqCst) + 1;
-            this.books.most_open.fetch_max(open, Ordering::SeqCst);
-            let open = Open(this.books.clone());
-            let answer = this.simulator.respond(request).await;
-            let answer = answer.map_err(|refused| Error::new(ErrorKind::Connect, refused.to_string()))?;
-            if answer.status().is_success() {
-                this.books.bodies.lock().push(asked);
-            }
-            Ok(answer.map(|body| {
-                ResponseBody::new(
-                    body.map_frame(move |frame| {
-                        let _ = &open;
-                        frame
-                    })
-                    .map_err(|broken| Error::new(ErrorKind::Transport, broken.to_string())),
-                )
-            }))
-        })
     }
 }
 

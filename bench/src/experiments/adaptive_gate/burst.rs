@@ -9,6 +9,7 @@ use tidegate::Gate;
 use tidegate::config::{Config, Target};
 use tidegate_sim::scenario::{Arrivals, Run};
 use tidegate_sim::{SimConfig, Simulator, Stats};
+use tidegate_test_servers::simulator_transport;
 
 use super::watch::watch;
 use crate::Fallible;
@@ -16,7 +17,6 @@ use crate::experiments::noisy_neighbour::{self, Row, through};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::URL;
-use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// Those of `noisy-neighbour`: none chose anything here.
@@ -111,7 +111,7 @@ fn bars(report: &mut Report, door: &str, rows: &[Vec<Row>]) {
 fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallible<(Vec<Row>, Stats)> {
     virtual_time::run(seed, async {
         let simulator = Simulator::new(SimConfig::calibrated())?;
-        let gate = Gate::over(config.clone(), SimTransport::over(&simulator, Duration::ZERO))?;
+        let gate = Gate::over(config.clone(), simulator_transport(&simulator, Duration::ZERO))?;
         let watcher = watched.then(|| watch(&gate, Duration::from_secs(1)));
         let rows = through(&gate, &simulator, Run::CapsOff, arrivals, seed).await;
         if let Some(watcher) = watcher {

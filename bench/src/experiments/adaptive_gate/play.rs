@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use tidegate::config::Config;
 use tidegate::{Error, Gate, Lane, RequestBody, ResponseBody, Transport};
 use tidegate_sim::Simulator;
+use tidegate_test_servers::simulator_transport;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tower::{Service, ServiceExt};
@@ -21,7 +22,6 @@ use crate::Fallible;
 use crate::experiments::adaptive::course::{Course, Fate, How, Played};
 use crate::experiments::adaptive::stage::Server;
 use crate::experiments::adaptive::workload::Arrival;
-use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// As in the suite: what is turned away is known after so long, and a caller without a token leaves after so long.
@@ -37,7 +37,7 @@ pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: b
     virtual_time::run(course.seed, async {
         let simulator = Simulator::new(server::config(server))?;
         let bells: Arc<[Notify]> = course.arrivals.iter().map(|_| Notify::new()).collect();
-        let below = SimTransport::over(&simulator, ROUND_TRIP);
+        let below = simulator_transport(&simulator, ROUND_TRIP);
         let gate = Gate::over(config.clone(), Transport::new(Bells { below, bells: bells.clone() }))?;
         let changes = server::change(simulator.clone(), server.clone(), course.changes.clone());
         let changes = tokio::spawn(changes);

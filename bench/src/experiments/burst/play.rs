@@ -7,13 +7,13 @@ use tidegate::config::{Config, LaneSettings, Mode, Predict, Target};
 use tidegate::{Error, Gate, Lane, Transport};
 use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sim::{SimConfig, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::ServiceExt;
 
 use super::arrivals::{Arrival, tenants};
 use crate::Fallible;
 use crate::traffic::URL;
-use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// What stands before the replica.
@@ -121,7 +121,7 @@ pub(super) fn play(door: Door, arrivals: &[Arrival], seed: u64) -> Fallible<Play
         let replica = replica();
         let capacity = u64::from(replica.engine.num_blocks) * u64::from(replica.engine.block_size);
         let simulator = Simulator::new(replica)?;
-        let gate = Gate::over(config(door, capacity)?, SimTransport::over(&simulator, Duration::ZERO))?;
+        let gate = Gate::over(config(door, capacity)?, simulator_transport(&simulator, Duration::ZERO))?;
         let start = Instant::now();
         let mut callers = tokio::task::JoinSet::new();
         for arrival in arrivals.iter().cloned() {

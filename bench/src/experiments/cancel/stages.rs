@@ -16,13 +16,14 @@ use tidegate::schedule::{Settings, Ticket};
 use tidegate::{Error, Gate, Lane, RequestBody, Transport};
 use tidegate_sim::faults::{RateLimitWindow, Stall};
 use tidegate_sim::{Faults, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
 use crate::Fallible;
 use crate::report::Report;
 use crate::traffic::{Ask, URL};
-use crate::upstream::{STEADY_TOKENS, SimTransport, steady};
+use crate::upstream::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
 pub(super) const SEED: u64 = 11;
@@ -107,7 +108,7 @@ async fn storm() -> Fallible<(BTreeMap<&'static str, usize>, Vec<(&'static str, 
     };
     let simulator = Simulator::new(steady(Duration::from_millis(400), faults))?;
     let target = Target::new("sim").url(URL).cap(CAP);
-    let transport = noting(SimTransport::over(&simulator, Duration::from_millis(20)));
+    let transport = noting(simulator_transport(&simulator, Duration::from_millis(20)));
     let gate = Gate::over(Config::builder().target(target).build()?, transport)?;
     let mut rng = fastrand::Rng::with_seed(SEED);
     let mut stages: BTreeMap<&'static str, usize> = BTreeMap::new();
@@ -215,7 +216,7 @@ async fn credits() -> Fallible<f64> {
     let target = Target::new("sim").url(URL).cap(RESERVE).retry(retry);
     let gate = Gate::over(
         Config::builder().target(target).build()?,
-        SimTransport::over(&simulator, Duration::ZERO),
+        simulator_transport(&simulator, Duration::ZERO),
     )?;
     let balance = |gate: &Gate| gate.snapshot().targets.values().next().map_or(f64::NAN, |t| t.retry_budget);
     let mut tasks = tokio::task::JoinSet::new();

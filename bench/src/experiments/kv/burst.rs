@@ -9,6 +9,7 @@ use tidegate::config::{Config, Predict, Target};
 use tidegate::{Gate, Lane, Transport};
 use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
 use tidegate_sim::{SimConfig, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::Instant;
 
 use super::door::{Door, Rule};
@@ -19,7 +20,6 @@ use crate::lengths::{Traces, Work};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::{URL, call};
-use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// Calls of a burst.
@@ -116,7 +116,7 @@ fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<
             .deadline(PATIENCE);
         let gate = Gate::over(
             Config::builder().target(target).build()?,
-            SimTransport::over(&simulator, Duration::ZERO),
+            simulator_transport(&simulator, Duration::ZERO),
         )?;
         let (start, done) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
         let mut callers = tokio::task::JoinSet::new();

@@ -10,6 +10,7 @@ use tidegate::config::{Config, Pool, Predict, Target};
 use tidegate::{Gate, Lane, Transport};
 use tidegate_sim::engine::EngineConfig;
 use tidegate_sim::{SimConfig, Simulator};
+use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::workload::Workload;
@@ -17,7 +18,6 @@ use super::{FROM, MAX_TOKENS, Outcome, Tally, UNTIL};
 use crate::Fallible;
 use crate::lengths::Work;
 use crate::traffic::{URL, call};
-use crate::upstream::SimTransport;
 use crate::virtual_time;
 
 /// Enough that some always wait, for the largest cache here.
@@ -57,7 +57,7 @@ pub(super) fn play(
         };
         let gate = Gate::over(
             Config::builder().target(target).build()?,
-            SimTransport::over(&simulator, Duration::ZERO),
+            simulator_transport(&simulator, Duration::ZERO),
         )?;
         let start = Instant::now();
         let calls: Arc<[Work]> = calls.into();

@@ -104,17 +104,17 @@ impl Body for Reader {
 mod tests {
     use http_body_util::BodyExt;
     use tidegate_sim::{SimConfig, Simulator};
+    use tidegate_test_servers::simulator_transport;
 
     use super::*;
     use crate::experiments::sweep::mix;
     use crate::lengths::Work as Lengths;
-    use crate::upstream::SimTransport;
 
     #[tokio::test(start_paused = true)]
     async fn nothing_happens_while_it_reads() {
         let simulator = Simulator::new(SimConfig::calibrated()).unwrap();
         let client =
-            Laborious::new(SimTransport::over(&simulator, Duration::ZERO), Duration::from_millis(200));
+            Laborious::new(simulator_transport(&simulator, Duration::ZERO), Duration::from_millis(200));
         let (mut cpu, began) = (client.cpu(), Instant::now());
         let request = mix::request(Lengths { prompt: 10, output: 20 }, true);
         let body = client.oneshot(request).await.unwrap().into_body();

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tidegate::Transport;
 use tidegate_sim::{SimConfig, Simulator};
 use tidegate_sweep::CpuMonitor;
+use tidegate_test_servers::simulator_transport;
 
 use super::client::Laborious;
 use crate::Fallible;
-use crate::upstream::SimTransport;
 
 /// What a sweep is played against.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Server {
     /// Starts it, in the runtime that this is called in.
     pub(crate) fn start(&self) -> Fallible<Running> {
         let simulator = Simulator::new(self.config.clone())?;
-        let transport = SimTransport::over(&simulator, self.round_trip);
+        let transport = simulator_transport(&simulator, self.round_trip);
         if self.labour.is_zero() {
             return Ok(Running { simulator, transport, cpu: None });
         }

@@ -1,0 +1,10 @@
+//! Servers in process, for the tests and experiments of Tidegate's own crates.
+//!
+//! Each server is a [`Transport`], so that no socket is needed and tests can run on tokio's paused
+//! clock.
+
+mod simulator;
+mod virtual_time;
+
+pub use simulator::{constant_steps, respond, simulator_transport};
+pub use virtual_time::run_paused;

@@ -1,0 +1,69 @@
+//! The simulator as a transport.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
+use tidegate_sim::engine::{EngineConfig, StepCost};
+use tidegate_sim::{Faults, SimConfig, Simulator};
+
+/// Returns a transport that sends each request to the simulator, over a network with this round trip.
+pub fn simulator_transport(simulator: &Simulator, round_trip: Duration) -> Transport {
+    let simulator = simulator.clone();
+    Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
+        let simulator = simulator.clone();
+        async move {
+            travel(round_trip / 2).await;
+            let response = respond(&simulator, request).await;
+            travel(round_trip / 2).await;
+            response
+        }
+    }))
+}
+
+async fn travel(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+/// Returns the simulator's response. The request body must be in memory, otherwise it is empty.
+///
+/// # Errors
+///
+/// `Connect` if the simulator refuses the connection.
+pub async fn respond(
+    simulator: &Simulator,
+    request: Request<RequestBody>,
+) -> Result<Response<ResponseBody>, Error> {
+    let request = request.map(|body| body.bytes().cloned().unwrap_or_default());
+    let response = simulator.respond(request).await;
+    let response = response.map_err(|refused| Error::new(ErrorKind::Connect, refused.to_string()))?;
+    Ok(response.map(|body| {
+        ResponseBody::new(body.map_err(|broken| Error::new(ErrorKind::Transport, broken.to_string())))
+    }))
+}
+
+/// Returns a simulator whose engine takes `step_ms` milliseconds for each step, however many calls there
+/// are. An answer takes one step per token, and a call begins at the next step.
+pub fn constant_steps(step_ms: f64, faults: Faults) -> SimConfig {
+    SimConfig {
+        workers: 1,
+        engine: EngineConfig {
+            num_blocks: 1_000_000,
+            max_num_seqs: 100_000,
+            max_num_batched_tokens: 10_000_000,
+            prefix_cache: false,
+            step: StepCost {
+                base_ms: step_ms,
+                per_prompt_token_ms: 0.0,
+                per_sequence_ms: 0.0,
+                per_sequence_squared_ms: 0.0,
+            },
+            ..EngineConfig::default()
+        },
+        faults,
+        ..SimConfig::calibrated()
+    }
+}
