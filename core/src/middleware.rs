@@ -13,41 +13,27 @@ use tower::Service;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 
-/// The response to one request, or the error that replaces it.
-pub(crate) type ResponseResult = Result<Response<ResponseBody>, Error>;
+type Call = Request<RequestBody>;
+type Answer = Response<ResponseBody>;
 
 /// The future of each service of the stack.
-pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = ResponseResult> + Send>>;
+pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
 /// A service that a layer can wrap.
 pub trait InnerService:
-    Service<
-        Request<RequestBody>,
-        Response = Response<ResponseBody>,
-        Error = Error,
-        Future: Future<Output = ResponseResult> + Send + 'static,
-    > + Clone
-    + Send
-    + 'static
+    Service<Call, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
 {
 }
 
 impl<S> InnerService for S where
-    S: Service<
-            Request<RequestBody>,
-            Response = Response<ResponseBody>,
-            Error = Error,
-            Future: Future<Output = ResponseResult> + Send + 'static,
-        > + Clone
-        + Send
-        + 'static
+    S: Service<Call, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
 {
 }
 
 /// What a layer does with each request.
 pub trait Middleware<S: InnerService>: Clone {
     /// Returns the response to `request`. `inner` is ready for one call.
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture;
+    fn call(&self, inner: &mut S, request: Call) -> ResponseFuture;
 }
 
 /// The service of a layer: passes each request to the layer's [`Middleware`].
@@ -63,8 +49,8 @@ impl<M, S> Layered<M, S> {
     }
 }
 
-impl<M: Middleware<S>, S: InnerService> Service<Request<RequestBody>> for Layered<M, S> {
-    type Response = Response<ResponseBody>;
+impl<M: Middleware<S>, S: InnerService> Service<Call> for Layered<M, S> {
+    type Response = Answer;
     type Error = Error;
     type Future = ResponseFuture;
 
@@ -72,7 +58,7 @@ impl<M: Middleware<S>, S: InnerService> Service<Request<RequestBody>> for Layere
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+    fn call(&mut self, request: Call) -> Self::Future {
         self.middleware.call(&mut self.inner, request)
     }
 }
