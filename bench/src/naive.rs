@@ -1,14 +1,11 @@
 //! What callers have without a gate: a client that retries by itself.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
 use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::time::Instant;
-use tower::{Service, ServiceExt};
+use tower::{ServiceExt, service_fn};
 
 /// How a client retries.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +47,15 @@ impl Rule {
 
     /// The client over that transport.
     pub(crate) fn over(self, transport: Transport) -> Transport {
-        Transport::new(Naive { rule: self, transport })
+        Transport::new(service_fn(move |request| {
+            let transport = transport.clone();
+            async move {
+                match tokio::time::timeout(self.deadline, drive(self, transport, request)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(Error::new(ErrorKind::Deadline, "the deadline passed")),
+                }
+            }
+        }))
     }
 
     fn delay(&self, failures: u32, told: Option<Duration>) -> Duration {
@@ -61,32 +66,6 @@ impl Rule {
                 bound.mul_f64(1.0 - self.jitter * fastrand::f64())
             }
         }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Naive {
-    rule: Rule,
-    transport: Transport,
-}
-
-impl Service<Request<RequestBody>> for Naive {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let Self { rule, transport } = self.clone();
-        Box::pin(async move {
-            match tokio::time::timeout(rule.deadline, drive(rule, transport, request)).await {
-                Ok(result) => result,
-                Err(_) => Err(Error::new(ErrorKind::Deadline, "the deadline passed")),
-            }
-        })
     }
 }
 

@@ -3,17 +3,14 @@
 //! What a call truly takes stands in its headers (`x-true-input`, `x-true-output`), where no gate looks.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
 use parking_lot::Mutex;
-use tidegate::{Error, RequestBody, ResponseBody, Transport};
+use tidegate::{RequestBody, ResponseBody, Transport};
 use tokio::time::Instant;
-use tower::Service;
+use tower::service_fn;
 
 /// How a provider counts a call against its tokens a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +88,11 @@ impl Provider {
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        Transport::new(self.clone())
+        let provider = self.clone();
+        Transport::new(service_fn(move |request| {
+            let provider = provider.clone();
+            async move { Ok(provider.answer(request).await) }
+        }))
     }
 
     /// Begins the books anew: what was before was warming up.
@@ -239,20 +240,5 @@ impl State {
             }
         };
         (self.level, reset)
-    }
-}
-
-impl Service<Request<RequestBody>> for Provider {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let provider = self.clone();
-        Box::pin(async move { Ok(provider.answer(request).await) })
     }
 }

@@ -1,20 +1,17 @@
 //! One run: the arrivals of a course, each made by a caller of its own through the client that users have.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
 use tidegate::config::Config;
-use tidegate::{Error, Gate, Lane, RequestBody, ResponseBody, Transport};
+use tidegate::{Error, Gate, Lane, RequestBody, Transport};
 use tidegate_sim::Simulator;
 use tidegate_test_servers::simulator_transport;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tower::{Service, ServiceExt};
+use tower::{ServiceExt, service_fn};
 
 use super::server;
 use super::watch::watch;
@@ -38,7 +35,7 @@ pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: b
         let simulator = Simulator::new(server::config(server))?;
         let bells: Arc<[Notify]> = course.arrivals.iter().map(|_| Notify::new()).collect();
         let below = simulator_transport(&simulator, ROUND_TRIP);
-        let gate = Gate::over(config.clone(), Transport::new(Bells { below, bells: bells.clone() }))?;
+        let gate = Gate::over(config.clone(), Bells { below, bells: bells.clone() }.transport())?;
         let changes = server::change(simulator.clone(), server.clone(), course.changes.clone());
         let changes = tokio::spawn(changes);
         let watcher = watched.then(|| watch(&gate, WATCHED));
@@ -144,20 +141,14 @@ struct Bells {
     bells: Arc<[Notify]>,
 }
 
-impl Service<Request<RequestBody>> for Bells {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let number = request.headers().get("x-tenant").and_then(|name| name.to_str().ok()?.parse().ok());
-        if let Some(bell) = number.and_then(|number: usize| self.bells.get(number)) {
-            bell.notify_one();
-        }
-        Box::pin(self.below.clone().oneshot(request))
+impl Bells {
+    fn transport(self) -> Transport {
+        Transport::new(service_fn(move |request: Request<RequestBody>| {
+            let number = request.headers().get("x-tenant").and_then(|name| name.to_str().ok()?.parse().ok());
+            if let Some(bell) = number.and_then(|number: usize| self.bells.get(number)) {
+                bell.notify_one();
+            }
+            self.below.clone().oneshot(request)
+        }))
     }
 }

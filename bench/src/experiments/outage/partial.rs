@@ -7,9 +7,7 @@
 //! - *Trickle*: calls are held by a Retry-After. The figure is the time until sixty of them are accepted, by what came before.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
@@ -17,7 +15,7 @@ use parking_lot::Mutex;
 use tidegate::config::{Config, Target};
 use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
 use tokio::time::{Instant, sleep, sleep_until};
-use tower::Service;
+use tower::service_fn;
 
 use crate::Fallible;
 use crate::naive::Rule;
@@ -61,16 +59,15 @@ struct Scripted {
     attempts: Attempts,
 }
 
-impl Service<Request<RequestBody>> for Scripted {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
+impl Scripted {
+    fn transport(self) -> Transport {
+        Transport::new(service_fn(move |request| self.exchange(&request)))
     }
 
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+    fn exchange(
+        &self,
+        request: &Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + use<> {
         let Self { upstream, start, attempts } = self.clone();
         let at = start.elapsed().as_secs_f64();
         let is_poisoned =
@@ -83,7 +80,7 @@ impl Service<Request<RequestBody>> for Scripted {
             Upstream::Hanging | Upstream::Limited => (StatusCode::OK, QUICK),
         };
         attempts.lock().push((at, status));
-        Box::pin(async move {
+        async move {
             sleep(takes).await;
             let mut response =
                 Response::new(ResponseBody::full(r#"{"choices":[{"message":{"content":"hello"}}]}"#));
@@ -93,7 +90,7 @@ impl Service<Request<RequestBody>> for Scripted {
                 response.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
             }
             Ok(response)
-        })
+        }
     }
 }
 
@@ -117,7 +114,7 @@ fn play(
     virtual_time::run(seed, async move {
         let start = Instant::now();
         let attempts = Attempts::default();
-        let transport = Transport::new(Scripted { upstream, start, attempts: attempts.clone() });
+        let transport = Scripted { upstream, start, attempts: attempts.clone() }.transport();
         let caller = match naive {
             Some(rule) => rule.over(transport),
             None => {

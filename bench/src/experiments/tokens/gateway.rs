@@ -2,17 +2,14 @@
 //!
 //! Nothing but its 429s shows what it lets in. Beside it, the same gateway with one backend.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tokio::time::Instant;
-use tower::{Service, ServiceExt};
+use tower::{ServiceExt, service_fn};
 
 use super::load::Load;
 use super::{Contestant, PEER_SEEDS, Scene, TERMS, TPM, figures, local, play};
@@ -111,30 +108,18 @@ impl Forgetful {
     pub(super) fn over(transport: Transport) -> Transport {
         let bucket = Bucket { limit: TPM as f64, share: 1.0, level: 0.0, at: Instant::now() };
         let forgetful = Self { bucket: Arc::new(Mutex::new(bucket)), transport };
-        Rule::openai(Duration::from_secs(600)).over(Transport::new(forgetful))
-    }
-}
-
-impl Service<Request<RequestBody>> for Forgetful {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
+        Rule::openai(Duration::from_secs(600))
+            .over(Transport::new(service_fn(move |request| forgetful.clone().exchange(request))))
     }
 
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let Self { bucket, transport } = self.clone();
-        Box::pin(async move {
-            let cost = local::used(&request);
-            loop {
-                let Some(wait) = bucket.lock().take(cost) else { break };
-                tokio::time::sleep(wait).await;
-            }
-            let response = transport.oneshot(request).await?;
-            bucket.lock().hear(&response);
-            Ok(response)
-        })
+    async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+        let cost = local::used(&request);
+        loop {
+            let Some(wait) = self.bucket.lock().take(cost) else { break };
+            tokio::time::sleep(wait).await;
+        }
+        let response = self.transport.oneshot(request).await?;
+        self.bucket.lock().hear(&response);
+        Ok(response)
     }
 }

@@ -1,16 +1,13 @@
 //! What people build: a bucket of their own, which reserves the prompt and all of `max_tokens`, first come first served.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use tower::{Service, ServiceExt};
+use tower::{ServiceExt, service_fn};
 
 use crate::naive::Rule;
 
@@ -52,39 +49,28 @@ impl Local {
         let level = Arc::new(Mutex::new((tpm, Instant::now())));
         let local = Self { rate: tpm / 60.0, estimate, level, transport };
         // Its retries pass the bucket as calls do.
-        Rule::openai(Duration::from_secs(600)).over(Transport::new(local))
-    }
-}
-
-impl Service<Request<RequestBody>> for Local {
-    type Response = Response<ResponseBody>;
-    type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
+        Rule::openai(Duration::from_secs(600))
+            .over(Transport::new(service_fn(move |request| local.clone().exchange(request))))
     }
 
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let Self { rate, estimate, level, transport } = self.clone();
-        Box::pin(async move {
-            let cost = estimate(&request);
-            {
-                // Held while it waits: first come, first served.
-                let mut bucket = level.lock().await;
-                loop {
-                    let now = Instant::now();
-                    bucket.0 = (bucket.0 + rate * (now - bucket.1).as_secs_f64()).min(rate * 60.0);
-                    bucket.1 = now;
-                    let missing = cost.min(rate * 60.0) - bucket.0;
-                    if missing <= 0.0 {
-                        break;
-                    }
-                    tokio::time::sleep(Duration::from_secs_f64(missing / rate + 0.001)).await;
+    async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+        let Self { rate, estimate, level, transport } = self;
+        let cost = estimate(&request);
+        {
+            // Held while it waits: first come, first served.
+            let mut bucket = level.lock().await;
+            loop {
+                let now = Instant::now();
+                bucket.0 = (bucket.0 + rate * (now - bucket.1).as_secs_f64()).min(rate * 60.0);
+                bucket.1 = now;
+                let missing = cost.min(rate * 60.0) - bucket.0;
+                if missing <= 0.0 {
+                    break;
                 }
-                bucket.0 -= cost;
+                tokio::time::sleep(Duration::from_secs_f64(missing / rate + 0.001)).await;
             }
-            transport.oneshot(request).await
-        })
+            bucket.0 -= cost;
+        }
+        transport.oneshot(request).await
     }
 }
