@@ -102,7 +102,7 @@ async def test_reported_failure_cools_down_and_an_exception_does_not(gate: tideg
     assert error.retry_after is not None
     assert error.retry_after > 1
     # After its release, a slot has no replica and rejects reports.
-    with pytest.raises(RuntimeError, match="given back"):
+    with pytest.raises(RuntimeError, match="this slot was released"):
         slot.succeeded()
     slot.close()
 
