@@ -419,7 +419,7 @@ def test_invalid_arguments_are_errors() -> None:
         gate.map(work, 3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="give 1 or more"):
         gate.map(work, [1], ahead=0)
-    with pytest.raises(ValueError, match="none of interactive, standard, batch"):
+    with pytest.raises(ValueError, match="give one of interactive, standard, batch"):
         gate.map(work, [1], lane="slow")  # type: ignore[call-overload]
 
     async def inside() -> None:
