@@ -106,7 +106,7 @@ def test_saved_report_is_read_back(found: tuple[tidegate.SweepResult, list[Any],
     assert report.read_text(encoding="utf-8") == result.html()
     again = tidegate.SweepResult.from_json(result.json())
     assert again == result
-    with pytest.raises(ValueError, match="no result"):
+    with pytest.raises(ValueError, match="not the result of a sweep"):
         tidegate.SweepResult.from_json("{}")
     later = json.dumps({**json.loads(result.json()), "format": 99})
     with pytest.raises(ValueError, match="format 99"):
