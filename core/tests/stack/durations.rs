@@ -114,7 +114,7 @@ async fn unchecked_settings_are_limited() {
     (target.deadline, target.idle, target.first_token) = (Duration::MAX, longest, longest);
     (target.stall, target.wait, target.ttft, target.aging) = (longest, longest, longest, Duration::MAX);
     let pool = target.pool.as_mut().unwrap();
-    (pool.poll, pool.hedge, pool.slow_start) = (longest, longest, Duration::MAX);
+    (pool.poll, pool.hedge, pool.slow_start) = (longest, longest, longest);
     (pool.down_after, pool.cut_after) = (Duration::MAX, Duration::MAX);
     let gate = Gate::over(config, transport).unwrap();
     for _ in 0..2 {

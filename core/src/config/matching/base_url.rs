@@ -27,7 +27,7 @@ pub(super) struct RequestUrl<'a> {
 
 impl<'a> RequestUrl<'a> {
     /// `None` for what is no absolute http or https URL.
-    pub(super) fn of(uri: &'a Uri) -> Option<Self> {
+    pub(super) fn from_uri(uri: &'a Uri) -> Option<Self> {
         let https = match uri.scheme_str()? {
             scheme if scheme.eq_ignore_ascii_case("https") => true,
             scheme if scheme.eq_ignore_ascii_case("http") => false,
@@ -64,7 +64,7 @@ impl BaseUrl {
             return Err("the host is missing");
         }
         let uri: Uri = url.parse().map_err(|_| "it is not a valid URL")?;
-        let place = RequestUrl::of(&uri).ok_or("it is not a valid URL")?;
+        let place = RequestUrl::from_uri(&uri).ok_or("it is not a valid URL")?;
         if place.host.is_empty() {
             return Err("the host is missing");
         }

@@ -44,8 +44,8 @@ impl Matcher {
 
     /// The index, among the targets given to [`Matcher::new`], of the one that takes this request.
     pub fn find(&self, uri: &Uri, model: Option<&str>) -> Option<usize> {
-        let place = base_url::RequestUrl::of(uri);
-        self.rules.iter().position(|rule| rule.matches(place.as_ref(), model))
+        let url = base_url::RequestUrl::from_uri(uri);
+        self.rules.iter().position(|rule| rule.matches(url.as_ref(), model))
     }
 }
 
@@ -66,8 +66,8 @@ impl TargetRule {
         })
     }
 
-    fn matches(&self, place: Option<&base_url::RequestUrl<'_>>, model: Option<&str>) -> bool {
-        let url = || place.is_some_and(|place| self.urls.iter().any(|prefix| prefix.matches(place)));
+    fn matches(&self, url: Option<&base_url::RequestUrl<'_>>, model: Option<&str>) -> bool {
+        let url = || url.is_some_and(|url| self.urls.iter().any(|prefix| prefix.matches(url)));
         let model =
             || self.models.iter().any(|glob| model.map_or(glob.is_any(), |model| glob.matches(model)));
         !self.matches_none && (self.urls.is_empty() || url()) && (self.models.is_empty() || model())

@@ -27,7 +27,7 @@ pub(super) struct FallbackKeys<'a> {
 }
 
 impl<'a> FallbackKeys<'a> {
-    pub(super) fn of(given: &Given<'a>) -> Self {
+    pub(super) fn new(given: &Given<'a>) -> Self {
         let [fallback, model, key_env, forward_headers] =
             ["fallback", "model", "key_env", "forward_headers"].map(|key| given.child(key));
         Self { fallback, model, key_env, forward_headers, sound: false }
@@ -45,47 +45,47 @@ pub(super) fn resolve(targets: &mut [TargetConfig], keys: &[FallbackKeys<'_>], i
     }
     let index: TargetIndex =
         targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
-    let links: Vec<Option<usize>> = targets.iter().map(|target| link(target, &index)).collect();
-    let find_cycles = find_cycles(&links, keys);
+    let links: Vec<Option<usize>> = targets.iter().map(|target| next_index(target, &index)).collect();
+    let cycles = find_cycles(&links, keys);
     // If no fallback depends on its caller, indirect fallbacks need no check.
     let demanding = links.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
     if let Some(given) = &inherited.fallback {
-        judge(inherited.base, given, targets, keys, &index);
+        check_fallback(inherited.base, given, targets, keys, &index);
         if demanding {
-            further(inherited.base, given, &index, &links, targets, keys);
+            check_chain(inherited.base, given, &index, &links, targets, keys);
         }
     }
     for (at, (target, own)) in targets.iter().zip(keys).enumerate() {
         if let Some(given) = &own.fallback {
-            judge(target, given, targets, keys, &index);
+            check_fallback(target, given, targets, keys, &index);
             if demanding {
-                further(target, given, &index, &links, targets, keys);
+                check_chain(target, given, &index, &links, targets, keys);
             }
-            if let Some(steps) = find_cycles.get(&at) {
+            if let Some(steps) = cycles.get(&at) {
                 reject_cycle(given, steps, targets);
             }
         }
     }
     let all = targets.iter().chain([inherited.base]);
-    let spares: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
+    let fallbacks: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
     // Where a name was misspelt, or not read, nobody knows whom it was meant for.
-    let named = spares.iter().all(|name| index.contains_key(name));
+    let named = fallbacks.iter().all(|name| index.contains_key(name));
     let certain = named && keys.iter().all(|keys| keys.sound);
     for (target, keys) in targets.iter_mut().zip(keys) {
-        if spares.contains(&target.name) {
-            target.model = model_of(target);
+        if fallbacks.contains(&target.name) {
+            target.model = requested_model(target);
         } else if certain {
-            unused(keys);
+            reject_unused(keys);
         }
     }
 }
 
-fn link(target: &TargetConfig, index: &TargetIndex) -> Option<usize> {
+fn next_index(target: &TargetConfig, index: &TargetIndex) -> Option<usize> {
     index.get(target.fallback.as_ref()?).copied()
 }
 
 /// One fallback by itself.
-fn judge(
+fn check_fallback(
     target: &TargetConfig,
     given: &Given<'_>,
     targets: &[TargetConfig],
@@ -94,7 +94,7 @@ fn judge(
 ) {
     let Some(name) = &target.fallback else { return };
     let found = index.get(name).and_then(|at| targets.get(*at).zip(keys.get(*at)));
-    let Some((spare, its)) = found else {
+    let Some((fallback, fallback_keys)) = found else {
         if given.problems.count() >= MAX_PROBLEMS_WITH_ADVICE {
             return given.reject(InvalidValue::expected(TARGET_NAME.expected).message(given.value));
         }
@@ -106,15 +106,15 @@ fn judge(
         return given
             .reject("url is \"none\", so no request is this target's that could go elsewhere; drop one");
     }
-    if its.sound && spare.name != target.name {
-        for why in obstacles(target, spare) {
+    if fallback_keys.sound && fallback.name != target.name {
+        for why in obstacles(target, fallback) {
             given.reject(why);
         }
     }
 }
 
 /// What the fallback's own fallbacks refuse goes on as the request that the caller sent, so each of them must be one for it.
-fn further(
+fn check_chain(
     target: &TargetConfig,
     given: &Given<'_>,
     index: &TargetIndex,
@@ -123,20 +123,20 @@ fn further(
     keys: &[FallbackKeys<'_>],
 ) {
     let next = |at: usize| links.get(at).copied().flatten();
-    let way: Vec<usize> =
-        std::iter::successors(link(target, index), |at| next(*at)).take(links.len() + 1).collect();
+    let chain: Vec<usize> =
+        std::iter::successors(next_index(target, index), |at| next(*at)).take(links.len() + 1).collect();
     // Longer than there are targets: it goes in a circle, which is told where that begins.
-    if way.len() > links.len() {
+    if chain.len() > links.len() {
         return;
     }
-    for (before, at) in way.iter().zip(way.iter().skip(1)) {
-        let (Some(before), Some(spare)) = (targets.get(*before), targets.get(*at)) else { continue };
-        if !depends_on_caller(spare) {
+    for (before, at) in chain.iter().zip(chain.iter().skip(1)) {
+        let (Some(before), Some(fallback)) = (targets.get(*before), targets.get(*at)) else { continue };
+        if !depends_on_caller(fallback) {
             continue;
         }
         // What already bars the way from the one before is told there.
-        if keys.get(*at).is_some_and(|keys| keys.sound) && obstacles(before, spare).is_empty() {
-            for why in obstacles(target, spare) {
+        if keys.get(*at).is_some_and(|keys| keys.sound) && obstacles(before, fallback).is_empty() {
+            for why in obstacles(target, fallback) {
                 given.reject(format!("by way of {}: {why}", join("targets", &before.name)));
             }
         }
@@ -144,26 +144,27 @@ fn further(
 }
 
 /// What is not known of the address that `target`'s calls have at this one.
-fn obstacles(target: &TargetConfig, spare: &TargetConfig) -> Vec<String> {
-    let place = join("targets", &spare.name);
-    if spare.matches.slots_only {
+fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
+    let place = join("targets", &fallback.name);
+    if fallback.matches.slots_only {
         return vec![format!("{place} has url = \"none\": no call can be sent there")];
     }
-    let (Ok(ours), Ok(theirs)) = (TargetRule::new(&target.matches), TargetRule::new(&spare.matches)) else {
+    let (Ok(ours), Ok(theirs)) = (TargetRule::new(&target.matches), TargetRule::new(&fallback.matches))
+    else {
         return Vec::new();
     };
     let mut obstacles = Vec::new();
     // A provider that is known by its name has one URL that is meant unless another is: its first.
-    let urls = &spare.matches.urls;
-    let known = providers::base_urls(&spare.name).is_some_and(|known| known == urls);
+    let urls = &fallback.matches.urls;
+    let known = providers::base_urls(&fallback.name).is_some_and(|known| known == urls);
     // Of a pool, whichever of them it is leads to the same replicas.
-    if urls.len() != 1 && spare.pool.is_none() && !known && !theirs.covers_urls_of(&ours) {
+    if urls.len() != 1 && fallback.pool.is_none() && !known && !theirs.covers_urls_of(&ours) {
         let count = urls.len();
         obstacles.push(format!(
             "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"
         ));
     }
-    if model_of(spare).is_none() && !theirs.covers_models_of(&ours) {
+    if requested_model(fallback).is_none() && !theirs.covers_models_of(&ours) {
         obstacles.push(format!(
             "{place} does not say which model calls should ask for there; set its \"model\", or name ours in its \"models\""
         ));
@@ -172,12 +173,12 @@ fn obstacles(target: &TargetConfig, spare: &TargetConfig) -> Vec<String> {
 }
 
 /// Returns `true` if some targets may fall back to this one and others not: see [`obstacles`].
-fn depends_on_caller(spare: &TargetConfig) -> bool {
-    spare.matches.slots_only || spare.matches.urls.len() != 1 || model_of(spare).is_none()
+fn depends_on_caller(fallback: &TargetConfig) -> bool {
+    fallback.matches.slots_only || fallback.matches.urls.len() != 1 || requested_model(fallback).is_none()
 }
 
 /// The model to ask for: the one that is set, or the only one there is.
-fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
+fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     match (&target.model, &*target.matches.models) {
         (Some(model), _) => Some(model.clone()),
         (None, [only]) if !only.contains('*') => Some(Arc::from(&**only)),
@@ -189,7 +190,7 @@ fn model_of(target: &TargetConfig) -> Option<Arc<str>> {
 /// value lists the targets from there back to it.
 fn find_cycles(links: &[Option<usize>], keys: &[FallbackKeys<'_>]) -> HashMap<usize, Vec<usize>> {
     let next = |at: usize| links.get(at).copied().flatten();
-    let own = |at: &usize| keys.get(*at).is_some_and(|keys| keys.fallback.is_some());
+    let keys = |at: &usize| keys.get(*at).is_some_and(|keys| keys.fallback.is_some());
     let mut find_cycles = HashMap::new();
     // Start of the walk that first reached each target. A walk that reaches a target of its own is
     // a cycle.
@@ -203,7 +204,7 @@ fn find_cycles(links: &[Option<usize>], keys: &[FallbackKeys<'_>]) -> HashMap<us
         let Some(met) = at.filter(|met| walked.get(met) == Some(&start)) else { continue };
         let round =
             |from: usize| std::iter::successors(next(from), move |at| next(*at).filter(|_| *at != from));
-        if let Some(first) = round(met).filter(own).min() {
+        if let Some(first) = round(met).filter(keys).min() {
             find_cycles.insert(first, round(first).collect());
         }
     }
@@ -220,7 +221,7 @@ fn reject_cycle(given: &Given<'_>, steps: &[usize], targets: &[TargetConfig]) {
 }
 
 /// What only calls that fall back would ask for, at a target to which none do.
-fn unused(keys: &FallbackKeys<'_>) {
+fn reject_unused(keys: &FallbackKeys<'_>) {
     let only = "is for calls that fall back to this target, and none names it as its \"fallback\"";
     if let Some(given) = &keys.model {
         given.reject(format!("{only}; the models whose requests it takes are \"models\""));

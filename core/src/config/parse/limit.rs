@@ -9,7 +9,7 @@ use crate::config::{AdaptiveConfig, LimitConfig};
 
 /// Whether a limit moves.
 #[derive(Clone, Copy, PartialEq)]
-enum Chosen {
+enum LimitMode {
     Fixed,
     Adaptive,
 }
@@ -20,10 +20,10 @@ const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table of how it adapts";
 #[derive(Clone, Default)]
 pub(super) struct LimitLayers {
     /// Whether a cap was named.
-    pub(super) capped: bool,
+    pub(super) cap_given: bool,
     /// Of a pool, whether its own was: a limit is each replica's there, and the target's cap bounds their sum.
-    pub(super) pool_capped: Option<bool>,
-    chosen: Option<Chosen>,
+    pub(super) pool_cap_given: Option<bool>,
+    mode: Option<LimitMode>,
     /// The settings of an adaptive limit. Without a given `start` its value follows from the floor and the cap.
     keys: AdaptiveConfig,
     start_given: bool,
@@ -34,29 +34,29 @@ pub(super) struct LimitLayers {
 
 impl LimitLayers {
     /// What is known of a tool before its own words: there is none without a cap.
-    pub(super) fn of_a_tool() -> Self {
-        Self { capped: true, ..Self::default() }
+    pub(super) fn for_tool() -> Self {
+        Self { cap_given: true, ..Self::default() }
     }
 
     /// The same for the layer above, which has said nothing itself yet.
-    pub(super) fn inherited(&self) -> Self {
+    pub(super) fn for_target(&self) -> Self {
         Self { own_start: false, own_min: false, ..self.clone() }
     }
 
     /// Reads `cap`, as far as it was named, and `limit`, each key over what a lower layer said.
     pub(super) fn read(&mut self, section: &Section<'_>) {
-        self.capped |= section.has("cap");
+        self.cap_given |= section.has("cap");
         let Some(given) = section.get("limit") else { return };
         if matches!(given.value, Value::Table(_)) {
-            self.chosen = Some(Chosen::Adaptive);
+            self.mode = Some(LimitMode::Adaptive);
             self.table(given);
         } else {
-            self.chosen = given.read(word).or(self.chosen);
+            self.mode = given.read(read_keyword).or(self.mode);
         }
     }
 
     fn table(&mut self, given: Given<'_>) {
-        let Some(section) = given.section_with(&names(&[&LIMIT]), elsewhere) else { return };
+        let Some(section) = given.section_with(&names(&[&LIMIT]), misplaced_key) else { return };
         self.own_start = section.has("start");
         self.own_min = section.has("min");
         self.start_given |= self.own_start;
@@ -72,10 +72,10 @@ impl LimitLayers {
     /// named and no objective was: then that number is what one gets.
     ///
     /// The objective is the `ttft` of a target or of a lane of it, the `latency` of a tool.
-    pub(super) fn in_force(&self, cap: usize, objective: bool) -> LimitConfig {
-        let adapts = match self.chosen {
-            Some(chosen) => chosen == Chosen::Adaptive,
-            None => objective || !self.pool_capped.unwrap_or(self.capped),
+    pub(super) fn resolve(&self, cap: usize, objective: bool) -> LimitConfig {
+        let adapts = match self.mode {
+            Some(mode) => mode == LimitMode::Adaptive,
+            None => objective || !self.pool_cap_given.unwrap_or(self.cap_given),
         };
         if !adapts {
             return LimitConfig::Fixed;
@@ -92,11 +92,11 @@ impl LimitLayers {
     }
 
     /// Why it is fixed, for what has no use then.
-    pub(super) fn why_fixed(&self, objective: &str) -> String {
-        if self.chosen == Some(Chosen::Fixed) {
+    pub(super) fn fixed_reason(&self, objective: &str) -> String {
+        if self.mode == Some(LimitMode::Fixed) {
             "nothing keeps to it while the limit is fixed; set limit = \"adaptive\", or drop it".into()
         } else {
-            let cap = if self.pool_capped.is_some() { "pool.cap" } else { "cap" };
+            let cap = if self.pool_cap_given.is_some() { "pool.cap" } else { "cap" };
             format!(
                 "nothing keeps to it: a {cap} without a \"{objective}\" is a fixed limit; set limit = \"adaptive\", or drop it"
             )
@@ -104,8 +104,8 @@ impl LimitLayers {
     }
 
     /// Numbers that the layer itself says, fine alone and out of order together. What it inherits gives way.
-    pub(super) fn order(&self, section: &Section<'_>, cap: usize, named: &str) {
-        if self.chosen == Some(Chosen::Fixed) {
+    pub(super) fn check_order(&self, section: &Section<'_>, cap: usize, named: &str) {
+        if self.mode == Some(LimitMode::Fixed) {
             return;
         }
         let reject = |key, number: usize, other: &str, bound: usize| {
@@ -127,7 +127,7 @@ impl LimitLayers {
     }
 
     /// Says, where first tokens were bounded, that there are none.
-    pub(super) fn cannot_await(&self, section: &Section<'_>) {
+    pub(super) fn reject_awaiting(&self, section: &Section<'_>) {
         if let (Some(given), Some(_)) = (section.get("limit"), self.keys.awaiting)
             && let Some(given) = given.child("awaiting")
         {
@@ -136,19 +136,19 @@ impl LimitLayers {
     }
 
     /// Says, where `limit` was set to adapt, that it cannot. Inherited words give way instead.
-    pub(super) fn cannot_adapt(&mut self, section: &Section<'_>, why: &str) {
-        if self.chosen == Some(Chosen::Adaptive) && section.has("limit") {
+    pub(super) fn force_fixed(&mut self, section: &Section<'_>, why: &str) {
+        if self.mode == Some(LimitMode::Adaptive) && section.has("limit") {
             section.reject(&["limit"], why);
         }
-        self.chosen = Some(Chosen::Fixed);
+        self.mode = Some(LimitMode::Fixed);
     }
 }
 
-fn word(value: &Value) -> Result<Chosen, InvalidValue> {
+fn read_keyword(value: &Value) -> Result<LimitMode, InvalidValue> {
     let invalid = InvalidValue::expected(EXPECTED);
     match value {
-        Value::Text(text) if text == "adaptive" => Ok(Chosen::Adaptive),
-        Value::Text(text) if text == "fixed" => Ok(Chosen::Fixed),
+        Value::Text(text) if text == "adaptive" => Ok(LimitMode::Adaptive),
+        Value::Text(text) if text == "fixed" => Ok(LimitMode::Fixed),
         Value::Whole(_) | Value::Float(_) => Err(invalid.hint("the most slots are the \"cap\"")),
         Value::Bool(false) | Value::Null => Err(invalid.hint("a limit that does not adapt is \"fixed\"")),
         Value::Text(text) if matches!(&**text, "none" | "off") => {
@@ -159,7 +159,7 @@ fn word(value: &Value) -> Result<Chosen, InvalidValue> {
 }
 
 /// Keys that belong somewhere else when they are found in a `limit`, whatever they mean in other tables.
-fn elsewhere(key: &str) -> Option<String> {
+fn misplaced_key(key: &str) -> Option<String> {
     if PERCENTILE.names().any(|name| name == key) {
         return Some(
             "a percentile's settings are a table under \"detector\", which makes it a percentile".into(),

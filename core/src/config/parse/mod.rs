@@ -30,7 +30,7 @@ use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, TargetConfi
 /// Reads TOML.
 pub(super) fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let problems = Problems::default();
-    let config = toml::read(text, &problems).map(|root| walk(&root, &problems));
+    let config = toml::read(text, &problems).map(|root| read_config(&root, &problems));
     // Without a root there was a problem, so this default is never seen.
     problems.into_result(config.unwrap_or_default())
 }
@@ -48,11 +48,11 @@ pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<ReplicaConfig>
 /// Reads what a builder wrote.
 pub(super) fn from_tree(root: &Node) -> Result<Config, ConfigError> {
     let problems = Problems::default();
-    let config = walk(root, &problems);
+    let config = read_config(root, &problems);
     problems.into_result(config)
 }
 
-fn walk(root: &Node, problems: &Problems) -> Config {
+fn read_config(root: &Node, problems: &Problems) -> Config {
     let mut config = Config::default();
     if !matches!(root.value, Value::Table(_)) {
         problems.add(
@@ -71,7 +71,7 @@ fn walk(root: &Node, problems: &Problems) -> Config {
         config.tools = given
             .named()
             .into_iter()
-            .filter_map(|(name, given)| Some((name.to_owned(), tool(given)?)))
+            .filter_map(|(name, given)| Some((name.to_owned(), read_tool(given)?)))
             .collect();
     }
 
@@ -83,24 +83,24 @@ fn walk(root: &Node, problems: &Problems) -> Config {
         shares::check_floors(&top, &base);
     }
     if let Some(given) = top.get("budgets") {
-        config.budgets = rates::budgets(given);
+        config.budgets = rates::read_budgets(given);
     }
     let fallback = top.get("defaults").and_then(|given| given.child("fallback"));
     if let Some(given) = top.get("defaults") {
-        target::defaults(given, &mut base, &mut limit, &config.budgets);
+        target::read_defaults(given, &mut base, &mut limit, &config.budgets);
     }
     let inherited = target::Inherited { base: &base, limit: &limit, fallback, budgets: &config.budgets };
-    config.targets = target::targets(top.get("targets"), &inherited, problems);
+    config.targets = target::read_targets(top.get("targets"), &inherited, problems);
     config.default_target = base;
-    target::default_tpot(top.get("defaults"), &mut config, &limit);
+    target::resolve_default_tpot(top.get("defaults"), &mut config, &limit);
     if problems.count() == 0 {
-        rates::unused(&top, &config);
+        rates::check_unused(&top, &config);
     }
     config
 }
 
 /// A tool is its cap, or a table that holds one.
-fn tool(given: Given<'_>) -> Option<ToolConfig> {
+fn read_tool(given: Given<'_>) -> Option<ToolConfig> {
     if !matches!(given.value, Value::Table(_)) {
         return given.read(|value| usize::read(value, &CAP)).map(ToolConfig::with_cap);
     }
@@ -110,15 +110,15 @@ fn tool(given: Given<'_>) -> Option<ToolConfig> {
     }
     let mut tool = ToolConfig::default();
     tool.read(&section);
-    let mut limit = LimitLayers::of_a_tool();
+    let mut limit = LimitLayers::for_tool();
     limit.read(&section);
-    limit.cannot_await(&section);
+    limit.reject_awaiting(&section);
     if section.has("cap") {
-        limit.order(&section, tool.cap, "cap");
+        limit.check_order(&section, tool.cap, "cap");
     }
-    tool.limit = limit.in_force(tool.cap, tool.latency.is_some());
+    tool.limit = limit.resolve(tool.cap, tool.latency.is_some());
     if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {
-        section.reject(&["latency"], limit.why_fixed("latency"));
+        section.reject(&["latency"], limit.fixed_reason("latency"));
     }
     if tool.rps.is_some() && tool.rpm.is_some() {
         section.reject(&["rpm"], "a tool has one rate; drop this or \"rps\"");

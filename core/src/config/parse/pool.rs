@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::target::{is_variable, url};
+use super::target::{is_variable, parse_base_url};
 use super::{json, toml};
 use crate::config::matching::BaseUrl;
 use crate::config::schema::declaration::{Group, names};
@@ -24,29 +24,22 @@ const PACES: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
 
 const EXPECTED: &str = "a table, or just the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
 
-/// A pool, and whether it names a `cap` of its own.
-pub(super) struct Said {
-    pub(super) pool: PoolConfig,
-    pub(super) capped: bool,
-}
-
 /// `pool`: a table, or a list of replicas.
-pub(super) fn read(given: Given<'_>) -> Said {
-    let mut said = Said { pool: PoolConfig::default(), capped: false };
+pub(super) fn read_pool(given: Given<'_>) -> (PoolConfig, bool) {
+    let mut pool = PoolConfig::default();
     match given.value {
         Value::Table(_) => {}
         Value::List(_) => {
-            said.pool.source = ReplicaSource::Listed(replicas(&given));
-            return said;
+            pool.source = ReplicaSource::Listed(read_replicas(&given));
+            return (pool, false);
         }
         other => {
             given.reject(InvalidValue::expected(EXPECTED).message(other));
-            return said;
+            return (pool, false);
         }
     }
-    let Some(section) = given.section(&names(&[&POOL])) else { return said };
-    let pool = &mut said.pool;
-    pool.source = source(&section);
+    let Some(section) = given.section(&names(&[&POOL])) else { return (pool, false) };
+    pool.source = read_source(&section);
     pool.read(&section);
     if let Some(given) = section.get("key_env") {
         match given.value {
@@ -57,11 +50,10 @@ pub(super) fn read(given: Given<'_>) -> Said {
             ),
         }
     }
-    said.capped = section.has("cap");
-    said
+    (pool, section.has("cap"))
 }
 
-fn source(section: &Section<'_>) -> ReplicaSource {
+fn read_source(section: &Section<'_>) -> ReplicaSource {
     let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
     if let [first, second, ..] = *given {
         section
@@ -73,14 +65,14 @@ fn source(section: &Section<'_>) -> ReplicaSource {
         }
     }
     if let Some(given) = section.get("replicas") {
-        return ReplicaSource::Listed(replicas(&given));
+        return ReplicaSource::Listed(read_replicas(&given));
     }
-    if let Some(url) = section.get("dns").and_then(|given| given.read(dns)) {
+    if let Some(url) = section.get("dns").and_then(|given| given.read(read_dns)) {
         let mut every = DNS_EVERY;
         section.set("dns_every", &mut every, &DNS_EVERY_RANGE);
         return ReplicaSource::Dns { url, every };
     }
-    if let Some(path) = section.get("file").and_then(|given| given.read(file)) {
+    if let Some(path) = section.get("file").and_then(|given| given.read(read_path)) {
         let mut every = FILE_EVERY;
         section.set("file_every", &mut every, &FILE_EVERY_RANGE);
         return ReplicaSource::File { path, every };
@@ -89,7 +81,7 @@ fn source(section: &Section<'_>) -> ReplicaSource {
 }
 
 /// A list of replicas: each a base URL, or a table with one.
-fn replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
+fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     let Value::List(items) = given.value else {
         given.reject(
             InvalidValue::expected("a list of base URLs, or of tables with a \"url\"").message(given.value),
@@ -99,24 +91,24 @@ fn replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     if items.is_empty() {
         given.reject("the list is empty; leave it out where the program tells of them (set_replicas)");
     }
-    not_too_many(given, items);
-    members(given, items)
+    check_count(given, items);
+    read_members(given, items)
 }
 
-fn not_too_many(given: &Given<'_>, items: &[Node]) {
+fn check_count(given: &Given<'_>, items: &[Node]) {
     if items.len() > MAX_REPLICAS {
         given.reject(format!("{} replicas are given; a pool has {MAX_REPLICAS} at most", items.len()));
     }
 }
 
 /// The same where none is as good as any number.
-fn members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
+fn read_members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
     let mut seen = HashSet::new();
     let mut members = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let path = format!("{}[{index}]", given.path);
         let given = Given { path, line: item.line, value: &item.value, problems: given.problems };
-        let Some(member) = replica(&given) else { continue };
+        let Some(member) = read_replica(&given) else { continue };
         if !seen.insert(member.url.clone()) {
             given.reject("is the same replica as one above (with or without /v1); keep one");
         }
@@ -125,9 +117,9 @@ fn members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
     members
 }
 
-fn replica(given: &Given<'_>) -> Option<ReplicaConfig> {
+fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     if !matches!(given.value, Value::Table(_)) {
-        return given.read(base).map(|url| ReplicaConfig::new(&url));
+        return given.read(read_base_url).map(|url| ReplicaConfig::new(&url));
     }
     let given = Given { path: given.path.clone(), ..*given };
     let section = given.section(&names(&[&REPLICA]))?;
@@ -135,22 +127,22 @@ fn replica(given: &Given<'_>) -> Option<ReplicaConfig> {
         section.reject(&[], "needs a \"url\": the replica's base URL");
         return None;
     };
-    let mut member = ReplicaConfig::new(&url.read(base)?);
+    let mut member = ReplicaConfig::new(&url.read(read_base_url)?);
     section.set("weight", &mut member.weight, &WEIGHT);
     section.set("kv_tokens", &mut member.kv_tokens, &TOKENS);
-    member.models = section.get("models").and_then(|given| given.read(models));
+    member.models = section.get("models").and_then(|given| given.read(read_models));
     Some(member)
 }
 
 /// A replica's base URL as it is known by: with `/v1` or without means the same.
-fn base(value: &Value) -> Result<String, InvalidValue> {
+fn read_base_url(value: &Value) -> Result<String, InvalidValue> {
     let bad = || InvalidValue::expected("a replica's base URL such as \"http://10.0.0.1:8000\"");
     let Value::Text(text) = value else { return Err(bad()) };
-    let url = url(text).map_err(|why| bad().hint(why))?;
+    let url = parse_base_url(text).map_err(|why| bad().hint(why))?;
     Ok(url.strip_suffix("/v1").map(str::to_owned).unwrap_or(url))
 }
 
-fn models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
+fn read_models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
     let bad = || InvalidValue::expected("the name of a model that the replica serves, or a list of them");
     let one = |value: &Value| match value {
         Value::Text(name) if name.contains('*') => Err(bad().hint("whole names, without *")),
@@ -164,7 +156,7 @@ fn models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
 }
 
 /// A name whose addresses are the replicas.
-fn dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
+fn read_dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
     let bad = || InvalidValue::expected("scheme, host and port, such as \"http://vllm.internal:8000\"");
     let Value::Text(text) = value else { return Err(bad()) };
     let url = BaseUrl::parse(text).map_err(|why| bad().hint(why))?.to_string();
@@ -178,7 +170,7 @@ fn dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
     }
 }
 
-fn file(value: &Value) -> Result<PathBuf, InvalidValue> {
+fn read_path(value: &Value) -> Result<PathBuf, InvalidValue> {
     match value {
         Value::Text(path) if !path.is_empty() && !path.contains('\0') => Ok(PathBuf::from(path)),
         _ => Err(InvalidValue::expected("the path of a file that names the replicas")),
@@ -189,8 +181,8 @@ fn file(value: &Value) -> Result<PathBuf, InvalidValue> {
 ///
 /// # Errors
 /// Why it has no name that a URL could have.
-pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
-    let named = |scheme: &str| url(&format!("{scheme}://{name}")).ok();
+pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
+    let named = |scheme: &str| parse_base_url(&format!("{scheme}://{name}")).ok();
     // Anything else would be read as a port or a path, or not at all.
     let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !is_host || named("http").is_none() {
@@ -208,7 +200,7 @@ pub(super) fn by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, Stri
 /// Replicas that the program tells of.
 pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
-    let members = listed(list, &problems);
+    let members = read_list(list, &problems);
     if members.len() > MAX_REPLICAS {
         problems.add(
             None,
@@ -223,11 +215,11 @@ pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigErro
 /// However many they are.
 pub fn replicas_in_file(text: &str) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
-    let members = file_text(text, &problems);
+    let members = read_file_text(text, &problems);
     problems.into_result(members)
 }
 
-fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
+fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     let text = text.trim_start_matches('\u{feff}');
     let lines = || {
         let numbered = text.lines().map(str::trim).enumerate();
@@ -241,7 +233,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     if lines().all(|(_, line)| line.starts_with("http://") || line.starts_with("https://")) {
         let node = |(at, line): (usize, &str)| Node { value: Value::Text(line.into()), line: Some(at + 1) };
         let list = Node { value: Value::List(lines().map(node).collect()), line: None };
-        return listed(&list, problems);
+        return read_list(&list, problems);
     }
     let root = match serde_json::from_str(text) {
         Ok(value) => json::read(&value),
@@ -256,7 +248,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         },
     };
     if matches!(root.value, Value::List(_)) {
-        return listed(&root, problems);
+        return read_list(&root, problems);
     }
     let given = Given { path: String::new(), line: root.line, value: &root.value, problems };
     let one = |key: &str| {
@@ -265,7 +257,7 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     let Some(section) = given.section_with(&["replicas"], one) else { return Vec::new() };
     match section.get("replicas") {
         Some(given) => match given.value {
-            Value::List(items) => members(&given, items),
+            Value::List(items) => read_members(&given, items),
             other => {
                 given.reject(InvalidValue::expected("a list of replicas").message(other));
                 Vec::new()
@@ -278,10 +270,10 @@ fn file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     }
 }
 
-fn listed(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
+fn read_list(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
     let given = Given { path: "replicas".into(), line: list.line, value: &list.value, problems };
     match given.value {
-        Value::List(items) => members(&given, items),
+        Value::List(items) => read_members(&given, items),
         other => {
             given.reject(InvalidValue::expected("a list of replicas").message(other));
             Vec::new()

@@ -14,7 +14,7 @@ use crate::config::{Config, RateConfig, TargetConfig};
 pub(super) type Budgets = BTreeMap<Arc<str>, RateConfig>;
 
 /// `budgets`. One with a mistake in it is there all the same, so that what names it is not wrong as well.
-pub(super) fn budgets(given: Given<'_>) -> Budgets {
+pub(super) fn read_budgets(given: Given<'_>) -> Budgets {
     let budget = |(name, given): (&str, Given<'_>)| {
         let mut rates = RateConfig::default();
         rates.overlay(given, &());
@@ -24,7 +24,7 @@ pub(super) fn budgets(given: Given<'_>) -> Budgets {
 }
 
 /// Budgets that no target is part of: nothing would keep to them.
-pub(super) fn unused(top: &Section<'_>, config: &Config) {
+pub(super) fn check_unused(top: &Section<'_>, config: &Config) {
     let Some(given) = top.get("budgets") else { return };
     let targets = config.targets.iter().chain([&config.default_target]);
     let named: HashSet<&Arc<str>> = targets.filter_map(|target| target.budget.as_ref()).collect();
@@ -37,7 +37,7 @@ pub(super) fn unused(top: &Section<'_>, config: &Config) {
 
 /// A target's own rates, or the budget that it shares. Each takes the place of the other where a lower layer said it; in one
 /// breath they contradict each other.
-pub(super) fn of_target(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
+pub(super) fn read_rates(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     if let Some(given) = section.get("budget") {
         check_budget(&given, &mut into.budget, budgets);
     }

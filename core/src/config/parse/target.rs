@@ -29,28 +29,28 @@ pub(super) struct Inherited<'a> {
 }
 
 /// `targets`: in the order given, each with what is `below` under its own settings.
-pub(super) fn targets(
+pub(super) fn read_targets(
     given: Option<Given<'_>>,
     inherited: &Inherited<'_>,
     problems: &Problems,
 ) -> Vec<TargetConfig> {
     let named = given.map(Given::named).unwrap_or_default();
-    let alone = named.len() == 1;
+    let is_only_target = named.len() == 1;
     let mut targets = Vec::with_capacity(named.len());
     let mut keys = Vec::with_capacity(named.len());
     let mut lines = Vec::with_capacity(named.len());
     for (name, given) in named {
         let before = problems.count();
-        let mut said = FallbackKeys::of(&given);
+        let mut fallback_keys = FallbackKeys::new(&given);
         let mut target = TargetConfig { name: name.into(), ..inherited.base.clone() };
-        let mut limit = inherited.limit.inherited();
+        let mut limit = inherited.limit.for_target();
         lines.push(given.line);
         match given.value {
-            Value::Table(_) => table(given, &mut target, &mut limit, alone, inherited.budgets),
-            _ => bare(given, &mut target, &mut limit, alone),
+            Value::Table(_) => read_table(given, &mut target, &mut limit, is_only_target, inherited.budgets),
+            _ => read_cap_only(given, &mut target, &mut limit, is_only_target),
         }
-        said.sound = problems.count() == before;
-        keys.push(said);
+        fallback_keys.sound = problems.count() == before;
+        keys.push(fallback_keys);
         targets.push(target);
     }
     fallback::resolve(&mut targets, &keys, inherited);
@@ -59,19 +59,19 @@ pub(super) fn targets(
 }
 
 /// `defaults`: the settings of a target, without what it matches.
-pub(super) fn defaults(
+pub(super) fn read_defaults(
     given: Given<'_>,
     into: &mut TargetConfig,
     limit: &mut LimitLayers,
     budgets: &Budgets,
 ) {
     if let Some(section) = given.section(&names(&[&SETTINGS, &RATES])) {
-        settings(&section, into, limit, budgets);
+        read_settings(&section, into, limit, budgets);
     }
 }
 
 /// `openai = 64`: a cap, for a target that is known by its name.
-fn bare(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, alone: bool) {
+fn read_cap_only(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, is_only_target: bool) {
     let Some(cap) = given.read(|value| {
         usize::read(value, &CAP).map_err(|_| {
             InvalidValue::expected(format!(
@@ -84,20 +84,20 @@ fn bare(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, al
         return;
     };
     target.cap = cap;
-    limit.capped = true;
-    in_force(target, limit);
-    drop_tpot(target);
-    match by_name(&target.name, alone) {
+    limit.cap_given = true;
+    set_limit(target, limit);
+    clear_unused_tpot(target);
+    match provider_urls(&target.name, is_only_target) {
         Ok(urls) => target.matches.urls = urls,
         Err(why) => given.reject(why),
     }
 }
 
-fn table(
+fn read_table(
     given: Given<'_>,
     target: &mut TargetConfig,
     limit: &mut LimitLayers,
-    alone: bool,
+    is_only_target: bool,
     budgets: &Budgets,
 ) {
     let Some(section) = given.section(&names(&[&OWN, &SETTINGS, &RATES])) else { return };
@@ -105,8 +105,13 @@ fn table(
         section.get("url").is_some_and(|given| matches!(given.value, Value::Text(text) if text == "none"));
     let expected = "a base URL such as \"https://api.openai.com/v1\"";
     let mut matches = TargetMatch {
-        urls: if slots_only { Vec::new() } else { patterns(&section, "url", expected, url) },
-        models: patterns(&section, "models", "the name of a model, in which * stands for anything", model),
+        urls: if slots_only { Vec::new() } else { read_patterns(&section, "url", expected, parse_base_url) },
+        models: read_patterns(
+            &section,
+            "models",
+            "the name of a model, in which * stands for anything",
+            parse_model,
+        ),
         slots_only,
     };
     if slots_only && section.has("models") {
@@ -119,14 +124,14 @@ fn table(
         if slots_only {
             given.reject("url is \"none\", so no call is this target's that a replica could take; drop one");
         }
-        let said = pool::read(given);
-        limit.pool_capped = Some(said.capped);
-        target.pool = Some(said.pool);
+        let (pool, cap_given) = pool::read_pool(given);
+        limit.pool_cap_given = Some(cap_given);
+        target.pool = Some(pool);
     }
     if !section.has("url") {
         let urls = match &target.pool {
-            Some(pool) => pool::by_name(&target.name, pool),
-            None => by_name(&target.name, alone),
+            Some(pool) => pool::urls_by_name(&target.name, pool),
+            None => provider_urls(&target.name, is_only_target),
         };
         match urls {
             Ok(urls) => matches.urls = urls,
@@ -136,14 +141,14 @@ fn table(
         }
     }
     target.matches = matches;
-    as_fallback(&section, target);
-    settings(&section, target, limit, budgets);
-    tpot(&section, target, limit);
+    read_fallback_keys(&section, target);
+    read_settings(&section, target, limit, budgets);
+    check_tpot(&section, target, limit);
     conflicts::check_objective(&section, target);
 }
 
 /// How calls come here that are another target's.
-fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
+fn read_fallback_keys(section: &Section<'_>, target: &mut TargetConfig) {
     if let Some(given) = section.get("model") {
         let expected = "the name of one model";
         target.model = given.read(|value| match value {
@@ -151,7 +156,7 @@ fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
                 Err(InvalidValue::expected(expected).hint("patterns belong in \"models\""))
             }
             Value::Text(text) => {
-                model(text).map(Arc::from).map_err(|why| InvalidValue::expected(expected).hint(why))
+                parse_model(text).map(Arc::from).map_err(|why| InvalidValue::expected(expected).hint(why))
             }
             _ => Err(InvalidValue::expected(expected)),
         });
@@ -170,11 +175,11 @@ fn as_fallback(section: &Section<'_>, target: &mut TargetConfig) {
             ),
         }
     }
-    target.forward_headers = strings(
+    target.forward_headers = read_strings(
         section,
         "forward_headers",
         "the name of a request header such as \"x-tenant-id\"",
-        forwardable,
+        parse_forwarded_header,
     );
 }
 
@@ -192,11 +197,11 @@ pub(super) fn is_variable(name: &str) -> bool {
 
 /// The base URLs of a provider that is known by name. A gate's only target may match everything; among several, one that did
 /// so by accident would swallow what is meant for others.
-fn by_name(name: &str, alone: bool) -> Result<Vec<String>, String> {
+fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String> {
     if let Some(urls) = providers::base_urls(name) {
         return Ok(urls.iter().map(|url| (*url).to_owned()).collect());
     }
-    if alone {
+    if is_only_target {
         return Ok(Vec::new());
     }
     let names: Vec<&str> = providers::names().collect();
@@ -210,7 +215,7 @@ fn by_name(name: &str, alone: bool) -> Result<Vec<String>, String> {
 }
 
 /// Reads `url` or `models`: a string or a non-empty list.
-fn patterns(
+fn read_patterns(
     section: &Section<'_>,
     key: &str,
     expected: &str,
@@ -221,11 +226,11 @@ fn patterns(
     {
         given.reject("the list is empty, so nothing would match; leave the key out to match everything");
     }
-    strings(section, key, expected, check)
+    read_strings(section, key, expected, check)
 }
 
 /// Reads a string or a list of strings. Reports each invalid item.
-fn strings<T>(
+fn read_strings<T>(
     section: &Section<'_>,
     key: &str,
     expected: &str,
@@ -260,7 +265,7 @@ const CONNECTION_HEADERS: [&str; 11] = [
 ];
 
 /// Parses the name of a header that may be forwarded. The error says why it may not.
-fn forwardable(name: &str) -> Result<HeaderName, String> {
+fn parse_forwarded_header(name: &str) -> Result<HeaderName, String> {
     if name.contains('*') {
         return Err("patterns are not allowed; name each header".into());
     }
@@ -271,11 +276,11 @@ fn forwardable(name: &str) -> Result<HeaderName, String> {
     Ok(name)
 }
 
-pub(super) fn url(text: &str) -> Result<String, String> {
+pub(super) fn parse_base_url(text: &str) -> Result<String, String> {
     BaseUrl::parse(text).map(|prefix| prefix.to_string()).map_err(str::to_owned)
 }
 
-fn model(text: &str) -> Result<String, String> {
+fn parse_model(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("a name must not be empty".into())
     } else if text.len() > 200 {
@@ -285,7 +290,7 @@ fn model(text: &str) -> Result<String, String> {
     }
 }
 
-fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers, budgets: &Budgets) {
+fn read_settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers, budgets: &Budgets) {
     // Of these, an invalid value does not leave the inherited one in force.
     for (key, name) in [("budget", &mut into.budget), ("fallback", &mut into.fallback)] {
         if section.has(key) {
@@ -295,72 +300,72 @@ fn settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLay
     into.read(section);
     check_tokenizer(section, into);
     shares::no_default_floor(section, &mut into.default_tenant);
-    rates::of_target(section, into, budgets);
+    rates::read_rates(section, into, budgets);
     shares::check_floors(section, into);
     conflicts::check_times(section, into);
     conflicts::check_lane_times(section, into);
-    limits(section, into, limit);
+    read_limit(section, into, limit);
 }
 
 /// `limit`, once the cap and the objectives are known.
-fn limits(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers) {
+fn read_limit(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers) {
     limit.read(section);
     if into.matches.slots_only {
-        limit.cannot_adapt(
+        limit.force_fixed(
             section,
             "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
         );
     }
-    if into.pool.is_some() && !limit.capped {
+    if into.pool.is_some() && !limit.cap_given {
         into.cap = *CAP.end();
     }
-    let (ceiling, named) = ceiling(into);
-    limit.order(section, ceiling, named);
-    in_force(into, limit);
+    let (ceiling, named) = limit_cap(into);
+    limit.check_order(section, ceiling, named);
+    set_limit(into, limit);
 }
 
 /// Settles the limit.
-fn in_force(target: &mut TargetConfig, limit: &LimitLayers) {
+fn set_limit(target: &mut TargetConfig, limit: &LimitLayers) {
     let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
-    target.limit = limit.in_force(ceiling(target).0, objective);
+    target.limit = limit.resolve(limit_cap(target).0, objective);
 }
 
 /// The most slots that one limit can have, and the key that says so: of a pool each replica has a limit.
-fn ceiling(target: &TargetConfig) -> (usize, &'static str) {
+fn limit_cap(target: &TargetConfig) -> (usize, &'static str) {
     target.pool.as_ref().map_or((target.cap, "cap"), |pool| (pool.cap, "pool.cap"))
 }
 
 /// Says, where a target sets a TPOT objective itself, that nothing keeps to it.
-fn tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &LimitLayers) {
+fn check_tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &LimitLayers) {
     let idle = target.tpot.is_some() && target.limit == LimitConfig::Fixed;
     if let Some(given) = section.get("tpot").filter(|_| idle) {
         if target.matches.slots_only {
             given.reject("slots held by hand have no tokens; drop it");
         } else {
-            given.reject(limit.why_fixed("ttft"));
+            given.reject(limit.fixed_reason("ttft"));
         }
     }
-    drop_tpot(target);
+    clear_unused_tpot(target);
 }
 
 /// A TPOT objective that was inherited gives way to a limit that nothing moves.
-fn drop_tpot(target: &mut TargetConfig) {
+fn clear_unused_tpot(target: &mut TargetConfig) {
     if target.limit == LimitConfig::Fixed {
         target.tpot = None;
     }
 }
 
 /// Settles the objective of targets that nobody configured, once those that were have inherited it; says where it is nobody's.
-pub(super) fn default_tpot(defaults: Option<Given<'_>>, config: &mut Config, limit: &LimitLayers) {
+pub(super) fn resolve_default_tpot(defaults: Option<Given<'_>>, config: &mut Config, limit: &LimitLayers) {
     let fixed = |target: &TargetConfig| target.limit == LimitConfig::Fixed;
     let idle = fixed(&config.default_target) && config.targets.iter().all(fixed);
     if let Some(given) = defaults.and_then(|given| given.child("tpot"))
         && idle
         && config.default_target.tpot.is_some()
     {
-        given.reject(limit.why_fixed("ttft"));
+        given.reject(limit.fixed_reason("ttft"));
     }
-    drop_tpot(&mut config.default_target);
+    clear_unused_tpot(&mut config.default_target);
 }
 
 /// Rejects the tokenizer `bpe` in builds without its vocabularies.

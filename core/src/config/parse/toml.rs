@@ -11,7 +11,7 @@ const MOST_SYNTAX_ERRORS: usize = 20;
 
 /// Reads TOML; `None` when it is malformed, which is then among the problems.
 pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
-    let lines = Lines::of(text);
+    let lines = Lines::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         let value = Value::Table(table(document.get_ref(), &lines));
@@ -65,7 +65,7 @@ fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {
 struct Lines(Vec<usize>);
 
 impl Lines {
-    fn of(text: &str) -> Self {
+    fn new(text: &str) -> Self {
         let breaks = memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1);
         Self(std::iter::once(0).chain(breaks).collect())
     }
