@@ -110,9 +110,9 @@ def test_other_threads_run_while_replicas_are_read(tmp_path: Path) -> None:
 
 
 def test_twenty_thousand_targets_are_checked_quickly() -> None:
-    # `config::matching::cover` tests that targets are not compared in pairs.
+    # `config::matching::coverage` tests that targets are not compared in pairs.
     url = "https://models.example/v1"
     targets = {f"t{n}": {"url": url, "models": [f"m{n}", f"m{n}-*"]} for n in range(20_000)}
     last = {"url": f"{url}/sub", "models": "m7-x"}
-    with pytest.raises(tidegate.ConfigError, match=r"targets\.last: never reached: targets\.t7 stands above it"):
+    with pytest.raises(tidegate.ConfigError, match=r"targets\.last: no request reaches it, because targets\.t7 above"):
         tidegate.Gate(targets={**targets, "last": last})

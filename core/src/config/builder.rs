@@ -20,7 +20,8 @@ impl Config {
     /// use tidegate::config::{Config, Target, Tenant, Tool};
     ///
     /// let config = Config::builder()
-    ///     .target(Target::new("openai").cap(64).ttft(Duration::from_secs(2)).tenant("acme", Tenant::new().weight(2.0)))
+    ///     .target(Target::new("openai").cap(64).ttft(Duration::from_secs(2)))
+    ///     .tenant("acme", Tenant::new().weight(2.0))
     ///     .tool("db", 8)
     ///     .tool("search", Tool::new(4).wait(Duration::from_secs(5)))
     ///     .build()?;
@@ -59,8 +60,8 @@ impl ConfigBuilder {
         self
     }
 
-    /// Adds a target to `targets`. The first target that matches a request takes it, in the order of
-    /// these calls.
+    /// Adds a target to `targets`. The first target that matches a request takes it, in the order
+    /// of these calls.
     pub fn target(mut self, target: Target) -> Self {
         self.root.add("targets", target.name, target.keys);
         self
@@ -149,14 +150,14 @@ impl Target {
         self
     }
 
-    /// Sets `model`: the model to request for calls that fall back to this target. The models of the
-    /// target's own requests are set by [`Target::model`].
+    /// Sets `model`: the model to request for calls that fall back to this target. The models of
+    /// the target's own requests are set by [`Target::model`].
     pub fn fallback_model(self, name: impl Into<String>) -> Self {
         self.set("model", text(name))
     }
 
-    /// Sets `key_env`: the environment variable with the credential for calls that fall back to this
-    /// target.
+    /// Sets `key_env`: the environment variable with the credential for calls that fall back to
+    /// this target.
     pub fn key_env(self, variable: impl Into<String>) -> Self {
         self.set("key_env", text(variable))
     }

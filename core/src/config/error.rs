@@ -26,7 +26,8 @@ pub struct ConfigProblem {
 impl ConfigError {
     /// Creates the error of these problems, sorted by line.
     pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
-        // Stable: problems on one line, and those without a line, stay in the order they were found.
+        // Stable: problems on one line, and those without a line, stay in the order they were
+        // found.
         problems.sort_by_key(|problem| problem.line);
         Self { source: None, problems }
     }

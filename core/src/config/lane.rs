@@ -1,22 +1,23 @@
-//! Priority classes.
+//! Lanes: the priority classes of calls.
 
-/// The priority class of a call. Lower lanes go first only as they age (`aging`).
+/// The priority class of a call. Calls of a lower lane go before those of a higher one only after
+/// they have waited (`aging`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Somebody is looking at a screen.
+    /// A user waits for the response.
     Interactive,
     /// The default.
     #[default]
     Standard,
-    /// Nobody waits for it.
+    /// No user waits for the response.
     Batch,
 }
 
 impl Lane {
-    /// Every lane, highest first.
+    /// All lanes, highest first.
     pub const ALL: [Lane; 3] = [Lane::Interactive, Lane::Standard, Lane::Batch];
 
-    /// The name in configuration, metrics and errors.
+    /// Returns the name in the configuration, metrics and errors.
     pub const fn as_str(self) -> &'static str {
         match self {
             Lane::Interactive => "interactive",
@@ -25,7 +26,7 @@ impl Lane {
         }
     }
 
-    /// The lane of that name.
+    /// Returns the lane of this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|lane| lane.as_str() == name)
     }

@@ -1,4 +1,4 @@
-//! Providers that need no `url`: what their clients send to unless told otherwise.
+//! The base URLs of well-known providers, which need no `url`.
 
 const PROVIDERS: [(&str, &[&str]); 9] = [
     ("openai", &["https://api.openai.com", "https://us.api.openai.com", "https://eu.api.openai.com"]),
@@ -12,12 +12,12 @@ const PROVIDERS: [(&str, &[&str]); 9] = [
     ("deepseek", &["https://api.deepseek.com"]),
 ];
 
-/// The base URLs of a provider, by the name of a target.
+/// Returns the base URLs of the provider that a target is named after.
 pub(super) fn base_urls(name: &str) -> Option<&'static [&'static str]> {
     PROVIDERS.iter().find(|(known, _)| *known == name).map(|(_, urls)| *urls)
 }
 
-/// The names that are known.
+/// Returns the names of the providers.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PROVIDERS.iter().map(|(name, _)| *name)
 }

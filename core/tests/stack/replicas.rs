@@ -105,7 +105,7 @@ async fn what_cannot_be_told_changes_nothing() {
         ("file", vec![B], ErrorKind::Config, "those that a file names"),
         ("llama", vec![B, "10.0.0.3"], ErrorKind::Config, "replicas[1].url: "),
         ("llama", vec![B, B], ErrorKind::Config, "replicas[1]: is the same replica as one above"),
-        ("llama", many.iter().map(|url| &**url).collect(), ErrorKind::Config, "a pool has 128 at most"),
+        ("llama", many.iter().map(|url| &**url).collect(), ErrorKind::Config, "a pool has at most 128"),
     ] {
         let error = gate.set_replicas(target, list).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");

@@ -6,7 +6,7 @@ use http::Uri;
 
 use crate::wire::url;
 
-/// A base URL: scheme, host, port, and a path that others may go on from.
+/// A base URL: scheme, host, port, and the path that others start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::config) struct BaseUrl {
     https: bool,
@@ -17,7 +17,7 @@ pub(in crate::config) struct BaseUrl {
     path: Box<str>,
 }
 
-/// Where a request goes, in the same terms.
+/// The URL of a request, in the same parts as a [`BaseUrl`].
 pub(super) struct RequestUrl<'a> {
     https: bool,
     host: &'a str,
@@ -26,7 +26,7 @@ pub(super) struct RequestUrl<'a> {
 }
 
 impl<'a> RequestUrl<'a> {
-    /// `None` for what is no absolute http or https URL.
+    /// Splits a URI. Returns `None` if it is not an absolute http or https URL.
     pub(super) fn from_uri(uri: &'a Uri) -> Option<Self> {
         let https = match uri.scheme_str()? {
             scheme if scheme.eq_ignore_ascii_case("https") => true,
@@ -40,19 +40,22 @@ impl<'a> RequestUrl<'a> {
 }
 
 impl BaseUrl {
-    /// Parses a base URL. The error says what is wrong without repeating the URL, which may hold a password or a key.
+    /// Parses a base URL.
+    ///
+    /// # Errors
+    /// What is wrong, without the URL, which may hold a password or a key.
     pub(in crate::config) fn parse(url: &str) -> Result<Self, &'static str> {
-        // First, so that nothing else is ever said of such a URL.
+        // Checked first, because no other error may be shown for such a URL.
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         if authority.contains('@') {
-            return Err("a user name or password does not belong in a URL; send credentials as headers");
+            return Err("a URL cannot hold a user name or password; send credentials as headers");
         }
         if url.contains(['?', '#']) {
-            return Err("a base URL has no query and no fragment");
+            return Err("a base URL cannot have a query or fragment; remove it");
         }
         if url.contains('*') {
-            return Err("a base URL takes no *; it already matches every path below it");
+            return Err("a base URL cannot hold *, because it matches every path below it");
         }
         let Some((scheme, _)) = url.split_once("://") else {
             return Err("start it with https:// or http://");
@@ -68,7 +71,7 @@ impl BaseUrl {
         if place.host.is_empty() {
             return Err("the host is missing");
         }
-        // Whatever follows the host is a port, and only a good one is read as such.
+        // Text after the host that is not a valid port is not parsed as one.
         let bare = uri.host() == Some(authority);
         if !bare && uri.port_u16().is_none_or(|port| port == 0) {
             return Err("the port must be a number from 1 to 65535");
@@ -84,7 +87,7 @@ impl BaseUrl {
     }
 
     pub(super) fn matches(&self, place: &RequestUrl<'_>) -> bool {
-        // Nearly every client writes its host in lower case: comparing bytes first spares folding them.
+        // Fast path: most clients write the host in lower case.
         self.https == place.https
             && self.port == place.port
             && (*self.host == *place.host || self.host.eq_ignore_ascii_case(place.host))
@@ -94,7 +97,7 @@ impl BaseUrl {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Whether every URL under `other` is under this one too.
+    /// Returns `true` if every URL below `other` is below this one too.
     pub(super) fn covers(&self, other: &BaseUrl) -> bool {
         self.matches(&RequestUrl {
             https: other.https,
@@ -109,7 +112,7 @@ fn default_port(https: bool) -> u16 {
     if https { 443 } else { 80 }
 }
 
-/// The normal form: two base URLs that match the same requests print the same.
+/// Prints the normal form: base URLs that match the same requests print the same.
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.https { "https" } else { "http" };

@@ -1,9 +1,9 @@
 //! Model patterns.
 
-/// A pattern in which `*` stands for any run of characters. Case counts, as it does for providers.
+/// A pattern in which `*` matches any text. Case-sensitive.
 #[derive(Clone, Debug)]
 pub(super) struct Glob {
-    /// What lies between the stars: one part means no star at all, and two empty ones a lone star.
+    /// The literal parts between the stars. One part: no star. Two empty parts: only a star.
     parts: Box<[Box<str>]>,
 }
 
@@ -21,13 +21,13 @@ impl Glob {
         Self { parts: parts.into() }
     }
 
-    /// A lone `*`, which also takes a request whose model is not known.
+    /// Returns `true` for `*` alone, which also matches requests whose model is not known.
     pub(super) fn is_any(&self) -> bool {
         matches!(&*self.parts, [first, last] if first.is_empty() && last.is_empty())
     }
 
-    /// Leftmost fits suffice: whatever a part could match later, it leaves no more to those after it. Linear in the text for
-    /// each part, so no pattern makes it blow up.
+    /// Returns `true` if the pattern matches the whole text. Takes linear time per part: the
+    /// leftmost match of each part suffices, because it leaves the most text to the parts after it.
     pub(super) fn matches(&self, text: &str) -> bool {
         let (first, middle, last) = match &*self.parts {
             [] => return false,
@@ -44,8 +44,8 @@ impl Glob {
         true
     }
 
-    /// Whether it matches all that `other` does. A star of `other` can only be taken up by one of ours, whole, so reading its
-    /// pattern as a text, stars and all, decides it.
+    /// Returns `true` if this pattern matches every text that `other` matches. A star of `other`
+    /// must be matched as a whole by a star of this pattern, so `other` can be matched as a text.
     pub(super) fn covers(&self, other: &Glob) -> bool {
         self.matches(&other.text())
     }
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, by recursion: exponential, and plainly right.
+    /// Matches by the definition, recursively. Takes exponential time.
     fn oracle(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,

@@ -1,14 +1,17 @@
-//! Which target a request belongs to: the first, in the order of the configuration, whose URL *and* model both match.
+//! Finds the target of a request: the first, in the order of the configuration, whose URL and model
+//! both match.
 //!
-//! - A base URL matches by scheme, host (whatever its case) and port (443 and 80 go without saying), and by whole segments of
-//!   its path: `https://host/v1` takes `/v1` and `/v1/chat`, not `/v1beta`.
-//! - A model pattern is exact but for `*`, any run of characters, also none. A request whose model is not known (no body, or
-//!   one that is no JSON) matches targets without models, and those that list a lone `*`.
-//! - No URLs means any URL, no models any model; a request that no target takes is under the default one.
+//! - A base URL matches by scheme, host (ignoring case), port (443 and 80 may be omitted) and whole
+//!   segments of its path: `https://host/v1` matches `/v1` and `/v1/chat`, but not `/v1beta`.
+//! - In a model pattern `*` matches any text, including none. A request whose model is not known
+//!   (without a body, or with one that is not JSON) matches targets without models, and those that
+//!   list `*`.
+//! - A target without URLs matches any URL, and one without models any model. A request that no
+//!   target matches has the default target.
+//! - A target with `url = "none"` matches no request.
 //!
-//! Order decides, never how specific a pattern is, so that reading the file from the top tells what happens; a target that
-//! could never be reached is a configuration error.
-//! - A target with `url = "none"` takes no request: it is there for slots that are held by name.
+//! The order decides, not how specific a pattern is. A target that no request can reach is an
+//! error.
 
 mod base_url;
 mod coverage;
@@ -21,17 +24,17 @@ pub(super) use self::coverage::CoverIndex;
 use self::glob::Glob;
 use super::{ConfigError, ConfigProblem, TargetConfig, TargetMatch};
 
-/// The targets' patterns, parsed once. Finding allocates nothing.
+/// The parsed URLs and model patterns of targets. Lookups do not allocate.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     rules: Vec<TargetRule>,
 }
 
 impl Matcher {
-    /// Prepares these targets.
+    /// Parses the URLs and model patterns of these targets.
     ///
     /// # Errors
-    /// A URL that is none; a [`Config`](super::Config) that was read or built has only good ones.
+    /// An invalid URL. A [`Config`](super::Config) that was read or built has only valid ones.
     pub fn new(targets: &[TargetConfig]) -> Result<Self, ConfigError> {
         let rule = |target: &TargetConfig| {
             TargetRule::new(&target.matches).map_err(|why| {
@@ -42,14 +45,15 @@ impl Matcher {
         Ok(Self { rules: targets.iter().map(rule).collect::<Result<_, _>>()? })
     }
 
-    /// The index, among the targets given to [`Matcher::new`], of the one that takes this request.
+    /// Returns the index of the target that a request belongs to, among those given to
+    /// [`Matcher::new`].
     pub fn find(&self, uri: &Uri, model: Option<&str>) -> Option<usize> {
         let url = base_url::RequestUrl::from_uri(uri);
         self.rules.iter().position(|rule| rule.matches(url.as_ref(), model))
     }
 }
 
-/// One target's patterns.
+/// The URLs and model patterns of one target.
 #[derive(Clone, Debug)]
 pub(super) struct TargetRule {
     urls: Vec<BaseUrl>,
@@ -73,27 +77,27 @@ impl TargetRule {
         !self.matches_none && (self.urls.is_empty() || url()) && (self.models.is_empty() || model())
     }
 
-    /// Whether every request of `other` would be this one's too. Judged pattern by pattern: what only several patterns
-    /// together cover is not seen, so `true` is certain and `false` is not.
+    /// Returns `true` if this rule matches every request that `other` matches. Compares single
+    /// patterns, so it may return `false` if only several patterns together cover one of `other`.
     pub(super) fn covers(&self, other: &TargetRule) -> bool {
         self.covers_urls_of(other) && (self.models.is_empty() || self.covers_models_of(other))
     }
 
-    /// Whether it takes every URL that `other` takes, each URL by itself.
+    /// Returns `true` if each URL of `other` is covered by one of this rule.
     pub(super) fn covers_urls_of(&self, other: &TargetRule) -> bool {
         self.urls.is_empty()
             || (!other.urls.is_empty()
                 && other.urls.iter().all(|theirs| self.urls.iter().any(|ours| ours.covers(theirs))))
     }
 
-    /// Whether it names every model that `other` takes, each name or pattern by itself.
+    /// Returns `true` if each model pattern of `other` is covered by one of this rule.
     pub(super) fn covers_models_of(&self, other: &TargetRule) -> bool {
         self.models.iter().any(Glob::is_any)
             || (!other.models.is_empty()
                 && other.models.iter().all(|theirs| self.models.iter().any(|ours| ours.covers(theirs))))
     }
 
-    /// Whether requests for this model are its, at the right URL.
+    /// Returns `true` if requests for this model match, at a URL that matches.
     pub(super) fn matches_model(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|glob| glob.matches(model))
     }

@@ -1,4 +1,4 @@
-//! Targets that take what others refuse: each must exist, be reachable with nothing but its own settings, and lead on to an end.
+//! Fallbacks: each names a target that exists, can be called with its own settings, and ends.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,16 +13,13 @@ use crate::config::{TargetConfig, providers};
 /// Number of problems from which errors no longer suggest a similar name.
 const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 
-/// Index of each target by name.
-type TargetIndex = HashMap<Arc<str>, usize>;
-
-/// Where a target says what concerns fallbacks.
+/// The given values of the keys of a target that concern fallbacks.
 pub(super) struct FallbackKeys<'a> {
     fallback: Option<Given<'a>>,
     model: Option<Given<'a>>,
     key_env: Option<Given<'a>>,
     forward_headers: Option<Given<'a>>,
-    /// Whether it was read without a problem: of the others it is not known where they are.
+    /// Whether the target was read without a problem. Otherwise its URLs and models are not known.
     pub(super) sound: bool,
 }
 
@@ -34,43 +31,34 @@ impl<'a> FallbackKeys<'a> {
     }
 }
 
-/// Judges every fallback, and gives the targets that calls fall back to the model to ask for.
+/// Checks every fallback, and sets the model that is requested at each target that is one.
 pub(super) fn resolve(targets: &mut [TargetConfig], keys: &[FallbackKeys<'_>], inherited: &Inherited<'_>) {
     for (target, keys) in targets.iter_mut().zip(keys) {
-        // The default is for the others, and slots that are held by name carry no call that could go elsewhere.
-        let idle = target.matches.slots_only || target.fallback.as_ref() == Some(&target.name);
-        if idle && keys.fallback.is_none() {
+        // An inherited fallback does not apply to the fallback itself, nor to a target without
+        // calls.
+        let exempt = target.matches.slots_only || target.fallback.as_ref() == Some(&target.name);
+        if exempt && keys.fallback.is_none() {
             target.fallback = None;
         }
     }
-    let index: TargetIndex =
-        targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
-    let links: Vec<Option<usize>> = targets.iter().map(|target| next_index(target, &index)).collect();
-    let cycles = find_cycles(&links, keys);
-    // If no fallback depends on its caller, indirect fallbacks need no check.
-    let demanding = links.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
+    let graph = Graph::new(targets, keys);
     if let Some(given) = &inherited.fallback {
-        check_fallback(inherited.base, given, targets, keys, &index);
-        if demanding {
-            check_chain(inherited.base, given, &index, &links, targets, keys);
-        }
+        graph.check(inherited.base, given);
     }
-    for (at, (target, own)) in targets.iter().zip(keys).enumerate() {
-        if let Some(given) = &own.fallback {
-            check_fallback(target, given, targets, keys, &index);
-            if demanding {
-                check_chain(target, given, &index, &links, targets, keys);
-            }
+    let cycles = graph.cycles();
+    for (at, (target, keys)) in graph.targets.iter().zip(keys).enumerate() {
+        if let Some(given) = &keys.fallback {
+            graph.check(target, given);
             if let Some(steps) = cycles.get(&at) {
-                reject_cycle(given, steps, targets);
+                graph.reject_cycle(given, steps);
             }
         }
     }
-    let all = targets.iter().chain([inherited.base]);
+    let all = graph.targets.iter().chain([inherited.base]);
     let fallbacks: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
-    // Where a name was misspelt, or not read, nobody knows whom it was meant for.
-    let named = fallbacks.iter().all(|name| index.contains_key(name));
-    let certain = named && keys.iter().all(|keys| keys.sound);
+    // A misspelt name, or one that was not read, may have meant any target.
+    let all_known = fallbacks.iter().all(|name| graph.index.contains_key(name));
+    let certain = all_known && keys.iter().all(|keys| keys.sound);
     for (target, keys) in targets.iter_mut().zip(keys) {
         if fallbacks.contains(&target.name) {
             target.model = requested_model(target);
@@ -80,93 +68,153 @@ pub(super) fn resolve(targets: &mut [TargetConfig], keys: &[FallbackKeys<'_>], i
     }
 }
 
-fn next_index(target: &TargetConfig, index: &TargetIndex) -> Option<usize> {
-    index.get(target.fallback.as_ref()?).copied()
+/// The targets, and the fallback of each.
+struct Graph<'a> {
+    targets: &'a [TargetConfig],
+    keys: &'a [FallbackKeys<'a>],
+    /// The index of each target by name.
+    index: HashMap<Arc<str>, usize>,
+    /// The index of each target's fallback.
+    next: Vec<Option<usize>>,
+    /// Whether any fallback depends on the target that falls back. Otherwise indirect fallbacks
+    /// need no check.
+    any_depends_on_caller: bool,
 }
 
-/// One fallback by itself.
-fn check_fallback(
-    target: &TargetConfig,
-    given: &Given<'_>,
-    targets: &[TargetConfig],
-    keys: &[FallbackKeys<'_>],
-    index: &TargetIndex,
-) {
-    let Some(name) = &target.fallback else { return };
-    let found = index.get(name).and_then(|at| targets.get(*at).zip(keys.get(*at)));
-    let Some((fallback, fallback_keys)) = found else {
-        if given.problems.count() >= MAX_PROBLEMS_WITH_ADVICE {
-            return given.reject(InvalidValue::expected(TARGET_NAME.expected).message(given.value));
-        }
-        let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
-        let advice = nearest::suggest_name(name, &names, "there are no targets");
-        return given.reject(InvalidValue::expected(TARGET_NAME.expected).hint(advice).message(given.value));
-    };
-    if target.matches.slots_only {
-        return given
-            .reject("url is \"none\", so no request is this target's that could go elsewhere; drop one");
+impl<'a> Graph<'a> {
+    fn new(targets: &'a [TargetConfig], keys: &'a [FallbackKeys<'a>]) -> Self {
+        let index: HashMap<Arc<str>, usize> =
+            targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
+        let next: Vec<Option<usize>> =
+            targets.iter().map(|target| index.get(target.fallback.as_ref()?).copied()).collect();
+        let any_depends_on_caller =
+            next.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
+        Self { targets, keys, index, next, any_depends_on_caller }
     }
-    if fallback_keys.sound && fallback.name != target.name {
-        for why in obstacles(target, fallback) {
-            given.reject(why);
-        }
-    }
-}
 
-/// What the fallback's own fallbacks refuse goes on as the request that the caller sent, so each of them must be one for it.
-fn check_chain(
-    target: &TargetConfig,
-    given: &Given<'_>,
-    index: &TargetIndex,
-    links: &[Option<usize>],
-    targets: &[TargetConfig],
-    keys: &[FallbackKeys<'_>],
-) {
-    let next = |at: usize| links.get(at).copied().flatten();
-    let chain: Vec<usize> =
-        std::iter::successors(next_index(target, index), |at| next(*at)).take(links.len() + 1).collect();
-    // Longer than there are targets: it goes in a circle, which is told where that begins.
-    if chain.len() > links.len() {
-        return;
+    fn next(&self, at: usize) -> Option<usize> {
+        self.next.get(at).copied().flatten()
     }
-    for (before, at) in chain.iter().zip(chain.iter().skip(1)) {
-        let (Some(before), Some(fallback)) = (targets.get(*before), targets.get(*at)) else { continue };
-        if !depends_on_caller(fallback) {
-            continue;
+
+    fn is_sound(&self, at: usize) -> bool {
+        self.keys.get(at).is_some_and(|keys| keys.sound)
+    }
+
+    /// Checks the fallback of a target, and the fallbacks of that fallback.
+    fn check(&self, target: &TargetConfig, given: &Given<'_>) {
+        let Some(name) = &target.fallback else { return };
+        let Some((at, fallback)) = self.index.get(name).and_then(|at| Some((*at, self.targets.get(*at)?)))
+        else {
+            return self.reject_unknown(name, given);
+        };
+        if target.matches.slots_only {
+            return given
+                .reject("with url = \"none\" the target has no requests to fall back; remove one of them");
         }
-        // What already bars the way from the one before is told there.
-        if keys.get(*at).is_some_and(|keys| keys.sound) && obstacles(before, fallback).is_empty() {
-            for why in obstacles(target, fallback) {
-                given.reject(format!("by way of {}: {why}", join("targets", &before.name)));
+        if self.is_sound(at) && fallback.name != target.name {
+            obstacles(target, fallback).into_iter().for_each(|why| given.reject(why));
+        }
+        if self.any_depends_on_caller {
+            self.check_chain(target, at, given);
+        }
+    }
+
+    fn reject_unknown(&self, name: &str, given: &Given<'_>) {
+        let mut invalid = InvalidValue::expected(TARGET_NAME.expected);
+        if given.problems.count() < MAX_PROBLEMS_WITH_ADVICE {
+            let names: Vec<&str> = self.targets.iter().map(|target| &*target.name).collect();
+            invalid = invalid.hint(nearest::suggest_name(name, &names, "there are no targets"));
+        }
+        given.reject(invalid.message(given.value));
+    }
+
+    /// Checks the fallbacks after the first. Each receives the request that the caller sent, so it
+    /// must be able to serve the calls of `target`.
+    fn check_chain(&self, target: &TargetConfig, first: usize, given: &Given<'_>) {
+        let count = self.next.len();
+        let chain: Vec<usize> =
+            std::iter::successors(Some(first), |at| self.next(*at)).take(count + 1).collect();
+        // A longer chain is a cycle, which is reported at its own target.
+        if chain.len() > count {
+            return;
+        }
+        for (before, at) in chain.iter().zip(chain.iter().skip(1)) {
+            let (Some(before), Some(fallback)) = (self.targets.get(*before), self.targets.get(*at)) else {
+                continue;
+            };
+            // Obstacles between the two themselves are reported at `before`.
+            if depends_on_caller(fallback) && self.is_sound(*at) && obstacles(before, fallback).is_empty() {
+                for why in obstacles(target, fallback) {
+                    given.reject(format!("through {}: {why}", join("targets", &before.name)));
+                }
             }
         }
     }
+
+    /// Returns the cycles of fallbacks, by the first target of each that names a fallback itself.
+    /// The value lists the targets from there back to it.
+    fn cycles(&self) -> HashMap<usize, Vec<usize>> {
+        let names_fallback = |at: &usize| self.keys.get(*at).is_some_and(|keys| keys.fallback.is_some());
+        let mut cycles = HashMap::new();
+        // Start of the walk that first reached each target. A walk that reaches a target of its own
+        // is a cycle.
+        let mut walked: HashMap<usize, usize> = HashMap::new();
+        for start in 0..self.next.len() {
+            let mut at = Some(start);
+            while let Some(here) = at.filter(|here| !walked.contains_key(here)) {
+                walked.insert(here, start);
+                at = self.next(here);
+            }
+            let Some(met) = at.filter(|met| walked.get(met) == Some(&start)) else { continue };
+            let round = |from: usize| {
+                std::iter::successors(self.next(from), move |at| self.next(*at).filter(|_| *at != from))
+            };
+            if let Some(first) = round(met).filter(names_fallback).min() {
+                cycles.insert(first, round(first).collect());
+            }
+        }
+        cycles
+    }
+
+    fn reject_cycle(&self, given: &Given<'_>, steps: &[usize]) {
+        if steps.len() == 1 {
+            return given.reject("a target cannot be its own fallback; name another, or remove the key");
+        }
+        let names: Vec<&str> = steps
+            .last()
+            .into_iter()
+            .chain(steps)
+            .filter_map(|at| Some(&*self.targets.get(*at)?.name))
+            .collect();
+        given.reject(format!("the fallbacks form a cycle: {}; remove one of them", names.join(" -> ")));
+    }
 }
 
-/// What is not known of the address that `target`'s calls have at this one.
+/// Returns why calls of `target` cannot be sent to `fallback`.
 fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     let place = join("targets", &fallback.name);
     if fallback.matches.slots_only {
-        return vec![format!("{place} has url = \"none\": no call can be sent there")];
+        return vec![format!("{place} has url = \"none\", so no call can be sent there")];
     }
     let (Ok(ours), Ok(theirs)) = (TargetRule::new(&target.matches), TargetRule::new(&fallback.matches))
     else {
         return Vec::new();
     };
     let mut obstacles = Vec::new();
-    // A provider that is known by its name has one URL that is meant unless another is: its first.
     let urls = &fallback.matches.urls;
+    // Calls are sent to the first URL of a well-known provider, and to any URL of a pool.
     let known = providers::base_urls(&fallback.name).is_some_and(|known| known == urls);
-    // Of a pool, whichever of them it is leads to the same replicas.
     if urls.len() != 1 && fallback.pool.is_none() && !known && !theirs.covers_urls_of(&ours) {
-        let count = urls.len();
         obstacles.push(format!(
-            "{place} has {count} base URLs, and which of them calls should go to is not said; give it one \"url\", or all of ours"
+            "{place} has {} base URLs, so it is not known where to send the calls; give it one \"url\", \
+             or all URLs of this target",
+            urls.len()
         ));
     }
     if requested_model(fallback).is_none() && !theirs.covers_models_of(&ours) {
         obstacles.push(format!(
-            "{place} does not say which model calls should ask for there; set its \"model\", or name ours in its \"models\""
+            "{place} does not state which model to request there; set its \"model\", or add all models of \
+             this target to its \"models\""
         ));
     }
     obstacles
@@ -177,7 +225,8 @@ fn depends_on_caller(fallback: &TargetConfig) -> bool {
     fallback.matches.slots_only || fallback.matches.urls.len() != 1 || requested_model(fallback).is_none()
 }
 
-/// The model to ask for: the one that is set, or the only one there is.
+/// Returns the model to request for calls that fall back to a target: its `model`, or the only one
+/// of its `models`.
 fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     match (&target.model, &*target.matches.models) {
         (Some(model), _) => Some(model.clone()),
@@ -186,45 +235,11 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Returns the cycles of fallbacks, by the first target of each that names a fallback itself. The
-/// value lists the targets from there back to it.
-fn find_cycles(links: &[Option<usize>], keys: &[FallbackKeys<'_>]) -> HashMap<usize, Vec<usize>> {
-    let next = |at: usize| links.get(at).copied().flatten();
-    let keys = |at: &usize| keys.get(*at).is_some_and(|keys| keys.fallback.is_some());
-    let mut find_cycles = HashMap::new();
-    // Start of the walk that first reached each target. A walk that reaches a target of its own is
-    // a cycle.
-    let mut walked: HashMap<usize, usize> = HashMap::new();
-    for start in 0..links.len() {
-        let mut at = Some(start);
-        while let Some(here) = at.filter(|here| !walked.contains_key(here)) {
-            walked.insert(here, start);
-            at = next(here);
-        }
-        let Some(met) = at.filter(|met| walked.get(met) == Some(&start)) else { continue };
-        let round =
-            |from: usize| std::iter::successors(next(from), move |at| next(*at).filter(|_| *at != from));
-        if let Some(first) = round(met).filter(keys).min() {
-            find_cycles.insert(first, round(first).collect());
-        }
-    }
-    find_cycles
-}
-
-fn reject_cycle(given: &Given<'_>, steps: &[usize], targets: &[TargetConfig]) {
-    if steps.len() == 1 {
-        return given.reject("a target cannot take what it refuses itself; name another, or leave it out");
-    }
-    let names: Vec<&str> =
-        steps.last().into_iter().chain(steps).filter_map(|at| Some(&*targets.get(*at)?.name)).collect();
-    given.reject(format!("goes in a circle: {}; leave one of these fallbacks out", names.join(" -> ")));
-}
-
-/// What only calls that fall back would ask for, at a target to which none do.
+/// Rejects the keys for calls that fall back, at a target that is not a fallback.
 fn reject_unused(keys: &FallbackKeys<'_>) {
-    let only = "is for calls that fall back to this target, and none names it as its \"fallback\"";
+    let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
     if let Some(given) = &keys.model {
-        given.reject(format!("{only}; the models whose requests it takes are \"models\""));
+        given.reject(format!("{only}, or set \"models\" to select requests by their model"));
     }
     for given in [&keys.key_env, &keys.forward_headers].into_iter().flatten() {
         given.reject(only);

@@ -1,8 +1,8 @@
-//! JSON, and so the dicts of the bindings, to tree.
+//! Converts JSON, which the bindings make of dicts and objects, to the generic tree.
 
 use crate::config::schema::tree::{Entry, Node, Table, Value};
 
-/// No key lies deeper than five levels; beyond this a tree is not followed, so that none can exhaust the stack.
+/// The maximum depth of a tree, so that none exhausts the stack. Keys are at most five levels deep.
 const DEEPEST: usize = 32;
 
 pub(super) fn read(value: &serde_json::Value) -> Node {

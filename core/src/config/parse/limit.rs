@@ -1,4 +1,4 @@
-//! How many slots of a cap are in force: as many as the upstream can take, or all of them.
+//! Reads limits: whether a limit is fixed or adaptive, and its settings.
 
 use crate::config::schema::declaration::{Group, names};
 use crate::config::schema::given::{Given, Section};
@@ -7,43 +7,44 @@ use crate::config::schema::tree::Value;
 use crate::config::schema::{LIMIT, PERCENTILE};
 use crate::config::{AdaptiveConfig, LimitConfig};
 
-/// Whether a limit moves.
 #[derive(Clone, Copy, PartialEq)]
 enum LimitMode {
     Fixed,
     Adaptive,
 }
 
-const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table of how it adapts";
+const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table with settings of an adaptive limit";
 
-/// Everything said of one limit, here and in the layers below.
+/// The settings of one limit, from `defaults` and the target, or of a tool.
 #[derive(Clone, Default)]
 pub(super) struct LimitLayers {
-    /// Whether a cap was named.
+    /// Whether a cap is given.
     pub(super) cap_given: bool,
-    /// Of a pool, whether its own was: a limit is each replica's there, and the target's cap bounds their sum.
+    /// For pools, whether the pool's own cap is given. It replaces the target's cap, because the
+    /// limit is that of each replica.
     pub(super) pool_cap_given: Option<bool>,
     mode: Option<LimitMode>,
-    /// The settings of an adaptive limit. Without a given `start` its value follows from the floor and the cap.
+    /// The settings of an adaptive limit.
     keys: AdaptiveConfig,
     start_given: bool,
-    /// Whether the layer that is read has said these itself. Else they give way.
+    /// Whether the target sets `start` itself. An inherited one yields to its other settings.
     own_start: bool,
+    /// As `own_start`, for `min`.
     own_min: bool,
 }
 
 impl LimitLayers {
-    /// What is known of a tool before its own words: there is none without a cap.
+    /// Creates the settings of a tool, which always has a cap.
     pub(super) fn for_tool() -> Self {
         Self { cap_given: true, ..Self::default() }
     }
 
-    /// The same for the layer above, which has said nothing itself yet.
+    /// Creates the settings of a target that inherits these.
     pub(super) fn for_target(&self) -> Self {
         Self { own_start: false, own_min: false, ..self.clone() }
     }
 
-    /// Reads `cap`, as far as it was named, and `limit`, each key over what a lower layer said.
+    /// Reads `limit`, and whether `cap` is given. Replaces only the keys that are given.
     pub(super) fn read(&mut self, section: &Section<'_>) {
         self.cap_given |= section.has("cap");
         let Some(given) = section.get("limit") else { return };
@@ -63,15 +64,14 @@ impl LimitLayers {
         self.keys.read(&section);
     }
 
-    /// The start that was given, here or in a layer below.
+    /// Returns the `start` that is given by the target or `defaults`.
     fn start(&self) -> Option<usize> {
         self.start_given.then_some(self.keys.start)
     }
 
-    /// **The rule**, for targets and tools: a limit adapts, unless `limit` says that it is fixed, or says nothing while a cap was
-    /// named and no objective was: then that number is what one gets.
-    ///
-    /// The objective is the `ttft` of a target or of a lane of it, the `latency` of a tool.
+    /// Returns the limit: as `limit` sets it, otherwise fixed if a cap is given and no objective
+    /// is, otherwise adaptive. The objective is the `ttft` of a target or of one of its lanes, or
+    /// the `latency` of a tool.
     pub(super) fn resolve(&self, cap: usize, objective: bool) -> LimitConfig {
         let adapts = match self.mode {
             Some(mode) => mode == LimitMode::Adaptive,
@@ -81,8 +81,7 @@ impl LimitLayers {
             return LimitConfig::Fixed;
         }
         let mut keys = self.keys.clone();
-        // What was inherited gives way. The layer's own words are out of order only where a problem was found: nobody shall meet a floor
-        // above the ceiling all the same.
+        // Inherited values yield. The target's own are in order, unless a problem was reported.
         keys.min = keys.min.min(cap);
         if let Some(start) = self.start().filter(|_| self.own_start && !self.own_min) {
             keys.min = keys.min.min(start);
@@ -91,19 +90,21 @@ impl LimitLayers {
         LimitConfig::Adaptive(keys)
     }
 
-    /// Why it is fixed, for what has no use then.
+    /// Returns why a key that needs an adaptive limit is rejected. `objective` is the key that
+    /// would make the limit adaptive.
     pub(super) fn fixed_reason(&self, objective: &str) -> String {
         if self.mode == Some(LimitMode::Fixed) {
-            "nothing keeps to it while the limit is fixed; set limit = \"adaptive\", or drop it".into()
+            "has no effect with a fixed limit; set limit = \"adaptive\", or remove it".into()
         } else {
             let cap = if self.pool_cap_given.is_some() { "pool.cap" } else { "cap" };
             format!(
-                "nothing keeps to it: a {cap} without a \"{objective}\" is a fixed limit; set limit = \"adaptive\", or drop it"
+                "has no effect, because the limit is fixed with a {cap} and no \"{objective}\"; set limit = \"adaptive\", or remove it"
             )
         }
     }
 
-    /// Numbers that the layer itself says, fine alone and out of order together. What it inherits gives way.
+    /// Rejects a `start` or `min` of the target that is above the cap, and a `min` above `start`.
+    /// `named` is the key of the cap.
     pub(super) fn check_order(&self, section: &Section<'_>, cap: usize, named: &str) {
         if self.mode == Some(LimitMode::Fixed) {
             return;
@@ -126,16 +127,16 @@ impl LimitLayers {
         }
     }
 
-    /// Says, where first tokens were bounded, that there are none.
+    /// Rejects `awaiting`, for tools.
     pub(super) fn reject_awaiting(&self, section: &Section<'_>) {
         if let (Some(given), Some(_)) = (section.get("limit"), self.keys.awaiting)
             && let Some(given) = given.child("awaiting")
         {
-            given.reject("a tool has no first tokens to await; drop it");
+            given.reject("has no effect for tools, whose calls have no first token; remove it");
         }
     }
 
-    /// Says, where `limit` was set to adapt, that it cannot. Inherited words give way instead.
+    /// Makes the limit fixed. Rejects `limit` if the target sets it to adaptive itself.
     pub(super) fn force_fixed(&mut self, section: &Section<'_>, why: &str) {
         if self.mode == Some(LimitMode::Adaptive) && section.has("limit") {
             section.reject(&["limit"], why);
@@ -149,27 +150,27 @@ fn read_keyword(value: &Value) -> Result<LimitMode, InvalidValue> {
     match value {
         Value::Text(text) if text == "adaptive" => Ok(LimitMode::Adaptive),
         Value::Text(text) if text == "fixed" => Ok(LimitMode::Fixed),
-        Value::Whole(_) | Value::Float(_) => Err(invalid.hint("the most slots are the \"cap\"")),
-        Value::Bool(false) | Value::Null => Err(invalid.hint("a limit that does not adapt is \"fixed\"")),
+        Value::Whole(_) | Value::Float(_) => Err(invalid.hint("the maximum number of slots is the \"cap\"")),
+        Value::Bool(false) | Value::Null => Err(invalid.hint("a limit that is not adaptive is \"fixed\"")),
         Value::Text(text) if matches!(&**text, "none" | "off") => {
-            Err(invalid.hint("a limit that does not adapt is \"fixed\""))
+            Err(invalid.hint("a limit that is not adaptive is \"fixed\""))
         }
         _ => Err(invalid),
     }
 }
 
-/// Keys that belong somewhere else when they are found in a `limit`, whatever they mean in other tables.
+/// Returns what to write instead of a key that is not one of `limit`.
 fn misplaced_key(key: &str) -> Option<String> {
     if PERCENTILE.names().any(|name| name == key) {
-        return Some(
-            "a percentile's settings are a table under \"detector\", which makes it a percentile".into(),
-        );
+        return Some("it belongs in the table \"detector\", which selects the percentile detector".into());
     }
     match key {
-        "max" | "ceiling" | "cap" => Some("the ceiling is the \"cap\", beside \"limit\"".into()),
-        "step" => Some("a cut by slots is decrease = { step = 4 }".into()),
-        "factor" => Some("a cut to a share is decrease = 0.9".into()),
-        "kind" | "mode" | "type" => Some("a table is an adaptive limit; another is limit = \"fixed\"".into()),
+        "max" | "ceiling" | "cap" => Some("the upper bound is the \"cap\", beside \"limit\"".into()),
+        "step" => Some("to decrease by 4 slots, write decrease = { step = 4 }".into()),
+        "factor" => Some("to decrease to a share, write decrease = 0.9".into()),
+        "kind" | "mode" | "type" => {
+            Some("a table is an adaptive limit; for a fixed limit write limit = \"fixed\"".into())
+        }
         _ => None,
     }
 }

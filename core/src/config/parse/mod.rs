@@ -1,10 +1,11 @@
-//! From text, dict or builder to a checked [`Config`].
+//! Reads TOML, JSON and builders into a checked [`Config`].
 //!
-//! Every source becomes one generic [`tree`], and one walker turns the tree into the model, so that a mistake gets the same
-//! answer wherever it was made: the full path of the key, what was given, what is allowed, and for files the line. All
-//! problems are gathered before any is reported.
+//! Every source is converted to one generic tree, and the tree is read once. So the same mistake
+//! has the same error in every source: the key path, what was given, what is allowed, and for files
+//! the line. All problems are collected before any is reported.
 //!
-//! Invariant: what leaves here is in the ranges that the model states, and no error repeats a value that may be a credential.
+//! Invariant: every value of the result is in its declared range, and no error repeats a value that
+//! may be a credential.
 
 mod conflicts;
 mod fallback;
@@ -27,7 +28,7 @@ use super::schema::tree::{Node, Value};
 use super::schema::{CAP, TOOL, TOP};
 use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, TargetConfig, ToolConfig};
 
-/// Reads TOML.
+/// Reads a configuration from TOML.
 pub(super) fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let problems = Problems::default();
     let config = toml::read(text, &problems).map(|root| read_config(&root, &problems));
@@ -35,17 +36,20 @@ pub(super) fn from_toml(text: &str) -> Result<Config, ConfigError> {
     problems.into_result(config.unwrap_or_default())
 }
 
-/// Reads JSON.
+/// Reads a configuration from JSON.
 pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, ConfigError> {
     from_tree(&json::read(value))
 }
 
 /// Reads a list of replicas from JSON.
+///
+/// # Errors
+/// Every problem found.
 pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<ReplicaConfig>, ConfigError> {
     replica_list(&json::read(list))
 }
 
-/// Reads what a builder wrote.
+/// Reads a configuration from the tree that a builder wrote.
 pub(super) fn from_tree(root: &Node) -> Result<Config, ConfigError> {
     let problems = Problems::default();
     let config = read_config(root, &problems);
@@ -75,7 +79,7 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
             .collect();
     }
 
-    // Each layer is read over the one below it: top-level tenants, then defaults, then the target's own words.
+    // Each layer is read over the one before: top-level tenants, then defaults, then the target.
     let mut base = TargetConfig::new("default");
     let mut limit = limit::LimitLayers::default();
     if let Some(given) = top.get("tenants") {
@@ -99,14 +103,14 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     config
 }
 
-/// A tool is its cap, or a table that holds one.
+/// Reads a tool: its cap, or a table.
 fn read_tool(given: Given<'_>) -> Option<ToolConfig> {
     if !matches!(given.value, Value::Table(_)) {
         return given.read(|value| usize::read(value, &CAP)).map(ToolConfig::with_cap);
     }
     let section = given.section(&names(&[&TOOL]))?;
     if !section.has("cap") {
-        section.reject(&[], "needs a \"cap\": a tool is named in order to be capped");
+        section.reject(&[], "needs a \"cap\"");
     }
     let mut tool = ToolConfig::default();
     tool.read(&section);
@@ -121,12 +125,12 @@ fn read_tool(given: Given<'_>) -> Option<ToolConfig> {
         section.reject(&["latency"], limit.fixed_reason("latency"));
     }
     if tool.rps.is_some() && tool.rpm.is_some() {
-        section.reject(&["rpm"], "a tool has one rate; drop this or \"rps\"");
+        section.reject(&["rpm"], "a tool has one rate; remove this or \"rps\"");
     }
     if tool.on_full == OnFull::Refuse && tool.wait.is_some() {
         section.reject(
             &["wait"],
-            "a tool that refuses has nothing that waits; drop it, or set on_full = \"wait\"",
+            "has no effect with on_full = \"refuse\"; remove it, or set on_full = \"wait\"",
         );
     }
     Some(tool)

@@ -1,10 +1,10 @@
-//! Pools: where their replicas are named, and how they are kept.
+//! Reads pools and lists of replicas.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::target::{is_variable, parse_base_url};
+use super::target::{parse_base_url, read_key_env};
 use super::{json, toml};
 use crate::config::matching::BaseUrl;
 use crate::config::schema::declaration::{Group, names};
@@ -17,14 +17,14 @@ use crate::config::schema::{
 };
 use crate::config::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
-/// The keys of which a pool has one: each names its replicas.
+/// The keys that name the replicas of a pool, of which it has at most one.
 const SOURCES: [&str; 3] = ["replicas", "dns", "file"];
-/// How often each of them is looked at, where it is.
-const PACES: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
+/// The interval of each key that is looked up repeatedly.
+const INTERVALS: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
 
-const EXPECTED: &str = "a table, or just the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
+const EXPECTED: &str = "a table, or the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
 
-/// `pool`: a table, or a list of replicas.
+/// Reads `pool`, and returns whether its `cap` is given.
 pub(super) fn read_pool(given: Given<'_>) -> (PoolConfig, bool) {
     let mut pool = PoolConfig::default();
     match given.value {
@@ -41,27 +41,19 @@ pub(super) fn read_pool(given: Given<'_>) -> (PoolConfig, bool) {
     let Some(section) = given.section(&names(&[&POOL])) else { return (pool, false) };
     pool.source = read_source(&section);
     pool.read(&section);
-    if let Some(given) = section.get("key_env") {
-        match given.value {
-            Value::Text(name) if is_variable(name) => pool.key_env = Some(Arc::from(&**name)),
-            // What was given is not shown, however short: it may be the credential.
-            _ => given.reject(
-                "expected the name of an environment variable, such as \"VLLM_API_KEY\", and not the credential itself",
-            ),
-        }
-    }
+    pool.key_env = read_key_env(&section, "VLLM_API_KEY");
     (pool, section.has("cap"))
 }
 
+/// Reads where the replicas of a pool are named.
 fn read_source(section: &Section<'_>) -> ReplicaSource {
     let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
     if let [first, second, ..] = *given {
-        section
-            .reject(&[second], format!("a pool's replicas are named in one place; drop this or {first:?}"));
+        section.reject(&[second], format!("only one key may name the replicas; remove this or {first:?}"));
     }
-    for (pace, of) in PACES {
-        if section.has(pace) && !section.has(of) {
-            section.reject(&[pace], format!("there is no {of:?} to look at; set one, or drop it"));
+    for (interval, key) in INTERVALS {
+        if section.has(interval) && !section.has(key) {
+            section.reject(&[interval], format!("has no effect without {key:?}; set that, or remove it"));
         }
     }
     if let Some(given) = section.get("replicas") {
@@ -80,7 +72,7 @@ fn read_source(section: &Section<'_>) -> ReplicaSource {
     ReplicaSource::Dynamic
 }
 
-/// A list of replicas: each a base URL, or a table with one.
+/// Reads `replicas` of a pool.
 fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     let Value::List(items) = given.value else {
         given.reject(
@@ -89,19 +81,15 @@ fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
         return Vec::new();
     };
     if items.is_empty() {
-        given.reject("the list is empty; leave it out where the program tells of them (set_replicas)");
+        given.reject("the list is empty; remove the key if the program sets the replicas (set_replicas)");
     }
-    check_count(given, items);
+    if items.len() > MAX_REPLICAS {
+        given.reject(format!("{} replicas are given; a pool has at most {MAX_REPLICAS}", items.len()));
+    }
     read_members(given, items)
 }
 
-fn check_count(given: &Given<'_>, items: &[Node]) {
-    if items.len() > MAX_REPLICAS {
-        given.reject(format!("{} replicas are given; a pool has {MAX_REPLICAS} at most", items.len()));
-    }
-}
-
-/// The same where none is as good as any number.
+/// Reads any number of replicas.
 fn read_members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
     let mut seen = HashSet::new();
     let mut members = Vec::with_capacity(items.len());
@@ -110,7 +98,7 @@ fn read_members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
         let given = Given { path, line: item.line, value: &item.value, problems: given.problems };
         let Some(member) = read_replica(&given) else { continue };
         if !seen.insert(member.url.clone()) {
-            given.reject("is the same replica as one above (with or without /v1); keep one");
+            given.reject("is the same replica as one above it (with or without /v1); remove one of them");
         }
         members.push(member);
     }
@@ -134,7 +122,7 @@ fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     Some(member)
 }
 
-/// A replica's base URL as it is known by: with `/v1` or without means the same.
+/// Reads the base URL of a replica, without `/v1`.
 fn read_base_url(value: &Value) -> Result<String, InvalidValue> {
     let bad = || InvalidValue::expected("a replica's base URL such as \"http://10.0.0.1:8000\"");
     let Value::Text(text) = value else { return Err(bad()) };
@@ -145,7 +133,7 @@ fn read_base_url(value: &Value) -> Result<String, InvalidValue> {
 fn read_models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
     let bad = || InvalidValue::expected("the name of a model that the replica serves, or a list of them");
     let one = |value: &Value| match value {
-        Value::Text(name) if name.contains('*') => Err(bad().hint("whole names, without *")),
+        Value::Text(name) if name.contains('*') => Err(bad().hint("write the full name, without *")),
         Value::Text(name) if (1..=200).contains(&name.len()) => Ok(Arc::from(&**name)),
         _ => Err(bad()),
     };
@@ -155,7 +143,7 @@ fn read_models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
     }
 }
 
-/// A name whose addresses are the replicas.
+/// Reads `dns`.
 fn read_dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
     let bad = || InvalidValue::expected("scheme, host and port, such as \"http://vllm.internal:8000\"");
     let Value::Text(text) = value else { return Err(bad()) };
@@ -163,9 +151,9 @@ fn read_dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
     let url = url.strip_suffix("/v1").unwrap_or(&url);
     match url.split_once("://") {
         Some(("https", _)) => Err(bad().hint(
-            "a certificate is for the name, and each replica is called at its address: list the replicas by names of their own, or use http",
+            "https certificates do not match the addresses of the host; use http, or list the replicas by their own names",
         )),
-        Some((_, rest)) if rest.contains('/') => Err(bad().hint("without a path")),
+        Some((_, rest)) if rest.contains('/') => Err(bad().hint("remove the path")),
         _ => Ok(url.into()),
     }
 }
@@ -177,16 +165,20 @@ fn read_path(value: &Value) -> Result<PathBuf, InvalidValue> {
     }
 }
 
-/// The base URLs by which a pool is called that has no `url`: its own name, those of its replicas, and the name that is looked up for them.
+/// Returns the base URLs of a pool without `url`: its name, the URLs of its replicas, and that of
+/// `dns`.
 ///
 /// # Errors
-/// Why it has no name that a URL could have.
+/// What to write instead, if the name cannot be the host of a URL.
 pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
     let named = |scheme: &str| parse_base_url(&format!("{scheme}://{name}")).ok();
-    // Anything else would be read as a port or a path, or not at all.
+    // Other characters would be part of a port or a path, or are invalid.
     let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !is_host || named("http").is_none() {
-        return Err("needs a \"url\", since its name cannot stand in one: http://NAME is what clients of a pool are pointed at".into());
+        return Err(
+            "needs a \"url\", because clients call a pool at http://NAME and this name cannot be a host"
+                .into(),
+        );
     }
     let mut urls: Vec<String> = ["http", "https"].into_iter().filter_map(named).collect();
     match &pool.source {
@@ -197,22 +189,25 @@ pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>,
     Ok(urls)
 }
 
-/// Replicas that the program tells of.
+/// Reads the replicas that the program sets.
 pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
-    let members = read_list(list, &problems);
+    let members = read_root_list(list, &problems);
     if members.len() > MAX_REPLICAS {
         problems.add(
             None,
             "replicas",
-            format!("{} are given; a pool has {MAX_REPLICAS} at most", members.len()),
+            format!("{} replicas are given; a pool has at most {MAX_REPLICAS}", members.len()),
         );
     }
     problems.into_result(members)
 }
 
-/// Replicas that a file names: TOML or JSON with `replicas`, a JSON list of them, or one URL a line.
-/// However many they are.
+/// Reads the replicas that a file names: TOML or JSON with `replicas`, a JSON list, or one URL per
+/// line. Their number is not limited.
+///
+/// # Errors
+/// Every problem found, each with its line.
 pub fn replicas_in_file(text: &str) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
     let members = read_file_text(text, &problems);
@@ -226,14 +221,14 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
     };
     if lines().next().is_none() {
-        // What is being written may be empty for a moment; whoever means none can say so.
-        problems.add(None, "", "it is empty; write replicas = [] where there is to be none");
+        // A file that is being written may be empty for a moment.
+        problems.add(None, "", "the file is empty; for no replicas write replicas = []");
         return Vec::new();
     }
     if lines().all(|(_, line)| line.starts_with("http://") || line.starts_with("https://")) {
         let node = |(at, line): (usize, &str)| Node { value: Value::Text(line.into()), line: Some(at + 1) };
         let list = Node { value: Value::List(lines().map(node).collect()), line: None };
-        return read_list(&list, problems);
+        return read_root_list(&list, problems);
     }
     let root = match serde_json::from_str(text) {
         Ok(value) => json::read(&value),
@@ -248,7 +243,7 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         },
     };
     if matches!(root.value, Value::List(_)) {
-        return read_list(&root, problems);
+        return read_root_list(&root, problems);
     }
     let given = Given { path: String::new(), line: root.line, value: &root.value, problems };
     let one = |key: &str| {
@@ -256,24 +251,21 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     };
     let Some(section) = given.section_with(&["replicas"], one) else { return Vec::new() };
     match section.get("replicas") {
-        Some(given) => match given.value {
-            Value::List(items) => read_members(&given, items),
-            other => {
-                given.reject(InvalidValue::expected("a list of replicas").message(other));
-                Vec::new()
-            }
-        },
+        Some(given) => read_list(&given),
         None => {
-            problems.add(None, "", "it has no \"replicas\"");
+            problems.add(None, "", "the file has no \"replicas\"");
             Vec::new()
         }
     }
 }
 
-fn read_list(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
-    let given = Given { path: "replicas".into(), line: list.line, value: &list.value, problems };
+fn read_root_list(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
+    read_list(&Given { path: "replicas".into(), line: list.line, value: &list.value, problems })
+}
+
+fn read_list(given: &Given<'_>) -> Vec<ReplicaConfig> {
     match given.value {
-        Value::List(items) => read_members(&given, items),
+        Value::List(items) => read_members(given, items),
         other => {
             given.reject(InvalidValue::expected("a list of replicas").message(other));
             Vec::new()

@@ -1,4 +1,4 @@
-//! The rates that a provider allows: a target's own, and those that several targets share.
+//! Reads rates: of a target, and of budgets that several targets share.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::config::{Config, RateConfig, TargetConfig};
 /// Shared rates by name.
 pub(super) type Budgets = BTreeMap<Arc<str>, RateConfig>;
 
-/// `budgets`. One with a mistake in it is there all the same, so that what names it is not wrong as well.
+/// Reads `budgets`. Includes budgets with invalid values, so that the targets that name them are
+/// not rejected too.
 pub(super) fn read_budgets(given: Given<'_>) -> Budgets {
     let budget = |(name, given): (&str, Given<'_>)| {
         let mut rates = RateConfig::default();
@@ -23,20 +24,21 @@ pub(super) fn read_budgets(given: Given<'_>) -> Budgets {
     given.named().into_iter().map(budget).collect()
 }
 
-/// Budgets that no target is part of: nothing would keep to them.
+/// Rejects budgets that no target names.
 pub(super) fn check_unused(top: &Section<'_>, config: &Config) {
     let Some(given) = top.get("budgets") else { return };
     let targets = config.targets.iter().chain([&config.default_target]);
     let named: HashSet<&Arc<str>> = targets.filter_map(|target| target.budget.as_ref()).collect();
     for name in config.budgets.keys().filter(|name| !named.contains(name)) {
         if let Some(given) = given.child(name) {
-            given.reject("no target names it as its \"budget\"");
+            given
+                .reject("has no effect, because no target names it as its \"budget\"; remove it, or name it");
         }
     }
 }
 
-/// A target's own rates, or the budget that it shares. Each takes the place of the other where a lower layer said it; in one
-/// breath they contradict each other.
+/// Reads the rates of a target, or the budget that it shares. Each replaces an inherited value of
+/// the other. Both together are rejected.
 pub(super) fn read_rates(section: &Section<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     if let Some(given) = section.get("budget") {
         check_budget(&given, &mut into.budget, budgets);
@@ -49,7 +51,7 @@ pub(super) fn read_rates(section: &Section<'_>, into: &mut TargetConfig, budgets
     }
     for given in RATES.names().filter_map(|key| section.get(key)) {
         given.reject(
-            "the rates of this target are those of its budget; set it there, or budget = \"none\" here",
+            "the target has the rates of its budget; set this key there, or set budget = \"none\" here",
         );
     }
 }

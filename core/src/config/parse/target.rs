@@ -1,4 +1,4 @@
-//! Targets and their retry settings.
+//! Reads targets.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::config::schema::tree::{Node, Value};
 use crate::config::schema::{CAP, OWN, RATES, SETTINGS};
 use crate::config::{Config, LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
-/// What lies under every target's own settings.
+/// The settings that a target has if it does not set them itself.
 pub(super) struct Inherited<'a> {
     pub(super) base: &'a TargetConfig,
-    /// What `defaults` says of the limit.
+    /// The limit of `defaults`.
     pub(super) limit: &'a LimitLayers,
-    /// Where `defaults` names a fallback.
+    /// The given value of `defaults.fallback`.
     pub(super) fallback: Option<Given<'a>>,
     pub(super) budgets: &'a Budgets,
 }
 
-/// `targets`: in the order given, each with what is `below` under its own settings.
+/// Reads `targets`, in the order given.
 pub(super) fn read_targets(
     given: Option<Given<'_>>,
     inherited: &Inherited<'_>,
@@ -58,7 +58,7 @@ pub(super) fn read_targets(
     targets
 }
 
-/// `defaults`: the settings of a target, without what it matches.
+/// Reads `defaults`.
 pub(super) fn read_defaults(
     given: Given<'_>,
     into: &mut TargetConfig,
@@ -70,12 +70,12 @@ pub(super) fn read_defaults(
     }
 }
 
-/// `openai = 64`: a cap, for a target that is known by its name.
+/// Reads a target that is only its cap, such as `openai = 64`.
 fn read_cap_only(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, is_only_target: bool) {
     let Some(cap) = given.read(|value| {
         usize::read(value, &CAP).map_err(|_| {
             InvalidValue::expected(format!(
-                "a table, or just the cap: a whole number from {} to {}",
+                "a table, or the cap: a whole number from {} to {}",
                 CAP.start(),
                 CAP.end()
             ))
@@ -93,6 +93,7 @@ fn read_cap_only(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitL
     }
 }
 
+/// Reads a target that is a table.
 fn read_table(
     given: Given<'_>,
     target: &mut TargetConfig,
@@ -109,20 +110,17 @@ fn read_table(
         models: read_patterns(
             &section,
             "models",
-            "the name of a model, in which * stands for anything",
+            "the name of a model, in which * matches any text",
             parse_model,
         ),
         slots_only,
     };
     if slots_only && section.has("models") {
-        section.reject(
-            &["models"],
-            "url is \"none\", so no request is this target's, whatever its model; drop one",
-        );
+        section.reject(&["models"], "with url = \"none\" the target takes no requests; remove one of them");
     }
     if let Some(given) = section.get("pool") {
         if slots_only {
-            given.reject("url is \"none\", so no call is this target's that a replica could take; drop one");
+            given.reject("with url = \"none\" the target takes no requests; remove one of them");
         }
         let (pool, cap_given) = pool::read_pool(given);
         limit.pool_cap_given = Some(cap_given);
@@ -135,7 +133,6 @@ fn read_table(
         };
         match urls {
             Ok(urls) => matches.urls = urls,
-            // The models alone tell whose a request is.
             Err(_) if section.has("models") && target.pool.is_none() => {}
             Err(why) => section.reject(&[], why),
         }
@@ -147,7 +144,7 @@ fn read_table(
     conflicts::check_objective(&section, target);
 }
 
-/// How calls come here that are another target's.
+/// Reads the keys for calls that fall back to the target.
 fn read_fallback_keys(section: &Section<'_>, target: &mut TargetConfig) {
     if let Some(given) = section.get("model") {
         let expected = "the name of one model";
@@ -163,18 +160,10 @@ fn read_fallback_keys(section: &Section<'_>, target: &mut TargetConfig) {
         let taken =
             |model: &str| TargetRule::new(&target.matches).is_ok_and(|rule| rule.matches_model(model));
         if target.model.as_deref().is_some_and(|model| !taken(model)) {
-            given.reject("is none of this target's \"models\"; add it there, or leave it out");
+            given.reject("is not one of the target's \"models\"; add it there, or remove it");
         }
     }
-    if let Some(given) = section.get("key_env") {
-        match given.value {
-            Value::Text(name) if is_variable(name) => target.key_env = Some(Arc::from(&**name)),
-            // What was given is not shown, however short: it may be the credential.
-            _ => given.reject(
-                "expected the name of an environment variable, such as \"SPARE_API_KEY\", and not the credential itself",
-            ),
-        }
-    }
+    target.key_env = read_key_env(section, "SPARE_API_KEY");
     target.forward_headers = read_strings(
         section,
         "forward_headers",
@@ -183,8 +172,23 @@ fn read_fallback_keys(section: &Section<'_>, target: &mut TargetConfig) {
     );
 }
 
-/// Whether this can be a variable's name, and is unlikely to be a credential in its place.
-pub(super) fn is_variable(name: &str) -> bool {
+/// Reads `key_env`, the name of an environment variable.
+pub(super) fn read_key_env(section: &Section<'_>, example: &str) -> Option<Arc<str>> {
+    let given = section.get("key_env")?;
+    match given.value {
+        Value::Text(name) if is_variable(name) => Some(Arc::from(&**name)),
+        // The value is never shown, because it may be the credential.
+        _ => {
+            given.reject(format!(
+                "expected the name of an environment variable, such as {example:?}, not the credential itself"
+            ));
+            None
+        }
+    }
+}
+
+/// Returns `true` if this can be the name of a variable and does not look like a credential.
+fn is_variable(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let random = name.len() >= 20
         && name.bytes().any(|byte| byte.is_ascii_lowercase())
@@ -195,8 +199,9 @@ pub(super) fn is_variable(name: &str) -> bool {
         && !name.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// The base URLs of a provider that is known by name. A gate's only target may match everything; among several, one that did
-/// so by accident would swallow what is meant for others.
+/// Returns the base URLs of a well-known provider, or none for the only target of a gate, which
+/// matches every request. Among several targets, one that matches every request by accident would
+/// take the requests of the others.
 fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String> {
     if let Some(urls) = providers::base_urls(name) {
         return Ok(urls.iter().map(|url| (*url).to_owned()).collect());
@@ -207,10 +212,10 @@ fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String
     let names: Vec<&str> = providers::names().collect();
     let advice = match nearest::nearest(name, &names) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("known without one are {}", names.join(", ")),
+        None => format!("names with a URL of their own are {}", names.join(", ")),
     };
     Err(format!(
-        "needs a \"url\" or \"models\" to tell its requests by, or url = \"none\" where only its slots are held; {advice}"
+        "needs a \"url\" or \"models\" that select its requests, or url = \"none\" if only its slots are used; {advice}"
     ))
 }
 
@@ -224,7 +229,7 @@ fn read_patterns(
     if let Some(given) =
         section.get(key).filter(|given| matches!(given.value, Value::List(items) if items.is_empty()))
     {
-        given.reject("the list is empty, so nothing would match; leave the key out to match everything");
+        given.reject("the list is empty, so no request would match; remove the key to match every request");
     }
     read_strings(section, key, expected, check)
 }
@@ -249,7 +254,7 @@ fn read_strings<T>(
     items.iter().enumerate().filter_map(item).collect()
 }
 
-/// Headers that users cannot name, because the gate or the connection sets them.
+/// Headers that cannot be forwarded, because the gate or the connection sets them.
 const CONNECTION_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
@@ -264,14 +269,17 @@ const CONNECTION_HEADERS: [&str; 11] = [
     "http2-settings",
 ];
 
-/// Parses the name of a header that may be forwarded. The error says why it may not.
+/// Parses the name of a header to forward.
+///
+/// # Errors
+/// Why the header cannot be forwarded.
 fn parse_forwarded_header(name: &str) -> Result<HeaderName, String> {
     if name.contains('*') {
         return Err("patterns are not allowed; name each header".into());
     }
-    let name: HeaderName = name.parse().map_err(|_| "this is no header name")?;
+    let name: HeaderName = name.parse().map_err(|_| "it is not a header name")?;
     if CONNECTION_HEADERS.contains(&name.as_str()) {
-        return Err("each connection writes this header itself; leave it out".into());
+        return Err("each connection sets this header itself; remove it".into());
     }
     Ok(name)
 }
@@ -291,7 +299,7 @@ fn parse_model(text: &str) -> Result<String, String> {
 }
 
 fn read_settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers, budgets: &Budgets) {
-    // Of these, an invalid value does not leave the inherited one in force.
+    // An invalid name does not leave the inherited one in force.
     for (key, name) in [("budget", &mut into.budget), ("fallback", &mut into.fallback)] {
         if section.has(key) {
             *name = None;
@@ -303,17 +311,16 @@ fn read_settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut Lim
     rates::read_rates(section, into, budgets);
     shares::check_floors(section, into);
     conflicts::check_times(section, into);
-    conflicts::check_lane_times(section, into);
     read_limit(section, into, limit);
 }
 
-/// `limit`, once the cap and the objectives are known.
+/// Reads `limit`. The cap and the objectives must have been read before.
 fn read_limit(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers) {
     limit.read(section);
     if into.matches.slots_only {
         limit.force_fixed(
             section,
-            "slots held by hand say nothing that a limit could learn from; set a \"cap\"",
+            "with url = \"none\" the limit cannot adapt, because no calls are measured; set a \"cap\"",
         );
     }
     if into.pool.is_some() && !limit.cap_given {
@@ -324,23 +331,23 @@ fn read_limit(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitL
     set_limit(into, limit);
 }
 
-/// Settles the limit.
+/// Sets the limit of the target.
 fn set_limit(target: &mut TargetConfig, limit: &LimitLayers) {
     let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
     target.limit = limit.resolve(limit_cap(target).0, objective);
 }
 
-/// The most slots that one limit can have, and the key that says so: of a pool each replica has a limit.
+/// Returns the upper bound of a limit and the key that sets it. In pools each replica has a limit.
 fn limit_cap(target: &TargetConfig) -> (usize, &'static str) {
     target.pool.as_ref().map_or((target.cap, "cap"), |pool| (pool.cap, "pool.cap"))
 }
 
-/// Says, where a target sets a TPOT objective itself, that nothing keeps to it.
+/// Rejects a `tpot` that the target sets itself if its limit is fixed.
 fn check_tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &LimitLayers) {
     let idle = target.tpot.is_some() && target.limit == LimitConfig::Fixed;
     if let Some(given) = section.get("tpot").filter(|_| idle) {
         if target.matches.slots_only {
-            given.reject("slots held by hand have no tokens; drop it");
+            given.reject("with url = \"none\" there are no tokens; remove it");
         } else {
             given.reject(limit.fixed_reason("ttft"));
         }
@@ -348,14 +355,15 @@ fn check_tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &LimitLay
     clear_unused_tpot(target);
 }
 
-/// A TPOT objective that was inherited gives way to a limit that nothing moves.
+/// Removes an inherited `tpot` if the limit is fixed.
 fn clear_unused_tpot(target: &mut TargetConfig) {
     if target.limit == LimitConfig::Fixed {
         target.tpot = None;
     }
 }
 
-/// Settles the objective of targets that nobody configured, once those that were have inherited it; says where it is nobody's.
+/// Removes the `tpot` of targets that are not configured if their limit is fixed. Rejects a `tpot`
+/// of `defaults` that applies to no target.
 pub(super) fn resolve_default_tpot(defaults: Option<Given<'_>>, config: &mut Config, limit: &LimitLayers) {
     let fixed = |target: &TargetConfig| target.limit == LimitConfig::Fixed;
     let idle = fixed(&config.default_target) && config.targets.iter().all(fixed);

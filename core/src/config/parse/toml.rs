@@ -1,4 +1,4 @@
-//! TOML text to tree, with line numbers.
+//! Parses TOML into the generic tree, with line numbers.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -6,10 +6,10 @@ use toml::de::{DeTable, DeValue};
 use crate::config::schema::problems::Problems;
 use crate::config::schema::tree::{Entry, Node, Table, Value};
 
-/// A file that is no TOML at all would otherwise be answered with as many errors as it has lines.
+/// The maximum number of syntax errors that are reported. A file that is not TOML has one per line.
 const MOST_SYNTAX_ERRORS: usize = 20;
 
-/// Reads TOML; `None` when it is malformed, which is then among the problems.
+/// Parses TOML. Returns `None` and reports problems if it is malformed.
 pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
     let lines = Lines::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
@@ -18,7 +18,8 @@ pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
         return Some(Node { value, line: None });
     }
     for error in errors.iter().take(MOST_SYNTAX_ERRORS) {
-        // The crate's own rendering quotes the source line, which may hold a credential: only its verdict is used.
+        // Only the message is used: the crate's display quotes the line, which may hold a
+        // credential.
         let (line, column) = error.span().map(|span| lines.position(text, span.start)).unzip();
         let column = column.map(|column| format!("column {column}: ")).unwrap_or_default();
         problems.add(line, "", format!("{column}not valid TOML: {}", error.message()));
@@ -61,7 +62,7 @@ fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {
     }
 }
 
-/// Where each line of a text begins.
+/// The offset at which each line of a text begins.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -70,12 +71,12 @@ impl Lines {
         Self(std::iter::once(0).chain(breaks).collect())
     }
 
-    /// The line, from 1, that a byte offset is on.
+    /// Returns the line of a byte offset, from 1.
     fn line(&self, offset: usize) -> usize {
         self.0.partition_point(|start| *start <= offset)
     }
 
-    /// The line and the column, both from 1 and the column in characters.
+    /// Returns the line and the column of a byte offset, both from 1. The column is in characters.
     fn position(&self, text: &str, offset: usize) -> (usize, usize) {
         let line = self.line(offset);
         let start = self.0.get(line.saturating_sub(1)).copied().unwrap_or(0);

@@ -46,12 +46,14 @@ impl<'a> Given<'a> {
         Some(Given { path, line, value: &entry.node.value, problems: self.problems })
     }
 
-    /// Opens a table that may have these keys only. Reports each unknown key with the nearest valid one.
+    /// Opens a table that may have these keys only. Reports each unknown key with the nearest valid
+    /// one.
     pub(crate) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
         self.section_with(keys, |_| None)
     }
 
-    /// As [`Given::section`]. `meant` returns what to write instead of an unknown key, if that is known.
+    /// As [`Given::section`]. `meant` returns what to write instead of an unknown key, if that is
+    /// known.
     pub(crate) fn section_with(
         self,
         keys: &[&str],
@@ -67,7 +69,8 @@ impl<'a> Given<'a> {
         Some(section)
     }
 
-    /// Opens a table whose keys are names that the user chose. Reports invalid names and omits them.
+    /// Opens a table whose keys are names that the user chose. Reports invalid names and omits
+    /// them.
     pub(crate) fn named(self) -> Vec<(&'a str, Given<'a>)> {
         let Some(section) = self.open("a table of names") else { return Vec::new() };
         let mut named = Vec::with_capacity(section.entries.len());

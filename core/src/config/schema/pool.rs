@@ -42,9 +42,9 @@ builders! {
 
 settings! {
     /// A pool: replicas that serve the same models. Clients call it at `http://NAME`, where NAME is
-    /// the target's. One of `replicas`, `dns` and `file` names the replicas; without any of them the
-    /// program sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file or
-    /// DNS names, the first 128 are used.
+    /// the target's. One of `replicas`, `dns` and `file` names the replicas; without any of them
+    /// the program sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file
+    /// or DNS names, the first 128 are used.
     pub struct PoolConfig, table POOL "PoolConfig", builders [Pool];
     check |_, _| ();
     fields {
@@ -102,8 +102,8 @@ settings! {
         file: Kind::Text("a path") => "none";
         /// The time between two reads of `file`, while calls are made.
         file_every: <Duration as Setting>::kind(&FILE_EVERY_RANGE) => "1s";
-        /// The environment variable with the key for requests to `/v1/models` of the replicas. Calls
-        /// carry their own key.
+        /// The environment variable with the key for requests to `/v1/models` of the replicas.
+        /// Calls carry their own key.
         key_env: Kind::Text("the name of an environment variable") => "none";
     }
 }

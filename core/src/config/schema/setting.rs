@@ -22,8 +22,8 @@ pub(crate) trait Setting {
     /// replace only the keys that are given.
     fn overlay(&mut self, given: Given<'_>, bounds: &Self::Bounds);
 
-    /// Appends each key path at and below `path` with its value in `unit`. The text `none` stands for
-    /// a value that is switched off.
+    /// Appends each key path at and below `path` with its value in `unit`. The text `none` stands
+    /// for a value that is switched off.
     fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Vec<(String, String)>);
 
     /// Returns the type, for the reference.
@@ -242,7 +242,8 @@ impl Scalar for Duration {
             Value::Time(time) => Some(*time),
             Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
             Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
-            // The bound excludes sums that would overflow: u64::MAX seconds alone take more characters.
+            // The bound excludes sums that would overflow: u64::MAX seconds alone take more
+            // characters.
             Value::Text(text) if text.len() <= 20 => humantime::parse_duration(text).ok(),
             _ => None,
         };

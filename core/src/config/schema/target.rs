@@ -189,8 +189,8 @@ settings! {
         /// The environment variable with the credential of calls that fall back to this target.
         /// `None`: the caller's credential is sent to the same protocol, host and port only.
         key_env: Option<Arc<str>> = None;
-        /// The headers of the caller that this target receives, beside the standard ones, from calls
-        /// that fall back to it on another server or with `key_env`.
+        /// The headers of the caller that this target receives, beside the standard ones, from
+        /// calls that fall back to it on another server or with `key_env`.
         forward_headers: Vec<HeaderName> = Vec::new();
     }
     keys {
@@ -216,14 +216,14 @@ settings! {
         /// The maximum time that the reader of a response may leave a chunk unread. Afterwards its
         /// slot is released.
         stall: Option<Duration> = Some(secs(300)), TIME;
-        /// The objective for the time to first token, including the wait. An adaptive limit keeps to
-        /// it. At most `deadline`.
+        /// The objective for the time to first token, including the wait. An adaptive limit keeps
+        /// to it. At most `deadline`.
         ttft: Option<Duration> = None, TIME;
         /// The objective for the time per output token, on average over a call. Needs an adaptive
         /// limit. At most `deadline`.
         tpot: Option<Duration> = None, TIME;
-        /// The wait after which a call moves up one lane. A call that moved up goes before the calls
-        /// of that lane, for at most an eighth of the capacity.
+        /// The wait after which a call moves up one lane. A call that moved up goes before the
+        /// calls of that lane, for at most an eighth of the capacity.
         aging: Duration "per lane" = secs(30), TIME;
         /// The longest prompt, in estimated tokens. Longer ones are rejected at once with 413.
         max_prompt: Option<u64> "tokens" = None, TOKENS;
@@ -231,16 +231,16 @@ settings! {
         predict: Predict = Predict::Deadline, ();
         /// The cost that fair queueing charges for a call.
         cost: CostRule = CostRule::Auto, ();
-        /// The delay of a call of 1000 tokens in its own tenant's queue, in favour of shorter calls.
-        /// Proportional to the tokens of the call.
+        /// The delay of a call of 1000 tokens in its own tenant's queue, in favour of shorter
+        /// calls. Proportional to the tokens of the call.
         short_bias: Option<Duration> "per 1000 tokens" = None, TIME;
         /// Whether a call on a borrowed reserved slot is cancelled and queued again when the owner
         /// needs the slot, if the call has not produced a token.
         reclaim: bool = false, ();
         /// The number of tokens that the KV memory of the engine holds, for pools of each replica.
-        /// A prefix that several calls share counts once at replicas that report prefix caching, and
-        /// in full for each call at other targets. Without it the memory is not limited, except at
-        /// replicas that report their size.
+        /// A prefix that several calls share counts once at replicas that report prefix caching,
+        /// and in full for each call at other targets. Without it the memory is not limited, except
+        /// at replicas that report their size.
         kv_tokens: Option<u64> "tokens" = None, TOKENS => "not known";
         /// The share of the KV memory that is kept free.
         kv_headroom: f64 = 0.1, 0.0..=0.9;
@@ -297,8 +297,8 @@ settings! {
     /// The model to request for calls that fall back to this target.
     model: Kind::Text("a name without `*`") => "the only name in `models`";
     /// The environment variable with the credential for calls that fall back to this target; never
-    /// the credential itself. Without it, the caller's credential is sent if protocol, host and port
-    /// are the same, and otherwise only if `forward_headers` names its header.
+    /// the credential itself. Without it, the caller's credential is sent if protocol, host and
+    /// port are the same, and otherwise only if `forward_headers` names its header.
     key_env: Kind::Text("the name of an environment variable") => "none";
     /// The headers of the caller that this target receives, beside the standard ones, from calls
     /// that fall back to it on another server or with `key_env`.

@@ -90,9 +90,9 @@ settings! {
     keys {
         /// The maximum time to open a connection.
         connect: Duration = secs(10), TIME;
-        /// Whether proxies are read from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`: in
-        /// Python by the rules of httpx or httpx2, in Node by those of undici, otherwise by those of
-        /// the Rust crate.
+        /// Whether proxies are read from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`:
+        /// in Python by the rules of httpx or httpx2, in Node by those of undici, otherwise by
+        /// those of the Rust crate.
         proxy_from_env: bool = true, ();
         /// The maximum number of idle connections that are kept per host.
         pool_idle: usize "connections per host" = 256, 0..=65_536;

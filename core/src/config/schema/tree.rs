@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::setting::show_duration;
 
-/// A value and, where it came from a file, the line it stands on.
+/// A value, and its line if it is from a file.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) value: Value,
@@ -15,21 +15,21 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     Null,
     Bool(bool),
-    /// Wide enough for every integer that TOML, JSON and Rust callers can write.
+    /// Wide enough for every integer of TOML, JSON and Rust callers.
     Whole(i128),
     Float(f64),
     Text(String),
-    /// From a builder only: exact, where a float of seconds would round.
+    /// A duration of a builder. Exact, unlike a float of seconds.
     Time(Duration),
     List(Vec<Node>),
     Table(Table),
-    /// Something no key takes (a TOML date, a tree too deep), named for the error.
+    /// A value that no key accepts, such as a TOML date, with its description for errors.
     Other(&'static str),
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct Table {
-    /// In the order they were written. Keys may repeat: the walker says so.
+    /// The keys in the order they were written. Duplicates are rejected when the table is read.
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) node: Node,
 }
 
-/// Longer strings are not repeated in an error: what stands in the wrong place may be a credential.
+/// The longest string that errors repeat, in characters. A longer one may be a credential.
 const SHOWN: usize = 24;
 
 impl Value {
@@ -84,7 +84,8 @@ fn group_thousands(digits: &str) -> String {
     text
 }
 
-/// A string as an error may show it: whole where it is short and harmless, else its length.
+/// Describes a string in an error: the string itself if it is short and holds no `@` or `?`,
+/// otherwise its length.
 pub fn describe_text(text: &str) -> String {
     let length = text.chars().count();
     if text.is_empty() {
@@ -97,7 +98,7 @@ pub fn describe_text(text: &str) -> String {
 }
 
 impl Table {
-    /// Sets a key; the last word wins.
+    /// Sets a key, replacing its value.
     pub(crate) fn put(&mut self, key: &str, value: Value) {
         let node = Node { value, line: None };
         match self.entries.iter_mut().find(|entry| entry.key == key) {
@@ -106,7 +107,7 @@ impl Table {
         }
     }
 
-    /// Appends to the list under a key.
+    /// Appends to the list of a key.
     pub(crate) fn append(&mut self, key: &str, value: Value) {
         let node = Node { value, line: None };
         for entry in &mut self.entries {
@@ -117,7 +118,8 @@ impl Table {
         self.put(key, Value::List(vec![node]));
     }
 
-    /// Adds a named table under a key, beside one of the same name rather than over it, so that a name given twice is found.
+    /// Adds a named table to the table of a key. Keeps one of the same name, so that the duplicate
+    /// is rejected when the configuration is read.
     pub(crate) fn add(&mut self, key: &str, name: String, table: Table) {
         let named = Entry { key: name, line: None, node: Node { value: Value::Table(table), line: None } };
         for entry in &mut self.entries {

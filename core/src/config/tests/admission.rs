@@ -1,4 +1,5 @@
-//! The settings that decide over a call by its size: how they arrive, how their layers lie, and what leads where.
+//! The settings that decide over a call by its size: how they arrive, how their layers lie, and
+//! what leads where.
 
 use std::time::Duration;
 
@@ -179,7 +180,8 @@ fn every_target_but_itself_falls_back_to_the_default() {
 
 #[test]
 fn a_fallback_is_reached_by_its_url_or_ours() {
-    // To another model of the same provider, and with another key to the very same: nothing else would reach that.
+    // To another model of the same provider, and with another key to the very same: nothing else
+    // would reach that.
     let config = read(json!({
         "targets": {
             "large": {"url": ["https://a.example/v1", "https://b.example/v1"], "models": "large", "fallback": "small"},

@@ -160,7 +160,8 @@ fn an_inherited_objective_gives_way_to_a_limit_that_nothing_moves() {
     let tpot = |config: &Config| config.targets.iter().map(|target| target.tpot).collect::<Vec<_>>();
     let kept = Some(Duration::from_millis(50));
     assert_eq!(tpot(&config), [None, None, kept]);
-    // Where the limit of `defaults` is fixed, it is that of targets with an adaptive one, and nobody else's.
+    // Where the limit of `defaults` is fixed, it is that of targets with an adaptive one, and
+    // nobody else's.
     let config = read(json!({
         "defaults": {"cap": 64, "tpot": "50ms"},
         "targets": {"openai": {"ttft": "2s"}, "groq": {}, "mistral": 8},

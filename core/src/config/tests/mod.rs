@@ -1,4 +1,5 @@
-//! Tests of the configuration as a whole. Every single bad value is in `tests/vectors/config_errors.json`.
+//! Tests of the configuration as a whole. Every single bad value is in
+//! `tests/vectors/config_errors.json`.
 
 mod admission;
 mod builder;

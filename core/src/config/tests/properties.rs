@@ -1,4 +1,5 @@
-//! Whatever comes in: no panic, no impossible setting, no secret in an error, and the same from every source.
+//! Whatever comes in: no panic, no impossible setting, no secret in an error, and the same from
+//! every source.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::config::{
     TargetConfig, TenantConfig,
 };
 
-/// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do not.
+/// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do
+/// not.
 const KEYS: &[&str] = &[
     "mode",
     "defaults",

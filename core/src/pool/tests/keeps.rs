@@ -187,7 +187,7 @@ async fn a_broken_file_changes_nothing_and_says_what_is_wrong() {
     fs::write(&path, "http://10.0.0.1:8000").unwrap();
     let kept = Kept::of_file(&path);
     for (text, problem) in [
-        ("", "it is empty"),
+        ("", "the file is empty"),
         ("replicas = [", "not valid TOML"),
         ("{\"replicas\": [", "line 1: column 14: not valid JSON"),
         ("url = \"http://10.0.0.2:8000\"", "url: unknown key; it belongs in one of \"replicas\""),
