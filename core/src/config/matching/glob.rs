@@ -86,12 +86,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
         #[test]
-        fn agrees_with_the_definition(pattern in "[ab*]{0,7}", text in "[ab]{0,9}") {
+        fn matches_agrees_with_the_definition(pattern in "[ab*]{0,7}", text in "[ab]{0,9}") {
             prop_assert_eq!(Glob::new(&pattern).matches(&text), oracle(pattern.as_bytes(), text.as_bytes()));
         }
 
         #[test]
-        fn what_it_covers_it_matches(ours in "[ab*]{0,6}", theirs in "[ab*]{0,6}", text in "[ab]{0,8}") {
+        fn covering_pattern_matches_what_the_covered_one_matches(ours in "[ab*]{0,6}", theirs in "[ab*]{0,6}", text in "[ab]{0,8}") {
             let (ours, theirs) = (Glob::new(&ours), Glob::new(&theirs));
             if ours.covers(&theirs) && theirs.matches(&text) {
                 prop_assert!(ours.matches(&text));

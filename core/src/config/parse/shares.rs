@@ -43,11 +43,7 @@ fn floors_above_one(target: &TargetConfig) -> Option<String> {
         named.push(format!("{more} more"));
     }
     let sum = (sum / ROUNDING).round() * ROUNDING;
-    Some(format!(
-        "the floors sum to {}, above 1 ({}); lower one of them",
-        trimmed(sum),
-        named.join(", ")
-    ))
+    Some(format!("the floors sum to {}, above 1 ({}); lower one of them", trimmed(sum), named.join(", ")))
 }
 
 /// Prints a number with at most nine decimals.

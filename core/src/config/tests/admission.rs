@@ -1,5 +1,5 @@
-//! The settings that decide over a call by its size: how they arrive, how their layers lie, and
-//! what leads where.
+//! The settings of admission by size, tokens, budgets and fallbacks: how they are read and
+//! inherited.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn target<'a>(config: &'a Config, name: &str) -> &'a TargetConfig {
 }
 
 #[test]
-fn every_key_arrives() {
+fn every_admission_key_is_read() {
     let config = Config::from_toml(FULL).unwrap();
     let openai = target(&config, "openai");
     assert_eq!((openai.backlog, openai.cost), (20_000, CostRule::Tokens));
@@ -77,7 +77,7 @@ fn every_key_arrives() {
 }
 
 #[test]
-fn counts_have_many_forms() {
+fn counts_are_numbers_or_text_with_a_unit() {
     let forms = [
         (json!(1), 1),
         (json!(2e6), 2_000_000),
@@ -111,7 +111,7 @@ fn counts_have_many_forms() {
 }
 
 #[test]
-fn rates_and_a_shared_budget_take_each_others_place() {
+fn own_rates_and_a_shared_budget_replace_each_other() {
     let config = read(json!({
         "budgets": {"account": {"tpm": 5}},
         "defaults": {"tpm": 7, "burst": 1},
@@ -133,8 +133,8 @@ fn rates_and_a_shared_budget_take_each_others_place() {
 }
 
 #[test]
-fn floors_may_take_every_slot() {
-    // None of these is exactly 1 in binary.
+fn floors_may_sum_to_one() {
+    // None of these sums is exactly 1 in binary.
     for floors in [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.333_333_333_4, 0.333_333_333_3, 0.333_333_333_3]] {
         let [acme, beta, batch] = floors;
         let tenants = json!({"acme": {"floor": acme}, "beta": {"floor": beta}});
@@ -150,7 +150,7 @@ fn floors_may_take_every_slot() {
 }
 
 #[test]
-fn a_lane_is_laid_over_key_by_key() {
+fn lane_settings_of_a_target_replace_single_keys_of_defaults() {
     let config = read(json!({
         "defaults": {"ttft": 2, "lanes": {"batch": {"queue": 5, "wait": 60, "ttft": 30}, "standard": {"floor": 0.2}}},
         "targets": {"openai": {"lanes": {"batch": {"ttft": "none", "floor": 0.1}}}},
@@ -161,7 +161,7 @@ fn a_lane_is_laid_over_key_by_key() {
 }
 
 #[test]
-fn every_target_but_itself_falls_back_to_the_default() {
+fn default_fallback_applies_to_every_target_but_itself() {
     let config = read(json!({
         "defaults": {"fallback": "spare"},
         "targets": {
@@ -179,9 +179,9 @@ fn every_target_but_itself_falls_back_to_the_default() {
 }
 
 #[test]
-fn a_fallback_is_reached_by_its_url_or_ours() {
-    // To another model of the same provider, and with another key to the very same: nothing else
-    // would reach that.
+fn fallback_with_several_urls_needs_all_urls_of_the_target() {
+    // `small` falls back to another model of the same provider, `other` to the same model with
+    // another key. No request reaches `other` directly.
     let config = read(json!({
         "targets": {
             "large": {"url": ["https://a.example/v1", "https://b.example/v1"], "models": "large", "fallback": "small"},
@@ -194,7 +194,7 @@ fn a_fallback_is_reached_by_its_url_or_ours() {
 }
 
 #[test]
-fn a_fallback_may_serve_our_models_by_their_names() {
+fn fallback_without_a_model_needs_all_models_of_the_target() {
     let config = read(json!({
         "targets": {
             "mine": {"url": "http://10.0.0.1/v1", "models": ["llama-3-*", "qwen"], "fallback": "theirs"},
@@ -207,7 +207,7 @@ fn a_fallback_may_serve_our_models_by_their_names() {
 }
 
 #[test]
-fn a_tenant_without_a_name_has_no_floor() {
+fn default_tenant_has_no_floor() {
     let config = read(json!({"defaults": {"default_tenant": {"floor": 0, "tpm": 5}}}));
     let tenant = TenantConfig { tpm: Some(5), ..TenantConfig::default() };
     assert_eq!(config.default_target.default_tenant, tenant);

@@ -1,4 +1,4 @@
-//! The builder says the same as the file, right or wrong.
+//! The builder gives the same configurations and errors as a file.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn adaptive(target: &TargetConfig) -> &AdaptiveConfig {
 }
 
 #[test]
-fn says_what_the_file_says() {
+fn builder_and_file_give_the_same_configuration() {
     let percentile = Percentile { quantile: 0.95, window: secs(60), tick: secs(2), band: 0.1, hold: 4 };
     let limit = LimitSettings::new()
         .start(12)
@@ -140,7 +140,7 @@ fn says_what_the_file_says() {
 }
 
 #[test]
-fn makes_the_same_mistakes() {
+fn builder_and_json_give_the_same_errors() {
     let built = Config::builder()
         .defaults(|target| target.url("https://api.openai.com"))
         .tenant("acme", Tenant::new().weight(-1.0).cap(0))
@@ -159,13 +159,13 @@ fn makes_the_same_mistakes() {
     }));
     let (built, read) = (built.unwrap_err(), read.unwrap_err());
     assert_eq!(built.to_string().lines().count(), 8, "{built}");
-    // A list of one is a list: only there do the sources differ from a plain string.
+    // The builder writes a list with one item where a file may have a plain string.
     assert_eq!(built.to_string(), read.to_string());
     assert!(!built.to_string().contains("sk-secret"));
 }
 
 #[test]
-fn times_are_exact_and_judged() {
+fn durations_of_a_builder_are_exact_and_checked() {
     let odd = Duration::from_nanos(1_234_567_891);
     let config = Config::builder().target(Target::new("openai").ttft(odd)).build().unwrap();
     assert_eq!(config.targets[0].ttft, Some(odd));
@@ -178,7 +178,7 @@ fn times_are_exact_and_judged() {
 }
 
 #[test]
-fn a_name_given_twice_is_no_overwriting() {
+fn duplicate_names_in_a_builder_are_rejected() {
     let error = Config::builder()
         .target(Target::new("openai").cap(1))
         .target(Target::new("openai").cap(2))
@@ -191,7 +191,7 @@ fn a_name_given_twice_is_no_overwriting() {
 }
 
 #[test]
-fn every_choice_has_its_word() {
+fn builder_writes_every_keyword() {
     let built = |set: &dyn Fn(Target) -> Target| {
         Config::builder().defaults(set).build().map(|config| config.default_target).unwrap()
     };
@@ -223,7 +223,7 @@ fn every_choice_has_its_word() {
 }
 
 #[test]
-fn rates_that_exceed_every_range_are_answered_like_others() {
+fn rates_out_of_range_are_rejected() {
     let target = Target::new("openai").rpm(u64::MAX).tpm(0).burst(Duration::MAX).kv_headroom(f64::NAN);
     let error = Config::builder().target(target.rpd(u64::MAX).itpm(0)).build().unwrap_err();
     assert_eq!(error.to_string().lines().count(), 6, "{error}");

@@ -1,4 +1,4 @@
-//! What a full file says, key by key, and how the layers lie over each other.
+//! How every key of a file is read, and how layers replace each other.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn tenant(weight: f64, cap: Option<usize>, queue: Option<usize>) -> TenantConfig
 }
 
 #[test]
-fn nothing_said_is_the_default() {
+fn empty_configurations_are_the_default() {
     assert_eq!(Config::from_toml("").unwrap(), Config::default());
     assert_eq!(Config::from_json(json!({})).unwrap(), Config::default());
     assert_eq!(Config::builder().build().unwrap(), Config::default());
@@ -28,7 +28,7 @@ fn nothing_said_is_the_default() {
 }
 
 #[test]
-fn every_key_arrives() {
+fn every_key_of_a_file_is_read() {
     let config = Config::from_toml(FULL).unwrap();
     assert_eq!(config.mode, Mode::Observe);
     let names: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
@@ -87,11 +87,11 @@ fn every_key_arrives() {
 }
 
 #[test]
-fn a_layer_lies_over_the_one_below_key_by_key() {
+fn each_layer_replaces_single_keys_of_the_one_below() {
     let config = Config::from_toml(FULL).unwrap();
     let (anthropic, openai) = (&config.targets[0], &config.targets[1]);
 
-    // From `defaults`, where the target says nothing; and for targets that nobody configured.
+    // Inherited from `defaults`, by this target and by targets that are not configured.
     for target in [anthropic, &config.default_target] {
         assert_eq!((target.queue, target.deadline, target.idle), (500, secs(300), Some(secs(60))));
         assert_eq!((target.retry.attempts, target.retry.ratio, target.retry.reserve), (3, 0.1, 10));
@@ -111,7 +111,7 @@ fn a_layer_lies_over_the_one_below_key_by_key() {
 }
 
 #[test]
-fn what_a_lower_layer_set_can_be_switched_off() {
+fn inherited_settings_can_be_switched_off() {
     let config = Config::from_json(json!({
         "defaults": {"wait": "10s"},
         "tenants": {"acme": {"cap": 4, "queue": 2}},
@@ -124,7 +124,7 @@ fn what_a_lower_layer_set_can_be_switched_off() {
 }
 
 #[test]
-fn durations_have_many_forms() {
+fn durations_are_seconds_or_text_with_units() {
     let forms = [
         (json!("500ms"), Duration::from_millis(500)),
         (json!("30s"), secs(30)),
@@ -144,21 +144,21 @@ fn durations_have_many_forms() {
 }
 
 #[test]
-fn javascript_has_no_whole_numbers() {
+fn floats_without_a_fraction_are_whole_numbers() {
     let config =
         Config::from_json(json!({"targets": {"openai": {"cap": 8.0}}, "tools": {"db": 2.0}})).unwrap();
     assert_eq!((config.targets[0].cap, config.tools["db"].cap), (8, 2));
 }
 
 #[test]
-fn a_tenant_may_be_capped_above_its_target() {
+fn tenant_cap_may_exceed_the_target_cap() {
     let config = Config::from_json(json!({"targets": {"openai": {"cap": 4, "tenants": {"a": {"cap": 64}}}}}));
     assert_eq!(config.unwrap().targets[0].tenants["a"].cap, Some(64));
 }
 
 #[test]
-fn a_short_deadline_needs_no_other_key() {
-    // The defaults of `idle` and `stall` are longer: they simply never come into play.
+fn short_deadline_is_valid_without_other_keys() {
+    // The defaults of `idle` and `stall` are longer, and the deadline ends the call first.
     let config = Config::from_json(json!({"targets": {"openai": {"deadline": "5s"}}})).unwrap();
     assert_eq!(config.targets[0].deadline, secs(5));
 }

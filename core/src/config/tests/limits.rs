@@ -1,4 +1,4 @@
-//! Which limit holds: what was said of it, what follows where nothing was, and how its layers lie.
+//! How limits are resolved: as set, by default, and as inherited.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn read(config: Value) -> Config {
     Config::from_json(config).unwrap()
 }
 
-/// The limit of a gate's only target, `openai`.
+/// Returns the limit of a configuration with the one target `openai`.
 fn limit_of(target: Value) -> LimitConfig {
     read(json!({"targets": {"openai": target}})).targets[0].limit.clone()
 }
@@ -32,7 +32,7 @@ fn starting(start: usize) -> LimitConfig {
 }
 
 #[test]
-fn every_key_arrives() {
+fn every_limit_key_is_read() {
     let config = Config::from_toml(FULL).unwrap();
     let limit = |name: &str| &config.targets.iter().find(|target| &*target.name == name).unwrap().limit;
     let percentile = Percentile { quantile: 0.95, window: secs(60), tick: secs(2), band: 0.1, hold: 4 };
@@ -52,7 +52,7 @@ fn every_key_arrives() {
 }
 
 #[test]
-fn a_number_that_was_named_is_what_one_gets() {
+fn limit_is_fixed_with_a_cap_and_no_objective() {
     for (target, expected) in [
         (json!({}), adaptive()),
         (json!({"ttft": "2s"}), adaptive()),
@@ -77,7 +77,7 @@ fn a_number_that_was_named_is_what_one_gets() {
 }
 
 #[test]
-fn a_tool_is_fixed_unless_it_has_an_objective() {
+fn tool_limit_is_fixed_without_a_latency() {
     for (tool, expected) in [
         (json!(32), LimitConfig::Fixed),
         (json!({"cap": 32}), LimitConfig::Fixed),
@@ -92,7 +92,7 @@ fn a_tool_is_fixed_unless_it_has_an_objective() {
 }
 
 #[test]
-fn the_builder_knows_the_same_rule() {
+fn builder_resolves_limits_like_a_file() {
     let built = |target: Target| Config::builder().target(target).build().unwrap().targets[0].limit.clone();
     assert_eq!(built(Target::new("openai")), adaptive());
     assert_eq!(built(Target::new("openai").cap(64)), LimitConfig::Fixed);
@@ -108,14 +108,14 @@ fn the_builder_knows_the_same_rule() {
 }
 
 #[test]
-fn the_start_keeps_between_floor_and_cap() {
+fn default_start_is_clamped_to_min_and_cap() {
     assert_eq!(limit_of(json!({"cap": 3, "ttft": 2})), starting(3));
     let LimitConfig::Adaptive(keys) = limit_of(json!({"limit": {"min": 20}})) else { panic!("fixed") };
     assert_eq!((keys.min, keys.start), (20, 20));
 }
 
 #[test]
-fn what_defaults_say_counts_as_said() {
+fn defaults_count_as_set_by_the_target() {
     let limit = |defaults: Value, target: Value| {
         read(json!({"defaults": defaults, "targets": {"openai": target}})).targets[0].limit.clone()
     };
@@ -131,7 +131,7 @@ fn what_defaults_say_counts_as_said() {
 }
 
 #[test]
-fn a_limit_is_laid_over_key_by_key() {
+fn limit_of_a_target_replaces_single_keys_of_defaults() {
     let config = read(json!({
         "defaults": {"limit": {
             "start": 16, "min": 2, "awaiting": 9, "decrease": {"step": 4}, "detector": {"quantile": 0.5, "hold": 1},
@@ -152,7 +152,7 @@ fn a_limit_is_laid_over_key_by_key() {
 }
 
 #[test]
-fn an_inherited_objective_gives_way_to_a_limit_that_nothing_moves() {
+fn inherited_tpot_is_removed_with_a_fixed_limit() {
     let config = read(json!({
         "defaults": {"tpot": "50ms"},
         "targets": {"openai": 8, "groq": {"limit": "fixed"}, "mistral": {"cap": 8, "ttft": 1}},
@@ -160,8 +160,7 @@ fn an_inherited_objective_gives_way_to_a_limit_that_nothing_moves() {
     let tpot = |config: &Config| config.targets.iter().map(|target| target.tpot).collect::<Vec<_>>();
     let kept = Some(Duration::from_millis(50));
     assert_eq!(tpot(&config), [None, None, kept]);
-    // Where the limit of `defaults` is fixed, it is that of targets with an adaptive one, and
-    // nobody else's.
+    // With a fixed limit in `defaults`, its `tpot` applies to targets with an adaptive limit only.
     let config = read(json!({
         "defaults": {"cap": 64, "tpot": "50ms"},
         "targets": {"openai": {"ttft": "2s"}, "groq": {}, "mistral": 8},
@@ -170,7 +169,7 @@ fn an_inherited_objective_gives_way_to_a_limit_that_nothing_moves() {
     assert_eq!(config.default_target.tpot, None);
 }
 
-/// Settings of a limit, some of them out of order.
+/// Settings of an adaptive limit, some of them out of order.
 fn limit() -> impl Strategy<Value = Value> {
     let slots = || prop::option::of((1..40usize).prop_map(Value::from));
     let decrease = prop_oneof![
@@ -202,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn floor_start_and_cap_are_in_order_or_an_error(
+    fn min_start_and_cap_are_in_order_or_rejected(
         cap in prop::option::of(1..40usize),
         objective in any::<bool>(),
         limit in prop::option::of(limit()),
@@ -222,7 +221,7 @@ proptest! {
         if let Some(below) = &below {
             tree["defaults"] = json!({"limit": below});
         }
-        // The rule again, in other words.
+        // A second implementation of the rule.
         let fixed = match limit.as_ref().or(below.as_ref()) {
             Some(limit) => limit == &json!("fixed"),
             None => cap.is_some() && !objective,

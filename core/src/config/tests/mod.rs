@@ -1,5 +1,5 @@
-//! Tests of the configuration as a whole. Every single bad value is in
-//! `tests/vectors/config_errors.json`.
+//! Tests of the configuration as a whole. `tests/vectors/config_errors.json` has the invalid
+//! values.
 
 mod admission;
 mod builder;
@@ -9,7 +9,7 @@ mod pool;
 mod properties;
 mod reference;
 
-/// One file with every key in it, each other than its default.
+/// A file with every key, each with a value other than its default.
 const FULL: &str = r#"
 mode = "observe"
 

@@ -1,4 +1,4 @@
-//! Pools: every key, where replicas are named, whose limit it is, and what they are called by.
+//! Pools: every key, the sources of replicas, the limit, and the URLs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::config::{
     TargetConfig,
 };
 
-/// Every key of a pool, each other than its default.
+/// Every key of a pool, each with a value other than its default.
 const FULL: &str = r#"
 [targets.llama.pool]
 replicas = [
@@ -45,7 +45,7 @@ fn adaptive() -> LimitConfig {
 }
 
 #[test]
-fn every_key_arrives() {
+fn every_pool_key_is_read() {
     let other = ReplicaConfig {
         weight: 2.0,
         models: Some(["a".into(), "b".into()].into()),
@@ -84,7 +84,7 @@ fn every_key_arrives() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default_and_none_switches_off() {
+fn pool_keys_have_defaults_and_can_be_switched_off() {
     let listed = PoolConfig::from_replicas(vec![ReplicaConfig::new("http://h:1")]);
     assert_eq!(pool(json!(["http://h:1"])), listed);
     assert_eq!(pool(json!({"replicas": ["http://h:1/v1"]})), listed);
@@ -94,7 +94,7 @@ fn what_is_left_out_has_its_default_and_none_switches_off() {
 }
 
 #[test]
-fn replicas_are_named_in_one_of_four_places() {
+fn replicas_are_listed_or_named_by_dns_file_or_program() {
     let dns = ReplicaSource::Dns { url: "http://vllm.svc:8000".into(), every: secs(5) };
     assert_eq!(pool(json!({"dns": "http://VLLM.svc:8000/v1"})).source, dns);
     let dns = ReplicaSource::Dns { url: "http://vllm".into(), every: secs(30) };
@@ -110,7 +110,7 @@ fn replicas_are_named_in_one_of_four_places() {
 }
 
 #[test]
-fn a_limit_is_each_replicas_and_the_targets_cap_bounds_their_sum() {
+fn pool_limit_is_per_replica_and_target_cap_bounds_the_sum() {
     let list = json!(["http://h:1"]);
     let capped = json!({"replicas": ["http://h:1"], "cap": 32});
     for (settings, limit, cap) in [
@@ -126,17 +126,17 @@ fn a_limit_is_each_replicas_and_the_targets_cap_bounds_their_sum() {
         let target = target(settings.clone());
         assert_eq!((target.limit, target.cap), (limit, cap), "{settings}");
     }
-    // What starts above what a replica can have, without anybody having said so, starts there.
+    // The default start is clamped to the cap of a replica.
     let narrow = target(json!({"pool": {"replicas": ["http://h:1"], "cap": 4}, "ttft": "2s"}));
     assert_eq!(narrow.limit, LimitConfig::Adaptive(AdaptiveConfig { start: 4, ..AdaptiveConfig::default() }));
-    // What defaults say counts as if the target said it.
+    // Settings of `defaults` count as if the target set them.
     let config = json!({"defaults": {"cap": 9}, "targets": {"llama": {"pool": list}}});
     let target = Config::from_json(config).unwrap().targets.remove(0);
     assert_eq!((target.limit, target.cap), (adaptive(), 9));
 }
 
 #[test]
-fn a_call_can_fall_back_to_a_pool() {
+fn pool_can_be_a_fallback() {
     let config = Config::from_json(json!({"targets": {
         "openai": {"cap": 8, "fallback": "llama"},
         "llama": {"pool": ["http://10.0.0.1:8000", "http://10.0.0.2:8000"], "model": "llama-3"},

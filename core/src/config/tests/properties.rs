@@ -1,5 +1,5 @@
-//! Whatever comes in: no panic, no impossible setting, no secret in an error, and the same from
-//! every source.
+//! Any input is read or rejected: without a panic, a value out of range, or a secret in an error,
+//! and with the same result from every source.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use crate::config::{
     TargetConfig, TenantConfig,
 };
 
-/// Keys that exist somewhere, so that random trees reach deep into the walker, and some that do
-/// not.
+/// Valid keys, so that random trees reach nested tables, and some invalid ones.
 const KEYS: &[&str] = &[
     "mode",
     "defaults",
@@ -143,7 +142,7 @@ fn tree() -> impl Strategy<Value = Value> {
     })
 }
 
-fn in_range(tenant: &TenantConfig) -> bool {
+fn tenant_is_in_range(tenant: &TenantConfig) -> bool {
     (0.001..=1e6).contains(&tenant.weight)
         && tenant.cap.is_none_or(|cap| (1..=65_536).contains(&cap))
         && (0.0..=1.0).contains(&tenant.floor)
@@ -154,14 +153,14 @@ fn is_count(count: u64) -> bool {
     (1..=1_000_000_000_000).contains(&count)
 }
 
-fn possible_rates(rates: &RateConfig) -> bool {
+fn rates_are_in_range(rates: &RateConfig) -> bool {
     let RateConfig { rpm, rpd, tpm, tpd, itpm, otpm, burst, counting: _, headers: _ } = rates;
     [rpm, rpd].into_iter().flatten().all(|rate| (1..=1_000_000_000).contains(rate))
         && [tpm, tpd, itpm, otpm].into_iter().flatten().all(|rate| is_count(*rate))
         && (Duration::from_millis(100)..=Duration::from_secs(60)).contains(burst)
 }
 
-fn possible_limit(limit: &LimitConfig, cap: usize) -> bool {
+fn limit_is_in_range(limit: &LimitConfig, cap: usize) -> bool {
     let LimitConfig::Adaptive(AdaptiveConfig { start, min, detector, decrease, awaiting }) = limit else {
         return true;
     };
@@ -194,8 +193,8 @@ fn floors(target: &TargetConfig) -> f64 {
     tenants.chain(target.lanes.iter().map(|lane| lane.floor)).sum()
 }
 
-/// What one target says of others leads somewhere, and ends.
-fn leads_on(config: &Config, target: &TargetConfig) -> bool {
+/// Returns `true` if the budget of the target exists and its fallbacks exist and end.
+fn references_are_valid(config: &Config, target: &TargetConfig) -> bool {
     let budget = target.budget.as_ref().is_none_or(|name| config.budgets.contains_key(name));
     let mut at = target;
     for _ in 0..=config.targets.len() {
@@ -206,8 +205,8 @@ fn leads_on(config: &Config, target: &TargetConfig) -> bool {
     false
 }
 
-/// What the model promises to the rest of the core.
-fn sound(target: &TargetConfig) -> bool {
+/// Returns `true` if every value of the target is in its range.
+fn target_is_in_range(target: &TargetConfig) -> bool {
     let month = Duration::from_secs(30 * 86_400);
     let possible = |time: Duration| time >= Duration::from_millis(1) && time <= month;
     (1..=65_536).contains(&target.cap)
@@ -224,9 +223,9 @@ fn sound(target: &TargetConfig) -> bool {
         && [target.max_prompt, target.kv_tokens].into_iter().flatten().all(is_count)
         && (0.0..=0.9).contains(&target.kv_headroom)
         && target.tpot.is_none_or(|time| possible(time) && time <= target.deadline)
-        && possible_limit(&target.limit, target.cap)
+        && limit_is_in_range(&target.limit, target.cap)
         && (target.limit != LimitConfig::Fixed || target.tpot.is_none())
-        && possible_rates(&target.rates)
+        && rates_are_in_range(&target.rates)
         && (target.budget.is_none() || target.rates == RateConfig::default())
         && target.lanes.iter().all(|lane| (0.0..=1.0).contains(&lane.floor))
         && target.default_tenant.floor == 0.0
@@ -237,20 +236,23 @@ fn sound(target: &TargetConfig) -> bool {
             .all(possible)
         && target.retry.base <= target.retry.max
         && (1..=100).contains(&target.retry.attempts)
-        && in_range(&target.default_tenant)
-        && target.tenants.iter().all(|(id, tenant)| !id.is_empty() && in_range(tenant))
+        && tenant_is_in_range(&target.default_tenant)
+        && target.tenants.iter().all(|(id, tenant)| !id.is_empty() && tenant_is_in_range(tenant))
 }
 
 fn check(result: Result<Config, ConfigError>) {
     match result {
         Ok(config) => {
-            assert!(config.targets.iter().chain([&config.default_target]).all(sound), "{config:?}");
+            assert!(
+                config.targets.iter().chain([&config.default_target]).all(target_is_in_range),
+                "{config:?}"
+            );
             assert!(config.tools.values().all(|tool| (1..=65_536).contains(&tool.cap)), "{config:?}");
-            assert!(config.tools.values().all(|tool| possible_limit(&tool.limit, tool.cap)), "{config:?}");
+            assert!(config.tools.values().all(|tool| limit_is_in_range(&tool.limit, tool.cap)), "{config:?}");
             assert!(config.tools.values().all(|tool| tool.rps.is_none() || tool.rpm.is_none()), "{config:?}");
-            assert!(config.budgets.values().all(possible_rates), "{config:?}");
+            assert!(config.budgets.values().all(rates_are_in_range), "{config:?}");
             let mut all = config.targets.iter().chain([&config.default_target]);
-            assert!(all.all(|target| leads_on(&config, target)), "{config:?}");
+            assert!(all.all(|target| references_are_valid(&config, target)), "{config:?}");
             Matcher::new(&config.targets).unwrap();
         }
         Err(error) => {
@@ -265,8 +267,8 @@ fn check(result: Result<Config, ConfigError>) {
     }
 }
 
-/// Good settings of a target, as the same value in both notations.
-fn good_target() -> impl Strategy<Value = Value> {
+/// Valid settings of a target, as JSON.
+fn valid_target() -> impl Strategy<Value = Value> {
     let time = prop_oneof![
         (1u64..600).prop_map(Value::from),
         (0.001..600.0).prop_map(Value::from),
@@ -317,31 +319,31 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn any_json_is_a_configuration_or_an_error(tree in tree()) {
+    fn any_json_is_read_or_rejected(tree in tree()) {
         check(Config::from_json(tree));
     }
 
     #[test]
-    fn any_text_is_a_configuration_or_an_error(text in ".{0,200}") {
+    fn any_text_is_read_or_rejected(text in ".{0,200}") {
         check(Config::from_toml(&text));
     }
 
     #[test]
-    fn a_damaged_file_is_a_configuration_or_an_error(at in 0..FULL.len(), cut in 0usize..20, put in ".{0,8}") {
+    fn any_damaged_file_is_read_or_rejected(at in 0..FULL.len(), cut in 0usize..20, put in ".{0,8}") {
         prop_assume!(FULL.is_char_boundary(at));
         let rest = FULL.get(at + cut..).unwrap_or_default();
         check(Config::from_toml(&format!("{}{put}{rest}", &FULL[..at])));
     }
 
     #[test]
-    fn any_string_is_a_duration_or_an_error(text in "[0-9a-z. µ-]{0,30}") {
+    fn any_string_is_a_duration_or_rejected(text in "[0-9a-z. µ-]{0,30}") {
         check(Config::from_json(json!({"defaults": {"deadline": text}})));
     }
 
     #[test]
-    fn toml_and_json_mean_the_same(
-        defaults in good_target(),
-        targets in prop::collection::hash_map("[a-z]{1,8}", good_target(), 0..5),
+    fn toml_and_json_give_the_same_configuration(
+        defaults in valid_target(),
+        targets in prop::collection::hash_map("[a-z]{1,8}", valid_target(), 0..5),
         tools in prop::collection::hash_map(".{0,2}[a-z]", 1u64..100, 0..4),
     ) {
         let targets: Map<String, Value> = targets
@@ -363,11 +365,11 @@ proptest! {
     }
 
     #[test]
-    fn floors_are_taken_as_long_as_they_fit(
+    fn floors_are_rejected_if_their_sum_exceeds_one(
         tenants in prop::collection::btree_map("[a-z]{1,3}", 0u32..=60, 0..5),
         lanes in prop::array::uniform3(0u32..=60),
     ) {
-        // Hundredths: their sum is known exactly, where that of the shares is rounded.
+        // Hundredths, because their sum is exact and that of the shares is rounded.
         let sum: u32 = tenants.values().chain(&lanes).sum();
         let share = |hundredths: &u32| json!({"floor": f64::from(*hundredths) / 100.0});
         let tenants: Map<String, Value> = tenants.iter().map(|(id, floor)| (id.clone(), share(floor))).collect();
@@ -385,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn fallbacks_are_taken_as_long_as_they_end(next in vec(prop::option::of(0usize..6), 6)) {
+    fn fallbacks_are_rejected_if_they_form_a_cycle(next in vec(prop::option::of(0usize..6), 6)) {
         let targets: Map<String, Value> = next
             .iter()
             .enumerate()
@@ -395,7 +397,7 @@ proptest! {
                 (format!("t{at}"), json!({"url": url, "models": format!("m{at}"), "fallback": fallback}))
             })
             .collect();
-        // By squaring: whoever still leads on after eight steps among six goes in a circle.
+        // Six targets without a cycle end after at most eight steps.
         let step = |of: &[Option<usize>]| of.iter().map(|at| of[(*at)?]).collect::<Vec<_>>();
         let endless = step(&step(&step(&next))).iter().any(Option::is_some);
         let read = Config::from_json(json!({"targets": targets}));
@@ -404,7 +406,7 @@ proptest! {
     }
 
     #[test]
-    fn what_stands_in_the_wrong_place_is_never_repeated(
+    fn errors_never_repeat_a_misplaced_credential(
         key in prop::sample::select(KEYS),
         inner in prop::sample::select(KEYS),
         secret in "sk-[A-Za-z0-9]{30,60}",
@@ -435,7 +437,7 @@ proptest! {
 }
 
 #[test]
-fn a_bottomless_tree_is_an_error() {
+fn deeply_nested_trees_are_rejected() {
     let mut tree = json!(8);
     for _ in 0..500 {
         tree = json!({"targets": [tree]});

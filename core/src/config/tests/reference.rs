@@ -157,7 +157,7 @@ fn is_required(table: &KeyTable, key: &Key) -> bool {
     REQUIRED.contains(&(table.name, key.name))
 }
 
-/// Returns what to say of a key's default, unless it is required.
+/// Returns the sentence about a key's default, or nothing if the key is required.
 fn default_of(table: &KeyTable, key: &Key) -> String {
     let default = (key.default)();
     if default.is_empty() || is_required(table, key) {
