@@ -189,7 +189,10 @@ fn invalid_targets_are_rejected_with_a_hint() {
     let mut other = Command::new(TIDEGATE);
     other.args(["sweep", "--url", &sim.url, "--model", "other"]).stdin(Stdio::null());
     let (code, told) = of(other.output().unwrap());
-    assert!(code == Some(1) && told.contains("no model other") && told.contains("it has sim"), "{told}");
+    assert!(
+        code == Some(1) && told.contains("no model other") && told.contains("available models: sim"),
+        "{told}"
+    );
     let (code, told) = of(sweep("http://127.0.0.1:9", &[]));
     assert!(code == Some(1) && told.contains("cannot be reached"), "{told}");
     let (code, told) = of(sweep(&sim.url, &["--key-env", "TIDEGATE_NO_SUCH_KEY"]));

@@ -1,6 +1,7 @@
-//! A file that is written beside the sweep: a disk that takes its time must not make this client late, or the sweep would measure the disk.
+//! Writes a file on a thread of its own, so that a slow disk does not delay the client and distort
+//! the measurement.
 //!
-//! One thread a file, only where files were asked for. What was handed over is written in order; what went wrong is told at the next turn, and at the end.
+//! Bytes are written in order. An error is reported by the next call and by [`Writer::finish`].
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +19,7 @@ enum WriteRequest {
     Sync,
 }
 
-/// Dropping it waits until all is written.
+/// Dropping the writer waits until everything is written.
 #[derive(Debug)]
 pub(crate) struct Writer {
     path: PathBuf,
@@ -39,25 +40,28 @@ impl Writer {
         Ok(Self { path: path.to_owned(), requests: Some(requests), thread: Some(thread), failed })
     }
 
-    /// Appends.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// What went wrong with what was handed over before.
+    ///
+    /// Returns the error of an earlier write.
     pub(crate) fn write(&self, bytes: Vec<u8>) -> Result<(), SweepError> {
         self.hand_over(WriteRequest::Write(bytes))
     }
 
-    /// Has all that was appended be on disk soon.
+    /// Starts to sync the file to disk.
     ///
     /// # Errors
+    ///
     /// As for [`Writer::write`].
     pub(crate) fn sync(&self) -> Result<(), SweepError> {
         self.hand_over(WriteRequest::Sync)
     }
 
-    /// Waits until it is.
+    /// Waits until everything is synced to disk.
     ///
     /// # Errors
+    ///
     /// As for [`Writer::write`].
     pub(crate) fn finish(mut self) -> Result<(), SweepError> {
         let _ = self.sync();
@@ -67,7 +71,7 @@ impl Writer {
 
     fn hand_over(&self, request: WriteRequest) -> Result<(), SweepError> {
         if let Some(requests) = &self.requests {
-            // The thread is gone only where it failed.
+            // The thread ends early only if it failed.
             let _ = requests.send(request);
         }
         self.trouble()

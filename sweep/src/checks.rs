@@ -1,4 +1,4 @@
-//! What must hold for the measurement to mean what it says: the note's work-conserving and stability checks among them.
+//! Checks that the measurement is valid, such as the work-conserving and the stability check.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use crate::outcome::{CallOutcomes, Check, CheckResult};
 use crate::result::{StepResult, StepVerdict, SweepAnswer};
 use crate::search::{SearchAction, SearchSettings};
 
-/// Calls that a step must have for its means to be compared.
+/// Minimum number of calls of a step whose means are compared.
 const ENOUGH: usize = 30;
-/// In flight over the cap, while calls wait, from which on a step is near it.
+/// Minimum share of the cap that must be in flight while calls wait.
 const NEAR: f64 = 0.95;
-/// How far apart two figures may be that should be one.
+/// Maximum relative difference between two figures that should be equal.
 const APART: f64 = 0.1;
-/// A timer that is so late, in seconds, shows that the machine had other things to do.
+/// Timer delay, in seconds, above which the machine was evidently busy with other work.
 const STOOD_STILL: f64 = 0.5;
 
-/// StepSums over each step, of what was told while it was held.
+/// Sums over each step, updated by events.
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
     steps: BTreeMap<usize, StepSums>,
@@ -40,7 +40,8 @@ struct StepSums {
     input: u64,
     output: u64,
     counted: usize,
-    /// Seconds in which calls waited and nothing but the cap held them; slots held meanwhile, times seconds; and of these seconds those with free slots.
+    /// Seconds in which calls waited and only the cap limited them; the shares of the cap in
+    /// flight, times those seconds; and those of the seconds in which slots were free.
     pressed: f64,
     pressed_slots: f64,
     gap: f64,
@@ -109,17 +110,18 @@ impl StepTally {
         }
     }
 
-    /// What became of the calls of each step.
+    /// Returns the outcomes of the calls of each step.
     pub(crate) fn ends(&self) -> Vec<CallOutcomes> {
         self.steps.iter().map(|(step, sums)| CallOutcomes { step: *step, ..sums.ends.clone() }).collect()
     }
 
-    /// Calls answered whole, and attempts that failed, so far.
+    /// Returns the number of calls answered completely and of attempts failed so far.
     pub(crate) fn so_far(&self) -> (usize, usize) {
         (self.completed, self.failed)
     }
 
-    /// The checks, of all that was told.
+    /// Computes all checks. `cached` is the share of input tokens from a cache, and `given` tells
+    /// whether the prompts are the user's own.
     pub(crate) fn checks(
         &self,
         answer: &SweepAnswer,
@@ -153,16 +155,16 @@ impl StepTally {
             .map(|sums| sums.cpu / sums.cpu_seconds)
             .reduce(f64::max);
         let cpu = cpu.map_or_else(
-            || "its processors were not looked at".to_owned(),
-            |cpu| format!("at most {:.0} % of its processors in a step", 100.0 * cpu),
+            || "CPU usage was not measured".to_owned(),
+            |cpu| format!("at most {:.0} % CPU usage in a step", 100.0 * cpu),
         );
         let told = format!(
-            "this client: {cpu}, timers at most {:.0} ms late; {invalid} of {} steps were not held",
+            "this client: {cpu}, timers at most {:.0} ms late; in {invalid} of {} steps the cap was not kept busy",
             1e3 * lag,
             steps.len()
         );
         let told = if lag > STOOD_STILL {
-            format!("{told}: other work on this machine is in what was measured")
+            format!("{told}; other work on this machine affected the measurement")
         } else {
             told
         };
@@ -181,17 +183,17 @@ fn check(name: &str, passed: Option<bool>, told: String) -> Check {
 
 fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
     let near = |sums: &StepSums| sums.pressed_slots / sums.pressed;
-    // A step that was rejected at once shows only how its cap was filled.
+    // A step that was rejected at once only shows how its cap was filled.
     let long = steps
         .iter()
         .filter(|(step, sums)| step.calls > 1 && sums.pressed > 0.0 && sums.calls >= ENOUGH)
         .map(|(_, sums)| *sums);
     let worst = long.min_by(|a, b| near(a).total_cmp(&near(b)));
     let Some(worst) = worst else {
-        return check("work_conserving", None, "calls never waited for a slot alone".to_owned());
+        return check("work_conserving", None, "calls never waited only for a slot".to_owned());
     };
     let told = format!(
-        "while calls waited and no rate or cool-down forbade them, in flight was {:.1} % of the cap in the worst step (cap {}); slots were free for {:.1} % of that time",
+        "while calls waited and no rate limit or cool-down applied, {:.1} % of the cap was in flight in the worst step (cap {}); slots were free for {:.1} % of that time",
         100.0 * near(worst),
         worst.cap,
         100.0 * worst.gap / worst.pressed
@@ -199,7 +201,8 @@ fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
     check("work_conserving", Some(near(worst) >= NEAR), told)
 }
 
-/// The share of failures among all attempts of steps whose cap is so.
+/// Returns the share of failed attempts over the steps with a matching cap, and the number of
+/// attempts, or `None` if there are too few.
 fn failing(steps: &[(&StepResult, &StepSums)], which: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
     let (failures, attempts) = steps
         .iter()
@@ -210,7 +213,7 @@ fn failing(steps: &[(&StepResult, &StepSums)], which: impl Fn(usize) -> bool) ->
 
 fn stability(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &SearchSettings) -> Check {
     let Some(cap) = answer.cap else {
-        return check("stability", None, "there is no answer to look above of".to_owned());
+        return check("stability", None, "there is no answer".to_owned());
     };
     let Some((at, _)) = failing(steps, |c| c == cap) else {
         return check("stability", None, format!("fewer than {ENOUGH} attempts were made at cap {cap}"));
@@ -223,7 +226,7 @@ fn stability(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings:
 
 fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &SearchSettings) -> Check {
     let Some(cap) = answer.cap else {
-        return check("success", None, "there is no answer to compare".to_owned());
+        return check("success", None, "there is no answer".to_owned());
     };
     let share = |which: &dyn Fn(usize) -> bool| {
         let of = steps.iter().filter(|(step, _)| which(step.cap));
@@ -244,12 +247,12 @@ fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &
     )
 }
 
-/// In flight = calls a second times the seconds that each holds a slot.
+/// Checks Little's law: calls in flight equal calls per second times seconds per call.
 fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
     let (mut worst, mut looked_at) = (None::<(f64, usize)>, 0);
     for (step, sums) in steps {
         let time = sums.ended - sums.began;
-        // A step that is short against its calls shows their waves, not their rate.
+        // A step that is short compared with its calls shows waves of completions, not a rate.
         let mean = sums.slot_seconds / sums.calls.max(1) as f64;
         if sums.calls < ENOUGH || time < 5.0 * mean || sums.slots <= 0.0 {
             continue;
@@ -262,9 +265,10 @@ fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
     }
     match worst {
         Some((apart, cap)) => {
-            // What is in flight at a step's edges is counted on one side only: of the order of one over its length in calls' times.
+            // Calls in flight at the edges of a step are counted on one side only. The difference
+            // is in the order of one call time over the length of the step.
             let told = format!(
-                "slots held and rate times holding time are at most {:.1} % apart, at cap {cap}, over {looked_at} steps",
+                "calls in flight and rate times call time differ by at most {:.1} %, at cap {cap}, over {looked_at} steps",
                 100.0 * apart
             );
             check("littles_law", Some(apart <= 2.0 * APART), told)
@@ -272,7 +276,7 @@ fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
         None => check(
             "littles_law",
             None,
-            format!("no step had {ENOUGH} calls and lasted for five times as long as one"),
+            format!("no step had {ENOUGH} calls and was five times as long as a call"),
         ),
     }
 }
@@ -286,16 +290,16 @@ fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, given: bool) -> Check {
     let (Some(least), Some(most)) =
         (means.iter().copied().reduce(f64::min), means.iter().copied().reduce(f64::max))
     else {
-        return check("mix", None, "too few calls whose tokens the server counted".to_owned());
+        return check("mix", None, "too few calls have token counts from the server".to_owned());
     };
     let apart = if least > 0.0 { most / least - 1.0 } else { 0.0 };
     let why = if given && cached > 0.05 {
-        ": your own prompts repeat from step to step, and make later steps look faster"
+        "; your own prompts repeat in every step, so later steps look faster than they are"
     } else {
         ""
     };
     let told = format!(
-        "tokens of a call differ by {:.1} % in the mean between steps; {:.1} % of input came from a cache{why}",
+        "the mean tokens per call differ by {:.1} % between steps; {:.1} % of the input came from a cache{why}",
         100.0 * apart,
         100.0 * cached
     );
@@ -307,7 +311,8 @@ mod tests {
     use super::*;
     use crate::result::Purpose;
 
-    /// A minute of a step in which so many slots of ten were held, while calls waited.
+    /// Returns the sums of a step of one minute in which `in_flight` of ten slots were held while
+    /// calls waited.
     fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
         let mut tally = StepTally::default();
         tally.moved(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
@@ -372,7 +377,7 @@ mod tests {
         for (in_flight, held_by, passed) in [
             (10, None, CheckResult::Yes),
             (6, Some(BlockedBy::Nothing), CheckResult::No),
-            // A rate kept them free: that is no fault, and nothing is left to be judged.
+            // A rate limit kept the slots free: this is not a fault, and leaves nothing to check.
             (6, Some(BlockedBy::Tokens), CheckResult::Unknown),
         ] {
             assert_eq!(
@@ -400,7 +405,7 @@ mod tests {
 
     #[test]
     fn littles_law_check_compares_slots_with_rate_times_time() {
-        // 60 calls of 10 s in 60 s are ten at once.
+        // 60 calls of 10 s in 60 s are ten in flight.
         assert_eq!(littles_law(&[(&step(), &held(10, None))]).passed, CheckResult::Yes);
         assert_eq!(littles_law(&[(&step(), &held(5, None))]).passed, CheckResult::No);
     }

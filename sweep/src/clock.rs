@@ -1,13 +1,15 @@
-//! The sweep's own clock: seconds since it began, on tokio's.
+//! The clock of a sweep: seconds since the start, on tokio's clock.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-/// Stands for the wall's clock where an answer's dates are read: only their difference to its own `Date` counts.
+/// Stands for the wall-clock time when response headers are read. Only the difference between a
+/// date and the response's own `Date` matters.
 pub(crate) const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 
-/// Seconds since a sweep began. A resumed one goes on where it stopped: what passed between is no time of its own.
+/// Seconds since the sweep began. A resumed sweep continues from its last time; the pause is not
+/// counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     began: Instant,
@@ -15,7 +17,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Begins now, after so many seconds.
+    /// Returns a clock that starts now at `before` seconds.
     pub(crate) fn new(before: f64) -> Self {
         Self { began: Instant::now(), before }
     }
@@ -28,7 +30,7 @@ impl Clock {
         self.before + at.saturating_duration_since(self.began).as_secs_f64()
     }
 
-    /// When so many seconds will have passed; `None`: never.
+    /// Returns the instant at which `seconds` is reached, or `None` if it is too far away.
     pub(crate) fn at(&self, seconds: f64) -> Option<Instant> {
         let left = Duration::try_from_secs_f64((seconds - self.before).max(0.0)).ok()?;
         self.began.checked_add(left)

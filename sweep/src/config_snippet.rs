@@ -1,11 +1,12 @@
-//! The lines to paste.
+//! The configuration to paste.
 
 use std::fmt::Write as _;
 
 use crate::outcome::Provenance;
 use crate::result::{Binding, SweepAnswer};
 
-/// A target with its cap, and its rates where they bind; empty where there is no answer. `tidegate check` takes them.
+/// Returns a target with the cap, and with its rates if a rate limit determines the cap, or an
+/// empty string if there is no answer. `tidegate check` accepts the text.
 pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
     let Some(cap) = answer.cap else { return String::new() };
     let mut text = String::new();
@@ -17,7 +18,7 @@ pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> S
     });
     let _ = writeln!(text, "cap = {cap}{between}");
     if let Some(Binding::RequestRate | Binding::TokenRate) = answer.binding {
-        // Downwards: what is over a rate is refused.
+        // Rounded down, because calls above a rate are rejected.
         for (key, rate) in [("rpm", &answer.rpm), ("tpm", &answer.tpm)] {
             if let Some(rate) = rate.filter(|rate| rate.value >= 1.0) {
                 let _ = writeln!(text, "{key} = {:.0}", rate.value.floor());
@@ -27,7 +28,7 @@ pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> S
     text
 }
 
-/// As TOML and JSON both write it.
+/// Quotes a string as both TOML and JSON do.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

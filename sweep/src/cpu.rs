@@ -1,10 +1,14 @@
-//! How much of the machine this process uses: a client that is short of it measures itself.
+//! Measures the CPU usage of this process. A client that lacks CPU time measures itself instead of
+//! the server.
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::CpuMonitor;
 
-/// Tells, each time it is asked, the share of the processors that this process may use, since it was asked last. Windows tells no such clock here: there timers alone show it.
+/// Returns a monitor that reports, on each call, the share of the available CPU time that this
+/// process used since the previous call.
+///
+/// Not available on Windows; there, only late timers show a busy client.
 pub fn cpu_monitor() -> CpuMonitor {
     let seconds = |clock: ClockId| {
         let time = clock_gettime(clock);

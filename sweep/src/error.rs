@@ -1,27 +1,27 @@
-//! Why a sweep cannot be made.
+//! Errors of a sweep.
 
-/// What went wrong, and what to do about it. Holds no key.
+/// An error with its cause and what to do about it. Contains no API key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// What was asked for cannot work.
+    /// The options are invalid.
     #[error("{0}")]
     Options(String),
-    /// The first call was not answered as a call of this kind is.
+    /// The preflight call failed.
     #[error("{0}")]
     Preflight(String),
-    /// A journal cannot be gone on with.
+    /// The journal cannot be resumed.
     #[error("{0}")]
     Resume(String),
-    /// A file could not be read or written.
+    /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The I/O error.
         error: std::io::Error,
     },
-    /// The gate cannot be made.
+    /// The gate cannot be created.
     #[error("{0}")]
     Gate(#[from] tidegate::Error),
 }

@@ -1,7 +1,9 @@
-//! What a sweep was told, in the order in which it was told: enough to go on from.
+//! The journal: the observations of a sweep in order, from which a sweep can be resumed.
 //!
-//! A search is pure: told the same again, it thinks the same again. So the journal holds what went into it, and each decision that came out, which a replay must
-//! find again. Events are written, and synced to disk, when their step has ended; a step that broke off is made anew, and only what it cost is remembered.
+//! A search is pure, so the same observations give the same decisions. The journal holds the
+//! observations and each decision, and a replay must reproduce the decisions. Entries are written
+//! and synced to disk when their step ends. A step that was cut off is repeated, and only its cost
+//! is kept.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -18,20 +20,20 @@ use crate::options::SweepOptions;
 use crate::search::SearchAction;
 use crate::spend::SweepSpend;
 
-/// The shape of a journal.
+/// Version of the journal format.
 const FORMAT: u32 = 1;
-/// Its name in the directory of a sweep.
+/// File name in the directory of a sweep.
 pub(crate) const NAME: &str = "journal.jsonl";
 
-/// The first line: what is swept. Holds no key.
+/// The first line: what is swept. Contains no API key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JournalHeader {
     pub(crate) format: u32,
     pub(crate) version: String,
     pub(crate) options: SweepOptions,
-    /// Of the files that prompts came from.
+    /// Digest of the files that the prompts came from.
     pub(crate) digest: u64,
-    /// Attempts that a call may have.
+    /// Maximum number of attempts per call.
     pub(crate) attempts: u32,
     pub(crate) began: Option<String>,
 }
@@ -53,34 +55,34 @@ impl JournalHeader {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalEntry {
-    /// What the first call showed.
+    /// Result of the preflight call.
     Preflight(PreflightResult),
-    /// The search was asked, and decided.
+    /// Time and decision of the search.
     Next(f64, SearchAction),
     Attempt(AttemptObservation),
     Call(CallObservation),
     Pulse(LoadSample),
-    /// What was taken until then.
+    /// Resources used so far.
     Spend(SweepSpend),
-    /// It was resumed here.
+    /// The sweep was resumed here.
     Resumed,
 }
 
-/// What the first call showed of the server.
+/// What the preflight call showed about the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PreflightResult {
-    /// Tokens that it counted for the prompt of the first place.
+    /// Number of tokens that the server counted for the first prompt.
     pub(crate) counted: Option<u64>,
-    /// Whether it wants `max_completion_tokens`.
+    /// Whether the server needs `max_completion_tokens`.
     pub(crate) completion_tokens: bool,
-    /// ExchangeEnd long the call took, in seconds.
+    /// Duration of the call, in seconds.
     pub(crate) seconds: Option<f64>,
-    /// Its `server` header.
+    /// Value of the `server` response header.
     pub(crate) server: Option<String>,
 }
 
 impl PreflightResult {
-    /// Makes a mix what it was made when this was shown.
+    /// Applies the result to a mix, as it was applied when the preflight call was made.
     pub(crate) fn apply(&self, mix: &mut Mix, endpoint: &Endpoint) {
         if self.completion_tokens {
             mix.use_maximum(OutputLimitKey::CompletionTokens);
@@ -92,27 +94,28 @@ impl PreflightResult {
     }
 }
 
-/// Why a directory cannot take a new sweep.
+/// Returns the error for a directory that already holds a sweep.
 pub(crate) fn taken(directory: &Path) -> SweepError {
     let name = directory.display();
     SweepError::Resume(format!(
-        "{name} holds a sweep already: --resume {name} goes on with it; or give --out another directory"
+        "{name} already holds a sweep; pass --resume {name} to continue it, or another directory with --out"
     ))
 }
 
-/// A journal that is written.
+/// A journal that is being written.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Writer,
-    /// Lines of the step under way.
+    /// Lines of the current step.
     step: Vec<u8>,
 }
 
 impl Journal {
-    /// Begins one in a directory, which is made.
+    /// Creates a journal in a directory, creating the directory if necessary.
     ///
     /// # Errors
-    /// `Resume`, where there is one already: nothing is written over.
+    ///
+    /// Returns `Resume` if the directory already holds a journal. Nothing is overwritten.
     pub(crate) fn begin(directory: &Path, head: &JournalHeader) -> Result<Self, SweepError> {
         std::fs::create_dir_all(directory).map_err(|error| SweepError::file(directory, error))?;
         let path = directory.join(NAME);
@@ -129,7 +132,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Notes something of the step under way.
+    /// Adds an entry to the current step.
     pub(crate) fn note(&mut self, entry: &JournalEntry) -> Result<(), SweepError> {
         self.line(entry)
     }
@@ -141,18 +144,18 @@ impl Journal {
         Ok(())
     }
 
-    /// The step is over: what was noted of it goes to disk.
+    /// Ends the step, and writes and syncs its entries.
     pub(crate) fn sync(&mut self) -> Result<(), SweepError> {
         self.file.write(std::mem::take(&mut self.step))?;
         self.file.sync()
     }
 
-    /// Waits until all of it is on disk.
+    /// Waits until everything is on disk.
     pub(crate) fn finish(self) -> Result<(), SweepError> {
         self.file.finish()
     }
 
-    /// The step broke off: what was noted of it is forgotten, but not what was spent.
+    /// Discards the entries of the current step, and writes only what was spent.
     pub(crate) fn break_off(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.step.clear();
         self.line(&JournalEntry::Spend(spend))?;
@@ -160,18 +163,19 @@ impl Journal {
     }
 }
 
-/// A journal that is read.
+/// A journal that was read.
 #[derive(Debug)]
 pub(crate) struct SavedJournal {
     pub(crate) head: JournalHeader,
-    /// Up to the last decision: what came after it belongs to a step that broke off.
+    /// Entries up to the last decision. Later entries belong to a step that was cut off.
     pub(crate) entries: Vec<JournalEntry>,
     pub(crate) spend: SweepSpend,
-    /// ExchangeEnd often it was resumed before.
+    /// How often the sweep was resumed before.
     pub(crate) resumed: u32,
 }
 
-/// Reads one, and opens it to be gone on with: what a crash left of a step is cut off. Nothing is added yet.
+/// Reads a journal and opens it for appending. An incomplete step at the end is removed from the
+/// file.
 pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepError> {
     let path = directory.join(NAME);
     let cannot = |error| SweepError::file(&path, error);
@@ -179,22 +183,22 @@ pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepE
     let mut file = OpenOptions::new().read(true).append(true).open(&path).map_err(cannot)?;
     let (mut head, mut entries) = (None, Vec::new());
     let (mut spend, mut resumed) = (SweepSpend::default(), 0);
-    // Up to here the file is whole steps: bytes, and entries.
+    // Length of the file in complete steps: bytes and entries.
     let (mut at, mut whole) = (0, (0, 0));
     let mut line = String::new();
     let mut reader = BufReader::new(&mut file);
     loop {
         line.clear();
-        // Half a line, or half a character of one, is what a crash leaves.
+        // A crash can leave an incomplete line or character.
         if reader.read_line(&mut line).unwrap_or(0) == 0 || !line.ends_with('\n') {
             break;
         }
         at += line.len() as u64;
         if head.is_none() {
-            let found: JournalHeader =
-                serde_json::from_str(&line).map_err(|_| wrong("is no journal of a sweep of this version"))?;
+            let found: JournalHeader = serde_json::from_str(&line)
+                .map_err(|_| wrong("is not a sweep journal of this version of tidegate"))?;
             if found.format != FORMAT {
-                return Err(wrong("is a journal of another version of tidegate"));
+                return Err(wrong("was written by another version of tidegate"));
             }
             head = Some(found);
             whole.0 = at;
@@ -212,7 +216,7 @@ pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepE
             whole = (at, entries.len());
         }
     }
-    let head = head.ok_or_else(|| wrong("is empty: begin anew"))?;
+    let head = head.ok_or_else(|| wrong("is empty; start a new sweep"))?;
     entries.truncate(whole.1);
     file.set_len(whole.0).map_err(cannot)?;
     let journal = Journal { file: Writer::new(&path, file)?, step: Vec::new() };

@@ -1,13 +1,17 @@
-//! Finds the knee: the cap at which a server of language models serves the most, and what binds there.
+//! Measures the concurrency cap at which a language model server's throughput stops to rise, and
+//! the limit that determines it.
 //!
-//! A sweep holds the mix of requests constant under a fixed backlog, moves the cap, and looks. Three parts, one direction:
+//! A sweep keeps a constant mix of requests under a fixed backlog, varies the cap, and evaluates
+//! the responses. Data flows in one direction through three parts:
 //!
-//! 1. [`search`] decides, and is pure: it is told of every attempt, call and pulse, with their times, and answers which cap to hold next, for how long, and at last
-//!    the answer, with an interval and what binds. No clock, no I/O, no async.
-//! 2. `drive` does what it says, through the production path: a [`tidegate::Gate`], its retries, its Retry-After and all.
-//! 3. [`report`] writes what came of it.
+//! 1. [`search`] decides, and is pure. It receives every attempt, call and load sample with their
+//!    times, and returns which cap to hold next, and finally the answer with its interval and its
+//!    limit. No clock, no I/O, no async.
+//! 2. `driver` carries out the decisions through the production path: a [`tidegate::Gate`] with its
+//!    retries and its handling of Retry-After.
+//! 3. [`report`] renders the outcome.
 //!
-//! What passes between them is in [`seen`] (what happened) and [`found`] (what follows).
+//! The parts exchange [`observation`]s and [`result`]s.
 
 mod background_writer;
 mod checks;

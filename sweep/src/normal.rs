@@ -2,13 +2,14 @@
 
 use fastrand::Rng;
 
-/// A number out of it, by Box and Muller.
+/// Draws a number with the Box-Muller transform.
 pub(crate) fn draw(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// The quantile (P. J. Acklam's rational approximation; off by at most 1.2e-9 relatively).
+/// Returns the quantile at `p`, by P. J. Acklam's rational approximation (relative error at most
+/// 1.2e-9).
 pub(crate) fn quantile(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969683028665376e1,

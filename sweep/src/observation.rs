@@ -1,137 +1,139 @@
-//! What a sweep sees. Times are seconds since it began.
+//! What a sweep observes. Times are in seconds since the sweep began.
 
 use serde::{Deserialize, Serialize};
 
-/// One exchange with the server that has ended.
+/// A completed exchange with the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptObservation {
-    /// When it was sent.
+    /// Time at which the request was sent.
     pub sent_at: f64,
-    /// When its last byte came, it failed, or it was given up.
+    /// Time of the last byte, the failure or the cancellation.
     pub ended_at: f64,
-    /// Exchanges open just after it was sent, itself included.
+    /// Number of open exchanges just after the request was sent, including this one.
     pub position: usize,
     /// `None`: it was answered.
     pub failure: Option<AttemptFailure>,
-    /// What the head of its answer told of rates.
+    /// Rate limits in the response headers.
     pub rates: ReportedRates,
 }
 
-/// Why an attempt, or at last a call, failed.
+/// Why an attempt or a call failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptFailure {
-    /// Its kind.
+    /// The cause.
     pub cause: FailureCause,
-    /// The status, where there was one.
+    /// HTTP status, if there was one.
     pub status: Option<u16>,
-    /// What Retry-After asked for, in seconds.
+    /// Delay that Retry-After asked for, in seconds.
     pub retry_after: Option<f64>,
-    /// What the server said of it, as far as it names a limit: see [`LimitHint`].
+    /// The limit that the server named, if any.
     pub hint: Option<LimitHint>,
 }
 
-/// The kinds of failure.
+/// Causes of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCause {
     /// 429.
     Limited,
-    /// 503, 529: no room.
+    /// 503 or 529: the server is overloaded.
     Overloaded,
-    /// Another 5xx, or an error as an event.
+    /// Another 5xx, or an error event in a stream.
     Server,
-    /// No answer, or no token, in time.
+    /// No response or no token in time.
     Timeout,
-    /// No connection, or one that broke before an answer.
+    /// No connection, or a connection that broke before the response.
     Connection,
-    /// A stream that ended before its end.
+    /// A stream that ended early.
     Truncated,
-    /// Another 4xx: the request itself.
+    /// Another 4xx: the request itself is rejected.
     Request,
 }
 
-/// What the text or the type of an error names as the limit that was reached.
+/// The limit that the text or the type of an error names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitHint {
-    /// Requests over time.
+    /// A rate of requests.
     Requests,
-    /// Tokens over time.
+    /// A rate of tokens.
     Tokens,
-    /// So many at once.
+    /// A number of concurrent calls.
     Concurrency,
 }
 
-/// Rate limits as an answer's headers told them.
+/// Rate limits in response headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportedRates {
-    /// Requests a minute.
+    /// Requests per minute.
     pub requests: Option<ReportedRate>,
-    /// Tokens a minute, of whatever kind is counted.
+    /// Tokens per minute, of whatever kind the server counts.
     pub tokens: Option<ReportedRate>,
 }
 
-/// One rate limit as it was told.
+/// One rate limit in response headers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportedRate {
-    /// The limit, a minute.
+    /// The limit per minute.
     pub limit: Option<f64>,
-    /// What is left.
+    /// The remaining amount.
     pub remaining: Option<f64>,
 }
 
-/// One call that has ended.
+/// A completed call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallObservation {
-    /// Its place in the mix: the same place is the same work at each cap.
+    /// Index in the mix. The same index is the same work at each cap.
     pub work: usize,
-    /// The step that it was begun in.
+    /// Step in which the call began.
     pub step: usize,
-    /// When it came to the gate.
+    /// Time at which the call was queued at the gate.
     pub queued_at: f64,
-    /// When it first had a slot.
+    /// Time at which the call first got a slot.
     pub admitted_at: f64,
-    /// When it ended.
+    /// Time at which the call ended.
     pub ended_at: f64,
-    /// How long its attempts held slots, all together.
+    /// Total time for which its attempts held slots, in seconds.
     pub slot_seconds: f64,
-    /// How many attempts it took.
+    /// Number of attempts.
     pub attempts: u32,
-    /// From `admitted_at` to the first token: the queue of a sweep is the sweep's own, so that it does not count, and retries do.
+    /// Time from `admitted_at` to the first token, in seconds, including retries. Queueing is
+    /// excluded, because the queue is the sweep's own backlog.
     pub ttft: Option<f64>,
-    /// Between tokens, in the mean.
+    /// Mean time between tokens, in seconds.
     pub tpot: Option<f64>,
-    /// The longest silence between two events of its stream after the first token.
+    /// Longest pause between two events of the stream after the first token, in seconds.
     pub longest_pause: Option<f64>,
-    /// As the server counted; else as it was asked.
+    /// Input tokens, as counted by the server or otherwise estimated.
     pub input_tokens: u64,
-    /// As the server counted; else as it was asked.
+    /// Output tokens, as counted by the server or otherwise the maximum requested.
     pub output_tokens: u64,
-    /// Whether the server counted them.
+    /// Whether the server counted the tokens.
     pub counted: bool,
-    /// `None`: it was answered whole.
+    /// Why the call failed, or `None` if the call was answered completely.
     pub failure: Option<AttemptFailure>,
 }
 
-/// The state of things at one moment; one is told each time something changes, and at least ten times a second.
+/// The state at one moment. Sampled on every change, and at least ten times per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSample {
-    /// When.
+    /// Time of the sample.
     pub at: f64,
-    /// Slots in force.
+    /// The cap.
     pub cap: usize,
     /// Slots held.
     pub in_flight: usize,
-    /// Calls that wait in the gate.
+    /// Calls waiting in the gate.
     pub waiting: usize,
-    /// While calls wait and slots are free: what holds the first of them back.
+    /// What holds the first waiting call back while slots are free.
     pub held_by: Option<BlockedBy>,
-    /// The share of what processors this process may use that it used since the pulse before; `None` where it cannot be told.
+    /// Share of the available CPU time that this process used since the previous sample, or `None`
+    /// if unknown.
     pub client_cpu: Option<f64>,
-    /// How late this process' timers ran.
+    /// Delay of this process's timers, in seconds.
     pub client_lag: f64,
-    /// What the engine's own metrics say, where it has any.
+    /// The engine's own metrics, if available.
     pub engine: Option<EngineObservation>,
 }
 
@@ -139,26 +141,26 @@ pub struct LoadSample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
-    /// A rate of requests that is configured, or that the server told.
+    /// A request rate that is configured or was reported by the server.
     Requests,
-    /// A rate of tokens, likewise.
+    /// A token rate that is configured or was reported by the server.
     Tokens,
-    /// A Retry-After, an outage, or the way back from one.
+    /// A Retry-After, an outage, or the recovery from one.
     CoolDown,
-    /// Memory (KV) that is configured.
+    /// Configured KV memory.
     Kv,
-    /// Nothing that the gate knows of: they are about to go.
+    /// Nothing: the calls are about to be sent.
     Nothing,
 }
 
-/// What an engine says of itself.
+/// Metrics of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EngineObservation {
-    /// Sequences thrown out of memory since it started.
+    /// Sequences preempted since the engine started.
     pub preemptions: Option<u64>,
-    /// Of its memory for keys and values, 0 to 1.
+    /// Share of the KV cache in use, 0 to 1.
     pub kv_usage: Option<f64>,
-    /// Requests in its own queue.
+    /// Requests in the engine's own queue.
     pub waiting: Option<u64>,
 }

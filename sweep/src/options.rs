@@ -1,4 +1,4 @@
-//! What is swept, with what, and how far.
+//! Options of a sweep.
 
 use serde::{Deserialize, Serialize};
 use tidegate::config::TargetConfig;
@@ -9,31 +9,33 @@ use crate::mix::MixOptions;
 use crate::search::SearchSettings;
 use crate::spend::{SweepCeilings, TokenPrices};
 
-/// All that a sweep is asked for, but the key. As JSON an unknown key is an error; what is left out has its default.
+/// All options of a sweep except the API key. In JSON, unknown keys are errors, and missing keys
+/// have their defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweepOptions {
-    /// The base URL, or the endpoint's own; see [`crate::Endpoint::new`].
+    /// Base URL of the server, or URL of the endpoint; see [`crate::Endpoint::new`].
     pub url: String,
-    /// The model that calls name.
+    /// Model that the calls name.
     pub model: String,
-    /// The kind of endpoint. Default: what the URL says, else chat completions.
+    /// Kind of endpoint. Default: inferred from the URL, otherwise chat completions.
     pub api: Option<Api>,
-    /// The target's name in the lines to paste. Default: the model's.
+    /// Name of the target in the configuration to paste. Default: the model.
     pub name: Option<String>,
-    /// What is asked. Default: synthetic prompts of 512 tokens, answers of at most 128.
+    /// The requests to send. Default: synthetic prompts of 512 tokens with answers of at most 128.
     pub mix: MixOptions,
-    /// Whether answers shall be as long as they may be, by vLLM's `ignore_eos` and `min_tokens`, which providers refuse. Default: no.
+    /// Whether to force answers to their maximum length with vLLM's `ignore_eos` and `min_tokens`,
+    /// which hosted providers reject. Default: no.
     pub exact_output: bool,
-    /// How caps are looked for.
+    /// Settings of the search.
     pub search: SearchSettings,
-    /// Of prompts, lengths and their order. Default 1.
+    /// Seed of the prompts, the lengths and their order. Default 1.
     pub seed: u64,
-    /// What tokens cost. Default: not known.
+    /// Token prices. Default: unknown.
     pub prices: Option<TokenPrices>,
-    /// What it may take. Default: no ceilings.
+    /// Ceilings on the resources used. Default: none.
     pub ceilings: SweepCeilings,
-    /// Whether vLLM's `/metrics` at the same origin are read along, where they answer. Default: no.
+    /// Whether to read vLLM's `/metrics` at the same origin, if available. Default: no.
     pub engine_metrics: bool,
 }
 
@@ -56,7 +58,8 @@ impl Default for SweepOptions {
 }
 
 impl SweepOptions {
-    /// What a configured target says of itself: its name, its URL, its model where it names one, its objective.
+    /// Takes the name, URL, model and objective from a configured target. The model is taken only
+    /// if the target names exactly one.
     pub fn take_from(&mut self, target: &TargetConfig) {
         self.name = Some(target.name.to_string());
         if let Some(url) = target.matches.urls.first() {
@@ -77,42 +80,40 @@ impl SweepOptions {
         let wrong = |text: &str| Err(SweepError::options(text));
         let search = &self.search;
         if self.model.trim().is_empty() {
-            return wrong("--model: name the model that calls ask for");
+            return wrong("--model: a model name is required");
         }
         if search.min_cap == 0 || search.min_cap > search.start || search.start > search.max_cap {
-            return wrong("caps must be in order: 1 <= min-cap <= start <= max-cap");
+            return wrong("caps must be ordered: 1 <= min-cap <= start <= max-cap");
         }
         if search.max_cap > 65_536 {
-            return wrong("--max-cap: a gate has 65536 slots at most");
+            return wrong("--max-cap: must be at most 65536");
         }
         let share = |value: f64| value > 0.0 && value < 1.0;
         if ![search.tolerance, search.fine, search.too_many, search.error_rate, search.confidence]
             .into_iter()
             .all(share)
         {
-            return wrong(
-                "tolerance, fine, too-many, error-rate and confidence are shares: above 0, below 1",
-            );
+            return wrong("tolerance, fine, too-many, error-rate and confidence must be above 0 and below 1");
         }
         if search.fine >= search.too_many {
-            return wrong("the share of failures that is fine must be below the share that is too many");
+            return wrong("fine must be below too-many");
         }
         for (what, objective) in [("--ttft", search.ttft), ("--tpot", search.tpot)] {
             if objective.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 3_600.0)) {
-                return wrong(&format!("{what}: an objective is above 0, and an hour at most"));
+                return wrong(&format!("{what}: must be above 0 and at most one hour"));
             }
         }
         if let Some(TokenPrices { input, output }) = self.prices
             && !(input.is_finite() && output.is_finite() && input >= 0.0 && output >= 0.0)
         {
-            return wrong("prices must be 0 or more");
+            return wrong("prices must be at least 0");
         }
         let SweepCeilings { cost, tokens: _, seconds, calls: _ } = self.ceilings;
         if [cost, seconds].into_iter().flatten().any(|most| !(most >= 0.0 && most.is_finite())) {
-            return wrong("ceilings must be 0 or more");
+            return wrong("ceilings must be at least 0");
         }
         if cost.is_some() && self.prices.is_none() {
-            return wrong("--max-cost needs prices: give --price-in and --price-out, per million tokens");
+            return wrong("--max-cost needs --price-in and --price-out, per million tokens");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a sweep comes to, whole: what `result.json` holds, and reports are made of.
+//! The complete outcome of a sweep: the content of `result.json` and the source of reports.
 
 use std::collections::BTreeMap;
 
@@ -9,135 +9,137 @@ use crate::result::{StepResult, SweepAnswer};
 use crate::search::SearchSettings;
 use crate::spend::{Ceiling, SweepSpend, TokenPrices};
 
-/// The shape of [`SweepOutcome`] as JSON; a reader refuses what it does not know.
+/// Version of [`SweepOutcome`] as JSON. A reader rejects an unknown version.
 pub const FORMAT: u32 = 1;
 
-/// All that a sweep came to. Times are seconds since it began.
+/// The complete outcome of a sweep. Times are in seconds since the sweep began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepOutcome {
-    /// [`FORMAT`] of whoever wrote it.
+    /// [`FORMAT`] of the version that wrote the outcome.
     pub format: u32,
-    /// The cap, and why.
+    /// The cap and its explanation.
     pub answer: SweepAnswer,
-    /// Each cap that was held, in the order of time.
+    /// Every step, in order of time.
     pub steps: Vec<StepResult>,
-    /// What it took.
+    /// Resources used.
     pub spend: SweepSpend,
-    /// What was checked of the measurement itself.
+    /// Checks of the measurement.
     pub checks: Vec<Check>,
-    /// TOML to paste into a configuration; empty where there is no answer.
+    /// TOML to paste into a configuration, or empty if there is no answer.
     pub lines: String,
-    /// How it ended.
+    /// How the sweep ended.
     pub ended: SweepEnd,
-    /// What was measured, with what.
+    /// What was measured, and with which settings.
     pub provenance: Provenance,
-    /// What became of the calls of each step.
+    /// Outcomes of the calls of each step.
     #[serde(default)]
     pub calls: Vec<CallOutcomes>,
-    /// Slots and queue over time, thinned out to at most [`SeriesPoint::MOST`].
+    /// Slots and queue over time, thinned to at most [`SeriesPoint::MOST`] points.
     pub series: Vec<SeriesPoint>,
 }
 
-/// What became of the calls that were begun in a step, its warm-up's among them.
+/// Outcomes of the calls that began in a step, including its warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallOutcomes {
-    /// The step's number.
+    /// Number of the step.
     pub step: usize,
-    /// Answered whole by the first attempt.
+    /// Calls answered completely by the first attempt.
     pub first_try: usize,
-    /// Answered whole by a later one.
+    /// Calls answered completely by a later attempt.
     pub retried: usize,
-    /// Given up, by the cause of the last attempt.
+    /// Calls given up, by the cause of the last failure.
     pub failed: BTreeMap<FailureCause, usize>,
 }
 
-/// Why a sweep ended.
+/// How a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", content = "which", rename_all = "snake_case")]
 pub enum SweepEnd {
-    /// The search was done.
+    /// The search found its answer.
     Found,
-    /// Somebody stopped it; what is known is told.
+    /// The user stopped the sweep. The result is partial.
     Interrupted,
-    /// The next call could have broken a ceiling.
+    /// The next call could have exceeded a ceiling.
     Ceiling(Ceiling),
-    /// The server takes no more calls of this key: it was withdrawn, or its quota is used up.
+    /// The server rejects all further calls with this key, because the key was revoked or its quota
+    /// is exhausted.
     Refused,
 }
 
-/// Something that must hold for the measurement to mean what it says.
+/// A condition that must hold for the measurement to be valid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its name: `work_conserving`, `stability`, `success`, `littles_law`, `client`, `mix`.
+    /// Name: `work_conserving`, `stability`, `success`, `littles_law`, `client` or `mix`.
     pub name: String,
-    /// What came of it.
+    /// Whether the condition holds.
     pub passed: CheckResult,
-    /// What was looked at and found, in a sentence.
+    /// What was compared, with figures, in a sentence.
     pub told: String,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckResult {
-    /// It holds.
+    /// The condition holds.
     Yes,
-    /// It does not.
+    /// The condition does not hold.
     No,
-    /// There was too little to say.
+    /// There was too little data.
     Unknown,
 }
 
-/// What was measured, with what. Holds no key, and of a URL no user, password or query.
+/// What was measured, and with which settings. Contains no API key, and no user, password or query
+/// of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Provenance {
-    /// Of Tidegate.
+    /// Version of Tidegate.
     pub version: String,
-    /// The target's name in the lines to paste.
+    /// Name of the target in the configuration to paste.
     pub target: String,
-    /// Where calls went.
+    /// Base URL of the server.
     pub url: String,
-    /// The model that they named.
+    /// Model that the calls named.
     pub model: String,
-    /// `chat`, `completions`, `responses`, `messages`.
+    /// `chat`, `completions`, `responses` or `messages`.
     pub api: String,
-    /// What the preflight's answer said under `server`.
+    /// `server` header of the preflight response.
     pub server: Option<String>,
-    /// The mix, in words: where prompts are from and how long they are.
+    /// Description of the mix: the source of the prompts and their lengths.
     pub mix: String,
-    /// The seed of prompts and lengths.
+    /// Seed of the prompts and lengths.
     pub seed: u64,
-    /// How the search went about it.
+    /// Settings of the search.
     pub settings: SearchSettings,
-    /// Attempts that a call may have.
+    /// Maximum number of attempts per call.
     pub attempts: u32,
-    /// Prices, where they are known.
+    /// Token prices, if known.
     pub prices: Option<TokenPrices>,
-    /// When it began, in RFC 3339; `None`: nobody said (under a clock that is not the wall's).
+    /// Start time in RFC 3339, or `None` if unknown, as under a virtual clock.
     pub began: Option<String>,
-    /// How often it was resumed.
+    /// How often the sweep was resumed.
     pub resumed: u32,
 }
 
 /// Slots and queue at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
-    /// When.
+    /// Time in seconds since the sweep began.
     pub at: f64,
-    /// Slots in force.
+    /// The cap.
     pub cap: usize,
-    /// Slots held.
+    /// Calls in flight.
     pub in_flight: usize,
-    /// Calls that waited for one.
+    /// Calls waiting for a slot.
     pub waiting: usize,
-    /// Calls that had been answered whole by then.
+    /// Calls answered completely so far.
     pub completed: usize,
-    /// Attempts that had failed by then.
+    /// Attempts failed so far.
     pub failed: usize,
 }
 
 impl SeriesPoint {
-    /// A series holds no more of them.
+    /// Maximum number of points in a series.
     pub const MOST: usize = 2_000;
 }

@@ -1,17 +1,17 @@
-//! What a sweep will take, told before anything is sent.
+//! Estimates the resources of a sweep before anything is sent.
 
 use serde::Serialize;
 
 use crate::spend::{Ceiling, SweepCeilings, TokenPrices};
 
-/// Least, likely, most.
+/// A lower bound, a likely value and an upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// If all goes well.
+    /// If everything goes well.
     pub least: f64,
-    /// As a rule.
+    /// In a typical sweep.
     pub likely: f64,
-    /// If the search has to look twice everywhere, or a ceiling ends it.
+    /// If the search has to repeat steps, or a ceiling ends it.
     pub most: f64,
 }
 
@@ -30,39 +30,40 @@ impl Range {
     }
 }
 
-/// What a sweep will take.
+/// The expected resources of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// The mix, in words.
+    /// Description of the mix.
     pub mix: String,
-    /// Calls.
+    /// Number of calls.
     pub calls: Range,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub input_tokens: Range,
-    /// Tokens of answers, each as long as it may be.
+    /// Answer tokens, if each answer has its maximum length.
     pub output_tokens: Range,
-    /// In the currency of the prices, where they are known.
+    /// Cost in the currency of the prices, if prices are known.
     pub money: Option<Range>,
-    /// Seconds.
+    /// Duration in seconds.
     pub seconds: Range,
-    /// How long a call was taken to last for that, in seconds.
+    /// Assumed duration of a call, in seconds.
     pub latency: f64,
     /// The ceilings.
     pub ceilings: SweepCeilings,
 }
 
-/// A call, until one was seen: half a second to its first token, then forty tokens a second.
+/// Assumed timing of a call before any was made, in seconds: half a second to the first token, then
+/// 40 tokens per second.
 const FIRST_TOKEN: f64 = 0.5;
 const TOKEN: f64 = 1.0 / 40.0;
-/// Rests, and the ends and beginnings of steps.
+/// Seconds for rests and the transitions between steps.
 const BESIDE: f64 = 20.0;
 
-/// How the calls of a sweep are spread over its caps, and what one is like.
+/// Inputs of the estimate: the number of calls, and the properties of one call.
 pub(crate) struct Basis {
     pub(crate) calls: (usize, usize, usize),
     pub(crate) start: usize,
     pub(crate) max_cap: usize,
-    /// Tokens in and out of a call, in the mean.
+    /// Mean input and output tokens per call.
     pub(crate) means: (f64, f64),
     pub(crate) latency: Option<f64>,
     pub(crate) prices: Option<TokenPrices>,
@@ -73,7 +74,7 @@ impl Plan {
     pub(crate) fn new(mix: String, basis: Basis) -> Self {
         let Basis { calls, start, max_cap, means: (input, output), latency, prices, ceilings } = basis;
         let latency = latency.unwrap_or(FIRST_TOKEN + TOKEN * output);
-        // Calls until a ceiling: those of tokens and money bound them too.
+        // Ceilings on tokens and cost also bound the number of calls.
         let tokens = input + output;
         let money = prices
             .map(|prices| prices.of(1_000_000, 0) * input / 1e6 + prices.of(0, 1_000_000) * output / 1e6);
@@ -82,7 +83,8 @@ impl Plan {
             .below(ceilings.calls.map(|most| most as f64))
             .below(by(ceilings.tokens.map(|most| most as f64), tokens))
             .below(money.and_then(|each| by(ceilings.cost, each)));
-        // As many are under way at once as the caps that are tried: somewhere between the first and the highest, in the likely case their geometric mean.
+        // The number of concurrent calls is that of the caps tried: between the first and the
+        // highest, in the likely case their geometric mean.
         let middle = (start as f64 * max_cap as f64).sqrt();
         let seconds = Range {
             least: calls.least * latency / middle.max(1.0),
@@ -103,7 +105,7 @@ impl Plan {
 }
 
 impl Ceiling {
-    /// The flag that sets it.
+    /// Returns the command-line flag that sets the ceiling.
     pub fn flag(self) -> &'static str {
         match self {
             Ceiling::Cost => "--max-cost",

@@ -1,53 +1,53 @@
-//! What a sweep shows while it runs.
+//! Progress of a running sweep.
 
 use serde::Serialize;
 
 use crate::result::{Purpose, StepResult};
 use crate::spend::SweepSpend;
 
-/// Told at each turn of things, and ten times a second.
+/// A progress report, sent after each event and at least ten times per second.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepProgress {
-    /// What it is at.
+    /// What the sweep is doing.
     pub state: SweepState,
-    /// The highest cap known to be good.
+    /// Highest cap known to be good.
     pub good: Option<usize>,
-    /// The lowest known to be bad.
+    /// Lowest cap known to be bad.
     pub bad: Option<usize>,
-    /// What was taken.
+    /// Resources used so far.
     pub spend: SweepSpend,
-    /// Calls that it may still take: least, likely, most.
+    /// Number of remaining calls: lower bound, likely value and upper bound.
     pub calls_to_come: (usize, usize, usize),
-    /// Seconds that it may still take, as the calls so far went; `None` until some have.
+    /// Estimated remaining seconds at the pace so far, or `None` before the first call has ended.
     pub eta: Option<f64>,
-    /// Exchanges open.
+    /// Exchanges in flight.
     pub in_flight: usize,
-    /// Calls that wait for a slot.
+    /// Calls waiting for a slot.
     pub waiting: usize,
-    /// The step that ended just now.
+    /// The step that has just ended, if any.
     pub step_ended: Option<StepResult>,
 }
 
-/// What a sweep is at.
+/// What a sweep is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SweepState {
-    /// The first call.
+    /// Making the preflight call.
     Preflight,
-    /// Holds a cap.
+    /// Holding a cap.
     Holding {
-        /// The step's number.
+        /// Number of the step.
         step: usize,
         /// The cap.
         cap: usize,
-        /// Why.
+        /// Why the step is made.
         purpose: Purpose,
     },
-    /// Sends nothing.
+    /// Sending nothing for a while.
     Resting {
-        /// Seconds, once nothing is in flight any more.
+        /// Duration of the rest in seconds, from when nothing is in flight.
         seconds: f64,
     },
-    /// Ends: what is in flight may come to its end for a few seconds.
+    /// Shutting down: calls in flight have a few seconds to finish.
     Ending,
 }

@@ -1,4 +1,4 @@
-//! What follows from what was seen.
+//! Results that a search derives from its observations.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::FailureCause;
 
-/// A figure, and the interval that holds the truth as often as [`crate::SearchSettings::confidence`] says.
+/// A value with its confidence interval at [`crate::SearchSettings::confidence`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The figure.
+    /// The value.
     pub value: f64,
-    /// From here
+    /// Lower end of the interval.
     pub low: f64,
-    /// to here.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// What binds at the answer.
+/// The limit that determines the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binding {
-    /// The server takes so many at once, and turns away the next.
+    /// The server rejects calls above a number of concurrent calls.
     ConcurrencyLimit,
-    /// The server takes so many requests over time.
+    /// The server limits the rate of requests.
     RequestRate,
-    /// The server takes so many tokens over time.
+    /// The server limits the rate of tokens.
     TokenRate,
-    /// The server gets no faster by having more to do.
+    /// More concurrency does not raise the server's throughput.
     Saturation,
-    /// The engine's memory for keys and values is full: sequences are thrown out and computed anew.
+    /// The engine's KV cache is full, so sequences are preempted and recomputed.
     KvCliff,
-    /// This client could not hold a higher cap.
+    /// This client could not keep a higher cap busy.
     Client,
-    /// Nothing did, up to the highest cap that was looked at.
+    /// No limit was reached up to the highest cap tried.
     NotReached,
 }
 
-/// What a sweep answers.
+/// The answer of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepAnswer {
-    /// The smallest confirmed cap whose goodput is within the tolerance of the best stable one. `None`: nothing can be said, and `because` says why.
+    /// The smallest confirmed cap whose goodput is within the tolerance of the best stable one.
+    /// `None` if there is no answer; `because` then states the reason.
     pub cap: Option<usize>,
-    /// The interval on it.
+    /// Confidence interval of the cap.
     pub interval: Option<(usize, usize)>,
-    /// Whether the interval's upper end is only as far as was looked.
+    /// Whether the upper end of the interval is only the highest cap tried.
     pub open_above: bool,
-    /// What binds.
+    /// The limit that determines the cap.
     pub binding: Option<Binding>,
-    /// Whether it was confirmed: accepted again, in interleaved order, with what is above it.
+    /// Whether the cap was accepted again, interleaved with the cap above it.
     pub confirmed: bool,
-    /// Why, in a sentence or two.
+    /// Explanation in one or two sentences.
     pub because: String,
-    /// Calls a second that completed at the answer.
+    /// Completed calls per second at the cap.
     pub throughput: Option<Estimate>,
-    /// Of these, those that met the objective.
+    /// Calls per second at the cap that met the objective.
     pub goodput: Option<Estimate>,
-    /// Where a rate binds: requests a minute that are taken.
+    /// Requests per minute that the server accepts, if a rate limit determines the cap.
     pub rpm: Option<Estimate>,
-    /// Where a rate binds: tokens a minute that are taken.
+    /// Tokens per minute that the server accepts, if a rate limit determines the cap.
     pub tpm: Option<Estimate>,
-    /// What a reader should know: drift, hysteresis, failures at any cap, client-bound steps.
+    /// Remarks for the reader: drift, hysteresis, background failures, client-bound steps.
     pub notes: Vec<String>,
 }
 
@@ -68,84 +69,87 @@ pub struct SweepAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// On the way up.
+    /// To raise the cap.
     Ramp,
-    /// Between a good and a bad one.
+    /// To narrow the range between a good and a bad cap.
     Narrow,
-    /// Whether a cap that was good still is.
+    /// To check that a good cap still is good.
     Reference,
-    /// Uses up what a rate limit has saved.
+    /// To use up the saved credit of a rate limit.
     Drain,
-    /// Once more, in turns with others.
+    /// To confirm the answer, interleaved with other caps.
     Confirm,
 }
 
-/// What is thought of a step.
+/// The evaluation of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "why", rename_all = "snake_case")]
 pub enum StepVerdict {
-    /// Stable.
+    /// The cap is stable.
     Accepted,
-    /// Not stable: more fails than may.
+    /// The cap is not stable: too many attempts fail. Contains the reason.
     Rejected(String),
-    /// Says nothing: the client did not hold the cap, or a rate did not let it.
+    /// The step shows nothing about the server, because the client did not keep the cap busy or a
+    /// rate limit did not allow it. Contains the reason.
     Invalid(String),
-    /// It ended before it could be told.
+    /// The step ended before a decision. Contains the reason.
     Undecided(String),
 }
 
 /// One step: a cap that was held for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
-    /// Its number.
+    /// Sequence number.
     pub step: usize,
     /// The cap.
     pub cap: usize,
-    /// Why it was made.
+    /// Why the step was made.
     pub purpose: Purpose,
-    /// When it began and ended, seconds since the sweep began.
+    /// Start, in seconds since the sweep began.
     pub began: f64,
-    /// See `began`.
+    /// End, in seconds since the sweep began.
     pub ended: f64,
-    /// Calls that were cut off at its beginning.
+    /// Number of calls at the start that were excluded as warm-up.
     pub warm_up: usize,
-    /// Calls that it is judged by.
+    /// Number of calls that were evaluated.
     pub calls: usize,
-    /// Attempts that it is judged by, and those of them that failed, by cause.
+    /// Number of attempts that were evaluated.
     pub attempts: usize,
-    /// See `attempts`.
+    /// Number of failed attempts by cause.
     pub failures: BTreeMap<FailureCause, usize>,
-    /// What is thought of it.
+    /// The evaluation.
     #[serde(flatten)]
     pub verdict: StepVerdict,
-    /// Completed calls a second.
+    /// Completed calls per second.
     pub throughput: Option<Estimate>,
-    /// Those that met the objective.
+    /// Completed calls per second that met the objective.
     pub goodput: Option<Estimate>,
-    /// End to end from admission, seconds.
+    /// End-to-end latency from admission, in seconds.
     pub latency: LatencyQuantiles,
-    /// From admission to first token, seconds.
+    /// Time from admission to the first token, in seconds.
     pub ttft: LatencyQuantiles,
-    /// Between tokens, seconds.
+    /// Time between tokens, in seconds.
     pub tpot: LatencyQuantiles,
-    /// Slots held, in the mean.
+    /// Mean number of slots held.
     pub in_flight: f64,
-    /// The share of its time in which calls waited while slots were free and no rate or cool-down forbade them.
+    /// Share of the time in which calls waited although slots were free and no rate limit or
+    /// cool-down applied.
     pub gap_fraction: f64,
-    /// The share of its time in which a rate or a cool-down forbade calls.
+    /// Share of the time in which a rate limit or a cool-down held calls back.
     pub forbidden: f64,
 }
 
-/// Quantiles; each only where there are enough samples that it can be bounded from above at 95 %: 59 for a p95, 299 for a p99.
+/// Quantiles of a latency. A quantile is present only if there are enough samples to bound it from
+/// above at 95 %: 59 for p95, 299 for p99.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyQuantiles {
-    /// How many samples.
+    /// Number of samples.
     pub n: usize,
-    /// The median.
+    /// Median.
     pub p50: Option<f64>,
-    /// `None`: n is below 59.
+    /// 95th percentile. `None` if `n` is below 59.
     pub p95: Option<f64>,
-    /// `None`: n is below 299.
+    /// 99th percentile. `None` if `n` is below 299.
     pub p99: Option<f64>,
 }

@@ -1,48 +1,49 @@
-//! What a sweep has taken, and what it may take.
+//! The resources that a sweep uses, and their ceilings.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// What was taken so far. Tokens are as the server counted them; where it did not, as they were estimated.
+/// Resources used so far. Tokens are counted by the server, or otherwise estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepSpend {
-    /// Calls that were sent, the preflight's among them.
+    /// Calls sent, including the preflight call.
     pub calls: usize,
-    /// Exchanges with the server: calls, and what was tried again of them.
+    /// Exchanges with the server, including retries.
     pub attempts: usize,
-    /// Tokens of prompts.
+    /// Prompt tokens.
     pub input_tokens: u64,
-    /// Of these, those that the server took from a cache, where it tells.
+    /// Prompt tokens that the server read from a cache, if the server reports them.
     pub cached_tokens: u64,
-    /// Tokens of answers.
+    /// Answer tokens.
     pub output_tokens: u64,
-    /// In the currency of the prices; `None`: no prices are known.
+    /// Cost in the currency of the prices, or `None` if prices are unknown.
     pub money: Option<f64>,
-    /// Since the first call, in seconds; of a resumed sweep without the time between.
+    /// Seconds since the first call. The pause of a resumed sweep is not counted.
     pub seconds: f64,
 }
 
-/// What tokens cost, in any currency.
+/// Token prices, in any currency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPrices {
-    /// A million tokens of prompts.
+    /// Price per million prompt tokens.
     pub input: f64,
-    /// A million tokens of answers.
+    /// Price per million answer tokens.
     pub output: f64,
 }
 
 impl TokenPrices {
-    /// What so many tokens cost. Cached input counts in full: providers' discounts differ.
+    /// Returns the cost of a number of tokens. Cached input counts in full, because discounts
+    /// differ between providers.
     pub fn of(&self, input: u64, output: u64) -> f64 {
         (self.input * input as f64 + self.output * output as f64) / 1e6
     }
 }
 
-/// What a sweep may not take more of.
+/// A ceiling on the resources of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ceiling {
@@ -56,22 +57,24 @@ pub enum Ceiling {
     Calls,
 }
 
-/// What a sweep may not take more of. Nothing is *sent* that could break one: an exchange is counted at its prompt, as it was estimated and a quarter more, and the most that its
-/// answer may have, until the server has counted.
+/// Ceilings on the resources of a sweep. No request is sent that could exceed one.
+///
+/// Until the server has counted, an exchange is charged at its estimated prompt tokens plus a
+/// quarter, and at its maximum output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweepCeilings {
-    /// Money, in the currency of the prices.
+    /// Cost in the currency of the prices.
     pub cost: Option<f64>,
-    /// Tokens, of prompts and answers together.
+    /// Tokens of prompts and answers together.
     pub tokens: Option<u64>,
-    /// Seconds. What is then in flight is cut off.
+    /// Duration in seconds. Calls in flight are then cancelled.
     pub seconds: Option<f64>,
-    /// Exchanges with the server, those of retries among them.
+    /// Exchanges with the server, including retries.
     pub calls: Option<usize>,
 }
 
-/// The one place where a sweep's money is. Shared by whoever sends.
+/// Tracks what a sweep spends. Shared by all senders.
 #[derive(Debug)]
 pub(crate) struct SpendTracker(Mutex<Inner>);
 
@@ -80,17 +83,18 @@ struct Inner {
     ceilings: SweepCeilings,
     prices: Option<TokenPrices>,
     spent: SweepSpend,
-    /// Of exchanges under way: input, output.
+    /// Reserved input and output tokens of open exchanges.
     held: (u64, u64),
-    /// The most that a prompt was seen to have, of what was estimated.
+    /// Largest ratio of counted to estimated prompt tokens so far.
     excess: f64,
     hit: Option<Ceiling>,
 }
 
-/// A prompt's estimate may be so much too low before any was counted.
+/// Assumed ratio of counted to estimated prompt tokens before any were counted.
 const EXCESS: f64 = 1.25;
 
-/// What was set aside for an exchange. Dropped unsettled, it counts as spent: who knows what the server did.
+/// The reservation of one exchange. If dropped unsettled, it counts as spent, because the server
+/// may have run the request.
 #[derive(Debug)]
 pub(crate) struct SpendReservation {
     tracker: Arc<SpendTracker>,
@@ -109,10 +113,11 @@ impl SpendTracker {
         Arc::new(Self(Mutex::new(Inner { ceilings, prices, spent, held: (0, 0), excess: EXCESS, hit: None })))
     }
 
-    /// Sets aside what an exchange may take at most.
+    /// Reserves the most that an exchange can use.
     ///
     /// # Errors
-    /// The ceiling that it could break. Nothing was set aside then.
+    ///
+    /// Returns the ceiling that the exchange could exceed. Nothing is reserved then.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         input: u64,
@@ -133,7 +138,8 @@ impl SpendTracker {
         Ok(SpendReservation { tracker: self.clone(), input: most, output, estimated: input, settled: false })
     }
 
-    /// The ceiling that one more exchange like this could break, besides `waiting` that were promised one already.
+    /// Returns the ceiling that another such exchange could exceed, in addition to `waiting` calls
+    /// that were not sent yet.
     pub(crate) fn would_break(&self, input: u64, output: u64, waiting: usize) -> Option<Ceiling> {
         let inner = self.0.lock();
         let waiting = waiting as u64;
@@ -142,12 +148,12 @@ impl SpendTracker {
         if calls { Some(Ceiling::Calls) } else { inner.breaks(more(inner.most(input)), more(output)) }
     }
 
-    /// The ceiling that an exchange was kept back for.
+    /// Returns the ceiling because of which an exchange was not sent.
     pub(crate) fn hit(&self) -> Option<Ceiling> {
         self.0.lock().hit
     }
 
-    /// What was spent so far; `seconds` is the caller's to fill in.
+    /// Returns what was spent so far. The caller fills in `seconds`.
     pub(crate) fn spent(&self) -> SweepSpend {
         self.0.lock().spent
     }
@@ -187,7 +193,7 @@ impl Inner {
 }
 
 impl SpendReservation {
-    /// The server counted.
+    /// Settles the reservation with the server's counts.
     pub(crate) fn counted(mut self, input: u64, cached: u64, output: u64) {
         self.settled = true;
         if self.estimated > 0 {
@@ -197,7 +203,7 @@ impl SpendReservation {
         self.tracker.settle(&self, input, cached, output);
     }
 
-    /// It was refused, and cost nothing.
+    /// Settles the reservation of a rejected exchange, which costs nothing.
     pub(crate) fn refused(mut self) {
         self.settled = true;
         self.tracker.settle(&self, 0, 0, 0);
@@ -236,7 +242,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes of exchanges whose prompts are estimated within a quarter, no ceiling is ever broken.
+        /// No ceiling is exceeded, whatever exchanges return, if prompts are estimated within a
+        /// quarter.
         #[test]
         fn ceilings_are_never_exceeded(
             tokens in 0u64..20_000,

@@ -1,4 +1,4 @@
-//! A sweep, from its options to its outcome.
+//! Runs a sweep, from its options to its outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,13 +27,14 @@ use crate::progress::{SweepProgress, SweepState};
 use crate::search::{Search, SearchAction};
 use crate::spend::{Ceiling, SpendTracker, SweepSpend};
 
-/// The log of calls in the directory of a sweep.
+/// File name of the call log in the directory of a sweep.
 pub const CALL_LOG_FILE: &str = "calls.jsonl";
 
-/// A sweep that has not begun.
+/// A sweep that has not started.
 ///
-/// It reads no clock but tokio's, starts no threads, and touches files only where the mix or [`Sweep::keep`] name some: under a paused clock, over a transport in process, it
-/// plays in virtual time, the same each time (but for the jitter of retries, which is `fastrand`'s: seed it).
+/// A sweep reads no clock other than tokio's, starts no threads, and touches files only if the mix
+/// or [`Sweep::keep`] names some. Under a paused clock and over an in-process transport it runs in
+/// virtual time, and is deterministic except for the jitter of retries (seed `fastrand` for that).
 #[derive(Debug)]
 pub struct Sweep {
     options: SweepOptions,
@@ -47,10 +48,11 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Reads and checks what is asked for; sends nothing.
+    /// Reads and checks the options. Sends nothing.
     ///
     /// # Errors
-    /// `SweepOptions`, naming what cannot work; `File`, where the mix's file cannot be read.
+    ///
+    /// Returns `Options` if an option is invalid, and `File` if the file of the mix cannot be read.
     pub fn new(options: SweepOptions) -> Result<Self, SweepError> {
         options.check()?;
         let endpoint = Endpoint::new(&options.url, options.api)?;
@@ -58,7 +60,7 @@ impl Sweep {
         let bounded = options.ceilings.tokens.is_some() || options.ceilings.cost.is_some();
         if let Some(place) = mix.unbounded().filter(|_| bounded) {
             return Err(SweepError::options(format!(
-                "request {} of the file names no maximum of output, and --max-tokens or --max-cost need one: give --output-tokens",
+                "request {} of the file has no output limit, which --max-tokens and --max-cost need; pass --output-tokens",
                 place + 1
             )));
         }
@@ -76,10 +78,13 @@ impl Sweep {
         })
     }
 
-    /// One that goes on with what is in a directory. The options are those of its journal; `change` may raise ceilings, and whatever else it changes is an error.
+    /// Continues the sweep in a directory, with the options of its journal. `change` may only raise
+    /// ceilings.
     ///
     /// # Errors
-    /// `Resume`, where there is no journal that can be gone on with, or a setting or the mix's file is not what it was.
+    ///
+    /// Returns `Resume` if the journal cannot be resumed, or if a setting or the file of the mix
+    /// has changed.
     pub fn resume(directory: &Path, change: impl FnOnce(&mut SweepOptions)) -> Result<Self, SweepError> {
         let (told, journal) = journal::resume(directory)?;
         let mut options = told.head.options.clone();
@@ -87,13 +92,13 @@ impl Sweep {
         let same = SweepOptions { ceilings: told.head.options.ceilings, ..options.clone() };
         if let Some(key) = changed(&told.head.options, &same) {
             return Err(SweepError::Resume(format!(
-                "{}: {key} is not what it was: a sweep goes on only with the same settings, but for ceilings",
+                "{}: {key} has changed; a sweep can only be resumed with the same settings, except ceilings",
                 directory.display()
             )));
         }
         let mut sweep = Self::new(options)?;
         if sweep.mix.digest() != told.head.digest {
-            return Err(SweepError::Resume("the file of prompts is not what it was: begin anew".to_owned()));
+            return Err(SweepError::Resume("the prompt file has changed; start a new sweep".to_owned()));
         }
         sweep.target.retry.attempts = told.head.attempts;
         sweep.began.clone_from(&told.head.began);
@@ -102,23 +107,26 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// With this key.
+    /// Sets the API key.
     ///
     /// # Errors
-    /// `SweepOptions`, for a key that cannot stand in a header.
+    ///
+    /// Returns `Options` if the key cannot be put into a header.
     pub fn key(mut self, key: &str) -> Result<Self, SweepError> {
         self.endpoint = self.endpoint.with_key(key)?;
         Ok(self)
     }
 
-    /// As this target is configured: its retries, rates and timeouts. Its cap, limit, queue, tenants, lanes and fallback are the sweep's own, or none.
+    /// Takes the retries, rates and timeouts of a configured target. Its cap, limit, queue,
+    /// tenants, lanes and fallback are replaced.
     ///
     /// # Errors
-    /// `SweepOptions` for a pool: a cap belongs to one replica.
+    ///
+    /// Returns `Options` for a pool, because a cap applies to one replica.
     pub fn target(mut self, target: TargetConfig) -> Result<Self, SweepError> {
         if target.pool.is_some() {
             return Err(SweepError::options(format!(
-                "target {} is a pool: sweep one of its replicas, by --url, and give its cap to all of them",
+                "target {} is a pool; sweep one replica with --url, and use its cap for all replicas",
                 target.name
             )));
         }
@@ -126,35 +134,36 @@ impl Sweep {
         Ok(self)
     }
 
-    /// ExchangeEnd the share of processors in use is told. Without it only timers tell whether the client keeps up.
+    /// Sets the CPU monitor. Without one, only late timers show that the client does not keep up.
     pub fn cpu(mut self, cpu: CpuMonitor) -> Self {
         self.monitors.cpu = Some(cpu);
         self
     }
 
-    /// When it begins, on the wall's clock, in RFC 3339: for the outcome.
+    /// Sets the start time for the outcome, on the wall clock in RFC 3339.
     pub fn began(mut self, at: String) -> Self {
         self.began.get_or_insert(at);
         self
     }
 
-    /// Keeps a journal to resume from, and a log of calls, in this directory. `fsync`s at the end of each step.
+    /// Writes a journal to resume from, and a log of calls, into a directory. Calls `fsync` at the
+    /// end of each step.
     pub fn keep(mut self, directory: &Path) -> Self {
         self.keep = Some(directory.to_owned());
         self
     }
 
-    /// The options, as they are in force.
+    /// Returns the options in force.
     pub fn options(&self) -> &SweepOptions {
         &self.options
     }
 
-    /// Where calls go.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// What it will take. Sends nothing.
+    /// Estimates the resources of the sweep. Sends nothing.
     pub fn plan(&self) -> Plan {
         let search = &self.options.search;
         let basis = Basis {
@@ -169,13 +178,18 @@ impl Sweep {
         Plan::new(self.mix.describe(), basis)
     }
 
-    /// Makes one call, and then sweeps, until the search is done, a ceiling is reached, or `stop` is true. `progress` is told ten times a second.
+    /// Makes the preflight call, and then sweeps until the search is done, a ceiling is reached, or
+    /// `stop` becomes true. Calls `progress` at least ten times per second.
     ///
-    /// *Cancellation safety*: dropping the future ends every exchange at once; what a journal holds can be gone on with.
+    /// # Cancellation safety
+    ///
+    /// Dropping the future ends every exchange at once. The journal can be resumed.
     ///
     /// # Errors
-    /// `Preflight`, where the first call shows that there is nothing to sweep; `SweepOptions`; `File`, where the journal or the log cannot be written; `Resume`. A server that
-    /// turns calls away is no error, nor is a ceiling: the outcome tells how it ended.
+    ///
+    /// Returns `Preflight` if the preflight call fails, `File` if the journal or the log cannot be
+    /// written, and `Options` or `Resume` if the settings do not fit. Rejected calls and ceilings
+    /// are not errors: the outcome states how the sweep ended.
     pub async fn run(
         self,
         transport: Transport,
@@ -197,7 +211,7 @@ impl Sweep {
                 let directory = keep.as_deref().map(vacant).transpose()?;
                 let first_call = preflight(&transport, &endpoint, &mut mix, &options.model, &hub);
                 let shown = in_time(first_call, &clock, options.ceilings.seconds, stop.clone()).await?;
-                // A directory is made only for a sweep that has something to sweep.
+                // The directory is created only after the preflight call succeeded.
                 if let Some(directory) = directory {
                     let head = JournalHeader::new(
                         options.clone(),
@@ -241,7 +255,7 @@ impl Sweep {
         )?;
         if gate.mode() != Mode::Enforce {
             return Err(SweepError::options(
-                "TIDEGATE in the environment switches gates off: a sweep needs its gate to act",
+                "the environment variable TIDEGATE disables gates; a sweep needs an enforcing gate",
             ));
         }
         let mut log = Log::open(keep.as_deref())?;
@@ -267,10 +281,10 @@ impl Sweep {
     }
 }
 
-/// What is known from before: nothing, or what a journal holds.
+/// State from before this run: empty, or read from a journal.
 struct Past {
     session: SearchSession,
-    /// The move that broke off, and when it was decided.
+    /// The step that was cut off, and when it was decided.
     next: Option<(f64, SearchAction)>,
     shown: Option<PreflightResult>,
     spend: SweepSpend,
@@ -294,13 +308,14 @@ impl Past {
         Ok(past)
     }
 
-    /// Its time goes on where the last event stood, and not before what was spent of it.
+    /// Returns the time at which the clock continues: the last event, and not before the time that
+    /// was spent.
     fn seconds(&self) -> f64 {
         self.spend.seconds.max(self.next.as_ref().map_or(0.0, |(now, _)| *now))
     }
 }
 
-/// A directory without a sweep: looked at before a call is paid for.
+/// Checks that a directory holds no sweep, before a call is paid for.
 fn vacant(directory: &Path) -> Result<&Path, SweepError> {
     if directory.join(journal::NAME).exists() { Err(journal::taken(directory)) } else { Ok(directory) }
 }
@@ -308,7 +323,9 @@ fn vacant(directory: &Path) -> Result<&Path, SweepError> {
 fn outcome(driven: DriverResult, spend: SweepSpend, provenance: Provenance, given: bool) -> SweepOutcome {
     let DriverResult { session, ended, series, last_word } = driven;
     let mut answer = session.search.answer();
-    answer.notes.extend(last_word.map(|said| format!("the server takes no more calls of this key: {said}")));
+    answer
+        .notes
+        .extend(last_word.map(|said| format!("the server rejects all further calls with this key: {said}")));
     let steps = session.search.steps().to_vec();
     let cached = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
     let checks = session.tally.checks(&answer, &steps, &provenance.settings, cached, given);
@@ -317,9 +334,10 @@ fn outcome(driven: DriverResult, spend: SweepSpend, provenance: Provenance, give
     SweepOutcome { format: FORMAT, answer, steps, spend, checks, lines, ended, provenance, calls, series }
 }
 
-/// One target of a cap of its own, for every request; of the rest what production has.
+/// Returns a configuration with a single target for every request. The cap is the sweep's own;
+/// everything else is as in production.
 fn configured(target: TargetConfig, max_cap: usize) -> Config {
-    /// A backlog waits, however long that takes: the deadline of production would run meanwhile.
+    /// The backlog waits for a long time, so the production deadline would expire.
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3_600);
     let target = TargetConfig {
         matches: TargetMatch::default(),
@@ -359,7 +377,8 @@ fn starting(search: &Search, spend: SweepSpend) -> SweepProgress {
     }
 }
 
-/// Nothing is known yet that could be told: a first call that is interrupted, or takes all the time there is, is an error.
+/// Runs the preflight call. Returns an error if the call is interrupted or takes all the available
+/// time, because no result exists yet.
 async fn in_time(
     first_call: impl Future<Output = Result<PreflightResult, SweepError>>,
     clock: &Clock,
@@ -379,23 +398,23 @@ async fn in_time(
     };
     tokio::select! {
         biased;
-        () = stopped => Err(SweepError::Preflight("interrupted before anything was known".to_owned())),
+        () = stopped => Err(SweepError::Preflight("interrupted during the preflight call".to_owned())),
         () = over => {
             let flag = Ceiling::Time.flag();
-            Err(SweepError::Preflight(format!("the first call took all the time that there was ({flag})")))
+            Err(SweepError::Preflight(format!("the preflight call did not finish within {flag}")))
         }
         shown = first_call => shown,
     }
 }
 
-/// The first setting that is not what it was.
+/// Returns the name of the first setting that has changed.
 fn changed(was: &SweepOptions, is: &SweepOptions) -> Option<String> {
     let (Ok(was), Ok(is)) = (serde_json::to_value(was), serde_json::to_value(is)) else { return None };
     let (was, is) = (was.as_object()?, is.as_object()?);
     is.iter().find(|(key, value)| was.get(*key) != Some(*value)).map(|(key, _)| key.clone())
 }
 
-/// The log of calls, where it is kept.
+/// The log of calls, if a directory was given.
 struct Log(Option<Writer>);
 
 impl Log {

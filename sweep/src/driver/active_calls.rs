@@ -1,4 +1,4 @@
-//! Calls under way.
+//! The calls of a sweep that have not ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -11,13 +11,13 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::call_state::CallState;
 
-/// Dropping it ends them all.
+/// The calls that have not ended. Dropping the value aborts them all.
 #[derive(Default)]
 pub(super) struct ActiveCalls {
-    /// In order, so that the same sweep is the same again.
+    /// Ordered by identifier, so that sweeps are deterministic.
     calls: BTreeMap<u64, (Arc<CallState>, AbortHandle)>,
     tasks: JoinSet<()>,
-    /// What the gate has written of calls that are over.
+    /// The gate's records of calls that have ended.
     records: HashMap<u64, Arc<CallRecord>>,
     next: u64,
     all_canceled: bool,
@@ -43,7 +43,7 @@ impl ActiveCalls {
         self.calls.is_empty()
     }
 
-    /// Of how many nothing was sent yet.
+    /// Returns the number of calls of which no request was sent.
     pub(super) fn unsent(&self) -> usize {
         self.calls.values().filter(|(call, _)| !call.was_sent()).count()
     }
@@ -52,7 +52,7 @@ impl ActiveCalls {
         self.calls.values().any(|(call, _)| !call.was_sent())
     }
 
-    /// Ends those of a kind. They are over once their tasks say so.
+    /// Cancels the calls that match. They end when their tasks report it.
     pub(super) fn cancel(&mut self, which: impl Fn(&CallState) -> bool) {
         let mut all = true;
         for (call, task) in self.calls.values() {
@@ -65,12 +65,12 @@ impl ActiveCalls {
         self.all_canceled = all;
     }
 
-    /// Whether all of them are being ended.
+    /// Returns `true` if all calls are being cancelled.
     pub(super) fn is_ending(&self) -> bool {
         self.all_canceled
     }
 
-    /// Takes in what the gate has written since.
+    /// Reads the records that the gate has written since the last call.
     pub(super) fn learn(&mut self, records: &mut broadcast::Receiver<Arc<CallRecord>>) {
         loop {
             match records.try_recv() {
@@ -79,20 +79,20 @@ impl ActiveCalls {
                         self.records.insert(id, record);
                     }
                 }
-                // Those that were missed are told by their call.
+                // A missed record is replaced by the call's own state.
                 Err(TryRecvError::Lagged(_)) => {}
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
     }
 
-    /// A call is over.
+    /// Removes an ended call, and returns its state and record.
     pub(super) fn over(&mut self, id: u64) -> Option<(Arc<CallState>, Option<Arc<CallRecord>>)> {
         let record = self.records.remove(&id);
         self.calls.remove(&id).map(|(call, _)| (call, record))
     }
 
-    /// Waits for tasks that are over, so that nothing of them is left.
+    /// Aborts all tasks and waits for them.
     pub(super) async fn join(&mut self) {
         self.tasks.shutdown().await;
     }

@@ -1,11 +1,11 @@
-//! What holds calls back while slots are free, in the gate's own words.
+//! Asks the gate what holds calls back while slots are free.
 
 use tidegate::Gate;
 use tidegate::explain::CallState;
 
 use crate::observation::BlockedBy;
 
-/// So many waiting calls are looked at: those that back off stand among them.
+/// Number of calls examined, because calls that back off are among them.
 const LOOKED_AT: usize = 64;
 
 pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
@@ -17,13 +17,13 @@ pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
         }
         Some("cool_down" | "outage") => BlockedBy::CoolDown,
         Some("kv") => BlockedBy::Kv,
-        // On the way back from a cool-down fewer slots are in force than there are.
+        // During the recovery from a cool-down, fewer slots are in force than the cap.
         Some("slots") if is_recovering(gate, target) => BlockedBy::CoolDown,
         _ => BlockedBy::Nothing,
     }
 }
 
-/// Whether a cool-down is on, or not forgotten yet.
+/// Returns `true` during a cool-down and during the recovery from it.
 pub(super) fn is_recovering(gate: &Gate, target: &str) -> bool {
     gate.snapshot().targets.get(target).is_some_and(|target| target.state != "open")
 }

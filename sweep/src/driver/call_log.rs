@@ -1,4 +1,4 @@
-//! One ended call: as the search sees it, and as a line of the log.
+//! Converts an ended call into an observation for the search and a line of the log.
 
 use std::collections::BTreeMap;
 
@@ -8,44 +8,45 @@ use tidegate::observe::CallRecord;
 use super::call_state::{CallHistory, CallState};
 use crate::observation::{AttemptFailure, CallObservation, FailureCause};
 
-/// A line of `calls.jsonl`: what the note on bounded concurrency asks to be logged of each call. Times are seconds since the sweep began.
+/// A line of `calls.jsonl`. Times are in seconds since the sweep began.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallLine {
-    /// The step that it was begun in.
+    /// Step in which the call began.
     pub step: usize,
-    /// The cap of that step.
+    /// Cap of that step.
     pub cap: usize,
-    /// Its place in the mix.
+    /// Index in the mix.
     pub work: usize,
-    /// When it came to the gate.
+    /// Time at which the call was queued at the gate.
     pub queued_at: f64,
-    /// When it first had a slot.
+    /// Time at which the call first got a slot.
     pub admitted_at: Option<f64>,
-    /// When its first token came.
+    /// Time of the first token.
     pub first_token_at: Option<f64>,
-    /// When its last slot went back.
+    /// Time at which the last slot was released.
     pub released_at: f64,
-    /// Slots held just after it was first admitted, its own included.
+    /// Slots held just after the first admission, including the call's own.
     pub in_flight: Option<usize>,
-    /// As the gate has it: `completed`, `failed`, `timed_out`, ...; `given_up`: the sweep itself ended it.
+    /// Outcome as reported by the gate (`completed`, `failed`, `timed_out`, ...), or `given_up` if
+    /// the sweep cancelled the call.
     pub outcome: &'static str,
-    /// The last status.
+    /// Last HTTP status.
     pub status: Option<u16>,
-    /// Exchanges with the server.
+    /// Number of exchanges with the server.
     pub attempts: usize,
-    /// Of these, those that failed and were tried again, by cause.
+    /// Number of failed exchanges that were retried, by cause.
     pub retries: BTreeMap<FailureCause, usize>,
-    /// Why it failed at last.
+    /// Why the call failed in the end.
     pub failure: Option<AttemptFailure>,
-    /// Tokens of its prompt.
+    /// Prompt tokens.
     pub input_tokens: u64,
-    /// Tokens of its answer.
+    /// Answer tokens.
     pub output_tokens: u64,
-    /// Whether the server counted them.
+    /// Whether the server counted the tokens.
     pub counted: bool,
 }
 
-/// A call's stamps, from the gate's record of it where there is one.
+/// Timestamps of a call, from the gate's record if available.
 struct Stamps {
     admitted_at: Option<f64>,
     ended_at: f64,
@@ -58,7 +59,8 @@ struct Stamps {
 impl Stamps {
     fn of(call: &CallState, history: &CallHistory, record: Option<&CallRecord>, now: f64) -> Self {
         let Some(record) = record else {
-            // The gate's log was not kept up with: the meter saw the same but for microseconds.
+            // The gate's record was missed. The metering transport saw the same, except for
+            // microseconds.
             let held = |tried: &super::call_state::AttemptLog| tried.ended_at.unwrap_or(now) - tried.sent_at;
             return Self {
                 admitted_at: history.attempts.first().map(|tried| tried.sent_at),
@@ -90,7 +92,8 @@ impl Stamps {
     }
 }
 
-/// What became of a call: `None` for one of which nothing was ever sent. The search is told of none that the sweep itself ended.
+/// Returns the log line of an ended call and its observation, or `None` if no request was sent. A
+/// call that the sweep cancelled has no observation.
 pub(super) fn ended(
     call: &CallState,
     record: Option<&CallRecord>,

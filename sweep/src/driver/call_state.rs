@@ -1,4 +1,4 @@
-//! What is noted of one call while it is under way.
+//! State of one call.
 
 use std::sync::Arc;
 
@@ -7,31 +7,32 @@ use tidegate::wire::Usage;
 
 use crate::observation::AttemptFailure;
 
-/// One call, shared by its worker, the meter and the driver. Times are seconds since the sweep began.
+/// One call, shared by its task, the metering transport and the driver. Times are in seconds since
+/// the sweep began.
 #[derive(Debug)]
 pub(super) struct CallState {
-    /// Its number in this sweep, and its label at the gate.
+    /// Identifier in this sweep, and label at the gate.
     pub(super) id: u64,
     pub(super) step: usize,
     pub(super) cap: usize,
-    /// Its place in the mix.
+    /// Index in the mix.
     pub(super) work: usize,
-    /// Tokens of its prompt, as estimated, and the most of its answer.
+    /// Estimated prompt tokens.
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) queued_at: f64,
     history: Mutex<CallHistory>,
 }
 
-/// What happens to it.
+/// What has happened to a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHistory {
     pub(super) attempts: Vec<AttemptLog>,
-    /// Whether an exchange of it is open.
+    /// Whether an exchange is open.
     pub(super) open: bool,
-    /// The sweep itself ends it: what comes of it then is nothing that the server did.
+    /// Whether the sweep cancelled the call, so that its end says nothing about the server.
     pub(super) given_up: bool,
-    /// Of the last attempt.
+    /// Timing of the last attempt's stream.
     pub(super) stream: StreamTimes,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct AttemptLog {
     pub(super) failure: Option<AttemptFailure>,
 }
 
-/// ExchangeEnd an answer came.
+/// Timing and usage of a streamed answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamTimes {
     pub(super) first_at: Option<f64>,
@@ -67,7 +68,7 @@ impl CallState {
         Arc::new(Self { id, step, cap, work, input, output, queued_at, history: Mutex::default() })
     }
 
-    /// Writes; whether it is its first exchange.
+    /// Records that a request was sent. Returns `true` if it was the first one.
     pub(super) fn sent(&self, sent_at: f64, position: usize) -> bool {
         let mut history = self.history.lock();
         history.attempts.push(AttemptLog { sent_at, ended_at: None, position, status: None, failure: None });
@@ -95,7 +96,7 @@ impl CallState {
         self.history.lock().open
     }
 
-    /// Whether anything of it was ever sent.
+    /// Returns `true` if any request of the call was sent.
     pub(super) fn was_sent(&self) -> bool {
         !self.history.lock().attempts.is_empty()
     }

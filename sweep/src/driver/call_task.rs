@@ -1,4 +1,4 @@
-//! One call: sent through the gate, and read to its end.
+//! Sends one call through the gate and reads the response to its end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::event_hub::{DriverEvent, EventHub};
 use super::metering::CallTag;
 use crate::endpoint::Endpoint;
 
-/// Tells that a call is over, also where its task is aborted or panics.
+/// Reports the end of a call, even if its task is aborted or panics.
 struct Over {
     hub: Arc<EventHub>,
     id: u64,
@@ -24,7 +24,8 @@ impl Drop for Over {
     }
 }
 
-/// Whatever comes of it is in the call's record, and in its call. That it is over is told also where it is taken back before it was ever polled.
+/// Returns the task of a call. Its result is in the gate's record and in the call's state. The end
+/// of the call is reported even if the task is aborted before its first poll.
 pub(super) fn call(
     client: Client,
     endpoint: Arc<Endpoint>,

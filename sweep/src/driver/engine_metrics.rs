@@ -1,4 +1,4 @@
-//! What the engine says of itself, asked once a second beside the calls. Ends when nobody looks any more.
+//! Polls the engine's metrics once per second, until no receiver is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::endpoint::Endpoint;
 use crate::observation::EngineObservation;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// A server without metrics is not asked for ever.
+/// Number of failed polls after which polling stops.
 const PATIENCE: u32 = 3;
-/// The most of them that is read.
+/// Maximum number of bytes read.
 const MOST: usize = 1 << 20;
 
-/// Asks from now on.
+/// Starts to poll.
 pub(crate) fn watch(
     transport: Transport,
     endpoint: Arc<Endpoint>,
@@ -38,7 +38,7 @@ pub(crate) fn watch(
                 () = tokio::time::sleep(EVERY) => {}
             }
         }
-        // What was known is known no more.
+        // The last value is outdated.
         tell.send_replace(None);
     });
     told
@@ -62,7 +62,7 @@ fn read(text: &[u8]) -> Option<EngineObservation> {
     })
 }
 
-/// The sum over engines of a counter that a gate has no use for.
+/// Returns the sum over engines of the preemption counter, which the gate itself does not read.
 fn preemptions(text: &[u8]) -> Option<u64> {
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     let of = lines.filter_map(|line| {

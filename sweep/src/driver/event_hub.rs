@@ -1,4 +1,4 @@
-//! Where everything that happens is told: one order, one clock.
+//! Collects all events of a sweep in one order and on one clock.
 
 use std::sync::Arc;
 
@@ -10,28 +10,29 @@ use crate::clock::Clock;
 use crate::observation::AttemptObservation;
 use crate::spend::SpendTracker;
 
-/// Something that happened.
+/// An event of the driver.
 #[derive(Debug)]
 pub(crate) enum DriverEvent {
     /// An exchange was opened.
     Sent,
-    /// One ended.
+    /// An exchange ended.
     Attempt(AttemptObservation),
-    /// One was given up by the sweep itself.
+    /// An exchange ended because the sweep cancelled its call.
     GivenUp,
-    /// A call is over, whatever came of it.
+    /// A call ended, with its identifier.
     Done(u64),
-    /// The server takes no more calls of this key.
+    /// The server rejects all further calls with this key.
     Refused(String),
 }
 
-/// Shared by the meter and the driver.
+/// The event hub, shared by the metering transport and the driver.
 #[derive(Debug)]
 pub(crate) struct EventHub {
     pub(crate) clock: Clock,
     pub(crate) tracker: Arc<SpendTracker>,
     pub(crate) dialect: Dialect,
-    /// Exchanges open now. Events are sent under its lock, so that they come in the order of their times.
+    /// Number of open exchanges. Events are sent under this lock, so that they arrive in order of
+    /// time.
     open: Mutex<usize>,
     events: mpsc::UnboundedSender<DriverEvent>,
 }
@@ -42,12 +43,13 @@ impl EventHub {
         tracker: Arc<SpendTracker>,
         dialect: Dialect,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<DriverEvent>) {
-        // Bounded by the calls under way: each tells a few things of itself.
+        // The queue is bounded by the number of calls in flight, because each call sends a few
+        // events.
         let (events, told) = mpsc::unbounded_channel();
         (Arc::new(Self { clock, tracker, dialect, open: Mutex::new(0), events }), told)
     }
 
-    /// Opens an exchange: when, and how many there are then.
+    /// Opens an exchange. Returns the time and the number of open exchanges.
     pub(crate) fn open(&self) -> (f64, usize) {
         let mut open = self.open.lock();
         *open += 1;
@@ -55,7 +57,7 @@ impl EventHub {
         (self.clock.now(), *open)
     }
 
-    /// Closes one, and tells what is made of the moment.
+    /// Closes an exchange, and sends the event that `event` makes from the time.
     pub(crate) fn close(&self, event: impl FnOnce(f64) -> DriverEvent) {
         let mut open = self.open.lock();
         *open = open.saturating_sub(1);
@@ -63,7 +65,7 @@ impl EventHub {
     }
 
     pub(crate) fn send(&self, event: DriverEvent) {
-        // Nobody listens once the sweep is over.
+        // The receiver is gone once the sweep has ended.
         let _ = self.events.send(event);
     }
 

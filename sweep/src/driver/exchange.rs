@@ -1,4 +1,4 @@
-//! One exchange with the server, from its sending to its end, whatever that is.
+//! One exchange with the server, from sending the request to its end.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::failure::{self, MOST_OF_AN_ERROR};
 use crate::observation::{AttemptFailure, AttemptObservation, FailureCause, ReportedRates};
 use crate::spend::SpendReservation;
 
-/// Ends exactly once: with its body, with a failure, or by being dropped.
+/// An open exchange. Ends exactly once: with its body, with a failure, or by being dropped.
 pub(super) struct Exchange {
     hub: Arc<EventHub>,
     call: Arc<CallState>,
@@ -32,20 +32,20 @@ struct ResponseState {
     observer: Observer,
     events: u64,
     last_event_at: Option<f64>,
-    /// Of an error: what it says, as far as it is read.
+    /// First bytes of an error response.
     said: Vec<u8>,
-    /// Of an error that came as an event.
+    /// Classification of an error event.
     verdict: Option<Verdict>,
     terminal: bool,
 }
 
-/// ExchangeEnd it ended.
+/// How an exchange ended.
 enum ExchangeEnd {
-    /// By itself.
+    /// The body ended normally.
     Whole,
-    /// It broke.
+    /// The connection failed.
     Broke(ErrorKind),
-    /// Nobody wants it any more.
+    /// The caller dropped the exchange.
     Dropped,
 }
 
@@ -113,7 +113,7 @@ impl Exchange {
         head.events = head.observer.events();
     }
 
-    /// The body ended by itself.
+    /// Records that the body ended.
     pub(super) fn finish(&mut self) {
         if let Some(head) = &mut self.head
             && head.status.is_success()
@@ -158,7 +158,7 @@ impl Exchange {
         }
     }
 
-    /// What failed, if anything did; and the server's last word, if it was one.
+    /// Returns the failure, if any, and the server's message if it rejects all further calls.
     fn judge(&self, how: &ExchangeEnd) -> (Option<AttemptFailure>, Option<String>) {
         let Some(head) = &self.head else {
             let kind = match how {
@@ -193,7 +193,7 @@ impl Exchange {
         (failure, None)
     }
 
-    /// What it cost. What may have run and was not counted costs what was set aside for it.
+    /// Settles the cost. An exchange that may have run but was not counted costs its reservation.
     fn settle(&mut self, how: &ExchangeEnd, failure: Option<&AttemptFailure>) {
         let Some(hold) = self.hold.take() else { return };
         let nothing_ran = match &self.head {

@@ -1,4 +1,4 @@
-//! What an exchange's failure is to a search: its kind, and the limit that it names.
+//! Classifies a failed exchange for the search: its cause, and the limit that it names.
 
 use http::{HeaderMap, StatusCode};
 use tidegate::ErrorKind;
@@ -7,12 +7,12 @@ use tidegate::wire::{Class, RateHeaders, Verdict};
 use crate::clock::EPOCH;
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
 
-/// The most of an error's body that is read.
+/// Maximum number of bytes read from an error body.
 pub(super) const MOST_OF_AN_ERROR: usize = 16 << 10;
-/// What asks for more than this is no pause.
+/// A longer Retry-After, in seconds, is ignored.
 const LONGEST_RETRY_AFTER: f64 = 86_400.0;
 
-/// A failure by status.
+/// Classifies a response with an error status.
 pub(super) fn by_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (AttemptFailure, Verdict) {
     let verdict = tidegate::wire::classify(status, headers, body, EPOCH);
     let mut failure = of_verdict(&verdict, body);
@@ -22,7 +22,7 @@ pub(super) fn by_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) ->
     (failure, verdict)
 }
 
-/// An error that came as an event.
+/// Classifies an error event within a stream.
 pub(super) fn of_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
     let cause = match verdict.class {
         Class::RateLimited => FailureCause::Limited,
@@ -43,7 +43,7 @@ pub(super) fn of_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
     }
 }
 
-/// An exchange that broke, before its answer began or in it.
+/// Classifies a broken exchange. `answered` tells whether the response head had arrived.
 pub(super) fn of_error(kind: ErrorKind, answered: bool) -> AttemptFailure {
     let cause = match kind {
         ErrorKind::FirstTokenTimeout
@@ -60,12 +60,12 @@ pub(super) fn plain(cause: FailureCause) -> AttemptFailure {
     AttemptFailure { cause, status: None, retry_after: None, hint: None }
 }
 
-/// Whether no call of this key will ever be answered.
+/// Returns `true` if no further call with this key can succeed.
 pub(super) fn is_final(verdict: &Verdict) -> bool {
     matches!(verdict.class, Class::QuotaExhausted | Class::Unauthorized)
 }
 
-/// The limit that an error's text names.
+/// Returns the limit that the text of an error names.
 fn hint(body: &[u8]) -> Option<LimitHint> {
     let text = String::from_utf8_lossy(body.get(..MOST_OF_AN_ERROR.min(body.len())).unwrap_or_default())
         .to_ascii_lowercase();
@@ -98,7 +98,7 @@ fn hint(body: &[u8]) -> Option<LimitHint> {
     }
 }
 
-/// The budget that the answer's headers show to be empty.
+/// Returns the budget that the response headers show as exhausted.
 fn empty(headers: &HeaderMap) -> Option<LimitHint> {
     let told = RateHeaders::read(headers, EPOCH);
     let out =
@@ -112,7 +112,7 @@ fn empty(headers: &HeaderMap) -> Option<LimitHint> {
     }
 }
 
-/// What the head tells of rates, by the minute.
+/// Returns the rate limits in the response headers, per minute.
 pub(super) fn rates(headers: &HeaderMap) -> ReportedRates {
     let told = RateHeaders::read(headers, EPOCH);
     let of = |window: tidegate::wire::rate::Window| {

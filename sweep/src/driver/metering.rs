@@ -1,6 +1,11 @@
-//! Between the gate and the transport: sees every exchange, and keeps those from being sent that could break a ceiling.
+//! A transport layer between the gate and the transport that observes every exchange, and refuses
+//! to send those that could exceed a ceiling.
 //!
-//! Bytes pass untouched and unbuffered. *Cancellation safety*: dropping the future or the body ends the exchange, and tells so.
+//! Bytes pass unchanged and unbuffered.
+//!
+//! # Cancellation safety
+//!
+//! Dropping the future or the body ends the exchange and reports its end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +22,7 @@ use super::call_state::CallState;
 use super::event_hub::EventHub;
 use super::exchange::Exchange;
 
-/// What a request carries from its worker to the meter. Retries carry it too.
+/// Request extension that identifies the call. Retries carry it too.
 #[derive(Clone)]
 pub(super) struct CallTag(pub(super) Arc<CallState>);
 
@@ -52,7 +57,7 @@ impl Service<Request<RequestBody>> for MeteringTransport {
                 call.mark_given_up();
                 return Box::pin(std::future::ready(Err(Error::new(
                     ErrorKind::Request,
-                    "kept back: it could break a ceiling of the sweep",
+                    "not sent, because the request could exceed a ceiling of the sweep",
                 ))));
             }
         };
@@ -92,7 +97,7 @@ impl Body for MeteredBody {
                     this.exchange.chunk(bytes);
                 }
                 if this.body.is_end_stream() {
-                    // Who reads need not ask for the end.
+                    // The reader need not poll for the end.
                     this.exchange.finish();
                 }
             }

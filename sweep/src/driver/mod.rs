@@ -1,8 +1,10 @@
-//! Does what the search says, through the production path.
+//! Carries out the decisions of a search through the production path.
 //!
-//! `cap + backlog` calls are kept going through a gate with one target, so that calls always wait; the cap is the gate's own. Everything is told on tokio's clock, so that
-//! the whole of it plays under the paused one. What is in flight when a step ends goes on into the next; what only waits is taken back, since each step has the
-//! same work from its first place on. However it ends, nothing is in flight any more when it returns.
+//! The driver keeps `cap + backlog` calls going through a gate with one target, so that calls
+//! always wait. The cap is the gate's own. All events are timed on tokio's clock, so a whole sweep
+//! can run under the paused clock. Calls in flight at the end of a step continue into the next one.
+//! Calls that only wait are cancelled, because each step sends the same work from its first index.
+//! Nothing is in flight when the driver returns, however the sweep ended.
 
 mod active_calls;
 mod blocked_by;
@@ -49,16 +51,16 @@ use crate::result::Purpose;
 use crate::search::SearchAction;
 use crate::spend::{Ceiling, SweepSpend};
 
-/// Pulses come at least so often.
+/// Maximum interval between load samples.
 const TICK: Duration = Duration::from_millis(100);
-/// ExchangeEnd long what is in flight may take to end once the sweep is over.
+/// Time that calls in flight have to finish at the end of the sweep.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// The gate's way back from a cool-down takes so long at most, and what it waits for before.
+/// Maximum time that the driver waits for the gate's recovery from a cool-down.
 const MAX_RECOVERY: Duration = Duration::from_secs(15);
-/// So many answers in a row that say that the key is not taken are the server's last word.
+/// Number of consecutive responses that reject the key, after which the sweep ends.
 const MAX_REFUSALS: usize = 5;
 
-/// What a drive is made of.
+/// Inputs of a driver.
 pub(crate) struct DriverParts<'a> {
     pub(crate) gate: Gate,
     pub(crate) target: String,
@@ -70,22 +72,22 @@ pub(crate) struct DriverParts<'a> {
     pub(crate) monitors: Monitors,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) max_seconds: Option<f64>,
-    /// ExchangeEnd long a call takes, as the first one did.
+    /// Duration of the preflight call, in seconds.
     pub(crate) latency: Option<f64>,
     pub(crate) progress: &'a mut (dyn FnMut(&SweepProgress) + Send),
     pub(crate) log: &'a mut (dyn FnMut(&CallLine) -> Result<(), SweepError> + Send),
 }
 
-/// What came of a drive.
+/// Result of a driver.
 pub(crate) struct DriverResult {
     pub(crate) session: SearchSession,
     pub(crate) ended: SweepEnd,
     pub(crate) series: Vec<SeriesPoint>,
-    /// What the server said when it took no more calls.
+    /// The server's message when it rejected all further calls.
     pub(crate) last_word: Option<String>,
 }
 
-/// A sweep under way.
+/// A running sweep.
 pub(crate) struct Driver<'a> {
     parts: DriverParts<'a>,
     client: Client,
@@ -99,16 +101,16 @@ pub(crate) struct Driver<'a> {
     ticker: tokio::time::Interval,
     last: Option<LoadSample>,
     series: Series,
-    /// The longest that a call took.
+    /// Duration of the longest call so far, in seconds.
     longest: f64,
     refusals: usize,
-    /// What the server said, the last time that it did not take the key.
+    /// The server's message when it last rejected the key.
     last_word: Option<String>,
-    /// No call is begun any more, for this.
+    /// The ceiling because of which no further call is started.
     ceiling: Option<Ceiling>,
-    /// What comes now is not told to the search: the cap is not held any more.
+    /// Whether the search has ended, so that events are no longer passed to it.
     search_over: bool,
-    /// ExchangeEnd things stand is not told.
+    /// Whether load samples are paused.
     samples_paused: bool,
 }
 
@@ -138,7 +140,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Moves until the search is done, or something ends it. `first`: a move that was decided before, to be carried out anew.
+    /// Carries out steps until the search is done or something ends it. `first` is a decision from
+    /// before that is carried out again.
     pub(crate) async fn run(mut self, first: Option<SearchAction>) -> Result<DriverResult, SweepError> {
         let mut next = first;
         let ended = loop {
@@ -207,7 +210,8 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// The way back from a cool-down is the gate's, and says nothing of the cap: until it is over, or fails, what is sent is no step's, and how things stand is not told.
+    /// Waits until the gate has recovered from a cool-down, because the recovery shows nothing
+    /// about the cap. Calls sent meanwhile belong to no step, and no load samples are taken.
     async fn wait_for_recovery(&mut self) -> Result<Option<SweepEnd>, SweepError> {
         let failed = self.parts.session.tally.so_far().1;
         let until = Instant::now() + MAX_RECOVERY;
@@ -227,7 +231,7 @@ impl<'a> Driver<'a> {
     }
 
     async fn rest(&mut self, seconds: f64) -> Result<Option<SweepEnd>, SweepError> {
-        // What backs off would be sent in the middle of the rest.
+        // Calls in backoff would otherwise be sent during the rest.
         self.calls.cancel(|call| !call.is_open());
         while !self.calls.is_empty() {
             if let Some(ended) = self.next_event(None).await? {
@@ -243,7 +247,7 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// Begins calls until `cap + backlog` are under way, or one more could break a ceiling.
+    /// Starts calls until `cap + backlog` exist, or another one could exceed a ceiling.
     fn start_calls(&mut self) {
         let wanted = self.cap + (self.cap / 4).max(8);
         if self.calls.len() >= wanted {
@@ -277,12 +281,12 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Whether a call begun now could still be under way when the time is over.
+    /// Returns `true` if a call that starts now could exceed the maximum time.
     fn is_late(&self) -> bool {
         self.parts.max_seconds.is_some_and(|most| self.now() + self.longest > most)
     }
 
-    /// Waits for something to happen, and takes it in: everything that is there by then, and then how things stand.
+    /// Waits for the next events, handles all that are available, and takes a load sample.
     async fn next_event(&mut self, until: Option<Instant>) -> Result<Option<SweepEnd>, SweepError> {
         const AT_ONCE: usize = 256;
         let over = self.parts.max_seconds.and_then(|most| self.parts.hub.clock.at(most));
@@ -291,7 +295,8 @@ impl<'a> Driver<'a> {
             biased;
             () = stopped(&mut self.parts.stop) => return Ok(Some(SweepEnd::Interrupted)),
             () = at(over) => return Ok(Some(SweepEnd::Ceiling(Ceiling::Time))),
-            // Before the events, however many there are: this is how late the client's own timers run.
+            // Before the events, however many there are, so that the delay of the client's own
+            // timers is measured.
             planned = self.ticker.tick() => {
                 self.pulse(Instant::now().saturating_duration_since(planned).as_secs_f64(), true)?;
                 self.show(None);
@@ -344,7 +349,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Tells how things stand, if that is news.
+    /// Takes a load sample if something changed or on a tick.
     fn pulse(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
         let in_flight = self.parts.hub.in_flight();
         let waiting = self.parts.gate.waiting();
@@ -377,7 +382,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Ends what is under way: what waits at once, what is in flight after a grace.
+    /// Ends all calls: waiting calls at once, calls in flight after a grace period.
     async fn end(&mut self) -> Result<(), SweepError> {
         (self.state, self.search_over) = (SweepState::Ending, true);
         self.show(None);
@@ -399,7 +404,7 @@ impl<'a> Driver<'a> {
                 Some(event) => self.handle(event)?,
                 None => break,
             }
-            // Whoever failed meanwhile would try again.
+            // A call that has failed meanwhile would be retried.
             self.calls.cancel(|call| !call.is_open());
         }
         self.calls.join().await;
@@ -450,7 +455,7 @@ async fn at(when: Option<Instant>) {
     }
 }
 
-/// Somebody who can say so does; where nobody can any more, never.
+/// Waits until a stop is requested. Waits forever if no stop can be requested any more.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await

@@ -1,11 +1,12 @@
-//! What the client says of itself, and the engine of itself.
+//! Monitors of the client and of the engine.
 
 use crate::observation::EngineObservation;
 
-/// The share of this process' processors that it used since it was asked last, 0 to 1. `None`: it cannot be told.
+/// Returns the share of the available CPU time that this process used since the previous call, 0 to
+/// 1, or `None` if unknown.
 pub type CpuMonitor = Box<dyn FnMut() -> Option<f64> + Send>;
 
-/// Signals from outside of the calls.
+/// The monitors of a sweep.
 #[derive(Default)]
 pub(crate) struct Monitors {
     pub(crate) cpu: Option<CpuMonitor>,

@@ -1,4 +1,5 @@
-//! One call before all others: whether there is a server of that kind, with that model, that takes that key. A wrong key is no knee.
+//! The preflight call: checks that the server exists, serves the model and accepts the key, because
+//! a wrong key would look like a limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +19,22 @@ use crate::journal::PreflightResult;
 use crate::mix::Mix;
 use crate::observation::FailureCause;
 
-/// A server that has no room now may have some later.
+/// Number of attempts if the server is busy.
 const TRIES: usize = 3;
-/// Between tries, where the server does not say how long, and at most.
+/// Default pause between attempts and maximum pause, in seconds.
 const PAUSE: f64 = 2.0;
 const LONGEST_PAUSE: f64 = 60.0;
-/// A first call that takes longer than this is not worth a thousand more.
+/// Timeout of the call. A server that is slower cannot be swept.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The most that is read of what is beside.
+/// Maximum number of bytes read from auxiliary responses.
 const MOST: usize = 1 << 20;
 
-/// Makes the call, and makes the mix what the server counts. A server that turns it away for now (429, 503, 529) is no error, and then nothing was learned.
+/// Makes the call, and adapts the mix to the server's token count. If the server is busy (429, 503,
+/// 529), the result is empty.
 ///
 /// # Errors
-/// `Preflight`, saying what to do; `SweepOptions`, where a ceiling does not allow one call.
+///
+/// Returns `Preflight` with what to do, and `Options` if a ceiling does not allow one call.
 pub(crate) async fn preflight(
     transport: &Transport,
     endpoint: &Endpoint,
@@ -45,7 +48,7 @@ pub(crate) async fn preflight(
         let work = mix.work(endpoint, 0, 0);
         if let Some(ceiling) = hub.tracker.would_break(work.input, work.output, 0) {
             return Err(SweepError::options(format!(
-                "the ceiling ({}) does not allow a single call",
+                "the ceiling {} does not allow a single call",
                 ceiling.flag()
             )));
         }
@@ -82,7 +85,7 @@ pub(crate) async fn preflight(
             && !shown.completion_tokens
             && text.contains("max_completion_tokens")
         {
-            // OpenAI's newer models take only that.
+            // OpenAI's newer models only accept max_completion_tokens.
             shown.completion_tokens = true;
             mix.use_maximum(OutputLimitKey::CompletionTokens);
             continue;
@@ -96,7 +99,7 @@ pub(crate) async fn preflight(
     Ok(shown)
 }
 
-/// Usage is asked for in so many words: there is no gate on this way that would.
+/// Requests usage explicitly, because no gate does so for this call.
 fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
     use crate::endpoint::Api;
     let asks = matches!(endpoint.api(), Api::Chat | Api::Completions);
@@ -110,15 +113,15 @@ fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
 }
 
 enum Failed {
-    /// Nothing came for too long.
+    /// No response within the timeout.
     Late,
-    /// The exchange broke.
+    /// The connection failed.
     Broke(tidegate::Error),
 }
 
 type SweepAnswer = (StatusCode, http::HeaderMap, Vec<u8>);
 
-/// All of an answer; of a stream that breaks off, what came.
+/// Reads the whole response. If the stream breaks, returns what was read.
 async fn exchange(
     transport: &Transport,
     request: http::Request<tidegate::RequestBody>,
@@ -136,7 +139,7 @@ async fn exchange(
     Ok((head.status, head.headers, read))
 }
 
-/// The models that a server says it has.
+/// Returns the models that the server lists.
 async fn models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String>> {
     let ask = async {
         let response = transport.clone().oneshot(endpoint.models()?).await.ok()?;
@@ -149,7 +152,7 @@ async fn models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String
     Some(ids.collect())
 }
 
-/// What an error's body says to people, without what may be a key.
+/// Returns the message of an error body, with API keys masked.
 fn message(body: &[u8]) -> String {
     const LONGEST: usize = 300;
     let value: Option<Value> = serde_json::from_slice(body).ok();
@@ -163,7 +166,7 @@ fn message(body: &[u8]) -> String {
     words.collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect()
 }
 
-/// Providers repeat keys, or parts of them, in what they say of them.
+/// Returns `true` if a word looks like an API key, which providers repeat in error messages.
 fn looks_like_a_key(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     word.starts_with("sk-")
@@ -176,16 +179,18 @@ fn unreachable(endpoint: &Endpoint, failed: Failed) -> SweepError {
     let text = match failed {
         Failed::Late => format!("{url} did not answer within {} s", PATIENCE.as_secs()),
         Failed::Broke(error) if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout) => {
-            format!("{url} cannot be reached ({error}): is it running, and is the port right?")
+            format!(
+                "{url} cannot be reached ({error}); check that the server is running and that the port is correct"
+            )
         }
         Failed::Broke(error) => format!(
-            "{url} broke the connection off ({error}): is it an HTTP server, and is https:// or http:// right?"
+            "{url} closed the connection ({error}); check that it is an HTTP server, and whether the URL needs https:// or http://"
         ),
     };
     SweepError::Preflight(text)
 }
 
-/// What to do about an answer.
+/// Returns the error message for a response, with what to do.
 fn told(
     endpoint: &Endpoint,
     model: &str,
@@ -200,31 +205,31 @@ fn told(
         (401 | 403, _) => {
             let usual = endpoint.usual_key_env().unwrap_or("OPENAI_API_KEY");
             format!(
-                "{url} does not take the key: {status}{says}; name the variable that holds it by --key-env, as in --key-env {usual}"
+                "{url} rejected the API key: {status}{says}; pass the variable that holds the key, as in --key-env {usual}"
             )
         }
-        (402, _) => format!("{url} wants to be paid first: {status}{says}"),
-        (429, _) => format!("the quota of this key is used up: {status}{says}"),
+        (402, _) => format!("{url} requires payment: {status}{says}; check the account's billing"),
+        (429, _) => format!("the quota of this API key is exhausted: {status}{says}"),
         (400 | 404 | 422, Some(models)) if !known && !models.is_empty() => {
-            format!("{url} has no model {model}: {status}{says}; it has {}", few(models))
+            format!("{url} has no model {model}: {status}{says}; available models: {}", few(models))
         }
         (404 | 405, _) => {
             let api = endpoint.api().as_str();
             format!(
-                "{url} is no endpoint of {api}: {status}{says}; is the path right (most end in /v1), and is --api {api}?"
+                "{url} is not an endpoint for {api}: {status}{says}; check the path (most base URLs end in /v1) and --api {api}"
             )
         }
         (code, _) if (500..600).contains(&code) => {
-            format!("{url} fails: {status}{says}; a sweep of it would measure nothing")
+            format!("{url} returned an error: {status}{says}; a sweep needs a working server")
         }
         (200..=299, _) => {
             format!(
-                "{url} answered, but not with a stream of {}: is the path right, and is it --api {}?",
+                "{url} answered, but not with a stream of {}; check the path and --api {}",
                 endpoint.api().as_str(),
                 endpoint.api().as_str()
             )
         }
-        _ => format!("{url} does not take the call: {status}{says}"),
+        _ => format!("{url} rejected the call: {status}{says}"),
     }
 }
 
@@ -252,10 +257,10 @@ mod tests {
         let models = vec!["a".to_owned(), "b".to_owned()];
         for (status, models, says) in [
             (401, None, "--key-env OPENAI_API_KEY"),
-            (404, Some(models.as_slice()), "it has a, b"),
+            (404, Some(models.as_slice()), "models: a, b"),
             (404, None, "--api chat"),
             (429, None, "quota"),
-            (500, None, "fails"),
+            (500, None, "returned an error"),
             (200, None, "not with a stream"),
         ] {
             let text = told(&endpoint, "m", StatusCode::from_u16(status).unwrap(), "why", models);

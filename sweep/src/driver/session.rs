@@ -1,4 +1,5 @@
-//! The search, and who else is told what it is told: the journal, and the tallies for the checks. A resumed sweep is told through here as well.
+//! The search together with its observers: the journal and the sums for the checks. A resumed sweep
+//! is replayed through the same path.
 
 use crate::checks::StepTally;
 use crate::error::SweepError;
@@ -18,15 +19,17 @@ impl SearchSession {
         Self { search, tally: StepTally::default(), journal: None }
     }
 
-    /// From now on what is told is written down.
+    /// Writes everything to `journal` from now on.
     pub(crate) fn keep(&mut self, journal: Journal) {
         self.journal = Some(journal);
     }
 
-    /// Told again what was told before. Returns the last decision, which is to be carried out anew.
+    /// Replays the entries of a journal. Returns the last decision, which has to be carried out
+    /// again.
     ///
     /// # Errors
-    /// `Resume`, where the search does not decide as it did then.
+    ///
+    /// Returns `Resume` if the search now decides differently.
     pub(crate) fn replay(
         &mut self,
         entries: &[JournalEntry],
@@ -41,7 +44,7 @@ impl SearchSession {
                     let next = self.next(*now)?;
                     if next != *then {
                         return Err(SweepError::Resume(
-                            "the journal is of another version of tidegate, which searches otherwise: begin anew".to_owned(),
+                            "the journal was written by another version of tidegate, which searches differently; start a new sweep".to_owned(),
                         ));
                     }
                     last = Some((*now, next));
@@ -66,18 +69,18 @@ impl SearchSession {
         Ok(next)
     }
 
-    /// A step is over, and the next is decided.
+    /// Writes the entries of the step that has ended.
     pub(crate) fn sync(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.note(|| JournalEntry::Spend(spend))?;
         self.journal.as_mut().map_or(Ok(()), Journal::sync)
     }
 
-    /// A step broke off.
+    /// Discards the entries of the step that was cut off.
     pub(crate) fn break_off(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.break_off(spend))
     }
 
-    /// All is over: waits until the journal is on disk.
+    /// Waits until the journal is on disk.
     pub(crate) fn finish(&mut self) -> Result<(), SweepError> {
         self.journal.take().map_or(Ok(()), Journal::finish)
     }

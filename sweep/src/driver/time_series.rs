@@ -1,8 +1,8 @@
-//! Slots and queue over time, thinned out as they grow.
+//! Slots and queue over time, thinned as the series grows.
 
 use crate::outcome::SeriesPoint;
 
-/// The finest that is kept, in seconds.
+/// Minimum distance of two points, in seconds.
 const FINEST: f64 = 0.05;
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! Well-known providers: the variable that their own SDKs read the key from.
+//! Environment variables from which the SDKs of well-known providers read the API key.
 
-/// By the end of the host's name.
+/// Variables by host name suffix.
 const KEYS: [(&str, &str); 14] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
@@ -18,7 +18,7 @@ const KEYS: [(&str, &str); 14] = [
     ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 ];
 
-/// The variable, where the host is a provider's.
+/// Returns the variable for a host, if the host belongs to a known provider.
 pub(super) fn key_env(host: &str) -> Option<&'static str> {
     KEYS.iter().find(|(end, _)| host.ends_with(end)).map(|(_, name)| *name)
 }

@@ -1,4 +1,4 @@
-//! Where calls go, and in which shape.
+//! The endpoint that calls are sent to.
 
 mod key_variables;
 mod requests;
@@ -14,10 +14,10 @@ use crate::error::SweepError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
-    /// OpenAI's chat completions, and everybody's who speaks them (the default).
+    /// OpenAI's chat completions and compatible APIs (the default).
     #[default]
     Chat,
-    /// OpenAI's older completions.
+    /// OpenAI's legacy completions.
     Completions,
     /// OpenAI's responses.
     Responses,
@@ -26,7 +26,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// The stable name.
+    /// Returns the stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Api::Chat => "chat",
@@ -36,7 +36,7 @@ impl Api {
         }
     }
 
-    /// The path's end.
+    /// Returns the end of the URL path.
     fn path(self) -> &'static str {
         match self {
             Api::Chat => "/chat/completions",
@@ -55,48 +55,58 @@ impl Api {
         }
     }
 
-    /// What a URL's path ends with, where that is an endpoint's.
+    /// Returns the kind of endpoint that a URL path ends with, if any.
     fn of_path(path: &str) -> Option<Self> {
-        // The longer ends first: chat completions end as completions do.
+        // Chat completions first, because their path also ends like that of completions.
         [Api::Chat, Api::Completions, Api::Responses, Api::Messages]
             .into_iter()
             .find(|api| path.ends_with(api.path()))
     }
 }
 
-/// Where calls go. Its `Debug` shows no key.
+/// An endpoint with its credential. `Debug` shows no key.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Of the endpoint itself.
+    /// URL of the endpoint.
     uri: Uri,
-    /// Of its kind.
+    /// Kind of the endpoint.
     api: Api,
     key: Option<HeaderValue>,
 }
 
 impl Endpoint {
-    /// Reads a base URL (`https://api.openai.com/v1`, `http://localhost:8000`), or the URL of the endpoint itself (`.../v1/chat/completions`). A base URL without a
-    /// path is one of version 1. `api`: what it says by itself, or chat completions.
+    /// Parses a base URL (`https://api.openai.com/v1`, `http://localhost:8000`) or the URL of an
+    /// endpoint (`.../v1/chat/completions`).
+    ///
+    /// A base URL without a path gets `/v1`. Without `api`, the kind is inferred from the URL,
+    /// otherwise chat completions.
     ///
     /// # Errors
-    /// `SweepOptions`, for what is no absolute `http` or `https` URL, or is of another kind than was said.
+    ///
+    /// Returns `Options` if the text is not an absolute `http` or `https` URL, or if the URL is of
+    /// another kind than `api`.
     pub fn new(url: &str, api: Option<Api>) -> Result<Self, SweepError> {
         let said = |problem: &str| SweepError::options(format!("--url {}: {problem}", shown(url)));
-        let uri: Uri = url.parse().map_err(|_| said("is no URL; as in http://localhost:8000/v1"))?;
+        let uri: Uri =
+            url.parse().map_err(|_| said("is not a URL; an example is http://localhost:8000/v1"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(said("must be absolute, as in http://localhost:8000/v1"));
+            return Err(said("must be absolute; an example is http://localhost:8000/v1"));
         };
         if !matches!(scheme, "http" | "https") {
-            return Err(said("must begin with http:// or https://"));
+            return Err(said("must start with http:// or https://"));
         }
         if authority.as_str().contains('@') {
-            return Err(said("has a user or a password in it, which would be stored; use --key-env"));
+            return Err(said("contains a user or password, which would be stored; use --key-env"));
         }
         let path = uri.path().trim_end_matches('/');
         let named = Api::of_path(path);
         let api = match (named, api) {
             (Some(named), Some(api)) if named != api => {
-                return Err(said(&format!("is an endpoint of {}, not of {}", named.as_str(), api.as_str())));
+                return Err(said(&format!(
+                    "is an endpoint for {}, not for {}",
+                    named.as_str(),
+                    api.as_str()
+                )));
             }
             (named, api) => named.or(api).unwrap_or(match authority.host() {
                 "api.anthropic.com" => Api::Messages,
@@ -110,19 +120,20 @@ impl Endpoint {
         };
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
         let uri = format!("{scheme}://{authority}{path}{query}");
-        Ok(Self { uri: uri.parse().map_err(|_| said("is no URL"))?, api, key: None })
+        Ok(Self { uri: uri.parse().map_err(|_| said("is not a URL"))?, api, key: None })
     }
 
-    /// With this key, sent as the endpoint's kind wants it.
+    /// Sets the API key, which is sent in the header that the endpoint expects.
     ///
     /// # Errors
-    /// `SweepOptions`, for a key that cannot stand in a header.
+    ///
+    /// Returns `Options` if the key cannot be put into a header.
     pub fn with_key(mut self, key: &str) -> Result<Self, SweepError> {
         let text =
             if self.key_header() == header::AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
         let mut value = HeaderValue::try_from(text.trim()).map_err(|_| {
             SweepError::options(
-                "the key holds characters that no header may have: is it cut off, or in quotes?",
+                "the API key contains characters that are invalid in a header; check that it is complete and not quoted",
             )
         })?;
         value.set_sensitive(true);
@@ -130,22 +141,22 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// The variable that the key of this provider is usually in.
+    /// Returns the usual environment variable of this provider's API key.
     pub fn usual_key_env(&self) -> Option<&'static str> {
         key_variables::key_env(self.uri.host().unwrap_or_default())
     }
 
-    /// Its kind.
+    /// Returns the kind of endpoint.
     pub fn api(&self) -> Api {
         self.api
     }
 
-    /// Its URL, without a query.
+    /// Returns the URL without its query.
     pub fn url(&self) -> String {
         self.at(self.uri.path())
     }
 
-    /// The URL that a target is configured by: without the endpoint's own path.
+    /// Returns the base URL for a target configuration, without the path of the endpoint.
     pub fn base(&self) -> String {
         let path = self.uri.path();
         self.at(path.strip_suffix(self.api.path()).unwrap_or(path))
@@ -160,7 +171,7 @@ impl Endpoint {
         )
     }
 
-    /// The host, and the port where one is named.
+    /// Returns the host, with the port if the URL names one.
     pub fn host(&self) -> &str {
         self.uri.authority().map_or("", |authority| authority.as_str())
     }
@@ -182,7 +193,7 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// A URL as errors show it: without what may be a password.
+/// Returns a URL for error messages, without a possible password or query.
 fn shown(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, host)| host).split('?').next().unwrap_or_default()
 }

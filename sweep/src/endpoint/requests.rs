@@ -1,4 +1,4 @@
-//! Requests, in the shape of each kind of endpoint.
+//! Builds requests in the shape of each kind of endpoint.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -8,7 +8,7 @@ use tidegate::RequestBody;
 
 use super::{Api, Endpoint};
 
-/// The key that the most tokens of an answer are asked for by. Newer models of OpenAI take only the second.
+/// The key that limits the output tokens. Newer OpenAI models only accept `max_completion_tokens`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutputLimitKey {
     /// `max_tokens`
@@ -18,11 +18,11 @@ pub(crate) enum OutputLimitKey {
     CompletionTokens,
 }
 
-/// Keys by which the most output is asked for, of any kind of endpoint.
+/// Keys that limit the output tokens, over all kinds of endpoints.
 const MAXIMA: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 impl Endpoint {
-    /// A body that asks this of this model, as a stream of at most so many tokens.
+    /// Returns a streaming request body for a prompt with at most `output` answer tokens.
     pub(crate) fn body(
         &self,
         model: &str,
@@ -43,14 +43,14 @@ impl Endpoint {
         body.insert(self.maximum(maximum).into(), json!(output));
         body.insert("stream".into(), json!(true));
         if exact {
-            // vLLM's own: the model's end is not listened to.
+            // vLLM extensions that ignore the model's end of sequence.
             body.insert("ignore_eos".into(), json!(true));
             body.insert("min_tokens".into(), json!(output));
         }
         body
     }
 
-    /// The key of the most output here.
+    /// Returns the key that limits the output tokens at this endpoint.
     pub(crate) fn maximum(&self, maximum: OutputLimitKey) -> &'static str {
         match (self.api, maximum) {
             (Api::Responses, _) => "max_output_tokens",
@@ -59,14 +59,14 @@ impl Endpoint {
         }
     }
 
-    /// The most output that a body asks for, of all its answers together.
+    /// Returns the maximum output tokens of a body, over all its choices.
     pub(crate) fn most_output(body: &Map<String, Value>) -> Option<u64> {
         let most = MAXIMA.iter().find_map(|key| body.get(*key)?.as_u64())?;
         let answers = body.get("n").and_then(Value::as_u64).unwrap_or(1);
         Some(most.saturating_mul(answers.max(1)))
     }
 
-    /// The request of a call.
+    /// Returns the request of a call.
     pub(crate) fn request(&self, body: Bytes) -> Request<RequestBody> {
         let mut request = self.to(self.uri.clone());
         *request.method_mut() = http::Method::POST;
@@ -75,21 +75,21 @@ impl Endpoint {
         request
     }
 
-    /// A request for something beside: below the version's path (`/v1/models`), or at the origin (`/metrics`).
+    /// Returns an auxiliary request to a URL, such as `/v1/models` or `/metrics`.
     pub(crate) fn beside(&self, path: &str) -> Option<Request<RequestBody>> {
         let uri: Uri = path.parse().ok()?;
         Some(self.to(uri))
     }
 
-    /// The list of models.
+    /// Returns the request for the list of models.
     pub(crate) fn models(&self) -> Option<Request<RequestBody>> {
         self.beside(&format!("{}/models", self.base()))
     }
 
-    /// The engine's metrics, where it has any.
+    /// Returns the request for the engine's metrics.
     pub(crate) fn metrics(&self) -> Option<Request<RequestBody>> {
         let mut request = self.beside(&self.at("/metrics"))?;
-        // It is asked without a key: whoever shows them shows them to everybody.
+        // Sent without the key, because metrics are public wherever they are served.
         request.headers_mut().clear();
         Some(request)
     }

@@ -1,17 +1,17 @@
-//! How long prompts and answers are.
+//! Lengths of prompts and answers.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::normal;
 
-/// Lengths in tokens: all the same, or log-normal about a mean.
+/// Lengths in tokens: constant or log-normally distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lengths {
-    /// The mean, 1 to 1,000,000.
+    /// Mean, 1 to 1,000,000.
     pub mean: u64,
-    /// The coefficient of variation (deviation over mean), 0 (all the same) to 3.
+    /// Coefficient of variation (standard deviation over mean), 0 (constant) to 3.
     #[serde(default)]
     pub spread: f64,
 }
@@ -27,7 +27,7 @@ impl Lengths {
         Ok(())
     }
 
-    /// At most eight times the mean, so that what a call may cost is bounded.
+    /// Draws a length of at most eight times the mean, so that the cost of a call is bounded.
     pub(super) fn draw(&self, rng: &mut Rng) -> u64 {
         if self.spread == 0.0 {
             return self.mean;

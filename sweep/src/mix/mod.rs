@@ -1,8 +1,10 @@
-//! What is asked: the same work at each cap.
+//! The mix of requests: the same work at each cap.
 //!
-//! The place in the mix says all of a call: the same place is the same work, at every cap and in every run of the same seed. Prompts that are made here have a
-//! nonce in front, of seed, step and place, or a server's cache of beginnings would make every cap but the first look faster. The user's own lines go as they are, but for
-//! the model, `stream` and (where asked) the most output.
+//! An index determines a call completely: the same index is the same work at every cap and in every
+//! run with the same seed. Generated prompts start with a nonce of seed, step and index, because a
+//! prefix cache of the server would otherwise make every cap except the first look faster. The
+//! user's own requests are sent unchanged, except for the model, `stream` and, if requested, the
+//! output limit.
 
 mod lengths;
 mod prompt_text;
@@ -22,33 +24,33 @@ use self::request_file::RequestLine;
 use crate::endpoint::{Endpoint, OutputLimitKey};
 use crate::error::SweepError;
 
-/// Where work comes from.
+/// Source of the work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case", deny_unknown_fields)]
 pub enum MixOptions {
-    /// Made, of these lengths in tokens.
+    /// Generated prompts with these lengths in tokens.
     Synthetic {
-        /// Of prompts.
+        /// Prompt lengths.
         input: Lengths,
-        /// Of answers: the most that is asked for.
+        /// Output limits.
         output: Lengths,
     },
-    /// Made, of the lengths in a table, in an order drawn by the seed.
+    /// Generated prompts with the lengths of a table, in an order drawn from the seed.
     Trace {
-        /// A CSV file.
+        /// Path of a CSV file.
         path: PathBuf,
     },
-    /// The user's own requests, in the order of the file.
+    /// The user's own requests, in file order.
     Lines {
-        /// A JSONL file.
+        /// Path of a JSONL file.
         path: PathBuf,
-        /// The most tokens of an answer, for lines that name no maximum themselves. `None`: they have none.
+        /// Output limit for lines without one. `None`: such lines have no limit.
         output: Option<u64>,
     },
 }
 
 impl Default for MixOptions {
-    /// 512 tokens in, 128 out, all the same.
+    /// Returns 512 input tokens and 128 output tokens, all equal.
     fn default() -> Self {
         Self::Synthetic {
             input: Lengths { mean: 512, spread: 0.0 },
@@ -57,30 +59,30 @@ impl Default for MixOptions {
     }
 }
 
-/// One call's work.
+/// The work of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// The request's body.
+    /// Request body.
     pub(crate) body: Bytes,
-    /// About how many tokens its prompt has.
+    /// Estimated prompt tokens.
     pub(crate) input: u64,
-    /// The most tokens that its answer can have.
+    /// Maximum output tokens.
     pub(crate) output: u64,
 }
 
-/// An answer without a maximum may be of any length: so much is expected of it where something must be.
+/// Expected output tokens of an answer without a limit.
 const UNBOUNDED: u64 = 4_096;
 
-/// The work of a sweep.
+/// The mix of requests of a sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
     source: Source,
     seed: u64,
     model: String,
     exact: bool,
-    /// The key of the most output, as this server takes it.
+    /// The output limit key that this server accepts.
     maximum: OutputLimitKey,
-    /// Tokens as the server counts them, in one of ours.
+    /// Server-counted tokens per token of the local estimate.
     scale: f64,
     digest: u64,
 }
@@ -93,7 +95,8 @@ enum Source {
 }
 
 impl Mix {
-    /// Reads and checks it. `exact`: answers shall be as long as they may be, by vLLM's `ignore_eos`.
+    /// Loads and checks a mix. With `exact`, answers are forced to their output limit with vLLM's
+    /// `ignore_eos`.
     pub(crate) fn load(
         options: &MixOptions,
         seed: u64,
@@ -115,7 +118,7 @@ impl Mix {
             }
             MixOptions::Trace { path } => {
                 let mut lengths = trace::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
-                // Neighbours of a trace are alike, and a step sees only its beginning.
+                // Adjacent lines of a trace are similar, and a step only sends the first lines.
                 Rng::with_seed(seed).shuffle(&mut lengths);
                 Source::Trace(lengths)
             }
@@ -135,9 +138,9 @@ impl Mix {
         })
     }
 
-    /// The work of a place, in a step.
+    /// Returns the work of an index in a step.
     pub(crate) fn work(&self, endpoint: &Endpoint, step: usize, place: usize) -> Work {
-        // Of the place alone, so that each step draws the same.
+        // Seeded by the index alone, so that each step draws the same.
         let mut rng =
             Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place as u64));
         match &self.source {
@@ -186,11 +189,11 @@ impl Mix {
         }
         let output = Endpoint::most_output(&body).unwrap_or(UNBOUNDED);
         let body = Value::Object(body).to_string();
-        // Four bytes a token, the form's own included: more than most have.
+        // Four bytes per token, including the JSON syntax, overestimates most bodies.
         Work { input: ((body.len() as f64 / 4.0) * self.scale).ceil() as u64, output, body: body.into() }
     }
 
-    /// The first place whose answer has no maximum, as a line of the file; nothing bounds what it may cost.
+    /// Returns the index of the first request without an output limit, whose cost is unbounded.
     pub(crate) fn unbounded(&self) -> Option<usize> {
         let Source::Lines { lines, output: None } = &self.source else { return None };
         lines
@@ -198,19 +201,19 @@ impl Mix {
             .position(|line| matches!(line, RequestLine::Body(body) if Endpoint::most_output(body).is_none()))
     }
 
-    /// What a server counted for the work of a place: from now on prompts are as long there as was asked for, within a factor of four.
+    /// Scales the prompt lengths by the server's token count of one call, within a factor of four.
     pub(crate) fn calibrate(&mut self, work: &Work, counted: u64) {
         if work.input > 0 && counted > 0 {
             self.scale = (self.scale * counted as f64 / work.input as f64).clamp(0.25, 4.0);
         }
     }
 
-    /// This server takes the other key of the most output.
+    /// Switches to the other output limit key.
     pub(crate) fn use_maximum(&mut self, maximum: OutputLimitKey) {
         self.maximum = maximum;
     }
 
-    /// Tokens in and out of a call, in the mean of the first thousand.
+    /// Returns the mean input and output tokens per call, over the first thousand.
     pub(crate) fn means(&self) -> (f64, f64) {
         const LOOKED_AT: usize = 1_000;
         let mean = |lengths: &mut dyn Iterator<Item = (u64, u64)>| {
@@ -235,17 +238,17 @@ impl Mix {
         }
     }
 
-    /// Whether prompts are the user's own, so that they have no nonce.
+    /// Returns `true` if the prompts are the user's own, which have no nonce.
     pub(crate) fn is_given(&self) -> bool {
         matches!(self.source, Source::Lines { .. })
     }
 
-    /// Tells files apart by what is in them.
+    /// Returns a digest of the files' content.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// In words.
+    /// Describes the mix.
     pub(crate) fn describe(&self) -> String {
         let of = |lengths: &Lengths| match lengths.spread {
             0.0 => lengths.mean.to_string(),
@@ -253,20 +256,17 @@ impl Mix {
         };
         match &self.source {
             Source::Synthetic { input, output } => {
-                format!("synthetic prompts of {} tokens, answers of at most {}", of(input), of(output))
+                format!("synthetic prompts of {} tokens, answers of at most {} tokens", of(input), of(output))
             }
             Source::Trace(lengths) => {
                 let (input, output) = self.means();
                 format!(
-                    "synthetic prompts with the lengths of {} calls of a trace: {input:.0} tokens in, {output:.0} out in the mean",
+                    "synthetic prompts with the lengths of {} traced calls: on average {input:.0} tokens in, {output:.0} out",
                     lengths.len()
                 )
             }
             Source::Lines { lines, .. } => {
-                format!(
-                    "{} requests of the user's own, which a server may find in its cache from the second round on",
-                    lines.len()
-                )
+                format!("{} user requests, which repeat, so the server may cache them", lines.len())
             }
         }
     }
@@ -307,7 +307,7 @@ mod tests {
     fn calibration_scales_prompts_to_the_servers_token_count() {
         let mut mix = Mix::load(&MixOptions::default(), 1, "m", false).unwrap();
         let first = mix.work(&endpoint(), 0, 0);
-        // A server that counts four bytes a token.
+        // A server that counts one token per four bytes.
         let counted = |work: &Work| prompt(work).len() as u64 / 4;
         mix.calibrate(&first, counted(&first));
         let then = mix.work(&endpoint(), 0, 1);

@@ -1,4 +1,4 @@
-//! Prompts of a given length that say nothing: common words, each about one token of any tokenizer.
+//! Generates meaningless prompts of a given length from common words of about one token each.
 
 use fastrand::Rng;
 
@@ -16,13 +16,14 @@ const WORDS: [&str; 120] = [
     "star", "moon", "earth", "sun", "sea", "bird", "fish",
 ];
 
-/// What is said around the words, in tokens.
+/// Length of the fixed text around the words, in tokens.
 const FRAME: u64 = 24;
 
-/// A prompt of about so many tokens (at least [`FRAME`]), with the nonce in front, so that a cache of beginnings finds none that it knows.
+/// Returns a prompt of about `tokens` tokens, at least [`FRAME`]. The nonce comes first, so that a
+/// prefix cache never hits.
 pub(super) fn prompt(nonce: &str, tokens: u64, output: u64, rng: &mut Rng) -> String {
     let words = tokens.saturating_sub(FRAME);
-    // The answer is to be as long as it may be.
+    // Asks for an answer of the full length.
     let mut text = format!("{nonce} Write at length, at least {output} words, about:");
     text.reserve(words as usize * 6);
     for _ in 0..words {

@@ -1,18 +1,19 @@
-//! The user's own requests: bodies, lines of OpenAI's batch format, or `{"prompt": ...}`, one a line.
+//! Reads the user's own requests, one per line: bodies, lines of OpenAI's batch format, or
+//! `{"prompt": ...}`.
 
 use serde_json::{Map, Value};
 
-/// One line.
+/// One line of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RequestLine {
-    /// Only a prompt: the rest of the body is ours.
+    /// Only a prompt; the sweep builds the rest of the body.
     Prompt {
-        /// What is asked.
+        /// The prompt.
         text: String,
-        /// The most tokens of its answer, where it names them.
+        /// Maximum output tokens, if the line names them.
         output: Option<u64>,
     },
-    /// A whole body.
+    /// A complete body.
     Body(Map<String, Value>),
 }
 
@@ -21,20 +22,20 @@ pub(super) fn read(text: &str) -> Result<Vec<RequestLine>, String> {
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let told = |problem: &str| format!("line {}: {problem}", number + 1);
         let value: Value =
-            serde_json::from_str(line).map_err(|error| told(&format!("is no JSON: {error}")))?;
+            serde_json::from_str(line).map_err(|error| told(&format!("is not valid JSON: {error}")))?;
         lines.push(one(value).map_err(told)?);
     }
-    if lines.is_empty() { Err("it has no lines".to_owned()) } else { Ok(lines) }
+    if lines.is_empty() { Err("the file has no lines".to_owned()) } else { Ok(lines) }
 }
 
 fn one(value: Value) -> Result<RequestLine, &'static str> {
     let Value::Object(mut object) = value else {
         return match value {
             Value::String(text) => Ok(RequestLine::Prompt { text, output: None }),
-            _ => Err("must be an object: a request's body, a batch line, or {\"prompt\": \"...\"}"),
+            _ => Err("must be an object: a request body, a batch line, or {\"prompt\": \"...\"}"),
         };
     };
-    // A line of a batch holds the body.
+    // A batch line contains the body.
     if object.contains_key("custom_id") || object.contains_key("url") {
         return match object.remove("body") {
             Some(Value::Object(body)) => Ok(RequestLine::Body(body)),
@@ -45,14 +46,14 @@ fn one(value: Value) -> Result<RequestLine, &'static str> {
         return Ok(RequestLine::Body(object));
     }
     match object.get("prompt") {
-        // With a model beside it, it is a body of completions.
+        // A prompt together with a model is a body for completions.
         Some(_) if object.contains_key("model") => Ok(RequestLine::Body(object)),
         Some(Value::String(text)) => {
             let output = object.get("max_tokens").and_then(Value::as_u64);
             Ok(RequestLine::Prompt { text: text.clone(), output })
         }
         Some(_) => Ok(RequestLine::Body(object)),
-        None => Err("has neither messages, nor a prompt, nor an input, nor a batch line's body"),
+        None => Err("has no messages, prompt, input or batch body"),
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
     fn invalid_line_is_reported_by_number() {
         for (text, told) in [
             ("\n{\"a\": 1}", "line 2"),
-            ("{", "line 1: is no JSON"),
+            ("{", "line 1: is not valid JSON"),
             ("[1]", "object"),
             ("{\"url\": \"x\"}", "without a body"),
             ("", "no lines"),

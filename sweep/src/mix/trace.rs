@@ -1,19 +1,20 @@
-//! Lengths from a table: Azure's traces (`TIMESTAMP,ContextTokens,GeneratedTokens`), or any with a column for each.
+//! Reads lengths from a CSV table: Azure's traces (`TIMESTAMP,ContextTokens,GeneratedTokens`), or
+//! any table with a column for each length.
 
-/// Names of the columns, without regard to case.
+/// Accepted column names, ignoring case.
 const INPUT: [&str; 5] = ["contexttokens", "input", "input_tokens", "prompt_tokens", "input_length"];
 const OUTPUT: [&str; 5] =
     ["generatedtokens", "output", "output_tokens", "completion_tokens", "output_length"];
 
-/// Tokens in and out, a line each. Lines of no length are left out: they ask nothing.
+/// Returns input and output tokens per line. Lines with a length of 0 are skipped.
 pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let (_, head) = lines.next().ok_or("it is empty")?;
+    let (_, head) = lines.next().ok_or("the file is empty")?;
     let names: Vec<String> = head.split(',').map(|name| field(name).to_ascii_lowercase()).collect();
     let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
     let (Some(input), Some(output)) = (column(&INPUT), column(&OUTPUT)) else {
         return Err(format!(
-            "its first line names no columns for both lengths: it needs `input,output`, or `TIMESTAMP,ContextTokens,GeneratedTokens`; it has `{}`",
+            "the first line must name columns for both lengths, as in `input,output` or `TIMESTAMP,ContextTokens,GeneratedTokens`; found `{}`",
             head.trim().chars().take(80).collect::<String>()
         ));
     };
@@ -22,13 +23,13 @@ pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
         let fields: Vec<&str> = line.split(',').map(field).collect();
         let length = |column: usize| fields.get(column).and_then(|text| text.parse::<u64>().ok());
         let (Some(input), Some(output)) = (length(input), length(output)) else {
-            return Err(format!("line {}: two whole numbers are expected", number + 1));
+            return Err(format!("line {}: expected two whole numbers", number + 1));
         };
         if input > 0 && output > 0 {
             lengths.push((input, output));
         }
     }
-    if lengths.is_empty() { Err("it has no line with both lengths above 0".to_owned()) } else { Ok(lengths) }
+    if lengths.is_empty() { Err("no line has both lengths above 0".to_owned()) } else { Ok(lengths) }
 }
 
 fn field(text: &str) -> &str {

@@ -1,19 +1,19 @@
-//! Steps of one cap taken together: what a curve over caps is drawn through.
+//! Groups steps by cap, for curves over caps.
 
 use std::collections::BTreeMap;
 
 use crate::outcome::{CallOutcomes, SweepOutcome};
 use crate::result::{Purpose, StepResult, StepVerdict};
 
-/// All steps of one cap.
+/// All steps at one cap.
 pub(super) struct Pooled<'a> {
     pub(super) cap: usize,
-    /// In the order of time.
+    /// The steps, in order of time.
     pub(super) steps: Vec<&'a StepResult>,
 }
 
 impl Pooled<'_> {
-    /// The mean of what valid steps say, by their calls. `None`: none says anything.
+    /// Returns the mean over valid steps, weighted by their calls, or `None` without a value.
     pub(super) fn mean(&self, of: impl Fn(&StepResult) -> Option<f64>) -> Option<f64> {
         let (mut sum, mut weight) = (0.0, 0.0);
         for step in self.steps.iter().filter(|step| is_valid(step)) {
@@ -26,7 +26,7 @@ impl Pooled<'_> {
         (weight > 0.0).then(|| sum / weight)
     }
 
-    /// What became of its calls, all of them together.
+    /// Returns the outcomes of all calls at the cap.
     pub(super) fn ends(&self, outcome: &SweepOutcome) -> CallOutcomes {
         let mut sum = CallOutcomes::default();
         for ends in outcome.calls.iter().filter(|ends| self.steps.iter().any(|step| step.step == ends.step)) {
@@ -40,7 +40,8 @@ impl Pooled<'_> {
     }
 }
 
-/// Steps by cap. Those that drain a rate's credit are no part of a curve: they measure what was saved, not what is served.
+/// Returns the steps by cap, without drains, because a drain measures saved credit instead of
+/// throughput.
 pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<Pooled<'_>> {
     let mut caps: BTreeMap<usize, Vec<&StepResult>> = BTreeMap::new();
     for step in outcome.steps.iter().filter(|step| step.purpose != Purpose::Drain) {
@@ -49,7 +50,7 @@ pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<Pooled<'_>> {
     caps.into_iter().map(|(cap, steps)| Pooled { cap, steps }).collect()
 }
 
-/// Whether it says something of the server.
+/// Returns `true` if the step shows something about the server.
 pub(super) fn is_valid(step: &StepResult) -> bool {
     !matches!(step.verdict, StepVerdict::Invalid(_))
 }

@@ -1,11 +1,11 @@
-//! The steps as a table, for spreadsheets and data frames.
+//! The steps as a table for spreadsheets and data frames.
 
 use super::format::{CAUSES, cause_key, purpose, verdict};
 use crate::outcome::SweepOutcome;
 use crate::result::{Estimate, LatencyQuantiles, StepResult};
 
-/// The steps, one a line, in the order of time: CSV after RFC 4180, with a header. Durations are seconds, rates a second, shares 0 to 1; what is not known is
-/// empty.
+/// Returns the steps as CSV (RFC 4180) with a header, one step per line, in order of time.
+/// Durations are in seconds, rates per second, shares from 0 to 1. Unknown values are empty.
 pub fn csv(outcome: &SweepOutcome) -> String {
     let mut writer = ::csv::WriterBuilder::new().terminator(::csv::Terminator::CRLF).from_writer(Vec::new());
     let header: Vec<String> = columns(None).into_iter().map(|(name, _)| name).collect();
@@ -14,12 +14,12 @@ pub fn csv(outcome: &SweepOutcome) -> String {
         written =
             written.and_then(|()| writer.write_record(columns(Some(step)).into_iter().map(|(_, cell)| cell)));
     }
-    // Into memory, and with as many cells in each line: neither can fail.
+    // Writing to memory, with the same number of cells per line, cannot fail.
     debug_assert!(written.is_ok());
     String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Name and cell of each column; of no step, empty cells.
+/// Returns the name and the cell of each column. Without a step, the cells are empty.
 fn columns(step: Option<&StepResult>) -> Vec<(String, String)> {
     let mut columns = Vec::new();
     let mut put =
@@ -67,7 +67,7 @@ const ESTIMATES: [(&str, EstimateOf); 2] = [("throughput", |s| s.throughput), ("
 const QUANTILES: [(&str, QuantilesOf); 3] =
     [("latency", |s| s.latency), ("ttft", |s| s.ttft), ("tpot", |s| s.tpot)];
 
-/// A number as any program reads it; what is none is empty.
+/// Formats a number for programs. Returns an empty string if the value is not finite.
 fn plain(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }

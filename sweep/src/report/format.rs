@@ -1,14 +1,14 @@
-//! Numbers with their units, and names, as people read them.
+//! Formats numbers with their units, and names, for people.
 
 use crate::observation::FailureCause;
 use crate::outcome::SweepEnd;
 use crate::result::{Binding, Estimate, Purpose, StepVerdict};
 use crate::spend::Ceiling;
 
-/// What stands where nothing is known.
+/// Placeholder for unknown values.
 pub(super) const NOTHING: &str = "–";
 
-/// Three digits that mean something, thousands apart.
+/// Formats a number with three significant digits and thousands separators.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         return NOTHING.to_owned();
@@ -18,7 +18,7 @@ pub(super) fn number(value: f64) -> String {
         _ if size >= 99.95 || size == 0.0 => 0,
         _ if size >= 9.995 => 1,
         _ if size >= 0.9995 => 2,
-        // As many as show three digits, and no end of them for next to nothing.
+        // Enough decimals for three digits, but at most six.
         _ => (2.0 - size.log10().floor()).clamp(3.0, 6.0) as usize,
     };
     let text = format!("{value:.decimals$}");
@@ -30,7 +30,7 @@ fn trimmed(text: &str) -> &str {
     text.strip_suffix('.').unwrap_or(text)
 }
 
-/// A number that has little room: from a hundred thousand on in thousands, millions and so on.
+/// Formats a number for little space, with k, M, G or T from a hundred thousand on.
 pub(super) fn short(value: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     if value.abs() >= 1e15 {
@@ -43,7 +43,7 @@ pub(super) fn short(value: f64) -> String {
     format!("{}{name}", number(value / unit))
 }
 
-/// A count, thousands apart.
+/// Formats a count with thousands separators.
 pub(super) fn count(value: impl TryInto<u64>) -> String {
     apart(&value.try_into().unwrap_or(u64::MAX).to_string())
 }
@@ -60,12 +60,12 @@ fn apart(digits: &str) -> String {
     text
 }
 
-/// So many of them: `1 call`, `2 calls`.
+/// Formats a count with its noun: `1 call`, `2 calls`.
 pub(super) fn of(n: usize, one: &str) -> String {
     format!("{} {one}{}", count(n as u64), if n == 1 { "" } else { "s" })
 }
 
-/// A length of time.
+/// Formats a duration in seconds.
 pub(super) fn seconds(value: f64) -> String {
     if !value.is_finite() {
         return NOTHING.to_owned();
@@ -83,12 +83,12 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// An amount of money, in whatever currency its prices were in.
+/// Formats an amount in the currency of the prices.
 pub(super) fn money(value: f64) -> String {
     if value.abs() < 0.995 { number(value) } else { format!("{value:.2}") }
 }
 
-/// A share, in percent.
+/// Formats a share in percent.
 pub(super) fn share(value: f64) -> String {
     match value * 100.0 {
         percent if !percent.is_finite() => NOTHING.to_owned(),
@@ -97,18 +97,18 @@ pub(super) fn share(value: f64) -> String {
     }
 }
 
-/// A figure with its interval.
+/// Formats a value with its interval.
 pub(super) fn estimate(estimate: Estimate, unit: &str) -> String {
     let Estimate { value, low, high } = estimate;
     format!("{} {unit} ({} to {})", number(value), number(low), number(high))
 }
 
-/// The same, where there is one.
+/// Formats a value, or returns the placeholder.
 pub(super) fn perhaps(known: Option<f64>, say: fn(f64) -> String) -> String {
     known.map_or_else(|| NOTHING.to_owned(), say)
 }
 
-/// What binds, in a word or two.
+/// Returns the name of a limit.
 pub(super) fn binding(binding: Binding) -> &'static str {
     match binding {
         Binding::ConcurrencyLimit => "concurrency limit",
@@ -121,24 +121,24 @@ pub(super) fn binding(binding: Binding) -> &'static str {
     }
 }
 
-/// What that means.
+/// Explains a limit.
 pub(super) fn binding_means(binding: Binding) -> &'static str {
     match binding {
-        Binding::ConcurrencyLimit => "The server takes so many at once, and turns away the next.",
-        Binding::RequestRate => "The server takes so many requests over time, however many go at once.",
-        Binding::TokenRate => "The server takes so many tokens over time, however many calls go at once.",
-        Binding::Saturation => "The server gets no faster by having more to do at once.",
+        Binding::ConcurrencyLimit => "The server rejects calls above this number of concurrent calls.",
+        Binding::RequestRate => "The server limits requests per minute, independent of concurrency.",
+        Binding::TokenRate => "The server limits tokens per minute, independent of concurrency.",
+        Binding::Saturation => "More concurrency does not raise the server's throughput.",
         Binding::KvCliff => {
-            "Beyond it the engine's memory for keys and values is full: sequences are thrown out and computed anew."
+            "Above it, the engine's KV cache is full: sequences are preempted and recomputed."
         }
         Binding::Client => {
-            "This client could not hold a higher cap: of the server nothing is known beyond it."
+            "This client could not keep a higher cap busy, so the server's own limit is unknown."
         }
-        Binding::NotReached => "Nothing did, up to the highest cap that was looked at.",
+        Binding::NotReached => "No limit was reached up to the highest cap tried.",
     }
 }
 
-/// Why a step was made.
+/// Returns the name of a purpose.
 pub(super) fn purpose(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Ramp => "ramp",
@@ -149,7 +149,7 @@ pub(super) fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-/// What is thought of a step, and why.
+/// Returns the name and the reason of a verdict.
 pub(super) fn verdict(verdict: &StepVerdict) -> (&'static str, &str) {
     match verdict {
         StepVerdict::Accepted => ("accepted", ""),
@@ -159,7 +159,7 @@ pub(super) fn verdict(verdict: &StepVerdict) -> (&'static str, &str) {
     }
 }
 
-/// How an attempt failed.
+/// Returns the name of a cause for people.
 pub(super) fn cause(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "429",
@@ -172,7 +172,7 @@ pub(super) fn cause(cause: FailureCause) -> &'static str {
     }
 }
 
-/// The same in one word, as classes, columns and keys have it.
+/// Returns the name of a cause for CSS classes, columns and keys.
 pub(super) fn cause_key(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "limited",
@@ -196,23 +196,23 @@ pub(super) const CAUSES: [FailureCause; 7] = [
     FailureCause::Request,
 ];
 
-/// How the sweep ended, where that was not by itself.
+/// Explains why the sweep ended early, or returns `None` if the search was done.
 pub(super) fn cut_short(ended: SweepEnd) -> Option<&'static str> {
     Some(match ended {
         SweepEnd::Found => return None,
-        SweepEnd::Refused => "The server took no more calls of this key: this is what was known by then.",
-        SweepEnd::Interrupted => "It was interrupted: this is what was known by then.",
+        SweepEnd::Refused => "The server rejected all further calls with this key. The result is partial.",
+        SweepEnd::Interrupted => "The sweep was interrupted. The result is partial.",
         SweepEnd::Ceiling(Ceiling::Cost) => {
-            "It ended at the ceiling of money (max-cost): this is what was known by then."
+            "The sweep reached the cost ceiling (max-cost). The result is partial."
         }
         SweepEnd::Ceiling(Ceiling::Tokens) => {
-            "It ended at the ceiling of tokens (max-tokens): this is what was known by then."
+            "The sweep reached the token ceiling (max-tokens). The result is partial."
         }
         SweepEnd::Ceiling(Ceiling::Time) => {
-            "It ended at the ceiling of time (max-time): this is what was known by then."
+            "The sweep reached the time ceiling (max-time). The result is partial."
         }
         SweepEnd::Ceiling(Ceiling::Calls) => {
-            "It ended at the ceiling of calls (max-calls): this is what was known by then."
+            "The sweep reached the request ceiling (max-calls). The result is partial."
         }
     })
 }

@@ -1,15 +1,19 @@
-//! The report of a sweep: what came of it, for people ([`html`], [`figure`], [`card`]), spreadsheets ([`csv`]) and programs ([`json`]).
+//! Reports of a sweep: for people ([`html`], [`figure`], [`card`]), spreadsheets ([`csv`]) and
+//! programs ([`json`]).
 //!
-//! Each is a pure function of the [`SweepOutcome`]: no clock, no file, no network. What an outcome does not hold is not told, so that neither keys nor prompts can
-//! be. All text from outside is escaped by [`maud`], which knows of no other way to put it in.
+//! Each report is a pure function of the [`SweepOutcome`]: no clock, no file, no network. An
+//! outcome contains neither keys nor prompts, so a report cannot either. [`maud`] escapes all text
+//! from outside.
 //!
-//! The page is one file that asks for nothing else: style and script are inside, plots are SVG. Without its script it says the same.
+//! The page is one file that loads nothing else: style and script are inline, plots are SVG.
+//! Without its script, the page shows the same content.
 //!
-//! # The keys of [`json`]
+//! # Keys of [`json`]
 //!
-//! Those of [`SweepOutcome`], as they are spelled there: `format` (a number; another one is another shape), `answer`, `steps`, `spend`, `checks`, `lines`, `ended`,
-//! `provenance`, `calls`,
-//! `series`. Durations are seconds, rates a second (`rpm` and `tpm`: a minute), shares 0 to 1. What is not known is `null`.
+//! The keys are the field names of [`SweepOutcome`]: `format` (a version number), `answer`,
+//! `steps`, `spend`, `checks`, `lines`, `ended`, `provenance`, `calls` and `series`. Durations are
+//! in seconds, rates per second (`rpm` and `tpm` per minute), shares from 0 to 1. Unknown values
+//! are `null`.
 
 mod by_cap;
 mod csv;
@@ -22,13 +26,14 @@ pub use self::page::{card, html};
 pub use self::plot::Figure;
 use crate::outcome::SweepOutcome;
 
-/// The outcome as JSON, by the keys that the module tells.
+/// Returns the outcome as JSON, with the keys that the module documents.
 pub fn json(outcome: &SweepOutcome) -> String {
-    // Only a map whose keys are no text could fail to be JSON, and there is none.
+    // Only a map with keys that are not strings could fail to serialize, and there is none.
     serde_json::to_string_pretty(outcome).unwrap_or_default()
 }
 
-/// One figure as an SVG document of its own, for a notebook or a paper; it follows the reader's light or dark.
+/// Returns one figure as a standalone SVG document, for a notebook or a paper. The figure follows
+/// the reader's light or dark scheme.
 pub fn figure(outcome: &SweepOutcome, figure: Figure) -> String {
     plot::document(outcome, figure)
 }

@@ -1,4 +1,4 @@
-//! The answer, in figures and in words.
+//! Turns what a search has found into the answer and its explanation.
 
 use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
@@ -10,10 +10,10 @@ use crate::normal;
 use crate::observation::FailureCause;
 use crate::result::{Binding, Estimate, SweepAnswer};
 
-/// Where sequences are thrown out no further above the answer than this, memory is what binds.
+/// If sequences are preempted at most this factor above the answer, KV memory is the limit.
 const FULL: f64 = 1.4;
 
-/// What can be said now.
+/// Returns the answer from the evidence so far.
 pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     let known = &policy.known;
     let Some(cap) = found(policy, settings) else { return nothing(policy) };
@@ -38,16 +38,16 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     };
     let (low, high) = interval::knee_interval(&known.points(), settings.tolerance, settings.confidence)
         .unwrap_or((cap, cap));
-    // On the way to a cliff a server goes up in a straight line, or bends: between two measured caps nobody knows.
+    // Between two measured caps below a cliff, throughput may rise in a straight line or bend.
     let beside = known.points().iter().map(|point| point.cap).rfind(|&cap| cap < low);
     let low = beside.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
     let walled = matches!(binding, Binding::ConcurrencyLimit | Binding::Client | Binding::KvCliff);
     let high = if walled { ceiling } else { high.clamp(cap, ceiling) };
-    // How many fit into memory depends on how long they are, and of the mix a sample was sent.
+    // How many sequences fit into memory depends on their lengths, of which a step saw a sample.
     let off = if binding == Binding::KvCliff { z * known.sample_error(cap) } else { 0.0 };
     let low = (low as f64 / (1.0 + off)).round().max(settings.min_cap as f64) as usize;
     let high = (high as f64 * (1.0 + off)).round() as usize;
-    // Nor does a client that binds say how much the server takes.
+    // A client that is too slow does not show how much the server can take.
     let rising = matches!(binding, Binding::NotReached | Binding::Client);
     SweepAnswer {
         cap: Some(cap),
@@ -64,13 +64,14 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     }
 }
 
-/// Where a rate binds.
+/// Returns the answer if a rate limit applies.
 fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: usize) -> SweepAnswer {
     let known = &policy.known;
     let z = normal::quantile(0.5 + 0.5 * settings.confidence);
     let binding = policy.paced_by(pace);
     let paced = known.tape.paced(pace.since);
-    // A call at each end is let through or not, the lengths of the mix are drawn, and a slot's time is known as well as it is.
+    // Errors: one call at each end of the stretch, the random lengths of the mix, and the error of
+    // the service time.
     let error =
         paced.map_or(0.5, |paced| (1.5 / paced.calls).hypot(0.35 / paced.calls.sqrt().max(1.0)).hypot(0.01));
     let around = |value: f64| Estimate {
@@ -98,10 +99,11 @@ fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: us
         Binding::RequestRate => calls,
         _ => tokens,
     };
-    let told = told.map_or_else(String::new, |told| format!(" (its answers say {told:.0})"));
-    let unsure = if pace.is_known() { "" } else { " Nothing told whether it counts tokens or requests." };
+    let told = told.map_or_else(String::new, |told| format!(" (its response headers report {told:.0})"));
+    let unsure =
+        if pace.is_known() { "" } else { " No response showed whether it counts tokens or requests." };
     let because = format!(
-        "The server takes about {:.0} {what} a minute{told}, whatever the cap; {cap} at once use that up. Set the rate; the cap follows from it.{unsure}",
+        "The server accepts about {:.0} {what} per minute{told}, independent of the cap; {cap} concurrent calls use this rate up. Configure the rate; the cap follows from it.{unsure}",
         60.0 * rate.map_or(0.0, |rate| rate.value)
     );
     SweepAnswer {
@@ -130,15 +132,15 @@ fn found(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
 fn nothing(policy: &Policy) -> SweepAnswer {
     let example = policy.known.all_visits().iter().rev().find_map(|visit| visit.failure.clone());
     let said = example.map_or_else(String::new, |failure| match failure.status {
-        Some(status) => format!(" The last one said {status}."),
-        None => format!(" The last one: {}.", words(failure.cause)),
+        Some(status) => format!(" The last response was a {status}."),
+        None => format!(" The last failure: {}.", words(failure.cause)),
     });
     let because = match &policy.dead {
         Some(NoAnswer::Fails) => {
-            format!("Calls fail at the lowest cap too, so that no cap can be told.{said}")
+            format!("Calls fail at the lowest cap too, so no cap can be recommended.{said}")
         }
-        Some(NoAnswer::Refused) => format!("The requests themselves are refused, whatever the cap.{said}"),
-        None => "Too little was seen to say anything.".to_owned(),
+        Some(NoAnswer::Refused) => format!("The requests themselves are rejected at every cap.{said}"),
+        None => "Too few calls were observed for an answer.".to_owned(),
     };
     SweepAnswer {
         cap: None,
@@ -156,17 +158,18 @@ fn nothing(policy: &Policy) -> SweepAnswer {
 }
 
 fn notes(policy: &Policy) -> Vec<String> {
-    // Held in the end, what was refused at first: the positions of a few failures alone may err.
+    // The positions of a few failures alone may be misleading, so the cap that failed at first must
+    // have been accepted later.
     let was_hasty = policy.hasty.is_some_and(|cap| policy.known.good >= Some(cap));
     let leap = policy.leap.filter(|_| was_hasty).map(|leap| {
-        format!("The server takes more only as the load grows, about {leap} more at once: raise the load slowly, or the first calls are refused.")
+        format!("The server accepts more only as the load grows, by about {leap} concurrent calls at a time: raise the load slowly, or the first calls are rejected.")
     });
     policy.notes.iter().cloned().chain(leap).collect()
 }
 
 fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     let known = &policy.known;
-    // Several slots more brought hardly anything before any was refused.
+    // Several more slots gained hardly anything before any call was rejected.
     let more = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
     let stalled = known.good.is_some_and(|good| good as f64 >= more);
     let bound = |bad: RejectedCap| match bad.wall {
@@ -177,7 +180,8 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
         RejectionCause::Failures => Binding::ConcurrencyLimit,
     };
     let near = |bad: &RejectedCap| bad.cap.saturating_sub(cap) as f64 <= (0.1 * cap as f64).max(1.0);
-    // Memory fills up gradually: before it throws out evidently more than is gained, it does now and then.
+    // Memory fills up gradually: preemptions occur now and then before they cost more than is
+    // gained.
     let full = |bad: &RejectedCap| {
         matches!(bad.wall, RejectionCause::Cliff | RejectionCause::Overload)
             && known.lowest_preempting_cap().is_some_and(|from| from as f64 <= FULL * cap as f64)
@@ -208,26 +212,26 @@ fn because(policy: &Policy, settings: &SearchSettings, cap: usize, binding: Bind
             });
             let next = if bad == cap + 1 { ordinal(bad) } else { format!("{} or later", ordinal(cap + 1)) };
             format!(
-                "{cap} at once are taken; of calls sent as the {next}, {failed} of {} got {what}.",
+                "The server accepts {cap} concurrent calls; of calls sent as the {next}, {failed} of {} got {what}.",
                 failed + taken
             )
         }
         Binding::Client => format!(
-            "This client did not hold more than about {cap} calls open, though nothing forbade more; the server may take more."
+            "This client kept at most about {cap} calls in flight although nothing limited it; the server may accept more."
         ),
         Binding::KvCliff => format!(
-            "Above {cap} the engine's memory is full: sequences are thrown out and computed anew, streams stand still, and throughput falls."
+            "Above {cap} concurrent calls the engine's KV cache is full: sequences are preempted and recomputed, streams stall, and throughput falls."
         ),
         Binding::Saturation => {
             let best = known.knee(settings).map_or(0.0, |knee| knee.best);
             let highest = known.points().last().map_or(cap, |point| point.cap);
             format!(
-                "The server does not get faster: up to {highest} at once it completes at most {best:.2} calls a second, and {cap} are enough for {:.0} % of that.",
+                "The server's throughput stops to rise: with up to {highest} concurrent calls it completes at most {best:.2} calls per second, and {cap} are enough for {:.0} % of that.",
                 100.0 * (1.0 - settings.tolerance)
             )
         }
         Binding::NotReached => {
-            format!("Nothing was in the way up to {cap} at once, the highest that was looked at.")
+            format!("No limit was reached up to {cap} concurrent calls, the highest cap tried.")
         }
         Binding::RequestRate | Binding::TokenRate => String::new(),
     }
@@ -247,11 +251,11 @@ fn ordinal(n: usize) -> String {
 fn words(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "a 429",
-        FailureCause::Overloaded => "no room",
-        FailureCause::Server => "a server's error",
-        FailureCause::Timeout => "no answer in time",
-        FailureCause::Connection => "no connection",
-        FailureCause::Truncated => "an answer cut short",
-        FailureCause::Request => "a refused request",
+        FailureCause::Overloaded => "an overload error",
+        FailureCause::Server => "a server error",
+        FailureCause::Timeout => "a timeout",
+        FailureCause::Connection => "a connection failure",
+        FailureCause::Truncated => "a truncated response",
+        FailureCause::Request => "a rejected request",
     }
 }

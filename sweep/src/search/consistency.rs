@@ -1,29 +1,33 @@
-//! What does not go together with what else is known: a cliff, a cap that gives something else than before, points that contradict one another.
+//! Detects observations that contradict each other: a cliff, a cap that behaves differently than
+//! before, and points that cannot belong to one curve.
 
 use super::SearchSettings;
 use super::curve::Point;
 use super::evidence::Evidence;
 use super::step_summary::StepSummary;
 
-/// A goodput that falls to this share of the best may be another server's.
+/// A goodput below this share of the best may indicate another state of the server.
 const FALL: f64 = 0.85;
-/// Pauses so many times as long as are usual below the cliff, and at least so many seconds, are a sequence that was thrown out;
+/// A pause longer than this multiple of the usual pause, and than `LEAST_PAUSE` seconds, indicates
+/// a preempted sequence.
 const PAUSE: f64 = 5.0;
 const LEAST_PAUSE: f64 = 0.3;
-/// and so large a share of calls has them.
+/// Share of calls with such pauses above which a cap counts as preempting.
 const PAUSED: f64 = 0.03;
-/// The time of a call has changed if its logarithm has by so much, and by so many standard errors.
+/// Change of the logarithm of the service time that counts as a change, and its minimum in standard
+/// errors.
 const CHANGE: f64 = 0.08;
 const EVIDENT: f64 = 3.5;
-/// Both, where there is reason to suspect it.
+/// The same two thresholds if a change is suspected.
 const SUSPECT: (f64, f64) = (0.12, 1.5);
-/// Caps whose logarithms are no further apart are neighbours.
+/// Maximum distance of the logarithms of two neighbouring caps.
 const NEIGHBOUR: f64 = 0.4;
-/// And differs from the curve by this.
+/// Distance of the logarithms above which a point is off the curve.
 const OFF: f64 = 0.12;
 
 impl Evidence {
-    /// The lowest cap at which sequences were thrown out of the engine's memory as they are not below, and the goodput was evidently lower.
+    /// Returns the lowest cap with more preemptions than the caps below and with an evidently lower
+    /// goodput.
     pub(super) fn cliff(&self, settings: &SearchSettings) -> Option<usize> {
         let points = self.points();
         (1..points.len()).find_map(|at| {
@@ -36,7 +40,8 @@ impl Evidence {
         })
     }
 
-    /// Whether streams stand still in their middle at a cap, or sequences are thrown out, as they are not at the caps below.
+    /// Returns `true` if streams pause or sequences are preempted at a cap, unlike at the caps
+    /// below.
     pub(super) fn has_preemptions(&self, cap: usize) -> bool {
         let Some(here) = self.pooled(cap) else { return false };
         let below: Vec<StepSummary> = self
@@ -60,24 +65,25 @@ impl Evidence {
         more(&paused) || more(&thrown_out)
     }
 
-    /// The lowest cap at which sequences were thrown out.
+    /// Returns the lowest cap with preemptions.
     pub(super) fn lowest_preempting_cap(&self) -> Option<usize> {
         self.accepted().map(|visit| visit.cap).filter(|&cap| self.has_preemptions(cap)).min()
     }
 
-    /// The point with the most goodput.
+    /// Returns the point with the highest goodput.
     pub(super) fn best(&self) -> Option<Point> {
         self.points().into_iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))
     }
 
-    /// Whether a cap gives far less than the best.
+    /// Returns `true` if a cap has far less goodput than the best.
     pub(super) fn fell(&self, cap: usize) -> bool {
         let here = self.pooled(cap).and_then(|visit| visit.goodput(self.work()));
         here.zip(self.best())
             .is_some_and(|(here, best)| here.value < FALL * best.goodput.value && best.cap < cap)
     }
 
-    /// How the time of a call compares with what it was at the same cap before: its logarithm, where it is evident, or at least to be suspected; `None`: the same, or not known.
+    /// Returns the logarithmic change of the service time since the same cap was measured before,
+    /// if the change is evident, or suspicious with `suspected`.
     pub(super) fn changed(&self, visit: &StepSummary, suspected: bool) -> Option<f64> {
         let (now, then) = (visit.service.at(self.work())?, self.pooled(visit.cap)?.service.at(self.work())?);
         let change = (now.value / then.value).ln();
@@ -86,8 +92,8 @@ impl Evidence {
         (change.abs() > least && change.abs() > bar * error).then_some(change)
     }
 
-    /// A cap that was measured before and does not go together with this visit: off the smooth curve, or a neighbour between which and this one a server would have to be
-    /// faster with more to do, or lose more than it has more.
+    /// Returns an earlier cap that contradicts this step: either the step is off the smooth curve,
+    /// or the change between the two caps is larger than any server's.
     pub(super) fn contradicted(&self, visit: &StepSummary) -> Option<usize> {
         let goodput = visit.goodput(self.work())?;
         let points = self.points();

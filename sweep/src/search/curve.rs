@@ -1,27 +1,31 @@
-//! Goodput over caps, between the caps that were measured.
+//! Fits goodput as a function of the cap.
 //!
-//! A cap over its goodput is the time a call takes there. For a server that shares itself between calls, each at a fixed cost, that time is a line in the cap; with the cost of
-//! coherence it is a parabola (N. J. Gunther's universal scalability law). For one that runs only so many and queues the rest, goodput stops at a level: an elbow. The one of the two
-//! that fits better is used, by weighted least squares; where neither fits what was measured (a cliff), straight lines in log-log between neighbours are.
+//! A cap divided by its goodput is the time that a call takes. For a server that shares itself
+//! between calls at a fixed cost each, this time is a line in the cap; with the cost of coherence
+//! it is a parabola (N. J. Gunther's universal scalability law). For a server that runs a fixed
+//! number of calls and queues the rest, goodput reaches a plateau: an elbow. The better of the two
+//! shapes is fitted by weighted least squares. If neither fits (a cliff), neighbours are connected
+//! by straight lines in log-log scale.
 //!
-//! Never beyond the lowest and the highest cap that was measured: a fit from samples below the peak says nothing of the peak.
+//! The curve never extends beyond the lowest and the highest measured cap, because samples below
+//! the peak show nothing about the peak.
 
 use super::service_time::MeanEstimate;
 
-/// A cap that was measured.
+/// A measured cap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) cap: usize,
     pub(super) goodput: MeanEstimate,
 }
 
-/// The first point that has about the most is where the best is.
+/// The best cap is the first point with at least this share of the highest goodput.
 const ABOUT: f64 = 0.97;
-/// Points further below the best are another regime, and do not shape the curve at the best.
+/// Points further below the best cap than this factor do not shape the curve.
 const BELOW: f64 = 6.0;
-/// And above.
+/// Points further above the best cap than this factor do not shape the curve.
 const ABOVE: f64 = 2.6;
-/// How far, in standard errors and relatively, the parabola may be off a point.
+/// Maximum residual of a point, in standard errors and relative to its value.
 const OFF: f64 = 3.0;
 const OFF_SHARE: f64 = 0.02;
 
@@ -31,7 +35,7 @@ pub(super) struct Curve {
     shape: Option<Shape>,
 }
 
-/// Where the best is, and the smallest cap that is near enough.
+/// The best cap, and the smallest cap that is within the tolerance of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Knee {
     pub(super) cap: usize,
@@ -40,7 +44,8 @@ pub(super) struct Knee {
 }
 
 impl Curve {
-    /// Of points in any order; those of the same cap must have been put together. `None` of none.
+    /// Fits a curve to points in any order. Points of the same cap must have been merged. Returns
+    /// `None` without valid points.
     pub(super) fn new(mut points: Vec<Point>) -> Option<Self> {
         points.retain(|point| point.cap > 0 && point.goodput.value > 0.0 && point.goodput.error > 0.0);
         points.sort_by_key(|point| point.cap);
@@ -62,12 +67,13 @@ impl Curve {
         &self.points
     }
 
-    /// Whether one smooth curve goes through what was measured.
+    /// Returns `true` if one smooth curve fits all points.
     pub(super) fn is_smooth(&self) -> bool {
         self.shape.is_some()
     }
 
-    /// The goodput at a cap; held at the ends beyond them.
+    /// Returns the goodput at a cap. Beyond the measured caps, returns the value of the nearest
+    /// one.
     pub(super) fn at(&self, cap: usize) -> f64 {
         if let Some(value) = self.shape.as_ref().and_then(|shape| shape.at(cap)) {
             return value;
@@ -84,7 +90,7 @@ impl Curve {
         ((1.0 - share) * left.goodput.value.ln() + share * right.goodput.value.ln()).exp()
     }
 
-    /// The smallest cap within `tolerance` of the best.
+    /// Returns the smallest cap whose goodput is within `tolerance` of the best.
     pub(super) fn knee(&self, tolerance: f64) -> Option<Knee> {
         let (low, high) = (self.points.first()?.cap, self.points.last()?.cap);
         let (best_cap, best) = (low..=high)
@@ -95,7 +101,7 @@ impl Curve {
     }
 }
 
-/// `time = a + b cap + c cap^2`, and no more than `most` a second.
+/// `time = a + b cap + c cap^2`, with the goodput limited to `most` per second.
 #[derive(Clone, Debug)]
 struct Shape {
     coefficients: [f64; 3],
@@ -113,7 +119,8 @@ impl Shape {
         Some(Self { coefficients: least_squares(points, 3)?, most: f64::INFINITY, low, high })
     }
 
-    /// A line through the first points, and a level through the last two or more.
+    /// Returns candidates with a line through the first points and a plateau through the last two
+    /// or more.
     fn elbows(points: &[Point]) -> impl Iterator<Item = Self> {
         (2..points.len().saturating_sub(1)).filter_map(|split| {
             let (rising, level) = points.split_at_checked(split)?;
@@ -135,7 +142,7 @@ impl Shape {
         (time > 0.0).then(|| (n / time).min(self.most))
     }
 
-    /// Squares of what it is off, in standard errors. Both shapes have three parameters.
+    /// Returns the sum of squared residuals, in standard errors. Both shapes have three parameters.
     fn misfit(&self, points: &[Point]) -> f64 {
         let off =
             |point: &Point| (self.at(point.cap).unwrap_or(0.0) - point.goodput.value) / point.goodput.error;
@@ -152,9 +159,9 @@ impl Shape {
     }
 }
 
-/// The polynomial in the cap, of one, two or three terms, through the times.
+/// Fits a polynomial of one, two or three terms to the call times.
 fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
-    // Caps over the highest keep the sums in range.
+    // Caps are scaled by the highest one to keep the sums in range.
     let scale = points.last()?.cap as f64;
     let mut sums = [[0.0_f64; 4]; 3];
     for point in points {
@@ -169,7 +176,7 @@ fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
             row[3] += weight * power * time;
         }
     }
-    // A term that is left out is nought.
+    // An unused term is zero.
     for (at, row) in sums.iter_mut().enumerate().skip(terms) {
         row[at] = 1.0;
     }
@@ -177,7 +184,7 @@ fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
     Some([a, b / scale, c / (scale * scale)])
 }
 
-/// Gauss with pivots, three by three.
+/// Solves a 3x3 linear system by Gaussian elimination with pivoting.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;

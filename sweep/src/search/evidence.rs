@@ -1,6 +1,7 @@
-//! What is known of the server, from the steps of the present era.
+//! The evidence from the steps of the current era.
 //!
-//! An era ends where the server turns out to be another than before (drift): what was seen earlier is then kept for the report and no longer counted.
+//! A new era begins if the server has changed (drift). Earlier steps are then only kept for the
+//! report.
 
 use super::SearchSettings;
 use super::curve::{Curve, Knee, Point};
@@ -10,32 +11,33 @@ use super::sprt::Sprt;
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::CallObservation;
 
-/// Failures are fine up to the share seen at low caps and this many standard errors more.
+/// Acceptable failures include the share at low caps plus this many standard errors.
 const BASELINE_ERRORS: f64 = 1.0;
 
-/// Why a cap cannot be had.
+/// Why a cap is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejectionCause {
-    /// Too much failed.
+    /// Too many attempts failed.
     Failures,
-    /// The client did not hold it.
+    /// The client did not keep the cap busy.
     Client,
-    /// The engine's memory was full, and the goodput fell.
+    /// The engine's KV cache was full, and the goodput fell.
     Cliff,
-    /// It is slow there, and for a while afterwards.
+    /// The server is slow at this cap and for a while afterwards.
     Overload,
 }
 
-/// The lowest cap that cannot be had.
+/// The lowest cap that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RejectedCap {
     pub(super) cap: usize,
     pub(super) wall: RejectionCause,
-    /// The highest cap that may be had, as far as the step itself shows.
+    /// Highest usable cap according to the step itself.
     pub(super) guess: Option<usize>,
-    /// Whether what lies just above a guess is worth a try as well.
+    /// Whether the cap just above the guess is worth a try as well.
     pub(super) next: bool,
-    /// Where it refused what came on top: held before, and the highest position that was taken.
+    /// The highest accepted cap before, and the highest accepted position, if additional calls were
+    /// rejected.
     pub(super) edge: Option<(usize, usize)>,
 }
 
@@ -48,15 +50,15 @@ impl RejectedCap {
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     visits: Vec<StepSummary>,
-    /// The first visit of this era.
+    /// Index of the first step of the era.
     era: usize,
     pub(super) good: Option<usize>,
     pub(super) bad: Option<RejectedCap>,
-    /// Work of all calls, for the mix's mean.
+    /// Work of all calls, for the mean of the mix.
     mix: ServiceTime,
-    /// Tokens of all answered calls, in and out: how many calls, sum, sum of squares.
+    /// Total tokens of answered calls: count, sum, and sum of squares.
     sizes: [f64; 3],
-    /// Calls that have ended.
+    /// Number of calls that have ended.
     pub(super) calls: usize,
     pub(super) tape: RateHistory,
 }
@@ -72,7 +74,8 @@ impl Evidence {
         }
     }
 
-    /// By which share, one standard error, the mean size of the prompts seen at a cap is off the mix's: each step takes them from the first on.
+    /// Returns the relative standard error of the mean prompt size at a cap, compared with the mix,
+    /// because a step only sends the first prompts.
     pub(super) fn sample_error(&self, cap: usize) -> f64 {
         let [n, sum, squares] = self.sizes;
         let spread = (n * squares / (sum * sum).max(1.0) - 1.0).max(0.0).sqrt();
@@ -80,7 +83,7 @@ impl Evidence {
         spread / (most.unwrap_or(0).max(1) as f64).sqrt()
     }
 
-    /// The mean work of a call of the mix.
+    /// Returns the mean work of a call of the mix, in output tokens.
     pub(super) fn work(&self) -> f64 {
         self.mix.work().unwrap_or_default()
     }
@@ -97,21 +100,21 @@ impl Evidence {
         self.visits.push(visit);
     }
 
-    /// What was seen before the last `keep` visits counts no more.
+    /// Starts a new era. Only the last `keep` steps still count.
     pub(super) fn new_era(&mut self, keep: usize) {
         self.era = self.visits.len().saturating_sub(keep);
         self.good = self.accepted().map(|visit| visit.cap).max();
         self.bad = None;
     }
 
-    /// A cap that cannot be had; one that is lower already stays.
+    /// Records an unusable cap, unless a lower one is known.
     pub(super) fn wall(&mut self, bad: RejectedCap) {
         if self.bad.is_none_or(|known| known.cap >= bad.cap) {
             self.bad = Some(bad);
         }
     }
 
-    /// Only caps below this one are good still.
+    /// Keeps only accepted caps below `cap`.
     pub(super) fn lower(&mut self, cap: usize) {
         self.good = self.accepted().map(|visit| visit.cap).filter(|&good| good < cap).max();
     }
@@ -120,7 +123,7 @@ impl Evidence {
         self.visits().iter().filter(|visit| visit.ended == StepEnd::Accepted)
     }
 
-    /// The test of a share of failures, above what fails at low caps too.
+    /// Returns the test for failures at a cap, above the background of failures at low caps.
     pub(super) fn test(&self, settings: &SearchSettings, cap: usize) -> Sprt {
         let low = self.accepted().filter(|visit| 2 * visit.cap <= cap.max(2 * settings.min_cap));
         let (failed, attempts) =
@@ -131,7 +134,7 @@ impl Evidence {
             let (failed, n) = (failed as f64, attempts as f64);
             (failed / n + BASELINE_ERRORS * failed.sqrt() / n).min(0.5)
         };
-        // What is fine is called too many more rarely than was asked: a rejection is cheap where it is right, and dear where it is wrong.
+        // A false rejection is made less likely than a false acceptance, because it costs more.
         Sprt::new(
             settings.fine + baseline,
             settings.too_many + baseline,
@@ -140,7 +143,7 @@ impl Evidence {
         )
     }
 
-    /// All that was seen at a cap in this era, put together.
+    /// Returns all accepted steps at a cap of this era, merged.
     pub(super) fn pooled(&self, cap: usize) -> Option<StepSummary> {
         let mut at = self.accepted().filter(|visit| visit.cap == cap);
         let mut sum = at.next()?.clone();
@@ -160,14 +163,14 @@ impl Evidence {
         Some(sum)
     }
 
-    /// Attempts that failed and that were taken at a cap that was accepted.
+    /// Returns the failed and the successful attempts at an accepted cap.
     pub(super) fn attempts_at(&self, cap: usize) -> (usize, usize) {
         self.accepted()
             .filter(|visit| visit.cap == cap)
             .fold((0, 0), |sum, visit| (sum.0 + visit.failed, sum.1 + visit.attempts - visit.failed))
     }
 
-    /// Goodput at the caps that were accepted.
+    /// Returns the goodput at each accepted cap.
     pub(super) fn points(&self) -> Vec<Point> {
         let highest = self.good.unwrap_or(0);
         let mut caps: Vec<usize> =
@@ -187,7 +190,8 @@ impl Evidence {
         self.curve()?.knee(settings.tolerance)
     }
 
-    /// How long a call of the mix holds its slot at a cap, seconds: as it was seen there, else as the curve has it.
+    /// Returns how long a call of the mix holds its slot at a cap, in seconds: as measured, or
+    /// otherwise from the curve.
     pub(super) fn service_at(&self, cap: usize) -> Option<f64> {
         if let Some(mean) = self.pooled(cap).and_then(|visit| visit.service.at(self.work())) {
             return Some(mean.value);

@@ -1,7 +1,8 @@
-//! How sure the answer is.
+//! Confidence interval of the knee.
 //!
-//! A parametric bootstrap (B. Efron): the measured goodputs are drawn again, each by its own error, and the knee is found again on each draw. The generator is seeded with what was measured, so
-//! that the same sweep has the same interval.
+//! A parametric bootstrap (B. Efron): the measured goodputs are redrawn with their errors, and the
+//! knee is determined for each draw. The generator is seeded with the measurements, so the same
+//! sweep has the same interval.
 
 use fastrand::Rng;
 
@@ -10,10 +11,10 @@ use super::service_time::MeanEstimate;
 use crate::normal;
 
 const DRAWS: usize = 300;
-/// A curve through the points is a model of the server: so much relative error on top of each.
+/// Relative model error of each point, because the curve is only a model of the server.
 const MODEL: f64 = 0.015;
 
-/// Knees of the draws that the middle `confidence` of them lie between; `None` of no points.
+/// Returns the range that contains the middle `confidence` of the knees, or `None` without points.
 pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
     let seed = points.iter().fold(points.len() as u64, |seed, point| {
         seed.rotate_left(7) ^ point.goodput.value.to_bits() ^ point.cap as u64

@@ -1,29 +1,29 @@
-//! Where the knee is, and which cap would tell more of it.
+//! Locates the knee of the goodput curve, and selects caps that would locate it better.
 
 use super::SearchSettings;
 use super::curve::Curve;
 use super::evidence::Evidence;
 
-/// A bracket is closed at this share of the cap, or one slot.
+/// Relative width at which a bracket is closed, with a minimum of one slot.
 pub(super) const RESOLUTION: f64 = 0.02;
-/// A cap counts as measured where one so near was.
+/// Relative distance within which a cap counts as measured.
 pub(super) const NEAR: f64 = 0.06;
-/// The peak of the curve is this far below the highest cap: it has been passed.
+/// The peak is passed if it lies below this share of the highest cap.
 const PAST: f64 = 0.8;
-/// Twice the cap gave no more than this: smaller steps from here.
+/// Doubling the cap by less than this gain makes the following steps smaller.
 const FLAT: f64 = 1.15;
-/// The knee is this far below the highest cap: the goodput was seen to stop rising.
+/// The goodput has stopped rising if the knee lies below this share of the highest cap.
 const BENT: f64 = 0.85;
-/// The next cap that was measured below the answer is no further off.
+/// Maximum ratio between the answer and the next measured cap below it.
 const SPREAD: f64 = 1.4;
 
-/// Whether one cap is as good as measured where the other was.
+/// Returns `true` if a measurement at one cap also counts for the other.
 fn near(a: usize, b: usize) -> bool {
     a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0)
 }
 
 impl Evidence {
-    /// The last doubling gave little: the peak is near.
+    /// Returns `true` if the last doubling gained little, because the peak is near.
     pub(super) fn is_flattening(&self) -> bool {
         match self.points().as_slice() {
             [.., below, last] => {
@@ -33,7 +33,8 @@ impl Evidence {
         }
     }
 
-    /// The highest cap is evidently worse than one below it, or no better than half of it.
+    /// Returns `true` if the highest cap is evidently worse than a lower one, or no better than
+    /// half of it.
     pub(super) fn is_past_peak(&self, settings: &SearchSettings) -> bool {
         let points = self.points();
         let Some((last, below)) = points.split_last() else { return false };
@@ -42,16 +43,16 @@ impl Evidence {
         if bends.is_some_and(|knee| knee.best_cap as f64 <= PAST * last.cap as f64) {
             return true;
         }
-        // Where the steps upwards are small, the next below says little.
+        // If the upward steps are small, the next lower cap shows little.
         below.iter().filter(|point| 4 * point.cap <= 3 * last.cap).any(|point| {
             let error = last.goodput.error.hypot(point.goodput.error);
-            // Evidently lower than the best may be, or nothing to show for so many more.
+            // Evidently below the tolerance, or no gain for many more slots.
             bar(1.0 - settings.tolerance, point.goodput.value, error)
                 || bar(1.0 + 0.5 * settings.tolerance, point.goodput.value, 0.0)
         })
     }
 
-    /// Whether the goodput was seen to stop rising above the knee.
+    /// Returns `true` if the goodput was seen to stop rising above the knee.
     pub(super) fn is_bent(&self, settings: &SearchSettings) -> bool {
         self.curve().is_some_and(|curve| {
             let highest = curve.points().last().map_or(0, |point| point.cap);
@@ -59,7 +60,8 @@ impl Evidence {
         })
     }
 
-    /// The best is over the cliff already, and what is below it has not been seen: a cap in between.
+    /// Returns a cap to measure between the best cap and the next lower one if the best cap is
+    /// already beyond the cliff.
     pub(super) fn below_cliff(&self) -> Option<usize> {
         let points = self.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
@@ -68,14 +70,15 @@ impl Evidence {
             .then(|| (below.cap as f64 * best.cap as f64).sqrt().round() as usize)
     }
 
-    /// A cap that would tell more of where the knee is; `None`: it is known.
+    /// Returns a cap whose measurement would locate the knee better, or `None` if the knee is
+    /// known.
     pub(super) fn bend(&self, settings: &SearchSettings, good: usize) -> Option<usize> {
         let curve = self.curve()?;
         let points = curve.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
         let knee = curve.knee(settings.tolerance)?;
         if !curve.is_smooth() {
-            // A cliff: how high it would still go, as it has gone up to here.
+            // At a cliff, extrapolate the rise so far to see how much could still be gained.
             let below = points.iter().rev().find(|point| point.cap < best.cap);
             let above = points.iter().find(|point| point.cap > best.cap);
             if let (Some(below), Some(above)) = (below, above) {
@@ -92,12 +95,13 @@ impl Evidence {
         if knee.cap <= good && !is_measured(knee.cap) {
             return Some(knee.cap);
         }
-        // The best is as low as was looked.
+        // The knee is the lowest measured cap.
         let lowest = points.first()?.cap;
         if knee.cap == lowest && lowest > settings.min_cap.max(1) && points.len() > 1 {
             return Some((lowest / 2).max(settings.min_cap));
         }
-        // What is below the answer must be near it, or the answer may be too high by the whole gap.
+        // The next lower measured cap must be near the answer, or the answer may be too high by the
+        // gap.
         let target = (1.0 - settings.tolerance) * knee.best;
         let mut below =
             points.iter().rev().filter(|point| point.cap < knee.cap && !near(point.cap, knee.cap));
@@ -105,7 +109,7 @@ impl Evidence {
         if knee.cap as f64 <= SPREAD * low.cap as f64 {
             return None;
         }
-        // A goodput that bends down reaches the target no earlier than as it has risen up to here.
+        // A concave goodput reaches the target no earlier than a straight extrapolation.
         let middle = (low.cap as f64 * knee.cap as f64).sqrt();
         let straight = lower.map(|lower| {
             let rise =
@@ -118,7 +122,7 @@ impl Evidence {
         Some(cap.round() as usize).filter(|&cap| !is_measured(cap) && cap > low.cap && cap < knee.cap)
     }
 
-    /// The smallest cap that was measured and is within tolerance of the best.
+    /// Returns the smallest measured cap within the tolerance of the best.
     pub(super) fn answer(&self, settings: &SearchSettings) -> Option<usize> {
         let curve = self.curve()?;
         let knee = curve.knee(settings.tolerance)?;
@@ -132,7 +136,7 @@ impl Evidence {
         curve.points().iter().map(|point| point.cap).find(|&cap| cap >= knee.cap)
     }
 
-    /// What the answer is confirmed against.
+    /// Returns the cap that the answer is confirmed against.
     pub(super) fn above(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
         if let Some(bad) = self.bad
             && bad.cap.saturating_sub(answer) <= ((2.0 * RESOLUTION * answer as f64) as usize).max(1)

@@ -1,12 +1,18 @@
-//! Which cap to hold next, and the answer. Pure: fed what was seen, with its times.
+//! Decides which cap to hold next, and derives the answer. Pure: all observations are inputs, with
+//! their times.
 //!
-//! [`Search`] is told of every attempt, call and pulse. The same events give the same moves and the same answer. From the outside in:
+//! The same observations give the same decisions and the same answer. The modules, from the outside
+//! in:
 //!
-//! - `watch` collects what is seen of the step that is held, and says when it has told enough (`needs`): a sequential test of its failures (`sprt`), where they lie (`positions`), the time of a
-//!   call (`service`), `quantiles`. What is left of a step that is over is a `visit`.
-//! - `policy` says which step comes next, from what is `known`: up, between a good cap and a bad one, to the `knee` of the `curve`, and at last the confirmation. What does not go together is found by
-//!   `doubts`, and followed up by `recover`. Where a rate binds, `pace` takes over, with what the `tape` says is let through.
-//! - `answer` puts it into figures, with an `interval`, and into words.
+//! - `step_monitor` collects the observations of the current step and decides when the step is
+//!   complete (`stopping_rules`), with a sequential test of failures (`sprt`), the positions of
+//!   failures (`positions`), the time that calls hold slots (`service_time`), and `quantiles`. A
+//!   completed step becomes a `step_summary`.
+//! - `policy` decides the next step from the `evidence`: upwards, between a good and a bad cap, to
+//!   the `knee` of the `curve`, and finally the confirmation. `consistency` detects contradictions,
+//!   and `recovery` resolves them. If a rate limit applies, `rate_limited` takes over, with the
+//!   `rate_history`.
+//! - `answer` derives the answer, with an `interval`.
 
 mod answer;
 mod consistency;
@@ -44,25 +50,25 @@ use step_monitor::{StepMonitor, StepTask};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "move", rename_all = "snake_case")]
 pub enum SearchAction {
-    /// SpendReservation this cap with a backlog until [`Search::is_settled`].
+    /// Hold this cap with a backlog until [`Search::is_settled`] returns `true`.
     Hold {
-        /// The step's number.
+        /// Number of the step.
         step: usize,
         /// The cap.
         cap: usize,
-        /// Why.
+        /// Why the step is made.
         purpose: Purpose,
     },
-    /// Send nothing, let what is in flight end, and then wait for so many seconds.
+    /// Send nothing, let calls in flight end, and then wait.
     Rest {
-        /// How long.
+        /// Duration of the wait, in seconds.
         seconds: f64,
     },
-    /// The answer is there.
+    /// The search is done.
     Done,
 }
 
-/// See the module.
+/// A search; see the [module](self).
 #[derive(Debug)]
 pub struct Search {
     settings: SearchSettings,
@@ -73,12 +79,13 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search that has seen nothing.
+    /// Returns a search without observations.
     pub fn new(settings: SearchSettings) -> Self {
         Self { settings, policy: Policy::new(), watch: None, steps: Vec::new(), begun: 0 }
     }
 
-    /// What to do next, at `now`. Asked when the move before is over: a hold that is settled, a rest that has passed. A hold that was cut short counts with what it told.
+    /// Returns what to do next, at time `now`. Must be called when the previous action is complete.
+    /// A hold that was cut short counts with its observations.
     pub fn next(&mut self, now: f64) -> SearchAction {
         self.conclude(now);
         match self.policy.next(&self.settings) {
@@ -113,7 +120,7 @@ impl Search {
         self.policy.learn(&self.settings, visit);
     }
 
-    /// An attempt ended. Told in the order of their ends, calls and pulses likewise.
+    /// Records an ended attempt. Events must be recorded in order of time.
     pub fn attempt(&mut self, seen: &AttemptObservation) {
         self.policy.known.tape.attempt(seen);
         if let Some(watch) = &mut self.watch {
@@ -121,7 +128,7 @@ impl Search {
         }
     }
 
-    /// A call ended.
+    /// Records an ended call.
     pub fn call(&mut self, seen: &CallObservation) {
         self.policy.known.call(seen);
         if let Some(watch) = &mut self.watch {
@@ -129,7 +136,7 @@ impl Search {
         }
     }
 
-    /// Things stand so.
+    /// Records a load sample.
     pub fn pulse(&mut self, pulse: &LoadSample) {
         self.policy.known.tape.pulse(pulse);
         if let Some(watch) = &mut self.watch {
@@ -137,27 +144,29 @@ impl Search {
         }
     }
 
-    /// Whether the cap held now has been held for long enough. Asked after each event.
+    /// Returns `true` if the current cap has been held long enough. Should be called after each
+    /// event.
     pub fn is_settled(&self) -> bool {
         self.watch.as_ref().is_none_or(|watch| watch.is_settled(self.policy.known.work()))
     }
 
-    /// The steps that are over.
+    /// Returns the completed steps.
     pub fn steps(&self) -> &[StepResult] {
         &self.steps
     }
 
-    /// The highest cap known to be good, and the lowest known to be bad.
+    /// Returns the highest cap known to be good and the lowest cap known to be bad.
     pub fn bracket(&self) -> (Option<usize>, Option<usize>) {
         (self.policy.known.good, self.policy.known.bad.map(|bad| bad.cap))
     }
 
-    /// Calls that it may still take: least, likely, most. Before the first step this is the plan.
+    /// Returns the number of remaining calls: lower bound, likely value and upper bound. Before the
+    /// first step, this is the plan.
     pub fn remaining_calls(&self) -> (usize, usize, usize) {
         self.policy.remaining_calls(&self.settings)
     }
 
-    /// What can be said now; final after [`SearchAction::Done`].
+    /// Returns the current answer, which is final after [`SearchAction::Done`].
     pub fn answer(&self) -> SweepAnswer {
         answer::build(&self.policy, &self.settings)
     }

@@ -1,12 +1,17 @@
-//! Which step comes next. Knows no clock and no event: told of each step that is over.
+//! Decides which step comes next. Knows no clock and no events; receives the summary of each
+//! completed step.
 //!
-//! 1. **Ramp**: twice the cap, until more fails than may, the goodput no longer rises, or the client does not hold it.
-//! 2. **Narrow**: between the highest cap that is good and the lowest that is not, first where the positions of the failures point, else in the middle (of the logarithms);
-//!    or, where the goodput bends before that, at the knee of the curve.
-//! 3. **Confirm**: the answer, what is above it, and both again. What is above and fails no longer, lets the search go on upwards; an answer that no longer holds, downwards.
+//! 1. **Ramp**: double the cap until too many attempts fail, the goodput stops rising, or the
+//!    client does not keep the cap busy.
+//! 2. **Narrow**: measure between the highest good cap and the lowest bad cap, first where the
+//!    positions of the failures point, otherwise at the geometric mean; or at the knee of the
+//!    curve, if the goodput bends before.
+//! 3. **Confirm**: measure the answer and the cap above it, twice each. If the cap above no longer
+//!    fails, the search continues upwards. If the answer no longer holds, it continues downwards.
 //!
-//! After a rejection comes a rest: what an overload leaves behind is not the next cap's fault. Where caps fail that were good, rests grow, with a reference step after each; if those fail
-//! too, the server is another than before, and a new era begins.
+//! A rejection is followed by a rest, so that an overload does not affect the next cap. If caps
+//! fail that were good, the rests become longer, with a reference step after each. If those fail
+//! too, the server has changed, and a new era begins.
 
 use std::collections::VecDeque;
 
@@ -20,21 +25,23 @@ use super::stopping_rules::{ACCEPT, AGAIN, LOOK, MEASURE, RAMP, REFERENCE};
 use crate::observation::LimitHint;
 use crate::result::Purpose;
 
-/// Reference steps because of points off the curve.
+/// Maximum number of reference steps because of points off the curve.
 const REFERENCES: usize = 4;
-/// Visits to bend the curve at its knee.
+/// Maximum number of steps to locate the knee.
 const BENDS: usize = 5;
-/// Two steps that used up a rate's credit are no more than so many steps apart.
+/// Maximum distance, in steps, of two steps that used up a rate's credit.
 const SPENT_IN: usize = 6;
-/// After so many calls what is known has to do: nothing more is bent, and no confirmation is overthrown by a little.
+/// Number of calls after which the evidence has to suffice: the knee is no longer refined, and
+/// small contradictions no longer overturn a confirmation.
 const ENOUGH: usize = 2_000;
-/// After so many, and so many times the highest good cap, it ends with what it has: a server that never comes to rest would keep it for ever.
+/// Number of calls, in total and per slot of the highest good cap, after which the search ends,
+/// because the server is not stable.
 const MOST_CALLS: usize = 4_000;
 const MOST_TURNS: usize = 20;
-/// Confirmations that were overthrown before it is left at that.
+/// Maximum number of overturned confirmations.
 pub(super) const MOST_ROUNDS: usize = 6;
 
-/// What to do.
+/// An action to carry out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NextStep {
     Hold { cap: usize, purpose: Purpose, need: StoppingRule, way: StepMode },
@@ -50,17 +57,17 @@ pub(super) enum Phase {
         answer: usize,
         above: Option<usize>,
     },
-    /// A rate binds.
+    /// A rate limit applies.
     RateLimited(RateLimited),
     Done,
 }
 
-/// Why it ended without an answer.
+/// Why the search ended without an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NoAnswer {
-    /// Everything fails at the lowest cap too.
+    /// Calls fail even at the lowest cap.
     Fails,
-    /// The requests themselves are refused.
+    /// The requests themselves are rejected.
     Refused,
 }
 
@@ -69,38 +76,39 @@ pub(super) struct Policy {
     pub(super) phase: Phase,
     pub(super) queue: VecDeque<NextStep>,
     pub(super) known: Evidence,
-    /// Caps in a row that failed and should not have.
+    /// Number of consecutive unexpected failures of caps.
     pub(super) lost: usize,
-    /// What the last rejection left.
+    /// Highest cap that the last rejection left as usable.
     pub(super) expected: Option<usize>,
-    /// The first cap that failed and should not have, until it is known why.
+    /// The first cap that failed unexpectedly, until the reason is known.
     pub(super) doubt: Option<usize>,
-    /// Rests that did not make it as fast as it was.
+    /// Number of rests after which the server was still slow.
     pub(super) slow: usize,
-    /// Rests because nothing was taken any more.
+    /// Number of rests because nothing was accepted any more.
     pub(super) waits: usize,
-    /// Whether the first rejection's consequences were looked at.
+    /// Whether the effect of the first rejection was measured.
     pub(super) looked: bool,
-    /// Reference steps because of a point off the curve.
+    /// Number of reference steps because of a point off the curve.
     pub(super) references: usize,
-    /// A cap whose goodput does not go together with what else is known, until it is seen again.
+    /// A cap that contradicts other evidence, until it is measured again.
     pub(super) odd: Option<usize>,
-    /// How long an overload lasts, seconds, where it does.
+    /// Duration of an overload in seconds, if the server has such a state.
     pub(super) lasts: Option<f64>,
     pub(super) bends: usize,
     pub(super) rounds: usize,
-    /// By how much the last step upwards went after a wall was found gone.
+    /// Size of the last upward step after a rejection turned out to be obsolete.
     pub(super) stride: Option<usize>,
-    /// What is held last; nothing after a rest.
+    /// The cap held last, or 0 after a rest.
     pub(super) held: usize,
-    /// So many more than were held are taken at once, where a server takes load only as it grows.
+    /// Maximum rise of the load at once, if the server accepts more only as load grows.
     pub(super) leap: Option<usize>,
-    /// Walls that were gone when they were come up to slowly, and the lowest of them.
+    /// Number of rejections that were obsolete after a slower rise.
     pub(super) refuted: usize,
+    /// The lowest cap that was rejected only because the load rose too quickly.
     pub(super) hasty: Option<usize>,
-    /// The cap at which the goodput fell, until it is known whether that left something behind.
+    /// The cap at which the goodput fell, until it is known whether the server stays slow.
     pub(super) fallen: Option<usize>,
-    /// A fall left nothing behind.
+    /// Whether a fall of the goodput had no lasting effect.
     pub(super) plain: bool,
     pub(super) confirmed: bool,
     pub(super) dead: Option<NoAnswer>,
@@ -139,15 +147,16 @@ impl Policy {
         }
     }
 
-    /// The next thing to do; `None`: the answer is there.
+    /// Returns the next action, or `None` if the search is done.
     pub(super) fn next(&mut self, settings: &SearchSettings) -> Option<NextStep> {
         if self.known.calls >= MOST_CALLS + MOST_TURNS * self.known.good.unwrap_or(0) && !self.ended {
             self.confirmed = false;
-            self.notes.push("The server did not come to rest: what was found is not confirmed.".into());
+            self.notes
+                .push("The server's behaviour did not become stable; the answer is not confirmed.".into());
             self.end();
             return None;
         }
-        // Each phase that has nothing to do hands on to the next: a few turns at most.
+        // Each phase without work moves to the next phase, so a few iterations suffice.
         for _ in 0..16 {
             if let Some(todo) = self.queue.pop_front() {
                 return Some(self.limit_rise(todo));
@@ -175,7 +184,7 @@ impl Policy {
         self.queue.push_back(NextStep::Hold { cap, purpose, need, way });
     }
 
-    /// Where load may rise only so quickly, what lies between comes first.
+    /// Inserts an intermediate step if the load may only rise by a limited amount.
     fn limit_rise(&mut self, todo: NextStep) -> NextStep {
         let next = match (todo, self.leap.map(|leap| self.held + leap)) {
             (NextStep::Hold { cap: beyond, .. }, Some(cap)) if beyond > cap => {
@@ -191,7 +200,7 @@ impl Policy {
         next
     }
 
-    /// The phase stays, and says what was found.
+    /// Ends the search. The phase remains, because it holds the result.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -243,13 +252,13 @@ impl Policy {
         let rises = knee.is_none_or(|knee| knee.cap as f64 >= 0.8 * good as f64);
         if let Some(bad) = self.known.bad.filter(|_| rises) {
             let gap = bad.cap.saturating_sub(good);
-            // A cliff is no edge: what is gained and what is lost by it meet somewhere.
+            // A cliff is not a sharp edge: gains and losses cancel out somewhere near it.
             let resolution = if bad.wall == RejectionCause::Cliff { NEAR } else { RESOLUTION };
             if gap > ((resolution * good as f64) as usize).max(1) {
                 let middle =
                     ((good as f64 * bad.cap as f64).sqrt().round() as usize).clamp(good + 1, bad.cap - 1);
                 let guess = bad.guess.filter(|guess| (good + 1..bad.cap).contains(guess));
-                // A guess is for one try, and what is just above it for another.
+                // A guess is tried once, and then the cap just above it.
                 if let Some(bad) = &mut self.known.bad {
                     let next = guess.filter(|_| bad.next && self.lost == 0).map(|guess| guess + 1);
                     bad.guess = next.filter(|&next| next < bad.cap);
@@ -264,7 +273,7 @@ impl Policy {
             && self.known.calls < ENOUGH
             && !self.known.is_bent(settings)
         {
-            // It seemed to bend, and with more points it does not.
+            // The curve seemed to bend, but with more points it does not.
             let more = good.div_ceil(4).min(self.leap.unwrap_or(good));
             self.push_plain_step((good + more.max(1)).min(settings.max_cap), Purpose::Ramp, RAMP);
             return;
@@ -281,7 +290,7 @@ impl Policy {
             self.phase = Phase::Done;
             return;
         };
-        // Where the answer is what was measured last, that is its first look.
+        // If the answer was measured last, that step counts as its first confirmation.
         let last = self
             .known
             .visits()
@@ -294,7 +303,7 @@ impl Policy {
     fn confirm(&mut self, settings: &SearchSettings) {
         let Phase::Confirm { at, answer, above } = self.phase else { return };
         if at >= 4 {
-            // The curve has more points now: is it still the same answer?
+            // Check whether the answer is still the same with the additional points.
             let again = self.known.answer(settings);
             let same =
                 again.is_some_and(|cap| cap.abs_diff(answer) as f64 <= (NEAR * answer as f64).max(0.5));
@@ -320,7 +329,7 @@ impl Policy {
         }
     }
 
-    /// A step is over.
+    /// Learns from a completed step.
     pub(super) fn learn(&mut self, settings: &SearchSettings, visit: StepSummary) {
         if visit.way != StepMode::Plain {
             self.learn_paced(settings, &visit, visit.way != StepMode::Paced);
@@ -365,7 +374,7 @@ impl Policy {
                 self.clear_refuted_rejection(cap);
                 self.known.good = self.known.good.max(Some(cap));
                 if let Some(bad) = self.known.bad.filter(|bad| bad.cap <= cap) {
-                    // The wall is gone, or was none.
+                    // The limit is gone, or never existed.
                     self.known.bad = None;
                     self.stride = Some(cap.saturating_sub(bad.cap).max(1));
                     self.bends = 0;
@@ -392,7 +401,9 @@ impl Policy {
         }
     }
 
-    /// Since when nothing was left of a rate, if one binds: the gate held calls back for it, the server named it, or positions that had been taken in the same step were refused, twice.
+    /// Returns the time from which a rate limit applies, if one does: the gate held calls back for
+    /// it, the server named it, or positions that were accepted earlier in the same step were
+    /// rejected, twice.
     fn is_rate(&self, visit: &StepSummary) -> Option<f64> {
         let spent = |visit: &StepSummary| visit.ended == StepEnd::Rejected && visit.spent.is_some();
         match visit.ended {
@@ -411,7 +422,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// Calls that it may still take: least, likely, most.
+    /// Returns the number of remaining calls: lower bound, likely value and upper bound.
     pub(super) fn remaining_calls(&self, settings: &SearchSettings) -> (usize, usize, usize) {
         let confirm = 2 * (AGAIN.calls + LOOK.calls);
         match self.phase {
@@ -425,7 +436,8 @@ impl Policy {
             Phase::Ramp => {
                 let from = self.known.good.unwrap_or(settings.start).max(1);
                 let doublings = |to: usize| (to.max(from) as f64 / from as f64).log2().ceil() as usize + 1;
-                // A step upwards fills its new slots at once, and is judged by what comes after.
+                // A step upwards fills its new slots at once, and is evaluated by the calls after
+                // that.
                 let ramp = |to: usize| doublings(to) * RAMP.calls + to.saturating_sub(from);
                 let highest = settings.max_cap;
                 let likely = highest.min((4 * from).max(128));

@@ -1,6 +1,8 @@
-//! Where failures lie: at the highest positions alone, as a limit on concurrency has it, or at positions that were taken before and after, as a rate has it.
+//! Locates failures by position, the number of open calls when a call was sent. A concurrency limit
+//! rejects only the highest positions, and a rate limit rejects positions that were accepted before
+//! and after.
 
-/// One attempt that has ended.
+/// One ended attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct AttemptMark {
     pub(super) sent_at: f64,
@@ -8,24 +10,24 @@ pub(super) struct AttemptMark {
     pub(super) failed: bool,
 }
 
-/// The position that parts what was taken from what failed best.
+/// The position that best separates accepted from failed attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
-    /// The highest position that is taken.
+    /// Highest accepted position.
     pub(super) at: usize,
-    /// Taken above it.
+    /// Attempts accepted above the edge.
     pub(super) taken_above: usize,
-    /// Failed at it or below.
+    /// Attempts failed at or below the edge.
     pub(super) failed_below: usize,
-    /// Taken in all.
+    /// Total accepted attempts.
     pub(super) taken: usize,
-    /// Failed in all.
+    /// Total failed attempts.
     pub(super) failed: usize,
 }
 
-/// The best edge, the lowest of equals; `None` where nothing failed.
+/// Returns the best edge, or the lowest of several equal ones, or `None` if nothing failed.
 pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a AttemptMark>) -> Option<Edge> {
-    // Position -> (taken, failed).
+    // Position to (accepted, failed).
     let mut counts = std::collections::BTreeMap::<usize, (usize, usize)>::new();
     for mark in marks {
         let count = counts.entry(mark.position).or_default();

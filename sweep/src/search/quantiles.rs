@@ -1,13 +1,13 @@
-//! Quantiles that refuse to be told from too few samples.
+//! Quantiles that are only reported from enough samples.
 
 use crate::result::LatencyQuantiles;
 
-/// So many samples bound a p95 from above at 95 %: `ln(.05) / ln(.95)`.
+/// Number of samples that bound a p95 from above at 95 %: `ln(0.05) / ln(0.95)`.
 const P95: usize = 59;
-/// And a p99.
+/// Number of samples that bound a p99 likewise.
 const P99: usize = 299;
 
-/// Of these samples.
+/// Computes the quantiles of samples.
 pub(super) fn compute(samples: impl Iterator<Item = f64>) -> LatencyQuantiles {
     let mut sorted: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

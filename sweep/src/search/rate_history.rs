@@ -1,29 +1,31 @@
-//! What a rate limit lets through.
+//! Measures the rate that a rate limit lets through.
 //!
-//! A rate limit with credit (a bucket) hides an overshoot of x for 1/x of its size, so that the share of failures at a cap tells nothing until the credit is used up. What is exact is the
-//! time between two moments at which nothing was left: what was let through in between *is* the rate times that time, whatever the caps were. Such moments are refusals for
-//! a rate, and times in which the gate held calls back for one. Let through is what has ended and what is open.
+//! A rate limit with saved credit (a bucket) hides an excess of x for 1/x of its size, so the share
+//! of failures at a cap shows nothing until the credit is used up. Exact is the time between two
+//! moments without credit: the amount accepted in between equals the rate times that time, whatever
+//! the caps were. Such moments are rejections because of a rate, and times in which the gate held
+//! calls back for one. Accepted calls are those that have ended plus those that are open.
 
 use crate::observation::{
     AttemptObservation, BlockedBy, CallObservation, FailureCause, LoadSample, ReportedRate,
 };
 
-/// Refusals so close together are one moment.
+/// Rejections within this time, in seconds, count as one moment.
 const MOMENT: f64 = 0.25;
-/// Calls that are kept.
+/// Maximum number of calls kept.
 const MOST: usize = 20_000;
 
-/// Calls in a stretch whose rate is compared with others'.
+/// Number of calls in a stretch whose rate is compared with others.
 const STRETCH: f64 = 20.0;
 
-/// A moment at which nothing was left, and how much was open.
+/// A moment without credit, and the number of open calls.
 #[derive(Clone, Copy, Debug)]
 struct Empty {
     at: f64,
     open: usize,
 }
 
-/// A call that was let through and has ended.
+/// An accepted call that has ended.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     sent: f64,
@@ -35,9 +37,9 @@ struct Taken {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ObservedRate {
     pub(super) calls: f64,
-    /// A second.
+    /// Calls per second.
     pub(super) per_second: f64,
-    /// A second, of input and output.
+    /// Input and output tokens per second.
     pub(super) tokens: f64,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct RateHistory {
     taken: Vec<Taken>,
     tokens: f64,
     empty: Vec<Empty>,
-    /// What answers told, a minute.
+    /// Limits per minute that response headers reported.
     pub(super) requests_told: Option<f64>,
     pub(super) tokens_told: Option<f64>,
 }
@@ -55,7 +57,7 @@ impl RateHistory {
     pub(super) fn attempt(&mut self, seen: &AttemptObservation) {
         if seen.failure.as_ref().is_some_and(|failure| failure.cause == FailureCause::Limited) {
             let taken = seen.position.saturating_sub(1);
-            // Of those that are refused together each stood in the count of those after it.
+            // Calls that are rejected together each counted the ones after them as open.
             if let Some(last) = self.empty.last_mut().filter(|last| seen.ended_at - last.at < MOMENT) {
                 last.open = last.open.min(taken);
             }
@@ -79,7 +81,7 @@ impl RateHistory {
         }
         let tokens = (seen.input_tokens + seen.output_tokens) as f64;
         self.tokens += tokens;
-        // Slots' time is the last attempt's, but for the round trips of refusals.
+        // The slot time is that of the last attempt, except for the round trips of rejections.
         let sent = seen.ended_at - seen.slot_seconds;
         self.taken.push(Taken { sent, ended: seen.ended_at, tokens });
     }
@@ -90,7 +92,7 @@ impl RateHistory {
         }
     }
 
-    /// The rate between the first and the last moment since `since` at which nothing was left.
+    /// Returns the rate between the first moment without credit since `since` and the last one.
     pub(super) fn paced(&self, since: f64) -> Option<ObservedRate> {
         let first = self.empty.iter().find(|empty| empty.at >= since)?;
         self.between(*first, *self.empty.last()?)
@@ -101,7 +103,7 @@ impl RateHistory {
         if seconds <= MOMENT {
             return None;
         }
-        // What was open at the end was begun before or in between: that is counted, and not which.
+        // Calls open at the end began before or during the stretch. Only their number matters.
         let ended =
             self.taken.iter().filter(|taken| taken.ended > first.at && taken.ended <= last.at).count();
         let calls = (ended + last.open) as f64 - first.open as f64;
@@ -115,13 +117,14 @@ impl RateHistory {
         })
     }
 
-    /// The mean tokens of a call, of all that were seen.
+    /// Returns the mean tokens per call.
     pub(super) fn mean_tokens(&self) -> f64 {
         self.tokens / self.taken.len().max(1) as f64
     }
 
-    /// The variances of the rates, of calls and of tokens, over stretches between moments at which nothing was left, relative to their means; what is limited is the steadier of them.
-    /// `None` of fewer than six stretches.
+    /// Returns the relative variances of the call rate and the token rate over stretches between
+    /// moments without credit, or `None` with fewer than six stretches. The limited rate has the
+    /// lower variance.
     pub(super) fn spreads(&self, since: f64) -> Option<(f64, f64)> {
         let mut ends = self.empty.iter().filter(|empty| empty.at >= since);
         let mut from = *ends.next()?;
@@ -184,7 +187,8 @@ mod tests {
     #[test]
     fn burst_before_the_first_empty_moment_is_excluded() {
         let mut tape = RateHistory::default();
-        // Forty at once use up the credit; from then on two a second are let through, each of two seconds.
+        // Forty calls at once use up the credit. From then on, two calls per second are accepted,
+        // each of two seconds.
         tape.pulse(&held(0.0, 40));
         let burst = (0..40).map(|i| call(-1.0, 1.5 + 0.1 * f64::from(i), 100));
         let paced = (0..100).map(|i| call(0.5 + 0.5 * f64::from(i), 2.0, 100));

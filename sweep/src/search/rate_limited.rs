@@ -1,7 +1,12 @@
-//! Where a rate binds: concurrency is the wrong knob, and any cap above what the rate feeds is as good as the next. The answer is the rate, and by Little's law the cap that uses it up.
+//! The search while a rate limit applies.
 //!
-//! By turns: a cap well above drains the credit until nothing is left, then the answer as it looks now is held on what comes in. Each drain ends a longer stretch between two moments at which
-//! nothing was left, and so tells the rate better; it ends when the answer has stood still for two rounds.
+//! Concurrency is then the wrong setting, because every cap above the rate gives the same
+//! throughput. The answer is the rate, and the cap that uses it up by Little's law.
+//!
+//! Steps alternate: a cap well above the answer drains the saved credit, and then the current
+//! answer is held on the incoming rate. Each drain ends a longer stretch between two moments
+//! without credit, and so improves the estimate. The search ends when the answer has been stable
+//! for two rounds.
 
 use super::SearchSettings;
 use super::policy::{Phase, Policy};
@@ -11,35 +16,36 @@ use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::{BlockedBy, LimitHint};
 use crate::result::{Binding, Purpose};
 
-/// A drain's cap over the answer.
+/// Ratio of a drain's cap to the answer.
 const ABOVE: f64 = 1.6;
-/// The answer is rounded up beyond this part of a slot: with the rate set a slot more costs nothing, and one less leaves some of the rate unused.
+/// The answer is rounded up above this fraction of a slot, because one slot too few wastes some of
+/// the rate.
 const OVER: f64 = 0.3;
-/// Calls between two moments at which nothing was left, before the rate is believed.
+/// Number of calls between two moments without credit after which the rate is trusted.
 const ENOUGH: f64 = 100.0;
-/// And before it is used at all.
+/// Minimum number of calls for any use of the rate.
 const SOME: f64 = 15.0;
-/// An answer stands still within this share.
+/// Relative change within which the answer is stable.
 const STILL: f64 = 0.04;
-/// Rounds before it is left at that.
+/// Maximum number of rounds.
 const MOST_ROUNDS: usize = 12;
-/// The spread of one rate is so small a part of the other's that it is the one that is limited.
+/// One rate is the limited one if its variance is below this share of the other's.
 const STEADIER: f64 = 0.07;
 
 const HOLD: StoppingRule = StoppingRule { calls: 40, error: 0.02, most: 50, accept: false };
 
-/// What is known in this state.
+/// State of a rate-limited search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RateLimited {
-    /// Since when nothing had been left for the first time.
+    /// Time of the first moment without credit.
     pub(super) since: f64,
-    /// The cap at which that was seen.
+    /// Cap at that moment.
     from: usize,
     pub(super) answer: Option<usize>,
     drained: bool,
-    /// What was held last was too much: less than this.
+    /// Upper bound of the answer, after it was too high.
     ceiling: Option<usize>,
-    /// Rounds in which the answer stood still.
+    /// Rounds in which the answer was stable.
     still: usize,
     rounds: usize,
     by: Option<Binding>,
@@ -57,19 +63,19 @@ impl RateLimited {
 }
 
 impl RateLimited {
-    /// Whether the server, or the gate, said which rate it is.
+    /// Returns `true` if the server or the gate named the limited rate.
     pub(super) fn is_known(&self) -> bool {
         self.by.is_some()
     }
 }
 
 impl Policy {
-    /// The next step while a rate binds.
+    /// Queues the next step.
     pub(super) fn pace(&mut self, settings: &SearchSettings) {
         let Phase::RateLimited(mut pace) = self.phase else { return };
         let paced = self.known.tape.paced(pace.since).filter(|paced| paced.calls >= SOME);
         let Some(paced) = paced else {
-            // The credit of the first drain is just gone: how fast does it come back?
+            // The credit was just used up. Measure how fast it returns.
             pace.drained = true;
             self.phase = Phase::RateLimited(pace);
             self.push_step(pace.from, Purpose::Drain, HOLD, StepMode::Drain { calls: SOME as usize + 5 });
@@ -103,15 +109,16 @@ impl Policy {
     pub(super) fn learn_paced(&mut self, settings: &SearchSettings, visit: &StepSummary, is_drain: bool) {
         let Phase::RateLimited(mut pace) = self.phase else { return };
         match visit.ended {
-            // Twice the cap, and nothing held it back: whatever it was is gone.
+            // Nothing held back twice the cap, so the rate limit is gone.
             StepEnd::Accepted if is_drain => {
-                self.notes.push("A rate limit held calls back for a while, and then no longer.".into());
+                self.notes.push("A rate limit applied for a while and then disappeared.".into());
                 self.known.good = self.known.good.max(Some(visit.cap));
                 self.known.bad = None;
                 self.phase = Phase::Ramp;
             }
             StepEnd::Rejected if !is_drain => {
-                // Nothing is left, so that no drain is needed; and the rate was overestimated, or what was open then is still.
+                // No credit is left, so no drain is needed. Either the rate was overestimated, or
+                // earlier calls are still open.
                 pace.ceiling = Some((3 * visit.cap / 4).max(settings.min_cap));
                 pace.drained = true;
                 pace.still = 0;
@@ -124,7 +131,8 @@ impl Policy {
         }
     }
 
-    /// What binds, as far as is told. Where nothing tells, tokens, unless requests were let through at an evidently steadier rate.
+    /// Returns the limited rate. If nothing named it, assumes tokens, unless requests were accepted
+    /// at an evidently steadier rate.
     pub(super) fn paced_by(&self, pace: &RateLimited) -> Binding {
         pace.by.unwrap_or_else(|| {
             let steadier =
@@ -133,7 +141,7 @@ impl Policy {
         })
     }
 
-    /// Calls of the mix a second that the rate feeds.
+    /// Returns the calls of the mix per second that the rate allows.
     pub(super) fn rate(&self, pace: &RateLimited, paced: &ObservedRate) -> f64 {
         match self.paced_by(pace) {
             Binding::TokenRate => self.tokens(paced) / self.known.tape.mean_tokens().max(1.0),
@@ -141,12 +149,13 @@ impl Policy {
         }
     }
 
-    /// Tokens a second that the rate lasts for.
+    /// Returns the tokens per second that the rate allows.
     pub(super) fn tokens(&self, paced: &ObservedRate) -> f64 {
         lasting(paced.tokens, self.known.tape.tokens_told)
     }
 
-    /// The answer, once the rate is set beside it: what was held is the largest cap that the rate feeds, and what is left over may need one more.
+    /// Returns the final cap. The held cap is rounded down to the rate, so one more slot may be
+    /// needed.
     pub(super) fn rounded(
         &self,
         settings: &SearchSettings,
@@ -158,7 +167,7 @@ impl Policy {
         if pace.ceiling.is_some() { held } else { whole.clamp(held, held + 1).min(settings.max_cap) }
     }
 
-    /// The largest cap that the rate feeds.
+    /// Returns the largest cap that the rate can sustain.
     fn fed(&self, settings: &SearchSettings, pace: &RateLimited, paced: ObservedRate) -> usize {
         let rate = self.rate(pace, &paced);
         let mut cap = pace.answer.unwrap_or(pace.from);
@@ -170,7 +179,8 @@ impl Policy {
     }
 }
 
-/// What was let through a second, or the limit a minute that the server tells where that is less: a bucket lets more through while it has saved up.
+/// Returns the observed rate per second, or the reported limit if it is lower, because a bucket
+/// temporarily allows more.
 fn lasting(seen: f64, told: Option<f64>) -> f64 {
     told.map_or(seen, |told| seen.min(told / 60.0))
 }

@@ -1,7 +1,9 @@
-//! What to do where caps fail, or give something else, that did not before.
+//! Handles caps that fail or behave differently than before.
 //!
-//! It may be the cap that was held last: an overload that takes its time to pass, in failures or in speed. It may be a rate whose credit is used up (`pace` knows). Or the server is another
-//! than it was: then what is known of it is of no use, and a new era begins. A rest, and the same cap again, tell them apart; where nothing holds at all, ever lower caps do.
+//! The cause may be the previous cap: an overload whose effects last, as failures or as slowness.
+//! It may be a rate limit whose credit is used up (see `rate_limited`). Or the server has changed:
+//! earlier evidence is then useless, and a new era begins. A rest followed by the same cap
+//! distinguishes these cases. If no cap works at all, the search tries ever lower caps.
 
 use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
@@ -12,20 +14,20 @@ use super::step_summary::{StepEnd, StepSummary};
 use super::stopping_rules::{ACCEPT, MEASURE, REFERENCE};
 use crate::result::Purpose;
 
-/// Walls that were gone when they were come up to slowly, before it is left at that.
+/// Maximum number of rejections that are retracted after a slower rise.
 const MOST_REFUTED: usize = 8;
-/// Rests after caps failed that were good, in seconds.
+/// Rests after good caps failed, in seconds.
 const RESTS: [f64; 3] = [5.0, 15.0, 45.0];
 
 impl Policy {
-    /// Nothing is good yet.
+    /// Queues a lower cap, because no cap is good yet.
     pub(super) fn lower_cap(&mut self, settings: &SearchSettings) {
         let Some(bad) = self.known.bad else {
             self.phase = Phase::Ramp;
             return;
         };
         if bad.cap <= settings.min_cap {
-            // It did work before: perhaps it only takes its time.
+            // The server worked before, so it may need more time.
             let worked = self.known.all_visits().iter().any(|visit| visit.ended == StepEnd::Accepted);
             if let Some(&seconds) = RESTS.get(self.waits).filter(|_| worked) {
                 self.waits += 1;
@@ -46,7 +48,8 @@ impl Policy {
         self.push_plain_step(guess.unwrap_or(bad.cap / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
     }
 
-    /// A live server stumbles now and then: what does not go together with the rest is not believed before it is seen twice.
+    /// Returns `true` if a contradiction at this cap is new. A contradiction counts only if it is
+    /// observed twice, because live servers have momentary disturbances.
     pub(super) fn is_first_contradiction(&mut self, cap: usize) -> bool {
         self.odd.replace(cap) != Some(cap)
     }
@@ -60,13 +63,16 @@ impl Policy {
         });
     }
 
-    /// Whether a cap gives what it gave before. If not: slower may be what an overload left, for which a rest helps; else the server is another.
+    /// Returns `true` if a cap behaves as it did before.
+    ///
+    /// If not, slowness may be the effect of an overload, which a rest cures. Otherwise the server
+    /// has changed.
     pub(super) fn is_consistent_with_earlier(
         &mut self,
         settings: &SearchSettings,
         visit: &StepSummary,
     ) -> bool {
-        // Near a cliff it goes up and down by itself.
+        // Near a cliff, the service time varies.
         let by_cliff = |bad: RejectedCap| bad.wall == RejectionCause::Cliff && 4 * visit.cap >= 3 * bad.cap;
         if self.fallen.is_none() && self.known.bad.is_some_and(by_cliff) {
             return true;
@@ -74,9 +80,9 @@ impl Policy {
         let suspected = self.fallen.is_some() && self.slow < RESTS.len();
         let Some(change) = self.known.changed(visit, suspected) else {
             if self.slow > 0 {
-                // It took so long to recover.
+                // The last rest was long enough to recover.
                 self.lasts = RESTS.get(self.slow).or(RESTS.last()).copied();
-                self.notes.push("After an overload the server is slow for a while.".into());
+                self.notes.push("After an overload, the server stays slow for a while.".into());
                 self.slow = 0;
                 if let Some(cap) = self.fallen {
                     self.known.lower(cap);
@@ -108,21 +114,21 @@ impl Policy {
         self.slow = 0;
         self.fallen = None;
         let word = if change > 0.0 { "slower" } else { "faster" };
-        self.notes
-            .push(format!("The server became {word} in mid-sweep. What was seen before does not count."));
+        self.notes.push(format!("The server became {word} during the sweep. Earlier steps are not counted."));
         self.queue.clear();
         self.known.add(visit.clone());
         self.known.new_era(1);
         self.bends = 0;
         self.stride = None;
         self.rounds += 1;
-        // What is above was another server's, and so was what is below.
+        // Evidence about higher and lower caps no longer applies.
         self.push_plain_step((visit.cap / 2).max(settings.min_cap), Purpose::Reference, MEASURE);
         self.phase = if self.rounds > MOST_ROUNDS { Phase::Narrow } else { Phase::Ramp };
         false
     }
 
-    /// A goodput that falls, for the first time: is it the cap, or has it overloaded the server, or is that another than before?
+    /// Queues a reference step at the first fall of the goodput, to see whether the cap, a lasting
+    /// overload or a change of the server is the cause.
     pub(super) fn check_goodput_drop(&mut self, cap: usize) {
         let known = self.known.bad.is_some_and(|bad| bad.wall == RejectionCause::Overload);
         if self.plain || known || self.fallen.is_some() || !self.known.fell(cap) {
@@ -134,7 +140,7 @@ impl Policy {
         }
     }
 
-    /// Whether a cap below the one that is known for it check_overload the server too.
+    /// Returns `true` if a cap below the known overload cap overloads the server too.
     pub(super) fn check_overload(&mut self, cap: usize) -> bool {
         let Some(bad) = self.known.bad.filter(|bad| bad.wall == RejectionCause::Overload && cap < bad.cap)
         else {
@@ -149,7 +155,7 @@ impl Policy {
         true
     }
 
-    /// Whether what was measured shows a cliff, and it lies at this cap or below.
+    /// Returns `true` if the evidence shows a cliff at this cap or below.
     pub(super) fn check_cliff(&mut self, settings: &SearchSettings, cap: usize) -> bool {
         let good = self.known.good;
         self.known.good = good.max(Some(cap));
@@ -166,15 +172,18 @@ impl Policy {
         cap >= wall
     }
 
-    /// A cap failed. If it was to be expected, the positions of the failures say where to look next. If not, go down by halves until something holds, and then see, after
-    /// a rest, whether what failed unexpectedly still does.
+    /// Handles a rejected cap.
+    ///
+    /// If the rejection was to be expected, the positions of the failures show where to continue.
+    /// Otherwise the cap is halved until something works, and the unexpected failure is checked
+    /// again after a rest.
     pub(super) fn on_rejected(&mut self, cap: usize, edge: Option<Edge>) {
         self.confirmed = false;
         let left = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
         let fine = self.expected.is_some_and(|expected| cap <= expected);
         let good = self.known.good.filter(|&good| left < good);
         if let Some(good) = good.filter(|&good| good < cap && !fine) {
-            // It is the first that was too much, and what it left behind refuses more.
+            // This is the first cap that was too high, and its effects reject further calls.
             self.expected = Some(good);
             self.known.wall(RejectedCap::new(cap, RejectionCause::Failures, None));
             match self.lasts {
@@ -191,7 +200,7 @@ impl Policy {
             if let Some(seconds) = self.lasts {
                 self.push_rest(seconds);
             } else if let Some(good) = self.known.good.filter(|_| !self.looked) {
-                // Whether being overloaded slows it down, is looked at once.
+                // Measure once whether an overload slows the server down.
                 self.looked = true;
                 self.push_plain_step(good, Purpose::Reference, REFERENCE);
             }
@@ -199,7 +208,7 @@ impl Policy {
         }
         self.phase = Phase::Narrow;
         if let Some(seconds) = self.lasts.filter(|&seconds| seconds < RESTS[2]) {
-            // It is known for taking time to recover; it takes longer than was thought.
+            // The server needs time to recover, and more than assumed.
             self.lasts = RESTS.iter().copied().find(|&longer| longer > seconds);
             self.push_rest(self.lasts.unwrap_or(seconds));
             self.push_plain_step(cap, Purpose::Reference, ACCEPT);
@@ -208,10 +217,10 @@ impl Policy {
         if self.doubt.is_none() {
             self.doubt = Some(cap);
         } else if self.lost == 0 {
-            // It has failed again after a rest: so it is, and what was known before is not.
+            // The cap failed again after a rest, so the earlier evidence no longer applies.
             self.doubt = None;
             self.notes.push(format!(
-                "The server changed in mid-sweep: {cap} at once were fine, and are no longer."
+                "The server changed during the sweep: {cap} concurrent calls were accepted before, and no longer are."
             ));
             self.known.new_era(1);
             self.known.wall(RejectedCap::new(cap, RejectionCause::Failures, Some(left)));
@@ -227,7 +236,8 @@ impl Policy {
         }
     }
 
-    /// A cap is taken where the step above it was refused calls: that one came too quickly. From here upwards by no more than was taken at once.
+    /// Retracts a rejection if a cap above its edge is accepted: the load had risen too quickly.
+    /// From here on, the load rises by no more than was accepted at once.
     pub(super) fn clear_refuted_rejection(&mut self, cap: usize) {
         let Some(bad) = self.known.bad.filter(|bad| cap < bad.cap && self.doubt.is_none()) else { return };
         let Some((from, edge)) = bad.edge.filter(|&(_, edge)| cap > edge) else { return };
@@ -242,13 +252,13 @@ impl Policy {
         }
     }
 
-    /// Something holds again after caps failed that should not have.
+    /// Handles the first accepted cap after unexpected failures.
     pub(super) fn on_accepted_again(&mut self, cap: usize) {
         let Some(doubt) = self.doubt else { return };
         if cap >= doubt {
             self.doubt = None;
             self.lasts = Some(RESTS[1]);
-            self.notes.push("After an overload the server takes a while to recover.".into());
+            self.notes.push("After an overload, the server takes a while to recover.".into());
         } else if self.lost > 0 {
             self.push_rest(RESTS[1]);
             self.push_plain_step(doubt, Purpose::Reference, ACCEPT);

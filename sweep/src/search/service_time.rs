@@ -1,44 +1,54 @@
-//! How long a call of the mix holds its slot at a cap, and by Little's law how many complete a second.
+//! Estimates how long a call of the mix holds its slot at a cap, and by Little's law the
+//! throughput.
 //!
-//! `throughput = calls in flight / time that a call holds a slot` (J. D. C. Little, *A Proof for the Queuing Formula L = λW*, 1961), and not completions over time:
-//! calls that were begun together end together, and a window that cuts such a wave is off by a part of it.
+//! `throughput = calls in flight / time that a call holds a slot` (J. D. C. Little, *A Proof for
+//! the Queuing Formula L = λW*, 1961). Counting completions over time would be less exact, because
+//! calls that begin together end together, and a window cuts such a wave.
 //!
-//! Most of the spread between calls is how much they generate. That is known of each, and its mean over the mix is the same at each cap, so that the mean is taken at the mix's
-//! own amount of work by a line through the sample (the regression estimator of survey sampling; a control variate). A short window sees more short calls than the mix has; the line
-//! takes that out too.
+//! Most of the variance between calls is due to their output length. The length of each call is
+//! known, and its mean over the mix is the same at each cap. The mean time is therefore evaluated
+//! at the mix's mean length by a linear regression (the regression estimator of survey sampling; a
+//! control variate). This also corrects for short windows, which see more short calls than the mix
+//! has.
 //!
-//! What has ended by the end of a window is short, whatever the reason: a call that takes `t` is seen if it was begun at least `t` before the end. So each counts for as many as
-//! were begun and not seen (Horvitz and Thompson's estimator), or, where nothing tells how long a call takes, slots' time is put over completions.
+//! A call that has ended by the end of a window is short: a call of duration `t` is only seen if it
+//! began at least `t` before the end. Each call is therefore weighted by the number of calls that
+//! began but were not seen (Horvitz and Thompson's estimator), or, if nothing predicts the duration
+//! of a call, slot time is divided by completions.
 
-/// The least share of the spread that the line must explain before it is believed.
+/// Minimum share of the variance that the regression must explain.
 const EXPLAINS: f64 = 0.25;
-/// Fewer samples make no line.
+/// Minimum number of samples for a regression.
 const LINE: f64 = 12.0;
-/// No mean of a live server is known better than this, however many samples: drifts and waves are in none of them.
+/// Minimum relative error of any mean, because drifts and waves of a live server are not in the
+/// samples.
 const FLOOR: f64 = 0.004;
 
-/// Where calls of the same work differ by less than this share of the mean, the line tells how long each takes.
+/// If calls of equal length differ by less than this share of the mean, the regression predicts the
+/// duration of a call.
 const REGULAR: f64 = 0.2;
-/// No call counts for more than so many.
+/// Maximum weight of a call.
 const MOST_WEIGHT: f64 = 8.0;
 
-/// By this share of what is unexplained a window as long as a call is off; by the square less, the longer it is.
+/// Relative bias of a window as long as a call, in units of the unexplained variance. Falls with
+/// the square of the window length.
 const SHORT: f64 = 0.35;
 
-/// By this share a count of completions is off over a window as long as a call; by its inverse less, the longer it is.
+/// Relative error of a count of completions over a window as long as a call. Falls with the inverse
+/// of the window length.
 const WAVE: f64 = 0.06;
 
-/// One call that was seen whole.
+/// One call that was observed completely.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) work: f64,
-    /// How long it held slots.
+    /// Time for which the call held slots, in seconds.
     pub(super) seconds: f64,
-    /// From its beginning to its end.
+    /// Time from its start to its end, in seconds.
     pub(super) took: f64,
 }
 
-/// StepSums over calls of one step; two steps' can be added.
+/// Sums over the calls of one step. The sums of two steps can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ServiceTime {
     n: f64,
@@ -47,7 +57,7 @@ pub(super) struct ServiceTime {
     xx: f64,
     xy: f64,
     yy: f64,
-    /// Squares of the relative error that a short window adds, as often as there are samples.
+    /// Squared relative error from short windows, times the number of samples.
     slack: f64,
 }
 
@@ -65,12 +75,12 @@ impl MeanEstimate {
 }
 
 impl ServiceTime {
-    /// A call of so much work held its slots for so many seconds.
+    /// Adds a call of `work` output tokens that held its slots for `seconds`.
     pub(super) fn add(&mut self, work: f64, seconds: f64) {
         self.weigh(1.0, work, seconds);
     }
 
-    /// As many as `weight` such calls.
+    /// Adds a call with a weight.
     fn weigh(&mut self, weight: f64, work: f64, seconds: f64) {
         self.n += weight;
         self.x += weight * work;
@@ -80,14 +90,15 @@ impl ServiceTime {
         self.yy += weight * seconds * seconds;
     }
 
-    /// Of what ended in a window of so many seconds in which slots were held for `occupied` seconds. `begun`: calls that were begun in it as well. `all`: those that were begun before
-    /// as well.
+    /// Estimates from the calls that ended in a window of `window` seconds in which slots were held
+    /// for `occupied` slot-seconds. `begun` are the calls that also began in the window, `all` are
+    /// all of them.
     pub(super) fn from_window(window: f64, occupied: f64, begun: &[Sample], all: &Self) -> Self {
         let weight = |sample: &Sample| (window / (window - sample.took).max(window / MOST_WEIGHT)).max(1.0);
         let (sum, squares) = begun.iter().map(weight).fold((0.0, 0.0), |sum, w| (sum.0 + w, sum.1 + w * w));
         let mut seen = Self::default();
         if squares > 0.0 {
-            // Weights that add up to what so many equal samples would be worth.
+            // Scales the weights to the effective number of equal samples.
             let scale = sum / squares;
             for sample in begun {
                 seen.weigh(scale * weight(sample), sample.work, sample.seconds);
@@ -95,7 +106,7 @@ impl ServiceTime {
         }
         let unexplained = seen.unexplained();
         if unexplained <= REGULAR || all.y <= 0.0 {
-            // What ended in less time than a call takes was fast for its work.
+            // A call that ended in less than a call time was fast for its length.
             let calls_long = window / (occupied_by_one(&seen, all)).max(1e-9);
             let off = unexplained.min(REGULAR) * (SHORT / calls_long.powi(2)).min(1.0);
             seen.slack = seen.n * off * off;
@@ -104,13 +115,13 @@ impl ServiceTime {
         let factor = occupied / all.y;
         let mut counted =
             Self { y: all.y * factor, xy: all.xy * factor, yy: all.yy * factor * factor, ..*all };
-        // Calls that were begun together end together, more or less.
+        // Calls that began together end together, more or less.
         let off = WAVE * counted.y / (counted.n.max(1.0) * window);
         counted.slack = counted.n * off * off;
         counted
     }
 
-    /// The spread around the line, relative to the mean.
+    /// Returns the residual standard deviation, relative to the mean.
     pub(super) fn unexplained(&self) -> f64 {
         let (sxx, sxy, syy) = self.spread();
         if self.n < 4.0 || self.y <= 0.0 {
@@ -120,12 +131,12 @@ impl ServiceTime {
         (left.max(0.0) / (self.n - 2.0)).sqrt() * self.n / self.y
     }
 
-    /// Whether the work tells how long a call takes.
+    /// Returns `true` if the output length predicts the duration of a call.
     pub(super) fn is_regular(&self) -> bool {
         self.unexplained() <= REGULAR
     }
 
-    /// Both together.
+    /// Returns the sums of both.
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.n += other.n;
         self.x += other.x;
@@ -141,12 +152,13 @@ impl ServiceTime {
         self.n as usize
     }
 
-    /// The mean work, of what was added here.
+    /// Returns the mean work of the added calls.
     pub(super) fn work(&self) -> Option<f64> {
         (self.n > 0.0).then(|| self.x / self.n)
     }
 
-    /// The share of the spread in time that the work explains (r squared); 0 where there is no line.
+    /// Returns the share of the variance in time that the work explains (r squared), or 0 without a
+    /// regression.
     pub(super) fn explained(&self) -> f64 {
         let (sxx, sxy, syy) = self.spread();
         if self.n < LINE || sxx <= 1e-9 * self.xx || syy <= 0.0 {
@@ -155,7 +167,8 @@ impl ServiceTime {
         (sxy * sxy / (sxx * syy)).clamp(0.0, 1.0)
     }
 
-    /// The mean seconds of a call of so much work; `None` below two samples.
+    /// Returns the mean time of a call of `work` output tokens, in seconds, or `None` below two
+    /// samples.
     pub(super) fn at(&self, work: f64) -> Option<MeanEstimate> {
         if self.n < 2.0 {
             return None;
@@ -193,7 +206,7 @@ impl ServiceTime {
     }
 }
 
-/// How long a call takes, from what was seen; what was not was longer.
+/// Returns the mean call time, as the larger of both estimates, because unseen calls are longer.
 fn occupied_by_one(seen: &ServiceTime, all: &ServiceTime) -> f64 {
     let mean = |service: &ServiceTime| if service.n > 0.0 { service.y / service.n } else { 0.0 };
     mean(seen).max(mean(all))
@@ -207,7 +220,7 @@ mod tests {
     fn regression_corrects_a_window_of_short_calls() {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut seen = ServiceTime::default();
-        // The mix's mean is 200 tokens; only calls below 160 ended in the window.
+        // The mean of the mix is 200 tokens; only calls below 160 ended in the window.
         for _ in 0..40 {
             let tokens = 40.0 + 120.0 * rng.f64();
             seen.add(tokens, (0.5 + 0.02 * tokens) * (0.98 + 0.04 * rng.f64()));

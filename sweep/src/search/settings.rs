@@ -1,30 +1,32 @@
-//! How a search goes.
+//! Settings of a search.
 
 use serde::{Deserialize, Serialize};
 
-/// How a search goes. The defaults are what the command line has.
+/// Settings of a search. The defaults are those of the command line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// The lowest cap that is looked at. Default 1.
+    /// Lowest cap to measure. Default 1.
     pub min_cap: usize,
-    /// The first cap. Default 4.
+    /// First cap to measure. Default 4.
     pub start: usize,
-    /// The highest cap. Default 512.
+    /// Highest cap to measure. Default 512.
     pub max_cap: usize,
-    /// How far below the best goodput the answer's may be. Default .02.
+    /// Maximum relative loss of goodput at the answer, compared with the best. Default 0.02.
     pub tolerance: f64,
-    /// The share of failed attempts that is fine. Default .005.
+    /// Acceptable share of failed attempts. Default 0.005.
     pub fine: f64,
-    /// The share of failed attempts that is too many. Default .03.
+    /// Share of failed attempts that rejects a cap. Default 0.03.
     pub too_many: f64,
-    /// How often what is fine may be called too many, and the other way round, in one step. Default .05.
+    /// Error probability of the test that separates the two shares, per step and direction. Default
+    /// 0.05.
     pub error_rate: f64,
-    /// How often intervals shall hold the truth. Default .95.
+    /// Confidence level of intervals. Default 0.95.
     pub confidence: f64,
-    /// Seconds from admission to first token; `None`: every completed call is good.
+    /// Objective for the time from admission to the first token, in seconds. Without it, every
+    /// completed call is good.
     pub ttft: Option<f64>,
-    /// Seconds between tokens, in the mean of a call.
+    /// Objective for the mean time between tokens of a call, in seconds.
     pub tpot: Option<f64>,
 }
 

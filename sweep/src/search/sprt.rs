@@ -1,10 +1,12 @@
-//! A sequential test of a share: is what fails still fine, or too many?
+//! A sequential test of the share of failures.
 //!
-//! Wald's sequential probability ratio test (A. Wald, *Sequential Tests of Statistical Hypotheses*, 1945). Promise: where the true share is `fine`, it says
-//! *too many* at most about as often as `false_alarm`; where it is `too_many`, it says *fine* at most about as often as `miss`. Between the two it may say either, and
-//! takes longest. It is a function of two counts, so that evidence from several visits is put together by adding.
+//! Wald's sequential probability ratio test (A. Wald, *Sequential Tests of Statistical Hypotheses*,
+//! 1945). If the true share is `fine`, the test returns *too many* with a probability of about at
+//! most `false_alarm`. If the true share is `too_many`, the test returns *fine* with a probability
+//! of about at most `miss`. Between the two, either result is possible and the test takes longest.
+//! The test is a function of two counts, so evidence from several steps can be added.
 
-/// The test's two hypotheses and its two bounds.
+/// The parameters of the test: the log-likelihood ratios and the two thresholds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sprt {
     per_failure: f64,
@@ -13,19 +15,19 @@ pub(super) struct Sprt {
     accept: f64,
 }
 
-/// What the counts say.
+/// Result of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShareVerdict {
-    /// No more than is fine.
+    /// The share of failures is acceptable.
     Fine,
-    /// Too many.
+    /// The share of failures is too high.
     TooMany,
-    /// Not told yet.
+    /// Undecided.
     Open,
 }
 
 impl Sprt {
-    /// Shares are forced apart and into (0, 1); error rates into (0, .5).
+    /// Returns a test. Shares are forced apart and into (0, 1), error probabilities into (0, 0.5).
     pub(super) fn new(fine: f64, too_many: f64, false_alarm: f64, miss: f64) -> Self {
         let fine = fine.clamp(1e-6, 0.9);
         let too_many = too_many.clamp(fine * 1.01, 0.99);
@@ -38,7 +40,7 @@ impl Sprt {
         }
     }
 
-    /// What so many failures and successes say.
+    /// Evaluates the test.
     pub(super) fn of(&self, failures: usize, successes: usize) -> ShareVerdict {
         let ratio = failures as f64 * self.per_failure + successes as f64 * self.per_success;
         if ratio >= self.reject {

@@ -1,9 +1,12 @@
-//! What is seen of the step that is being held, and when it has told enough.
+//! Collects the observations of the current step, and decides when the step is complete.
 //!
-//! - Judged by attempts that were *sent* in the step, and by calls that were *admitted* in it after the cap was full: those before them met another load, or came all at once.
-//! - An attempt that is refused ends at once, one that is taken ends much later. While a step is young the failures are known and the successes are not; slots that are
-//!   held therefore count as taken against a rejection, and never for an acceptance.
-//! - A rejection ends a step at once. An acceptance waits until the throughput is known as well as the step's purpose needs.
+//! - A step is evaluated by attempts *sent* in it, and by calls *admitted* in it after the cap was
+//!   full, because earlier ones experienced another load.
+//! - A rejected attempt ends at once, an accepted one much later. In a young step, failures are
+//!   known before successes. Held slots therefore count as accepted when deciding on a rejection,
+//!   and never when deciding on an acceptance.
+//! - A rejection ends a step at once. An acceptance requires that the throughput is known as well
+//!   as the purpose of the step needs.
 
 #[cfg(test)]
 mod tests;
@@ -20,62 +23,68 @@ use crate::observation::{
 };
 use crate::result::{Estimate, Purpose, StepResult, StepVerdict};
 
-/// A cap is held while so much of it is in use.
+/// Minimum share of the cap in use for the cap to count as held.
 const HELD: f64 = 0.95;
-/// Processors busier than this, in the mean of a step, cannot be trusted to have sent in time; nor timers later than this, in seconds.
+/// CPU usage above which, and timer delay in seconds above which, the client cannot be trusted to
+/// send in time.
 const BUSY: f64 = 0.93;
 const LATE: f64 = 0.1;
-/// A client that lags, or leaves slots free, for this share of a step makes it invalid.
+/// A step is invalid if the client is late or leaves slots free for this share of the time.
 const CLIENT: f64 = 0.2;
-/// Nor is a cap held that is missed by a single slot, but all the time.
+/// A step is also invalid if a single slot is free for this share of the time.
 const NEVER: f64 = 0.5;
-/// So does a rate that forbids for this share.
+/// A step is rate limited if a rate limit holds calls back for this share of the time.
 const FORBIDDEN: f64 = 0.1;
-/// A window in which completions are counted is so many times as long as a call.
+/// Length of a window for counting completions, in call times.
 const WAVES: f64 = 2.0;
-/// So many 429s, or so many seconds in which the gate held calls back for a rate, show that nothing is left of it.
+/// Number of 429s, or seconds in which the gate held calls back for a rate, that show that no
+/// credit is left.
 const LIMITED: usize = 3;
 const HELD_BACK: f64 = 1.0;
-/// The fewest answered calls of which a step's throughput is told.
+/// Minimum number of answered calls for reporting the throughput of a step.
 const SHOWN: usize = 8;
-/// A drain that meets nothing ends after so many calls.
+/// Maximum number of calls of a drain that meets no limit.
 const ENDLESS: usize = 300;
-/// A cap that a rate feeds is held back now and then; not for this share.
+/// Maximum share of rejected attempts at a cap that the rate sustains, and the number of attempts
+/// required.
 const MUCH: f64 = 0.3;
-/// Of more attempts than these.
+/// Minimum number of attempts for that share.
 const MANY: usize = 10;
-/// Calls that must have been taken at the full cap before a refusal there shows that something was used up.
+/// Minimum number of calls accepted at the full cap before a rejection there shows that something
+/// was used up.
 const TAKEN: usize = 5;
-/// A step in which so many attempts told nothing ends.
+/// Number of attempts after which an undecided step ends.
 const MOST_ATTEMPTS: usize = 800;
-/// So many refused requests, and nothing answered: it is the requests.
+/// Number of rejected requests, without any answered call, that show that the requests themselves
+/// are invalid.
 const REFUSED: usize = 12;
 
-/// What a step must tell before it ends, unless it is rejected.
+/// What a step must establish before it ends, unless it is rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StoppingRule {
-    /// Calls, at least.
+    /// Minimum number of calls.
     pub(super) calls: usize,
-    /// And until the time of a call is known as well as this, relatively,
+    /// Maximum relative error of the service time,
     pub(super) error: f64,
-    /// or so many calls have been seen.
+    /// unless this many calls were observed.
     pub(super) most: usize,
-    /// Whether the share of failures must be known to be fine.
+    /// Whether the share of failures must be known to be acceptable.
     pub(super) accept: bool,
 }
 
-/// How a step is looked at.
+/// How a step is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepMode {
-    /// Whether its cap can be had, and what it gives.
+    /// Evaluates whether the cap is usable, and its throughput.
     Plain,
-    /// It uses up a rate's credit: it ends when nothing is left, and so many calls more have been let through.
+    /// Uses up the saved credit of a rate limit. Ends when no credit is left and `calls` more calls
+    /// were accepted.
     Drain { calls: usize },
-    /// A rate feeds it, and may hold it back now and then.
+    /// Runs at a rate limit, which may hold calls back now and then.
     Paced,
 }
 
-/// What a step begins with.
+/// Inputs of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StepTask {
     pub(super) step: usize,
@@ -83,12 +92,12 @@ pub(super) struct StepTask {
     pub(super) purpose: Purpose,
     pub(super) need: StoppingRule,
     pub(super) way: StepMode,
-    /// Positions up to here are known to be taken.
+    /// Highest position known to be accepted.
     pub(super) floor: usize,
     pub(super) test: Sprt,
-    /// Failed and taken at this cap before.
+    /// Attempts failed and accepted at this cap before.
     pub(super) prior: (usize, usize),
-    /// Seconds to first token and between tokens.
+    /// Objectives for the time to first token and between tokens, in seconds.
     pub(super) objective: (Option<f64>, Option<f64>),
 }
 
@@ -98,23 +107,24 @@ pub(super) struct StepMonitor {
     pub(super) began: f64,
     ready: Option<f64>,
     last: Option<LoadSample>,
-    /// Since it was ready: seconds, and slot-seconds.
+    /// Seconds since the step was ready, and slot-seconds held since.
     span: f64,
     occupied: f64,
     gap: f64,
     forbidden: f64,
     lagging: f64,
-    /// How busy the client's processors were: the sum of what was told, and how often.
+    /// Sum and count of the CPU usage samples.
     busy: (f64, usize),
     rates: BTreeMap<&'static str, f64>,
     marks: Vec<AttemptMark>,
     top: (usize, usize),
     all: (usize, usize),
     refused: usize,
-    /// 429s, and calls that have ended since the first of them or since the gate held calls back for a rate.
+    /// Number of 429s.
     limited: usize,
     first_limited: Option<f64>,
-    /// Since when the cap was full, and attempts that ended well from then until the first 429: as many were taken in their places.
+    /// Time since which the cap is full, and attempts that ended well from then until the first
+    /// 429, whose slots were reused.
     full: Option<f64>,
     turned_over: usize,
     after_asked: bool,
@@ -126,7 +136,7 @@ pub(super) struct StepMonitor {
     ended: usize,
     calls: Vec<CallObservation>,
     samples: Vec<Sample>,
-    /// Of all calls that ended since it was ready, whenever they were begun.
+    /// All calls that ended since the step was ready, whenever they began.
     completed: ServiceTime,
     met: usize,
     answered: usize,
@@ -182,7 +192,7 @@ impl StepMonitor {
             Some(failure) => {
                 *self.failures.entry(failure.cause).or_default() += 1;
                 self.last_failure = Some(failure.clone());
-                // The request itself: another would have been taken.
+                // The request itself is invalid; another request could be accepted.
                 if failure.cause == FailureCause::Request {
                     self.refused += 1;
                     return;
@@ -215,7 +225,7 @@ impl StepMonitor {
         }
         self.ended += 1;
         self.since_empty += usize::from(self.is_empty());
-        // A client that never fills the cap is looked at all the same, from when its first calls have ended.
+        // A client that never fills the cap is evaluated from the end of its first calls.
         if self.ready.is_none() {
             let held = self.last.map_or(0, |pulse| pulse.in_flight);
             if self.ended >= held.max(4) {
@@ -236,7 +246,7 @@ impl StepMonitor {
                 (None, _) => true,
             };
             let (ttft, tpot) = self.task.objective;
-            // A call of one token has no time between tokens.
+            // A call with one token has no time between tokens.
             let met = meets(ttft, seen.ttft) && (seen.output_tokens <= 1 || meets(tpot, seen.tpot));
             self.met += usize::from(met);
         }
@@ -290,7 +300,7 @@ impl StepMonitor {
         if self.span > 0.0 { seconds / self.span } else { 0.0 }
     }
 
-    /// Held by a rate, not by a cool-down.
+    /// Returns the rate that holds calls back, if any. A cool-down does not count.
     fn held_by_rate(&self) -> Option<BlockedBy> {
         let of = |name: &str| self.rates.get(name).copied().unwrap_or_default();
         let (requests, tokens) = (of("requests"), of("tokens"));
@@ -298,7 +308,7 @@ impl StepMonitor {
             .then_some(if requests > tokens { BlockedBy::Requests } else { BlockedBy::Tokens })
     }
 
-    /// A rate has nothing left.
+    /// Returns `true` if a rate limit has no credit left.
     fn is_empty(&self) -> bool {
         let by_rate = self.rates.get("requests").into_iter().chain(self.rates.get("tokens")).sum::<f64>();
         self.limited >= if self.after_asked { 1 } else { LIMITED } || by_rate > HELD_BACK
@@ -330,7 +340,8 @@ impl StepMonitor {
         self.task.test.of(bad + bad_before, good + good_before)
     }
 
-    /// Known to be fine where that is needed; elsewhere not known to be too many.
+    /// Returns `true` if failures are known to be acceptable where required, and otherwise not
+    /// known to be too many.
     fn is_fine_enough(&self) -> bool {
         match self.share() {
             ShareVerdict::Fine => true,
@@ -354,7 +365,7 @@ impl StepMonitor {
         if self.span > 0.0 { self.occupied / self.span } else { 0.0 }
     }
 
-    /// `work`: the mix's mean.
+    /// Returns `true` if the step is complete. `work` is the mean work of the mix.
     pub(super) fn is_settled(&self, work: f64) -> bool {
         if self.is_rejected() || self.marks.len() >= MOST_ATTEMPTS {
             return true;
@@ -373,7 +384,7 @@ impl StepMonitor {
         if self.calls.len() < need.calls {
             return false;
         }
-        // What fails leaves it open until it is told.
+        // Failures keep the step open until the test decides.
         let told = need.accept || (self.top.0 > 0 && self.calls.len() < need.most);
         if self.task.way == StepMode::Plain && told && self.share() == ShareVerdict::Open && !self.is_client()
         {
@@ -381,12 +392,13 @@ impl StepMonitor {
         }
         let service = self.service();
         let Some(mean) = service.at(work) else { return self.calls.len() >= need.most };
-        // Where the work does not tell how long a call takes, completions have to be counted, over more than one wave of them.
+        // If the work does not predict the duration of a call, completions are counted, over more
+        // than one wave.
         let window = if service.is_regular() { 0.0 } else { WAVES * mean.value };
         self.span >= window && (mean.relative() <= need.error || self.calls.len() >= need.most)
     }
 
-    /// Ends it: what the search goes on with.
+    /// Returns the summary for the search.
     pub(super) fn visit(&self, now: f64) -> StepSummary {
         let ended = if self.is_rejected() {
             StepEnd::Rejected
@@ -431,7 +443,7 @@ impl StepMonitor {
         }
     }
 
-    /// See [`StepSummary::spent`].
+    /// Returns [`StepSummary::spent`].
     fn spent(&self) -> Option<f64> {
         let limited = 2 * self.limited > self.all.0;
         self.first_limited.filter(|_| limited && self.turned_over >= TAKEN)
@@ -441,10 +453,11 @@ impl StepMonitor {
         positions::edge(&self.marks)
     }
 
-    /// Ends it: what is written down.
+    /// Returns the result for the report.
     pub(super) fn result(&self, visit: &StepSummary, work: f64, z: f64) -> StepResult {
         let answered = || self.calls.iter().filter(|call| call.failure.is_none());
-        // A rejection may come before anything was answered: what few calls held slots for is no throughput.
+        // A rejection may precede the first answers, and the slot times of a few calls give no
+        // throughput.
         let told = answered().count() >= SHOWN;
         let throughput = visit.throughput(work).filter(|_| told);
         let goodput = visit.goodput(work).filter(|_| told);
@@ -482,19 +495,21 @@ impl StepMonitor {
         match visit.ended {
             StepEnd::Accepted => StepVerdict::Accepted,
             StepEnd::Rejected => StepVerdict::Rejected(if self.task.floor > 0 && bad > 0 {
-                format!("{bad} of {} attempts above {} at once failed", bad + good, self.task.floor)
+                format!("{bad} of {} attempts above {} concurrent calls failed", bad + good, self.task.floor)
             } else {
                 format!("{} of {} attempts failed", visit.failed, visit.attempts)
             }),
             StepEnd::Rate => {
-                StepVerdict::Invalid("a rate limit held calls back, so that the cap was not reached".into())
+                StepVerdict::Invalid("a rate limit held calls back, so the cap was not reached".into())
             }
             StepEnd::Client => StepVerdict::Invalid(format!(
-                "this client held {:.1} of {} slots, though nothing forbade more",
+                "this client kept only {:.1} of {} slots busy, although nothing limited it",
                 self.in_flight(),
                 self.task.cap
             )),
-            StepEnd::Undecided => StepVerdict::Undecided(format!("{} calls were too few", self.calls.len())),
+            StepEnd::Undecided => {
+                StepVerdict::Undecided(format!("{} calls are too few for a decision", self.calls.len()))
+            }
         }
     }
 }

@@ -1,19 +1,19 @@
-//! What is kept of a step that is over.
+//! The summary of a completed step.
 
 use super::positions::Edge;
 use super::service_time::{MeanEstimate, ServiceTime};
 use super::step_monitor::StepMode;
 use crate::observation::{AttemptFailure, BlockedBy, LimitHint};
 
-/// How it ended.
+/// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepEnd {
     Accepted,
-    /// More failed than may.
+    /// Too many attempts failed.
     Rejected,
-    /// A rate did not let the cap be reached.
+    /// A rate limit kept the cap from being reached.
     Rate,
-    /// The client did not hold the cap.
+    /// The client did not keep the cap busy.
     Client,
     Undecided,
 }
@@ -25,28 +25,28 @@ pub(super) struct StepSummary {
     pub(super) ended_at: f64,
     pub(super) ended: StepEnd,
     pub(super) way: StepMode,
-    /// When 429s came at positions that had been taken earlier in the same step, if they did.
+    /// Time of the first 429 at a position that had been accepted earlier in the same step, if any.
     pub(super) spent: Option<f64>,
     pub(super) service: ServiceTime,
     pub(super) in_flight: f64,
-    /// Calls that met the objective, of those answered.
+    /// Number of answered calls that met the objective.
     pub(super) met: usize,
     pub(super) answered: usize,
     pub(super) attempts: usize,
     pub(super) failed: usize,
-    /// Failed and taken above what was known to be good.
+    /// Failed and accepted attempts above the highest known good position.
     pub(super) top: (usize, usize),
     pub(super) edge: Option<Edge>,
     pub(super) held_by: Option<BlockedBy>,
     pub(super) hint: Option<LimitHint>,
     pub(super) failure: Option<AttemptFailure>,
-    /// The longest pause of each call, ascending.
+    /// The longest pause of each call in seconds, ascending.
     pub(super) pauses: Vec<f64>,
     pub(super) preemptions: u64,
 }
 
 impl StepSummary {
-    /// Calls a second, by Little's law; `None` where too few were seen.
+    /// Returns the throughput in calls per second by Little's law, or `None` with too few calls.
     pub(super) fn throughput(&self, work: f64) -> Option<MeanEstimate> {
         let service = self.service.at(work)?;
         if service.value <= 0.0 || self.in_flight <= 0.0 {
@@ -56,7 +56,8 @@ impl StepSummary {
         Some(MeanEstimate { value, error: value * service.relative() })
     }
 
-    /// Of these, those that met the objective. The share's error is Agresti and Coull's, so that 0 of 30 is not certain.
+    /// Returns the calls per second that met the objective. The error of the share is that of
+    /// Agresti and Coull, so that 0 of 30 is not certain.
     pub(super) fn goodput(&self, work: f64) -> Option<MeanEstimate> {
         let throughput = self.throughput(work)?;
         if self.met == self.answered {

@@ -1,4 +1,4 @@
-//! Nothing is sent that could break a ceiling: counted where it arrives.
+//! No request is sent that could exceed a ceiling, as counted by the server.
 
 use serde_json::Value;
 use tidegate_sim::Faults;
@@ -16,7 +16,8 @@ fn within(ceilings: SweepCeilings) -> SweepOptions {
     SweepOptions { ceilings, prices: Some(TokenPrices { input: 2.0, output: 10.0 }), ..options() }
 }
 
-/// Tokens that the server counted: prompts of four bytes a token, answers as long as they may be.
+/// Returns the tokens that the server counted: four prompt bytes per token, and answers of maximum
+/// length.
 fn counted(upstream: &Upstream) -> (u64, u64) {
     let (mut input, mut output) = (0, 0);
     for body in upstream.books.bodies.lock().iter() {

@@ -1,4 +1,4 @@
-//! Sweeps in virtual time, through the whole gate, over servers in process.
+//! Sweeps in virtual time, through the whole gate, against in-process servers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use self::upstream::{OUTPUT, Upstream};
 
-/// Short prompts and answers, and caps up to 32.
+/// Returns options with short prompts and answers, and caps up to 32.
 fn options() -> SweepOptions {
     SweepOptions {
         url: "http://server:8000".to_owned(),
@@ -31,7 +31,7 @@ fn options() -> SweepOptions {
     }
 }
 
-/// On one thread, with tokio's clock paused.
+/// Runs a future on one thread, with tokio's clock paused.
 fn play<T>(what: impl Future<Output = T>) -> T {
     fastrand::seed(7);
     run_paused(what).unwrap()
@@ -46,7 +46,7 @@ fn sweep(options: SweepOptions, upstream: &Upstream) -> SweepOutcome {
     play(run(Sweep::new(options).unwrap(), upstream)).unwrap()
 }
 
-/// A directory of its own, gone with the test.
+/// A temporary directory, removed on drop.
 struct Directory(std::path::PathBuf);
 
 impl Directory {

@@ -1,4 +1,4 @@
-//! The first call: errors that say what to do, and none that is a knee.
+//! The preflight call: errors that say what to do.
 
 use tidegate_sim::Faults;
 use tidegate_sweep::{Sweep, SweepEnd, SweepOptions};
@@ -28,14 +28,14 @@ fn wrong_key_is_an_error() {
 fn unknown_model_error_lists_known_models() {
     let text =
         told(&Upstream::new(Faults::default()), SweepOptions { model: "other".to_owned(), ..options() });
-    assert!(text.contains("no model other") && text.contains("it has sim"), "{text}");
+    assert!(text.contains("no model other") && text.contains("available models: sim"), "{text}");
 }
 
 #[test]
 fn wrong_endpoint_is_an_error() {
     let nowhere = SweepOptions { url: "http://server:8000/nowhere/chat/completions".to_owned(), ..options() };
     let text = told(&Upstream::scripted(Faults::default(), |_, _| says(404, "<html>")), nowhere);
-    assert!(text.contains("no endpoint of chat"), "{text}");
+    assert!(text.contains("not an endpoint for chat"), "{text}");
     let page = Upstream::scripted(Faults::default(), |_, _| {
         says(200, r#"<html>"#).map(|mut said| {
             said.headers_mut().insert("content-type", "text/html".parse().unwrap());

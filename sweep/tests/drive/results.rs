@@ -1,4 +1,4 @@
-//! What is found, and what is kept to meanwhile.
+//! Results of sweeps, and what sweeps respect meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ fn finds_a_limit_of_ten_and_leaves_nothing_in_flight() {
 
 #[test]
 fn cool_down_recovery_does_not_affect_the_answer() {
-    // Without waiting for it the answers are 16 and 21.
+    // Without waiting for the recovery, the answers are 16 and 21.
     for limit in [17, 24] {
         let mix = MixOptions::Synthetic {
             input: Lengths { mean: 40, spread: 0.6 },
@@ -69,7 +69,7 @@ fn cap_is_respected_and_filled() {
 fn every_step_sends_the_same_work() {
     let upstream = limited(1_000);
     sweep(options(), &upstream);
-    // What follows the nonce, by the step and the place that stand in it.
+    // Prompt texts after the nonce, by the step and the index in the nonce.
     let mut asked: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for body in upstream.books.bodies.lock().iter().skip(1) {
         let body: Value = serde_json::from_slice(body).unwrap();
@@ -78,8 +78,8 @@ fn every_step_sends_the_same_work() {
         let place = nonce.rsplit('-').next().unwrap();
         *asked.entry(place.to_owned()).or_default().entry(rest.to_owned()).or_default() += 1;
     }
-    assert!(asked.values().all(|texts| texts.len() == 1), "a place has one text");
-    assert!(asked["0"].values().sum::<usize>() >= 3, "each step begins with the first place");
+    assert!(asked.values().all(|texts| texts.len() == 1), "an index has one text");
+    assert!(asked["0"].values().sum::<usize>() >= 3, "each step begins with the first index");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn token_rate_is_recognized_by_the_gates_reason() {
     let sweep = tidegate_sweep::Sweep::new(options()).unwrap().keep(&directory.0);
     play(run(sweep, &upstream)).unwrap();
     let journal = std::fs::read_to_string(directory.0.join("journal.jsonl")).unwrap();
-    // The server's headers make the gate hold calls back, and the search is told.
+    // The server's headers make the gate hold calls back, and the search observes that.
     assert!(journal.contains(r#""held_by":"tokens""#));
     assert!(journal.contains(r#""limit":60000.0"#));
 }
@@ -103,7 +103,7 @@ fn every_call_is_logged_with_timestamps() {
     let outcome = play(run(sweep, &upstream)).unwrap();
     let log = std::fs::read_to_string(directory.0.join(tidegate_sweep::CALL_LOG_FILE)).unwrap();
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // All calls but the first of all.
+    // All calls except the preflight call.
     assert_eq!(lines.len(), outcome.spend.calls - 1);
     for line in &lines {
         let at = |key: &str| line[key].as_f64().unwrap();

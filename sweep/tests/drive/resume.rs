@@ -1,4 +1,4 @@
-//! A sweep that is gone on with comes to what it would have come to.
+//! A resumed sweep gives the same result as an uninterrupted one.
 
 use tidegate_sim::Faults;
 use tidegate_sweep::{StepVerdict, Sweep, SweepCeilings, SweepEnd, SweepOptions, SweepOutcome};
@@ -10,7 +10,7 @@ fn limited() -> Upstream {
     Upstream::new(Faults { concurrency_limit: Some(10), ..Faults::default() })
 }
 
-/// Caps that were held, and what was thought of them.
+/// Returns the caps of the steps with their verdicts.
 fn steps(outcome: &SweepOutcome) -> Vec<(usize, std::mem::Discriminant<StepVerdict>)> {
     outcome.steps.iter().map(|step| (step.cap, std::mem::discriminant(&step.verdict))).collect()
 }
@@ -69,7 +69,7 @@ fn resume_rejects_changed_settings_by_name() {
     assert!(error.contains("seed"), "{error}");
     let nothing = Directory::new("nothing");
     assert!(Sweep::resume(&nothing.0, |_| {}).is_err());
-    // Nothing is written over.
+    // Nothing is overwritten.
     let again = Sweep::new(options()).unwrap().keep(&directory.0);
     let error = play(run(again, &limited())).unwrap_err().to_string();
     assert!(error.contains("--resume"), "{error}");

@@ -1,4 +1,4 @@
-//! However it ends, nothing is in flight, and what is known is told.
+//! After every kind of end, nothing is in flight and the partial result is returned.
 
 use tidegate_sim::Faults;
 use tidegate_sweep::{Sweep, SweepEnd, SweepState};
@@ -45,7 +45,7 @@ fn dropped_sweep_leaves_nothing_in_flight() {
             _ = sweep => unreachable!(),
             _ = told.wait_for(|holding| *holding) => {}
         }
-        // Aborted tasks end at their next turn.
+        // Aborted tasks end when they are polled next.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     });
     assert_eq!((upstream.books.open(), upstream.simulator().stats().in_flight), (0, 0));

@@ -1,4 +1,4 @@
-//! The report: what must be in it, what must not, and its pages for a browser to open.
+//! The content of reports, and the pages for the browser test.
 
 mod samples;
 
@@ -10,7 +10,7 @@ use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html, json};
 use tidegate_sweep::result::{Estimate, LatencyQuantiles};
 
-/// The pages of every sample, where the browser's test finds them.
+/// Writes the page of every sample for the browser test.
 #[test]
 fn writes_pages_for_the_browser_test() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sweep-report");
@@ -84,7 +84,8 @@ fn csv_has_one_line_per_step_and_reads_back() {
     }
 }
 
-/// Whoever reads it must find the keys where they were. A change here is a new `FORMAT`, or adds keys.
+/// Readers depend on these keys. Removing or renaming one requires a new `FORMAT`; adding keys does
+/// not.
 #[test]
 fn json_keeps_its_keys() {
     let told: serde_json::Value = serde_json::from_str(&json(&samples::limit())).expect("JSON");
@@ -112,7 +113,7 @@ fn json_keeps_its_keys() {
     }
 }
 
-/// A result that was saved makes the same report (numbers read back may differ in their last digit).
+/// A saved result gives the same report. Numbers that are read back may differ in their last digit.
 #[test]
 fn json_reads_back() {
     for (name, outcome) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
@@ -122,7 +123,7 @@ fn json_reads_back() {
 }
 
 proptest! {
-    /// Whatever figures a step has, each place is on the plot.
+    /// Marks stay within their plot for any values of a step.
     #[test]
     fn marks_stay_within_their_plot(
         values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, 1_usize..100_000, 0_usize..50), 14),

@@ -1,4 +1,4 @@
-//! Outcomes made by hand: what a report must be able to show.
+//! Hand-made outcomes that a report must be able to show.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tidegate_sweep::result::{
 use tidegate_sweep::search::SearchSettings;
 use tidegate_sweep::spend::{Ceiling, SweepSpend, TokenPrices};
 
-/// Each with the name of its page.
+/// Returns every outcome with the name of its page.
 pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {
     vec![
         ("limit", limit()),
@@ -23,9 +23,9 @@ pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {
     ]
 }
 
-/// A server that takes 24 at once.
+/// A server that accepts 24 concurrent calls.
 pub(crate) fn limit() -> SweepOutcome {
-    let bad = || StepVerdict::Rejected("4.8 % of attempts failed, 3 % are too many".to_owned());
+    let bad = || StepVerdict::Rejected("48 of 1,000 attempts failed".to_owned());
     let mut plan: Vec<(usize, Purpose, StepVerdict, usize)> = [
         (4, Purpose::Ramp, StepVerdict::Accepted, 40),
         (8, Purpose::Ramp, StepVerdict::Accepted, 64),
@@ -47,7 +47,9 @@ pub(crate) fn limit() -> SweepOutcome {
         (
             20,
             Purpose::Narrow,
-            StepVerdict::Invalid("17.1 of 20 slots were held: the client was too slow".to_owned()),
+            StepVerdict::Invalid(
+                "this client kept only 17.1 of 20 slots busy, although nothing limited it".to_owned(),
+            ),
             80,
         ),
     );
@@ -58,12 +60,14 @@ pub(crate) fn limit() -> SweepOutcome {
     });
     let mut outcome = outcome(steps, 24, (24, 24), Binding::ConcurrencyLimit);
     outcome.answer.because =
-        "24 at once were answered in 3 of 3 looks; at 25 and above 429s came within a second of the 25th, whatever the rate was.".to_owned();
-    outcome.answer.notes = vec!["One step at 20 was invalid: this client did not hold the cap.".to_owned()];
+        "The server accepts 24 concurrent calls; of calls sent as the 25th, 48 of 52 got a 429.".to_owned();
+    outcome.answer.notes =
+        vec!["One step at 20 was invalid, because this client did not keep the cap busy.".to_owned()];
     outcome
 }
 
-/// A server that gets no faster beyond some 97 at once; every cap of a long sweep, an objective that is missed at the top, no p99 at the bottom.
+/// A server that saturates at about 97 concurrent calls: many caps, an objective that the highest
+/// caps miss, and no p99 at the lowest caps.
 fn saturation() -> SweepOutcome {
     let usl = |n: f64| n * 1.6 / (1.0 + 0.012 * (n - 1.0) + 0.000_104 * n * (n - 1.0));
     let caps = [4, 8, 16, 32, 64, 128, 256, 90, 181, 108, 97, 118, 102, 92, 512];
@@ -80,20 +84,20 @@ fn saturation() -> SweepOutcome {
     });
     let mut outcome = outcome(steps, 97, (84, 118), Binding::Saturation);
     outcome.answer.because =
-        "Throughput at 97 is within 2 % of the best that was measured, at 108; twice as many slots served less.".to_owned();
+        "The throughput at 97 is within 2 % of the best, at 108; twice as many slots have a lower throughput.".to_owned();
     outcome.provenance.settings.ttft = Some(2.0);
     outcome
 }
 
-/// A server that takes so many tokens a minute; ended at a ceiling, not confirmed, and open above.
+/// A server with a token rate limit. The sweep ended at a ceiling, unconfirmed and open above.
 fn rate() -> SweepOutcome {
-    let slow = || StepVerdict::Invalid("62 % of the time a rate of tokens forbade calls".to_owned());
+    let slow = || StepVerdict::Invalid("a rate limit held calls back, so the cap was not reached".to_owned());
     let plan = [
         (4, Purpose::Ramp, StepVerdict::Accepted, 40),
         (8, Purpose::Ramp, StepVerdict::Accepted, 60),
         (16, Purpose::Drain, slow(), 200),
         (16, Purpose::Ramp, slow(), 90),
-        (12, Purpose::Narrow, StepVerdict::Undecided("the ceiling of cost came first".to_owned()), 31),
+        (12, Purpose::Narrow, StepVerdict::Undecided("31 calls are too few for a decision".to_owned()), 31),
     ];
     let mut steps =
         played(&plan, |cap| (cap.min(12) as f64 / 3.0, 3.0, 0.4, if cap > 12 { 0.2 } else { 0.0 }));
@@ -106,13 +110,14 @@ fn rate() -> SweepOutcome {
     outcome.answer.open_above = true;
     outcome.answer.rpm = Some(Estimate { value: 240.0, low: 236.0, high: 243.0 });
     outcome.answer.tpm = Some(Estimate { value: 240_000.0, low: 236_100.0, high: 243_000.0 });
-    outcome.answer.because = "Tokens a minute stayed the same while the cap went from 8 to 16.".to_owned();
+    outcome.answer.because =
+        "The server accepts about 240,000 tokens per minute, independent of the cap.".to_owned();
     outcome.ended = SweepEnd::Ceiling(Ceiling::Cost);
     outcome.lines = "[targets.openai]\nurl = \"https://api.example.com/v1\"\nmodel = \"gpt-4o-mini\"\ncap = 12\ntpm = 240000\nrpm = 240\n".to_owned();
     outcome
 }
 
-/// A sweep that was stopped before it had seen anything.
+/// A sweep that was stopped before the first observation.
 fn nothing() -> SweepOutcome {
     let mut outcome = outcome(Vec::new(), 1, (1, 1), Binding::Client);
     outcome.answer = SweepAnswer {
@@ -121,7 +126,7 @@ fn nothing() -> SweepOutcome {
         open_above: true,
         binding: None,
         confirmed: false,
-        because: "Nothing was seen yet.".to_owned(),
+        because: "Too few calls were observed for an answer.".to_owned(),
         throughput: None,
         goodput: None,
         rpm: None,
@@ -133,7 +138,7 @@ fn nothing() -> SweepOutcome {
     outcome
 }
 
-/// Texts that want out, and numbers that are none, or far too large.
+/// Malicious texts, and numbers that are not finite or far too large.
 pub(crate) fn hostile() -> SweepOutcome {
     let evil = "</style></script><script>document.title='owned'</script><img src=https://example.com/x onerror=alert(1)>\"'&]]>".to_owned();
     let mut outcome = limit();
@@ -169,7 +174,8 @@ pub(crate) fn hostile() -> SweepOutcome {
 
 type Server = (f64, f64, f64, f64);
 
-/// Steps of a plan against a server: its calls a second, latency, TTFT and share of failures at a cap.
+/// Returns the steps of a plan against a server, which gives the calls per second, latency, TTFT
+/// and share of failures at a cap.
 fn played(
     plan: &[(usize, Purpose, StepVerdict, usize)],
     server: impl Fn(usize) -> Server,
@@ -178,7 +184,7 @@ fn played(
     let mut steps = Vec::new();
     for (step, (cap, purpose, verdict, calls)) in plan.iter().enumerate() {
         let (rate, latency, ttft, failing) = server(*cap);
-        // Not each look is the same: a little off, and back.
+        // Repeated steps differ slightly.
         let rate = rate * (1.0 + 0.011 * ((step * 7 % 5) as f64 - 2.0) / 2.0);
         let (n, took) = (*calls, *calls as f64 / rate + latency);
         let spread = 1.96 * rate / (n as f64).sqrt() * 0.35;
@@ -227,7 +233,7 @@ fn quantiles(n: usize, median: f64) -> LatencyQuantiles {
     LatencyQuantiles { n, p50: told(1, median), p95: told(59, median * 1.7), p99: told(299, median * 2.4) }
 }
 
-/// Most of what fails is answered by a later attempt.
+/// Returns the outcomes of calls, most of which succeed after retries.
 fn ends(step: &StepResult) -> CallOutcomes {
     let failures: usize = step.failures.values().sum();
     let failed: BTreeMap<_, _> = step.failures.iter().map(|(cause, n)| (*cause, n.div_ceil(4))).collect();
@@ -242,7 +248,7 @@ fn series(steps: &[StepResult]) -> Vec<SeriesPoint> {
     for step in steps {
         for i in 0..24_u32 {
             let part = f64::from(i) / 24.0;
-            // Two in flight fewer now and then; up from nothing at first.
+            // Sometimes two calls fewer are in flight, and none at first.
             let held = (step.in_flight * (part * 12.0).min(1.0)).round() as usize;
             moments.push(SeriesPoint {
                 at: step.began + part * (step.ended - step.began),
@@ -323,7 +329,7 @@ fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding
             model: "meta-llama/Llama-3.1-8B-Instruct".to_owned(),
             api: "chat".to_owned(),
             server: Some("uvicorn".to_owned()),
-            mix: "synthetic prompts of 512 tokens in the mean, answers of up to 128".to_owned(),
+            mix: "synthetic prompts of 512 tokens, answers of at most 128 tokens".to_owned(),
             seed: 7,
             settings: SearchSettings::default(),
             attempts: 4,

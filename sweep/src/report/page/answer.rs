@@ -1,4 +1,5 @@
-//! The answer in words: this cap, this sure, because of this limit, paste these lines.
+//! The answer panel: the cap, its confidence, the limit that determines it, and the configuration
+//! to paste.
 
 use maud::{Markup, html};
 
@@ -8,12 +9,12 @@ use crate::report::format::{
 };
 use crate::result::{Estimate, StepResult, StepVerdict, SweepAnswer};
 
-/// The answer in a few words.
+/// Returns the answer in a few words.
 pub(super) fn headline(answer: &SweepAnswer) -> String {
     answer.cap.map_or_else(|| "No answer".to_owned(), |cap| format!("Cap {cap}"))
 }
 
-/// What the report opens with.
+/// Renders the first panel of the report.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     let (answer, from) = (&outcome.answer, &outcome.provenance);
     html! {
@@ -25,7 +26,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
             p class="sure" { (sure(outcome)) }
             p class="because" {
                 @if let Some(limit) = answer.binding {
-                    "What binds: " b { (binding(limit)) } ". " span class="why" { (binding_means(limit)) } " "
+                    "Limited by: " b { (binding(limit)) } ". " span class="why" { (binding_means(limit)) } " "
                 }
                 (answer.because)
             }
@@ -34,7 +35,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
             @if !outcome.lines.is_empty() {
                 section class="paste" {
                     div class="head" {
-                        h2 { "Paste these lines into tidegate.toml" }
+                        h2 { "Add this to tidegate.toml" }
                         button class="copy" type="button" hidden { "Copy" }
                     }
                     pre tabindex="0" { code class="lines" { (outcome.lines) } }
@@ -42,7 +43,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
             }
             @if !answer.notes.is_empty() {
                 section class="paste" {
-                    h2 { "What to know" }
+                    h2 { "Notes" }
                     ul class="notes" { @for note in &answer.notes { li { (note) } } }
                 }
             }
@@ -50,7 +51,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// How sure it is.
+/// Renders the confidence of the answer.
 fn sure(outcome: &SweepOutcome) -> Markup {
     let answer = &outcome.answer;
     let confidence = share(outcome.provenance.settings.confidence);
@@ -58,7 +59,7 @@ fn sure(outcome: &SweepOutcome) -> Markup {
         @if let Some((low, high)) = answer.interval {
             (confidence) " interval: "
             @if answer.open_above {
-                b { (low) " or more" } " (nothing above " (high) " was looked at)"
+                b { (low) " or more" } " (no cap above " (high) " was tried)"
             } @else if low == high {
                 b { "exactly " (low) }
             } @else {
@@ -68,15 +69,15 @@ fn sure(outcome: &SweepOutcome) -> Markup {
         }
         @if answer.cap.is_some() {
             @if answer.confirmed {
-                span class="badge good" { "confirmed" } " It held again, in turns with what is above it."
+                span class="badge good" { "confirmed" } " The cap was accepted again, interleaved with the cap above it."
             } @else {
-                span class="badge bad" { "not confirmed" } " It was not yet held again in turns with what is above it."
+                span class="badge bad" { "not confirmed" } " The cap was not yet accepted again, interleaved with the cap above it."
             }
         }
     }
 }
 
-/// The figures at the answer.
+/// Renders the figures at the answer.
 fn key(outcome: &SweepOutcome) -> Markup {
     let (answer, spend) = (&outcome.answer, &outcome.spend);
     let at = chosen(outcome);
@@ -84,14 +85,14 @@ fn key(outcome: &SweepOutcome) -> Markup {
     html! {
         dl class="key" {
             (rate("Throughput", answer.throughput, "calls/s"))
-            @if objective { (rate("Goodput", answer.goodput, "calls/s that met the objective")) }
-            @if answer.rpm.is_some() { (rate("Requests taken", answer.rpm, "a minute")) }
-            @if answer.tpm.is_some() { (rate("Tokens taken", answer.tpm, "a minute")) }
+            @if objective { (rate("Goodput", answer.goodput, "calls/s within the objective")) }
+            @if answer.rpm.is_some() { (rate("Accepted requests", answer.rpm, "per minute")) }
+            @if answer.tpm.is_some() { (rate("Accepted tokens", answer.tpm, "per minute")) }
             @if let Some(step) = at {
                 div { dt { "TTFT at the answer" } dd { (perhaps(step.ttft.p50, seconds)) small { "p50; " (tail(step.ttft.p99, step.ttft.n)) } } }
                 div { dt { "Latency at the answer" } dd { (perhaps(step.latency.p50, seconds)) small { "p50; " (tail(step.latency.p99, step.latency.n)) } } }
             }
-            div { dt { "Spent" } dd {
+            div { dt { "Used" } dd {
                 (count(spend.calls as u64)) " calls"
                 small {
                     (count(spend.input_tokens + spend.output_tokens)) " tokens, " (seconds(spend.seconds))
@@ -114,10 +115,10 @@ fn rate(name: &str, known: Option<Estimate>, unit: &str) -> Markup {
 }
 
 fn tail(p99: Option<f64>, n: usize) -> String {
-    p99.map_or_else(|| format!("n too small for p99 ({n} of 299)"), |p99| format!("p99 {}", seconds(p99)))
+    p99.map_or_else(|| format!("too few samples for p99 ({n} of 299)"), |p99| format!("p99 {}", seconds(p99)))
 }
 
-/// The step at the answer that says the most.
+/// Returns the accepted step at the answer with the most samples.
 fn chosen(outcome: &SweepOutcome) -> Option<&StepResult> {
     let cap = outcome.answer.cap?;
     let good = outcome.steps.iter().filter(|step| step.cap == cap && step.verdict == StepVerdict::Accepted);

@@ -1,17 +1,18 @@
-//! The plots on the page, each with what it says of itself.
+//! The plots of the page, with their captions.
 
 use maud::{Markup, html};
 
 use crate::outcome::SweepOutcome;
 use crate::report::plot::{Figure, Plot, plot};
 
-/// Widths that plots are drawn for: text keeps its size, so each is drawn where it is shown.
+/// Widths of the plots in pixels. Text has a fixed size, so each plot is drawn for the width at
+/// which it is shown.
 const BROAD: f64 = 1000.0;
 const HALF: f64 = 480.0;
 const NARROW: f64 = 380.0;
 const CARD: f64 = 840.0;
 
-/// Every plot for which there is something to plot, two in a row; where that leaves one over, the first of them has a row of its own.
+/// Renders every plot with data, two per row. With an odd number, the first plot has its own row.
 pub(super) fn all(outcome: &SweepOutcome) -> Markup {
     let figures: Vec<(Figure, Plot)> =
         Figure::ALL.into_iter().filter_map(|figure| Some((figure, plot(outcome, figure, HALF)?))).collect();
@@ -36,7 +37,7 @@ pub(super) fn all(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// The one that shows the answer, for a card: as wide as that is.
+/// Renders the plot of the answer, for a card.
 pub(super) fn first(outcome: &SweepOutcome) -> Markup {
     let (figure, width) = (Figure::Throughput, CARD);
     html! {
@@ -50,7 +51,7 @@ fn is_broad(figure: Figure) -> bool {
     matches!(figure, Figure::Throughput | Figure::Timeline)
 }
 
-/// Over the whole page, and drawn anew for where that is narrow.
+/// Renders a plot over the full width, and a second version for narrow screens.
 fn broad(outcome: &SweepOutcome, figure: Figure, note: Option<&str>) -> Markup {
     html! {
         figure class="panel broad" id=(figure.name()) {
@@ -72,22 +73,22 @@ fn below(figure: Figure, note: Option<&str>) -> Markup {
 fn caption(figure: Figure) -> &'static str {
     match figure {
         Figure::Throughput => {
-            "Each mark is a step, with its interval; the line goes through their means. Steps of one cap stand side by side."
+            "Each mark is a step with its interval; the line connects the means. Steps at the same cap are side by side."
         }
         Figure::Around => {
-            "The same marks, of the caps that are at most 1.4 times as high or as low. The axis does not begin at zero."
+            "The same marks, for caps within a factor of 1.4 of the answer. The axis does not start at zero."
         }
-        Figure::Tradeoff => "Beyond the knee more slots buy latency, not throughput.",
-        Figure::Ttft => "From admission to the first token: the sweep's own queue is not in it.",
-        Figure::Tpot => "In the mean of a call, after its first token.",
+        Figure::Tradeoff => "Beyond the knee, more slots increase latency but not throughput.",
+        Figure::Ttft => "From admission to the first token. Queueing in the sweep's own backlog is excluded.",
+        Figure::Tpot => "Mean per call, after its first token.",
         Figure::Calls => {
-            "Failures are those that retries did not mend. What the server saw of attempts is in the steps below."
+            "Failures are calls that also failed after retries. The table of steps shows failed attempts."
         }
         Figure::Held => {
-            "With calls always waiting, slots in flight stay near the cap; below 95 % it was this client or a rate that did not let them. The gap fraction is the share of time in which calls waited while slots were free and no rate or cool-down forbade them."
+            "Because calls always wait, the slots in flight stay near the cap; below 95 %, this client or a rate limit kept them lower. The gap fraction is the share of time in which calls waited although slots were free and no rate limit or cool-down applied."
         }
         Figure::Timeline => {
-            "Numbers over the bands are caps. The backlog is the sweep's own: calls always wait."
+            "Numbers above the bands are caps. Calls always wait, because the sweep keeps a backlog."
         }
     }
 }

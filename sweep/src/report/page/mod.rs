@@ -1,4 +1,4 @@
-//! The page, and the card that a notebook shows.
+//! The HTML page, and the card for a notebook.
 
 mod answer;
 mod figures;
@@ -13,7 +13,8 @@ use crate::outcome::SweepOutcome;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The whole report as one HTML file that asks for nothing else: from a disk, offline, in light, dark and print.
+/// Returns the whole report as one HTML file that loads nothing else and works offline, in light,
+/// dark and print.
 pub fn html(outcome: &SweepOutcome) -> String {
     let title =
         format!("{} · {} · Tidegate sweep", answer::headline(&outcome.answer), outcome.provenance.model);
@@ -25,9 +26,10 @@ pub fn html(outcome: &SweepOutcome) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="referrer" content="no-referrer";
-                // Nothing is ever asked of anybody: neither by us nor by what a server may have put into a text.
+                // No request is ever made, neither by the page nor by text that a server may have
+                // injected.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
-                // Else a browser asks for /favicon.ico.
+                // Without this, browsers request /favicon.ico.
                 link rel="icon" href="data:,";
                 title { (title) }
                 style { (PreEscaped(STYLE)) (PreEscaped(PLOTS)) }
@@ -47,7 +49,7 @@ pub fn html(outcome: &SweepOutcome) -> String {
     .into_string()
 }
 
-/// The answer and its plot as a piece of HTML with its own style, for a notebook.
+/// Returns the answer and its plot as an HTML fragment with its own style, for a notebook.
 pub fn card(outcome: &SweepOutcome) -> String {
     let card: Markup = html! {
         div class="tg card" {

@@ -1,15 +1,15 @@
-//! What was measured, with what, and what it took.
+//! What was measured, with which settings, and the resources used.
 
 use maud::{Markup, html};
 
 use crate::outcome::SweepOutcome;
 use crate::report::format::{count, money, seconds, share};
 
-/// Facts of the sweep. Neither keys nor prompts: an outcome holds none.
+/// Renders the facts of a sweep. An outcome contains neither keys nor prompts.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     html! {
         section class="panel" id="provenance" {
-            h2 { "What was measured, with what" }
+            h2 { "Measurement" }
             dl class="facts" {
                 @for (name, value) in measured(outcome).into_iter().chain(spent(outcome)).chain(settings(outcome)) {
                     dt { (name) } dd { (value) }
@@ -31,7 +31,7 @@ fn measured(outcome: &SweepOutcome) -> Vec<Fact> {
         ("Tidegate", from.version.clone()),
     ];
     facts.extend(from.server.clone().map(|server| ("Server", server)));
-    facts.extend(from.began.clone().map(|began| ("Began", began)));
+    facts.extend(from.began.clone().map(|began| ("Started", began)));
     if from.resumed > 0 {
         facts.push(("Resumed", format!("{} times", from.resumed)));
     }
@@ -42,7 +42,7 @@ fn spent(outcome: &SweepOutcome) -> Vec<Fact> {
     let spend = &outcome.spend;
     let cached = if spend.cached_tokens > 0 {
         let of = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
-        format!(" ({} of it from the server's cache)", share(of))
+        format!(" ({} of them from the server's cache)", share(of))
     } else {
         String::new()
     };
@@ -50,17 +50,13 @@ fn spent(outcome: &SweepOutcome) -> Vec<Fact> {
         ("Calls", format!("{} calls, {} attempts", count(spend.calls as u64), count(spend.attempts as u64))),
         (
             "Tokens",
-            format!(
-                "{} of input{cached}, {} of output",
-                count(spend.input_tokens),
-                count(spend.output_tokens)
-            ),
+            format!("{} input{cached}, {} output", count(spend.input_tokens), count(spend.output_tokens)),
         ),
         ("Time", seconds(spend.seconds)),
     ];
     if let (Some(cost), Some(prices)) = (spend.money, outcome.provenance.prices) {
         let told = format!(
-            "{}, at {} per million tokens of input and {} of output",
+            "{}, at {} per million input tokens and {} per million output tokens",
             money(cost),
             money(prices.input),
             money(prices.output)
@@ -73,7 +69,7 @@ fn spent(outcome: &SweepOutcome) -> Vec<Fact> {
 fn settings(outcome: &SweepOutcome) -> Vec<Fact> {
     let settings = &outcome.provenance.settings;
     let objective = match (settings.ttft, settings.tpot) {
-        (None, None) => "none: every completed call is good".to_owned(),
+        (None, None) => "none: every completed call counts".to_owned(),
         (ttft, tpot) => {
             [ttft.map(|s| format!("TTFT {}", seconds(s))), tpot.map(|s| format!("TPOT {}", seconds(s)))]
                 .into_iter()
@@ -86,15 +82,15 @@ fn settings(outcome: &SweepOutcome) -> Vec<Fact> {
         ("Objective", objective),
         ("Caps", format!("{} to {}, from {}", settings.min_cap, settings.max_cap, settings.start)),
         (
-            "Stable means",
+            "Failure test",
             format!(
-                "{} of attempts may fail, {} are too many; in one step each is mistaken for the other {} of times at most",
+                "a share of {} failed attempts is accepted, {} is rejected; error probability at most {} per step",
                 share(settings.fine),
                 share(settings.too_many),
                 share(settings.error_rate)
             ),
         ),
-        ("Within", format!("{} of the best goodput", share(settings.tolerance))),
-        ("Attempts a call", outcome.provenance.attempts.to_string()),
+        ("Tolerance", format!("{} below the best goodput", share(settings.tolerance))),
+        ("Attempts per call", outcome.provenance.attempts.to_string()),
     ]
 }

@@ -1,4 +1,4 @@
-//! What was checked, and each step.
+//! The tables of checks and of steps.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use crate::outcome::{CheckResult, SweepOutcome};
 use crate::report::format::{NOTHING, cause, count, number, perhaps, purpose, seconds, share, verdict};
 use crate::result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
 
-/// The checks, with their figures.
+/// Renders the checks with their figures.
 pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
     html! {
         @if !outcome.checks.is_empty() {
@@ -14,7 +14,7 @@ pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
                 h2 { "Checks" }
                 div class="scroll" {
                     table {
-                        caption { "What must hold for the measurement to mean what it says." }
+                        caption { "Conditions for the measurement to be valid." }
                         thead { tr { th scope="col" { "Check" } th scope="col" { "Result" } th scope="col" { "Figures" } } }
                         tbody {
                             @for check in &outcome.checks {
@@ -24,7 +24,7 @@ pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
                                         @match check.passed {
                                             CheckResult::Yes => span class="badge good" { "passed" },
                                             CheckResult::No => span class="badge bad" { "failed" },
-                                            CheckResult::Unknown => span class="badge dim" { "too little to say" },
+                                            CheckResult::Unknown => span class="badge dim" { "too little data" },
                                         }
                                     }
                                     td class="text" { (check.told) }
@@ -38,21 +38,21 @@ pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// The steps, in the order of time.
+/// Renders the steps in order of time.
 pub(super) fn steps(outcome: &SweepOutcome) -> Markup {
     html! {
         @if !outcome.steps.is_empty() { section class="panel long" id="steps" {
             h2 { "Steps" }
             div class="scroll" tabindex="0" role="region" aria-label="Steps" {
                 table {
-                    caption { "In the order of time. Intervals are under their figures; a quantile is told only where there are enough samples: 59 for a p95, 299 for a p99." }
+                    caption { "In order of time. Intervals are below their values. A quantile is shown only with enough samples: 59 for p95, 299 for p99." }
                     thead {
                         tr {
                             th scope="col" class="n" { "Step" } th scope="col" class="n" { "Cap" } th scope="col" { "Purpose" } th scope="col" { "Verdict" }
                             th scope="col" class="n" { "Calls" } th scope="col" class="n" { "Attempts" } th scope="col" { "Failed" }
                             th scope="col" class="n" { "Throughput, /s" } th scope="col" class="n" { "Goodput, /s" }
                             th scope="col" class="n" { "TTFT p50, p99" } th scope="col" class="n" { "TPOT p50, p99" } th scope="col" class="n" { "Latency p50, p99" }
-                            th scope="col" class="n" { "In flight" } th scope="col" class="n" { "Gap" } th scope="col" class="n" { "Forbidden" } th scope="col" class="n" { "Took" }
+                            th scope="col" class="n" { "In flight" } th scope="col" class="n" { "Gap" } th scope="col" class="n" { "Rate limited" } th scope="col" class="n" { "Duration" }
                         }
                     }
                     tbody { @for step in &outcome.steps { (row(step, outcome.answer.cap == Some(step.cap))) } }

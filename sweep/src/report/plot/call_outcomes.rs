@@ -1,4 +1,4 @@
-//! What became of calls, for each cap: a stack of shares.
+//! Plot of the outcomes of calls per cap, as stacked shares.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::outcome::{CallOutcomes, SweepOutcome};
 use crate::report::by_cap::Pooled;
 use crate::report::format::{CAUSES, cause, count, share, short};
 
-/// One part of a stack: its class, its name, how many.
+/// One part of a stack: its CSS class, its name, and its count.
 type Part = (&'static str, &'static str, usize);
 
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
@@ -42,7 +42,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
         (text("tg-unit", area.right, area.bottom + 35.0, "end", "cap (slots)"))
     };
     let told = format!(
-        "Shares of calls that were answered at once, after retries, or not at all, by cause, at {} caps.",
+        "Shares of calls that completed at once, completed after retries, or failed, by cause, at {} caps.",
         stacks.len()
     );
     Some(Plot { entries: legend, area, marks, told, note: None })

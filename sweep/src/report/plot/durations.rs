@@ -1,4 +1,4 @@
-//! Times to the first token and between tokens, against the cap.
+//! Plots of the time to first token and the time per output token against the cap.
 
 use maud::html;
 
@@ -11,7 +11,8 @@ use crate::report::by_cap::{Pooled, is_valid};
 use crate::report::format::seconds;
 use crate::result::{LatencyQuantiles, StepResult};
 
-/// A p99 is told from so many samples on: then the largest of them bounds it from above at 95 %.
+/// Number of samples from which a p99 is reported: the largest of them bounds it from above at 95
+/// %.
 const ENOUGH: usize = 299;
 
 pub(super) fn ttft(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
@@ -81,7 +82,7 @@ fn spread(values: &[f64]) -> String {
     format!("from {} to {}", seconds(low), seconds(high))
 }
 
-/// Where there is no p99, and how far it was from one.
+/// Returns the caps without a p99, with their number of samples.
 fn too_few(caps: &[Pooled<'_>], of: fn(&StepResult) -> LatencyQuantiles) -> Option<String> {
     let short: Vec<String> = caps
         .iter()
@@ -90,5 +91,5 @@ fn too_few(caps: &[Pooled<'_>], of: fn(&StepResult) -> LatencyQuantiles) -> Opti
             (most < ENOUGH).then(|| format!("cap {} ({most} of {ENOUGH})", pooled.cap))
         })
         .collect();
-    (!short.is_empty()).then(|| format!("No p99 where n is too small for one: {}.", short.join(", ")))
+    (!short.is_empty()).then(|| format!("No p99 because of too few samples: {}.", short.join(", ")))
 }

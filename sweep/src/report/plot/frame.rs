@@ -1,27 +1,28 @@
-//! What each plot has: a place, axes, a legend, a name for those who cannot see it.
+//! Elements that all plots share: the area, axes, legend and description.
 
 use maud::{Markup, html};
 
 use super::scale::Scale;
 use crate::result::SweepAnswer;
 
-/// Text is so high, and of this size's mean letter so wide (more than fonts are: better some room left than two words in one place).
+/// Text height in pixels, and mean width of a letter relative to it. Rather too wide, so that two
+/// texts never overlap.
 pub(super) const TEXT: f64 = 12.0;
 const LETTER: f64 = 0.58;
 const ROW: f64 = 18.0;
 
-/// How wide a text is at most.
+/// Returns the maximum width of a text, in pixels.
 pub(super) fn wide(text: &str) -> f64 {
     text.chars().count() as f64 * TEXT * LETTER
 }
 
-/// A length on the page.
+/// Formats a length in pixels.
 pub(super) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// How an entry of a legend looks.
+/// Appearance of a legend entry.
 #[derive(Clone, Copy)]
 pub(super) enum Sample {
     RequestLine,
@@ -32,10 +33,10 @@ pub(super) enum Sample {
     Hollow,
 }
 
-/// An entry of a legend: its look, its colour's class, its name.
+/// A legend entry: its appearance, the CSS class of its colour, and its name.
 pub(super) type Entry = (Sample, &'static str, String);
 
-/// The area of a plot, inside its margins.
+/// The area of a plot within its margins, in pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Area {
     pub(super) width: f64,
@@ -44,12 +45,12 @@ pub(super) struct Area {
     pub(super) right: f64,
     pub(super) top: f64,
     pub(super) bottom: f64,
-    /// How far above it the unit of its numbers stands.
+    /// Distance of the axis unit above the area.
     pub(super) above: f64,
 }
 
 impl Area {
-    /// Below a legend of so many entries, with room for numbers at the left and a row of them at the bottom.
+    /// Returns the area below a legend, with margins for the numbers on the left and at the bottom.
     pub(super) fn below(legend: &[Entry], width: f64, height: f64) -> Self {
         let rows = placed(legend, width).last().map_or(0.0, |(_, y)| y + ROW);
         Self {
@@ -63,7 +64,7 @@ impl Area {
         }
     }
 
-    /// With a row more above it, between its unit and itself, for the answer's name.
+    /// Adds a row above the area for the name of the answer.
     pub(super) fn with_name(self) -> Self {
         Self { top: self.top + 0.8 * ROW, above: self.above + 0.8 * ROW, ..self }
     }
@@ -76,13 +77,13 @@ impl Area {
         (self.bottom, self.top)
     }
 
-    /// How many numbers an axis of this width takes.
+    /// Returns how many numbers fit on the bottom axis.
     pub(super) fn room(&self) -> usize {
         ((self.right - self.left) / 58.0).floor().max(2.0) as usize
     }
 }
 
-/// Where each entry of a legend goes: in rows.
+/// Returns the position of each legend entry, in rows.
 fn placed(legend: &[Entry], width: f64) -> Vec<(f64, f64)> {
     let (mut x, mut y) = (2.0, 0.0);
     let mut places = Vec::with_capacity(legend.len());
@@ -97,7 +98,7 @@ fn placed(legend: &[Entry], width: f64) -> Vec<(f64, f64)> {
     places
 }
 
-/// The rows of the legend, at the top.
+/// Renders the legend at the top.
 pub(super) fn legend(entries: &[Entry], width: f64) -> Markup {
     html! {
         g class="tg-legend" {
@@ -122,7 +123,7 @@ fn swatch(sample: Sample, class: &str, x: f64, y: f64) -> Markup {
     }
 }
 
-/// An axis of numbers at the left, with its lines across, and its unit above.
+/// Renders the left axis with grid lines, and its unit above.
 pub(super) fn left_axis(area: &Area, scale: &Scale, unit: &str, number: impl Fn(f64) -> String) -> Markup {
     html! {
         g class="tg-axis" {
@@ -136,7 +137,7 @@ pub(super) fn left_axis(area: &Area, scale: &Scale, unit: &str, number: impl Fn(
     }
 }
 
-/// An axis below, with what it counts. Where there is no room for every number, `first` have theirs before others.
+/// Renders the bottom axis with its name. If not all numbers fit, those of `first` have priority.
 pub(super) fn bottom_axis(
     area: &Area,
     scale: &Scale,
@@ -165,7 +166,7 @@ pub(super) fn bottom_axis(
     }
 }
 
-/// The answer on an axis of caps: a line, with its interval as a band.
+/// Renders the answer on an axis of caps: a line, with its interval as a band.
 pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: bool) -> Markup {
     let Some(cap) = answer.cap else { return html! {} };
     let x = caps.at(cap as f64);
@@ -186,7 +187,7 @@ pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: boo
     }
 }
 
-/// The answer and its interval, in words.
+/// Returns the answer and its interval as text.
 fn said(answer: &SweepAnswer) -> String {
     match (answer.cap, answer.interval) {
         (None, _) => "no answer".to_owned(),
@@ -209,7 +210,7 @@ pub(super) fn cross(class: &str, (x, y): (f64, f64)) -> Markup {
     html! { path class={ "tg-cross " (class) } d={ "M" (l) " " (t) "L" (r) " " (b) "M" (r) " " (t) "L" (l) " " (b) } {} }
 }
 
-/// A line through points; of one point, nothing.
+/// Renders a line through points, or nothing for a single point.
 pub(super) fn curve(class: &str, points: &[(f64, f64)]) -> Markup {
     let through: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", px(*x), px(*y))).collect();
     html! { @if points.len() > 1 { polyline class=(class) points=(through.join(" ")) {} } }

@@ -1,5 +1,6 @@
-//! The plots, as SVG. Written here and not by a plotting library: those put colours into each mark, and these are classes, so that one page is light, dark and
-//! print; and each mark says its figures to whoever points at it or cannot see it.
+//! The plots, as SVG. They are rendered without a plotting library, because such libraries put
+//! colours into each mark. These plots use CSS classes, so that one page works in light, dark and
+//! print, and each mark has a text description.
 
 mod call_outcomes;
 mod durations;
@@ -17,23 +18,23 @@ use self::frame::{Area, Entry, legend, px};
 use super::by_cap::{Pooled, by_cap};
 use crate::outcome::SweepOutcome;
 
-/// The colours of plots and what they follow: for the page, and inside each document of its own.
+/// Style sheet of the plots, for the page and for standalone documents.
 pub(super) const STYLE: &str = include_str!("plot.css");
 
-/// What is plotted.
+/// The figures of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// Throughput and goodput against the cap, with intervals.
     Throughput,
-    /// The same, of the caps around the answer.
+    /// Throughput and goodput against the cap, for caps near the answer.
     Around,
-    /// Latency against throughput, with the caps.
+    /// Latency against throughput.
     Tradeoff,
     /// Time to first token against the cap.
     Ttft,
     /// Time between tokens against the cap.
     Tpot,
-    /// What became of calls, for each cap.
+    /// Outcomes of calls per cap.
     Calls,
     /// Slots held, as a share of the cap, and the gap fraction.
     Held,
@@ -42,7 +43,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// All of them, as the page has them.
+    /// All figures, in the order of the page.
     pub const ALL: [Self; 8] = [
         Self::Throughput,
         Self::Around,
@@ -54,7 +55,7 @@ impl Figure {
         Self::Timeline,
     ];
 
-    /// What programs call it.
+    /// Returns the stable name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -68,7 +69,7 @@ impl Figure {
         }
     }
 
-    /// What people call it.
+    /// Returns the title.
     pub fn title(self) -> &'static str {
         match self {
             Self::Throughput => "Throughput and goodput against cap",
@@ -76,26 +77,26 @@ impl Figure {
             Self::Tradeoff => "Latency against throughput",
             Self::Ttft => "Time to first token (TTFT)",
             Self::Tpot => "Time per output token (TPOT)",
-            Self::Calls => "What became of calls",
-            Self::Held => "Whether the cap was held",
+            Self::Calls => "Outcomes of calls",
+            Self::Held => "Use of the cap",
             Self::Timeline => "In flight and queue over time",
         }
     }
 }
 
-/// A plot before it is on a page.
+/// A plot before it is rendered.
 pub(super) struct Plot {
     entries: Vec<Entry>,
     area: Area,
     marks: Markup,
-    /// What it shows, for those who cannot see it.
+    /// Text description of the content.
     told: String,
-    /// What is to be said below it.
+    /// Additional text for the caption.
     pub(super) note: Option<String>,
 }
 
 impl Plot {
-    /// The `svg` element; `id` is one of its own on the page.
+    /// Renders the `svg` element. `id` must be unique on the page.
     pub(super) fn svg(&self, figure: Figure, id: &str, style: Option<&str>) -> Markup {
         let Area { width, height, .. } = self.area;
         html! {
@@ -111,7 +112,7 @@ impl Plot {
     }
 }
 
-/// One plot, of this width; `None`: there is nothing to plot.
+/// Returns a plot of the given width in pixels, or `None` without data.
 pub(super) fn plot(outcome: &SweepOutcome, figure: Figure, width: f64) -> Option<Plot> {
     let caps = by_cap(outcome);
     if caps.is_empty() {
@@ -129,7 +130,7 @@ pub(super) fn plot(outcome: &SweepOutcome, figure: Figure, width: f64) -> Option
     }
 }
 
-/// One figure as a document. Where there is nothing to plot it says so.
+/// Returns one figure as a document. Without data, the document says so.
 pub(super) fn document(outcome: &SweepOutcome, figure: Figure) -> String {
     let width = if matches!(figure, Figure::Throughput | Figure::Timeline) { 760.0 } else { 520.0 };
     let plot = plot(outcome, figure, width).unwrap_or_else(|| nothing(width));
@@ -143,7 +144,7 @@ fn nothing(width: f64) -> Plot {
     Plot { entries: Vec::new(), area, marks, told, note: None }
 }
 
-/// An axis of caps: a tick at each that was tried, and the answer's number before all others.
+/// Returns an axis of caps with a tick at each measured cap. The number of the answer has priority.
 fn cap_axis(outcome: &SweepOutcome, caps: &[Pooled<'_>], area: &Area) -> (scale::Scale, Markup) {
     let tried: Vec<usize> = caps.iter().map(|pooled| pooled.cap).collect();
     let scale = scale::Scale::caps(&tried, area.x());

@@ -1,4 +1,4 @@
-//! Whether the cap was held: slots in flight as a share of it, and below that the gap fraction.
+//! Plot of the slots in flight as a share of the cap, with the gap fraction below.
 
 use maud::html;
 
@@ -11,7 +11,7 @@ use crate::report::by_cap::Pooled;
 use crate::report::format::{number, share};
 use crate::result::StepResult;
 
-/// A step that held less of its cap says nothing of the server.
+/// Minimum share of the cap for a step to show something about the server.
 const ENOUGH: f64 = 0.95;
 
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
@@ -23,7 +23,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
         (Sample::Dot, "tg-queue", "gap fraction".to_owned()),
     ];
     if forbidden {
-        legend.push((Sample::Dot, "tg-limited", "forbidden by a rate or a cool-down".to_owned()));
+        legend.push((Sample::Dot, "tg-limited", "rate limited or cooling down".to_owned()));
     }
     legend.extend(entries(outcome, caps).into_iter().filter(|(_, class, _)| *class != "tg-band"));
     let whole = Area::below(&legend, width, 360.0);
@@ -43,10 +43,10 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
         (axis)
         @for pooled in caps {
             @for (step, at) in beside(pooled, &x) {
-                @let held = format!("{} slots held in the mean, {} of the cap", number(step.in_flight), share(of(step)));
+                @let held = format!("on average {} slots held, {} of the cap", number(step.in_flight), share(of(step)));
                 (mark(step, "tg-throughput", (at, above.at(of(step))), &held))
                 @if forbidden {
-                    (mark(step, "tg-limited", (at, below.at(step.forbidden)), &format!("forbidden {}", share(step.forbidden))))
+                    (mark(step, "tg-limited", (at, below.at(step.forbidden)), &format!("rate limited {}", share(step.forbidden))))
                 }
                 (mark(step, "tg-queue", (at, below.at(step.gap_fraction)), &format!("gap fraction {}", share(step.gap_fraction))))
             }
@@ -55,7 +55,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
     let least = steps().map(of).fold(f64::INFINITY, f64::min);
     let most = steps().map(|step| step.gap_fraction).fold(0.0, f64::max);
     let told = format!(
-        "Slots in flight were at least {} of the cap in the mean of each step; the gap fraction, the share of time in which calls waited while slots were free and nothing forbade them, was {} at most.",
+        "The mean slots in flight were at least {} of the cap in each step. The gap fraction, the share of time in which calls waited although slots were free and nothing limited them, was at most {}.",
         share(least),
         share(most)
     );

@@ -1,6 +1,6 @@
-//! From values to places on the page, and where the ticks are.
+//! Scales: map values to positions and choose ticks.
 
-/// How values spread over a length.
+/// Maps values to a range of positions in pixels.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     from: f64,
@@ -8,12 +8,12 @@ pub(super) struct Scale {
     start: f64,
     end: f64,
     log: bool,
-    /// Values that get a tick and, as far as there is room, a number.
+    /// Values with a tick and, if there is space, a number.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Scale {
-    /// From zero to what holds `most`, in round steps.
+    /// Returns a linear scale from zero to at least `most`, with round steps.
     pub(super) fn from_zero(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         let most = sane(most);
         let step = round_step(most / ticks.max(1) as f64);
@@ -22,10 +22,11 @@ impl Scale {
         Self { from: 0.0, to, start, end, log: false, ticks }
     }
 
-    /// From below the least to above the most, in round steps: for what differs little.
+    /// Returns a linear scale that covers `least` to `most`, with round steps, for values that
+    /// differ little.
     pub(super) fn between(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         let most = sane(most);
-        // Nearer to one another than numbers are exact, or not even in this order.
+        // The values are too close for their precision, or out of order.
         if !(least.is_finite() && most - least > 1e-6 * most && least > -most) {
             return Self::from_zero(most, (start, end), ticks);
         }
@@ -35,12 +36,12 @@ impl Scale {
         Self { from, to, start, end, log: false, ticks }
     }
 
-    /// From zero to one, in percent of whatever it is a share of.
+    /// Returns a scale of shares, from 0 to 1.
     pub(super) fn shares(place: (f64, f64)) -> Self {
         Self { ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], ..Self::from_zero(1.0, place, 4) }
     }
 
-    /// From zero to the end of a time that is told in seconds; round steps of what clocks count in.
+    /// Returns a scale of time in seconds, with steps that clocks use.
     pub(super) fn time(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         const STEPS: [f64; 16] = [
             1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
@@ -53,7 +54,7 @@ impl Scale {
         Self { from: 0.0, to: most, start, end, log: false, ticks }
     }
 
-    /// In ratios, with some room at both ends: caps are tried in ratios, and a cap of 12 is to 10 what 120 is to 100.
+    /// Returns a logarithmic scale with a margin at both ends, because caps are tried in ratios.
     pub(super) fn ratios(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         let least = sane(least);
         let most = sane(most).max(least);
@@ -63,7 +64,7 @@ impl Scale {
         Self { from, to, start, end, log: true, ticks }
     }
 
-    /// Caps, in ratios, a tick at each that was tried.
+    /// Returns a logarithmic scale of caps with a tick at each measured cap.
     pub(super) fn caps(tried: &[usize], place: (f64, f64)) -> Self {
         let (low, high) =
             (tried.iter().min().copied().unwrap_or(1), tried.iter().max().copied().unwrap_or(1));
@@ -71,7 +72,8 @@ impl Scale {
         Self { ticks, ..Self::ratios(low as f64, high as f64, place, 1) }
     }
 
-    /// Linear from zero where values are alike, ratios where they are not.
+    /// Returns a linear scale from zero if the values are similar, and a logarithmic scale
+    /// otherwise.
     pub(super) fn for_durations(values: &[f64], place: (f64, f64), ticks: usize) -> Self {
         let known = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
         let most = known.clone().fold(0.0, f64::max);
@@ -83,7 +85,7 @@ impl Scale {
         }
     }
 
-    /// Where a value is; what is beyond an end is at it.
+    /// Returns the position of a value. Values beyond an end map to that end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -94,25 +96,26 @@ impl Scale {
         self.start + share * (self.end - self.start)
     }
 
-    /// Its first and its last place.
+    /// Returns the first and the last position.
     pub(super) fn ends(&self) -> (f64, f64) {
         (self.start, self.end)
     }
 }
 
-/// Within what anybody measures: an axis of other numbers has no use, and no end of ticks.
+/// Clamps a value to a plausible range, which bounds the number of ticks.
 fn sane(value: f64) -> f64 {
     if value > 0.0 { value.clamp(1e-9, 1e15) } else { 1.0 }
 }
 
-/// The next of 1, 2, 5, 10, ...
+/// Returns the next number of the series 1, 2, 5, 10, ...
 fn round_step(wanted: f64) -> f64 {
     let decade = 10_f64.powf(wanted.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * decade >= wanted * 0.999);
     step.unwrap_or(10.0) * decade
 }
 
-/// Of the series 1-2-5 and of powers of two, by what is closest to so many ticks.
+/// Returns round ticks for a logarithmic scale, from the series that is closest to the wanted
+/// number of ticks.
 fn round_ratios(from: f64, to: f64, wanted: usize) -> Vec<f64> {
     let inside = |value: &f64| (from..=to).contains(value);
     let decades = |marks: &[f64]| -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! Each step as a mark: its shape is its verdict.
+//! Marks for steps, whose shape shows the verdict.
 
 use maud::{Markup, html};
 
@@ -9,10 +9,11 @@ use crate::report::by_cap::Pooled;
 use crate::report::format::{of, purpose, verdict};
 use crate::result::{Estimate, StepResult, StepVerdict};
 
-/// How far apart the steps of one cap are drawn.
+/// Distance between the marks of steps at one cap, in pixels.
 const APART: f64 = 9.0;
 
-/// The steps of a cap, each with its place on the axis: beside one another, and not where another cap is.
+/// Returns the steps at a cap with their positions on the axis, side by side and clear of the next
+/// cap.
 pub(super) fn beside<'a>(
     pooled: &'a Pooled<'a>,
     caps: &'a Scale,
@@ -27,7 +28,7 @@ pub(super) fn beside<'a>(
     pooled.steps.iter().enumerate().map(move |(i, step)| (*step, place(i)))
 }
 
-/// A mark whose shape says the verdict, and whose words the rest.
+/// Renders a mark. The shape shows the verdict, and the title the rest.
 pub(super) fn mark(step: &StepResult, class: &str, (x, y): (f64, f64), told: &str) -> Markup {
     html! {
         g class="tg-step" {
@@ -41,7 +42,7 @@ pub(super) fn mark(step: &StepResult, class: &str, (x, y): (f64, f64), told: &st
     }
 }
 
-/// The interval of a figure.
+/// Renders the interval of a value.
 pub(super) fn whisker(class: &str, x: f64, scale: &Scale, of: Estimate) -> Markup {
     let (low, high) = (scale.at(of.low), scale.at(of.high));
     html! {
@@ -51,7 +52,7 @@ pub(super) fn whisker(class: &str, x: f64, scale: &Scale, of: Estimate) -> Marku
     }
 }
 
-/// Which step it is.
+/// Describes a step.
 pub(super) fn heading(step: &StepResult) -> String {
     let (judged, why) = verdict(&step.verdict);
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
@@ -64,7 +65,7 @@ pub(super) fn heading(step: &StepResult) -> String {
     )
 }
 
-/// What the marks mean, as far as there are any.
+/// Returns the legend entries of the marks that occur.
 pub(super) fn entries(outcome: &SweepOutcome, caps: &[Pooled<'_>]) -> Vec<Entry> {
     let any = |is: fn(&StepVerdict) -> bool| caps.iter().flat_map(|p| &p.steps).any(|step| is(&step.verdict));
     let mut entries = Vec::new();

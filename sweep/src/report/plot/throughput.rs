@@ -1,4 +1,4 @@
-//! Throughput and goodput against the cap.
+//! Plot of throughput and goodput against the cap.
 
 use maud::html;
 
@@ -11,10 +11,10 @@ use crate::report::by_cap::Pooled;
 use crate::report::format::{estimate, number, short};
 use crate::result::{Estimate, StepResult};
 
-/// A cap that is so many times as high or as low is around the answer.
+/// Maximum ratio between the answer and a cap near it.
 const AROUND: f64 = 1.4;
 
-/// Those of the caps that are around the answer, where they are a part of them and enough for a picture.
+/// Plots the caps near the answer, if they are at least three and not all caps.
 pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<Pooled<'_>>, width: f64) -> Option<Plot> {
     let (answer, all) = (outcome.answer.cap? as f64, caps.len());
     caps.retain(|pooled| (answer / AROUND..=answer * AROUND).contains(&(pooled.cap as f64)));
@@ -23,19 +23,19 @@ pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<Pooled<'_>>, width: f
 
 type Of = fn(&StepResult) -> Option<Estimate>;
 
-/// All caps.
+/// Plots all caps.
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
     drawn(outcome, caps, width, false)
 }
 
-/// With `close`, the axis begins where the figures do, and not at zero.
+/// Draws the plot. With `close`, the axis starts near the values instead of at zero.
 fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -> Option<Plot> {
     let all = || caps.iter().flat_map(|p| p.steps.iter().copied());
     let known: Vec<Estimate> = all().filter_map(|step| step.throughput).collect();
     if known.is_empty() {
         return None;
     }
-    // Without an objective goodput is throughput: one curve.
+    // Without an objective, goodput equals throughput, and one curve suffices.
     let differs = all().any(|step| step.goodput.is_some_and(|good| Some(good) != step.throughput));
     let mut curves: Vec<(&'static str, &'static str, Of)> =
         vec![("tg-throughput", "throughput", |s| s.throughput)];
@@ -47,7 +47,7 @@ fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -
     legend.extend(entries(outcome, caps));
     let area = Area::below(&legend, width, if width > 600.0 { 380.0 } else { 340.0 }).with_name();
     let (x, axis) = cap_axis(outcome, caps, &area);
-    // An interval of few calls may reach anywhere: it does not make the rest small.
+    // The interval of a few calls may be very large, and must not compress the rest.
     let value = known.iter().map(|e| e.value).fold(0.0, f64::max);
     let reach = known.iter().map(|e| e.high).fold(0.0, f64::max).min(1.3 * value);
     let all = || curves.iter().flat_map(|(_, _, of)| all().filter_map(of));
@@ -59,7 +59,7 @@ fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -
         (answer(&area, &x, &outcome.answer, true))
         (axis)
         @for (i, (class, name, of)) in curves.iter().enumerate() {
-            // Two curves that lie on one another: their intervals side by side.
+            // Intervals of coinciding curves are drawn side by side.
             @let aside = if differs { i as f64 * 5.0 - 2.5 } else { 0.0 };
             @let means: Vec<_> = caps.iter().filter_map(|p| {
                 Some((x.at(p.cap as f64), y.at(p.mean(|step| of(step).map(|e| e.value))?)))
@@ -80,7 +80,7 @@ fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -
     let best = best.max_by(|a, b| a.1.total_cmp(&b.1));
     let told = best.map_or_else(String::new, |(cap, value)| {
         format!(
-            "Of {} caps the most throughput was at {cap}: {} calls per second.",
+            "Of {} caps, the highest throughput was at {cap}: {} calls per second.",
             caps.len(),
             number(value)
         )

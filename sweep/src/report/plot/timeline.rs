@@ -1,4 +1,4 @@
-//! Slots and queue over time, with the steps behind them.
+//! Plot of slots and queue over time, with the steps in the background.
 
 use maud::{Markup, html};
 
@@ -50,7 +50,7 @@ fn line(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Sc
     series.iter().map(|moment| (x.at(moment.at), y.at(of(moment) as f64))).collect()
 }
 
-/// What changes at once, with its corners.
+/// Returns the points of a value that changes abruptly, with corners.
 fn stairs(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (place, height) in line(series, of, x, y) {
@@ -69,7 +69,7 @@ fn stairs(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &
     points
 }
 
-/// A step behind the lines, by its verdict; its cap above it, where there is room.
+/// Renders a step in the background, coloured by its verdict, with its cap if there is space.
 fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     let (from, to) = (x.at(step.began), x.at(step.ended));
     let class = match step.verdict {
@@ -90,7 +90,7 @@ fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     }
 }
 
-/// A time on a clock: minutes and seconds.
+/// Formats a time as minutes and seconds.
 fn clock(at: f64) -> String {
     let whole = at.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {

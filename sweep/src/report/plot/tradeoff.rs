@@ -1,4 +1,4 @@
-//! Latency against throughput: what a higher cap costs.
+//! Plot of latency against throughput.
 
 use maud::{Markup, html};
 
@@ -68,7 +68,8 @@ fn point(pooled: &Pooled<'_>) -> Option<Point> {
     })
 }
 
-/// The caps beside their points, as far as there is room: a name that would lie on another, or on a point, is left out. The answer's comes first.
+/// Renders the caps beside their points. A label that would overlap another label or a point is
+/// left out. The label of the answer has priority.
 fn names(
     outcome: &SweepOutcome,
     points: &[Point],
@@ -85,7 +86,7 @@ fn names(
         @for (point, (x, y)) in named {
             @let name = point.cap.to_string();
             @let half = wide(&name) / 2.0;
-            // Below, above, right, left.
+            // Candidate positions: below, above, right, left.
             @let tries = [(*x, y + 22.0), (*x, y - 12.0), (x + 14.0 + half, y + 4.0), (x - 14.0 - half, y + 4.0)];
             @let free = tries.into_iter().map(|(x, y)| ((x, y), [x - half, y - TEXT, x + half, y + 3.0]))
                 .find(|(_, own)| inside(own, area) && !taken.iter().any(|other| overlap(own, other)));

@@ -1,4 +1,4 @@
-//! What a step tells, and when it has told it.
+//! Tests of when a step ends, and with which summary.
 
 use super::*;
 use crate::observation::ReportedRates;
@@ -57,7 +57,7 @@ fn call(admitted_at: f64, seconds: f64) -> CallObservation {
     }
 }
 
-/// Holds `in_flight` of `cap` for a hundred seconds while calls end.
+/// Holds `in_flight` of `cap` slots for 100 s while calls end.
 fn held(cap: usize, in_flight: usize, by: Option<BlockedBy>) -> StepMonitor {
     let mut watch = watch(cap, 0);
     for tick in 0..1_000 {

@@ -1,4 +1,4 @@
-//! What no server should do, and what a sweep meets all the same.
+//! Unusual servers and events that a search has to handle.
 
 use proptest::prelude::*;
 
@@ -88,13 +88,14 @@ fn rejected_requests_end_the_search_at_once() {
     }
     assert!(search.is_settled());
     assert_eq!(search.next(30.0), SearchAction::Done);
-    assert!(search.answer().because.contains("requests themselves are refused"));
+    assert!(search.answer().because.contains("requests themselves are rejected"));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is seen, in whatever order: no panic, caps within bounds, an end.
+    /// Arbitrary observations in any order cause no panic, keep caps within their range, and end
+    /// the search.
     #[test]
     fn arbitrary_events_never_break_the_search(seed in any::<u64>(), failing in 0.0..1.0_f64, settings in settings()) {
         let mut rng = fastrand::Rng::with_seed(seed);

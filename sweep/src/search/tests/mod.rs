@@ -1,4 +1,4 @@
-//! The search against a model of servers.
+//! Tests of the search against a model of servers.
 
 mod edges;
 mod play;

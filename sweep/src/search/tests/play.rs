@@ -1,6 +1,8 @@
-//! A fast model of a server, of a gate with retries before it, and of a closed-loop client: no clock, no I/O, the same for the same seed.
+//! A fast model of a server, a gate with retries and a closed-loop client. No clock, no I/O, and
+//! deterministic for a seed.
 //!
-//! The server shares itself between what it runs (processor sharing with a rate that depends on how much that is), so that each call ends when the server's virtual time reaches its end.
+//! The server uses processor sharing with a load-dependent rate, so each call ends when the
+//! server's virtual time reaches the end of the call.
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -14,7 +16,7 @@ use crate::observation::{
 };
 use crate::search::{Search, SearchAction};
 
-/// Time to first token and tokens a second of a call that is alone.
+/// Time to first token in seconds, and tokens per second, of a call that is alone.
 const FIRST: f64 = 0.4;
 const SPEED: f64 = 60.0;
 const PROMPT: f64 = 300.0;
@@ -55,7 +57,7 @@ impl Ord for Open {
     }
 }
 
-/// One sweep.
+/// One simulated sweep.
 pub(crate) struct Play {
     world: World,
     search: Search,
@@ -78,7 +80,7 @@ pub(crate) struct Play {
     recent_calls: VecDeque<f64>,
     level: f64,
     level_at: f64,
-    /// Of [`World::growth`]: so many are taken, and when that was.
+    /// State of [`World::growth`]: the current level and the time of its last update.
     grown: (f64, f64),
     overloaded_until: f64,
     most: VecDeque<(f64, usize)>,
@@ -88,7 +90,7 @@ pub(crate) struct Play {
     pub(crate) trace: bool,
 }
 
-/// What came of it.
+/// The result of a simulated sweep.
 pub(crate) struct Played {
     pub(crate) search: Search,
     pub(crate) calls: usize,
@@ -164,7 +166,7 @@ impl Play {
         }
     }
 
-    /// Plays until the answer is there, or so many calls were made.
+    /// Plays until the search is done, or until this many calls were made.
     pub(crate) fn play(mut self, most_calls: usize) -> Played {
         loop {
             match self.search.next(self.now) {
@@ -218,7 +220,7 @@ impl Play {
         Played { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
     }
 
-    /// Sends what may go, then goes on to the next event.
+    /// Sends what can be sent, and advances to the next event.
     fn advance(&mut self) {
         if self.sending {
             let total = self.cap + (self.cap / 4).max(8);
@@ -274,7 +276,7 @@ impl Play {
             * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
     }
 
-    /// Admits what fits; says what holds the rest.
+    /// Admits what fits. Returns what holds the rest back.
     fn dispatch(&mut self) -> Option<BlockedBy> {
         while self.in_flight() < self.cap && !self.waiting.is_empty() {
             if self.now < self.closed_until {
@@ -319,7 +321,7 @@ impl Play {
         None
     }
 
-    /// Whether the next call's tokens are in the bucket.
+    /// Returns `true` if the bucket has enough tokens for the next call.
     fn has_room(&mut self) -> bool {
         let Some(call) = self.waiting.front() else { return true };
         let tokens = call.tokens as f64;
@@ -328,7 +330,7 @@ impl Play {
         cost <= self.level
     }
 
-    /// In seconds of the bucket's rate.
+    /// Returns the cost in seconds of the bucket's rate.
     fn cost(&self, tokens: f64) -> f64 {
         let Some(bucket) = self.world.bucket else { return 0.0 };
         let cap = bucket.cap;

@@ -1,4 +1,5 @@
-//! Each scenario on a few seeds: the class, a cap that is neither too high nor far too low, and an interval that holds the truth. The figures over many seeds are `table`'s.
+//! Each scenario on a few seeds: the limit, a cap that is neither too high nor far too low, and an
+//! interval that contains the true cap. `table` prints the figures over many seeds.
 
 use super::play::Play;
 use super::table::scenarios;
@@ -58,7 +59,9 @@ fn limit_of_24_needs_fewer_than_900_calls_and_is_explained() {
             assert!(calls < 900, "{calls}");
             assert_eq!(answer.notes, Vec::<String>::new());
             assert!(
-                answer.because.starts_with("24 at once are taken; of calls sent as the 25th, "),
+                answer
+                    .because
+                    .starts_with("The server accepts 24 concurrent calls; of calls sent as the 25th, "),
                 "{}",
                 answer.because
             );
@@ -75,7 +78,7 @@ fn same_events_give_the_same_answer() {
     }
 }
 
-/// Wherever it comes: one step that shows something else than the rest is not believed by itself.
+/// A single step that contradicts the others is not believed, wherever it occurs.
 #[test]
 fn momentary_slowdown_is_not_a_change_of_the_server() {
     for from in (20..300).step_by(20) {

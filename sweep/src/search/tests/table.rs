@@ -1,11 +1,11 @@
-//! The search's figures over many seeds; printed by an ignored test.
+//! Figures of the search over many seeds, printed by an ignored test.
 
 use super::play::Play;
 use super::world::{Bucket, Hysteresis, World};
 use crate::result::Binding;
 use crate::search::SearchSettings;
 
-/// What is played, by name, and what binds.
+/// The scenarios: name, server and limit.
 pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
     use Binding::*;
     let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };
@@ -52,7 +52,7 @@ pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
     ]
 }
 
-/// What else must not surprise it.
+/// Further scenarios.
 pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
     use Binding::*;
     let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };

@@ -1,21 +1,21 @@
-//! Servers, as far as a sweep can tell them apart.
+//! Models of servers, with the properties that a sweep can distinguish.
 
 use crate::search::SearchSettings;
 
-/// After an overload.
+/// The effects of an overload.
 #[derive(Clone, Copy)]
 pub(crate) struct Hysteresis {
-    /// So many at once, or more, begin it,
+    /// Number of concurrent calls that causes the overload.
     pub(crate) above: usize,
-    /// it lasts so long,
+    /// Duration of the effects, in seconds.
     pub(crate) seconds: f64,
-    /// so many are taken meanwhile,
+    /// Number of calls accepted meanwhile.
     pub(crate) limit: usize,
-    /// and they are so much slower.
+    /// Factor on the duration of calls meanwhile.
     pub(crate) slower: f64,
 }
 
-/// A token bucket of a minute, told as the cap that uses it up.
+/// A token bucket with a capacity of one minute, described by the cap that uses it up.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) cap: f64,
@@ -25,38 +25,41 @@ pub(crate) struct Bucket {
     pub(crate) by_tokens: bool,
 }
 
-/// What is played.
+/// A model of a server.
 #[derive(Clone)]
 pub(crate) struct World {
-    /// Contention and coherence: a call's speed with n at once is `1 / (1 + s (n - 1) + k n (n - 1))`.
+    /// Contention and coherence: with n concurrent calls, the speed of a call is `1 / (1 + s (n -
+    /// 1) + k n (n - 1))`.
     pub(crate) s: f64,
     pub(crate) k: f64,
-    /// So many run, the rest queue in the server.
+    /// Number of calls that run at once; the rest queue in the server.
     pub(crate) running: Option<usize>,
     pub(crate) limit: Option<usize>,
     pub(crate) retry_after: Option<f64>,
-    /// The limit grows from 4 to `limit` in so many seconds.
+    /// Seconds in which the limit grows from 4 to `limit`.
     pub(crate) grows: Option<f64>,
-    /// So much faster than the last ten seconds' most a rise of what is in flight is refused.
+    /// A rise of the calls in flight above this multiple of the maximum over the last ten seconds
+    /// is rejected.
     pub(crate) rise: Option<f64>,
-    /// So many more than there are, at once and each second, are taken.
+    /// Number of calls above the current load that are accepted at once, and per second.
     pub(crate) growth: Option<(f64, f64)>,
     pub(crate) bucket: Option<Bucket>,
-    /// Above so many at once sequences are thrown out.
+    /// Number of concurrent calls above which sequences are preempted.
     pub(crate) kv: Option<usize>,
     pub(crate) hysteresis: Option<Hysteresis>,
-    /// Between these moments it is so much slower, whatever the load.
+    /// A period with a factor on the duration of calls, independent of load.
     pub(crate) stumble: Option<(f64, f64, f64)>,
-    /// After so many calls the server is another.
+    /// The server after this number of calls.
     pub(crate) drift: Option<(usize, Box<World>)>,
-    /// The client cannot hold more.
+    /// Maximum number of calls that the client can keep in flight.
     pub(crate) client: Option<usize>,
-    /// The share that fails whatever the load.
+    /// Share of attempts that fail, independent of load.
     pub(crate) background: f64,
-    /// Spread of the lengths, and of the time that a call of the same length takes (of logarithms).
+    /// Standard deviation of the logarithm of the lengths, and of the time of calls of equal
+    /// length.
     pub(crate) lengths: f64,
     pub(crate) noise: f64,
-    /// A refusal comes back after so many seconds.
+    /// Time until a rejection is returned, in seconds.
     pub(crate) round_trip: f64,
     pub(crate) settings: SearchSettings,
 }
@@ -91,7 +94,7 @@ impl World {
         Self::usl(s, (1.0 - s) / (peak * peak))
     }
 
-    /// Speed of each of n at once.
+    /// Returns the speed of each of n concurrent calls.
     pub(crate) fn speed(&self, n: usize) -> f64 {
         let usl = |n: f64| 1.0 / (1.0 + self.s * (n - 1.0) + self.k * n * (n - 1.0));
         let running = self.running.map_or(n, |most| n.min(most)) as f64;
@@ -107,7 +110,8 @@ impl World {
         self.drift.as_ref().map_or(self, |(_, then)| then.last())
     }
 
-    /// The smallest stable cap within the tolerance of the best, the throughput at each cap (relative), and the highest stable cap.
+    /// Returns the smallest stable cap within the tolerance of the best, the relative throughput at
+    /// each cap, and the highest stable cap.
     pub(crate) fn truth(&self) -> (usize, impl Fn(usize) -> f64, usize) {
         let last = self.last().clone();
         let highest = [
