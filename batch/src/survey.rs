@@ -8,9 +8,9 @@ use http::{HeaderMap, Method, Uri};
 use serde::Serialize;
 use tidegate::wire::RequestFacts;
 
-use crate::input::{Lines, Request, Wishes, request};
-use crate::output::Found;
-use crate::run::{Books, Ceilings, Prices, RunError, Spend};
+use crate::input::{Lines, Request, RequestOverrides, parse_request};
+use crate::output::AnsweredLines;
+use crate::run::{Ceilings, Prices, RunError, Spend, SpendTracker};
 
 /// What a file holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -30,7 +30,7 @@ pub struct Survey {
 }
 
 /// More models than this are counted as `others`.
-const MODELS: usize = 20;
+const MAX_MODELS: usize = 20;
 
 /// Counts lines and holds them against what was answered before; with `requests`, reads what stands in them too.
 ///
@@ -39,26 +39,27 @@ const MODELS: usize = 20;
 pub fn survey<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
-    found: &Found,
-    requests: Option<(&Wishes, Prices)>,
+    found: &AnsweredLines,
+    requests: Option<(&RequestOverrides, Prices)>,
 ) -> Result<Survey, RunError> {
-    let (mut told, mut last) = (Survey::default(), 0);
+    let (mut survey, mut last) = (Survey::default(), 0);
     let (mut ids, hasher) = (HashSet::new(), RandomState::new());
-    let books = Books::new(requests.map(|(_, prices)| prices).unwrap_or_default(), Ceilings::default());
-    while limit.is_none_or(|limit| told.lines < limit) {
+    let tracker =
+        SpendTracker::new(requests.map(|(_, prices)| prices).unwrap_or_default(), Ceilings::default());
+    while limit.is_none_or(|limit| survey.lines < limit) {
         let Some(line) = lines.next_line()? else { break };
-        told.lines += 1;
+        survey.lines += 1;
         last = line.number;
-        let done = found.same(&line);
+        let done = found.matches(&line);
         if done == Some(false) {
-            return Err(RunError::Changed(line.number));
+            return Err(RunError::InputChanged(line.number));
         }
-        told.done += u64::from(done.is_some());
-        let Some((wishes, _)) = requests else { continue };
+        survey.done += u64::from(done.is_some());
+        let Some((overrides, _)) = requests else { continue };
         let mut wrong = |code: &str, message: String| {
-            told.malformed.entry(code.to_owned()).or_insert((0, message)).0 += 1;
+            survey.malformed.entry(code.to_owned()).or_insert((0, message)).0 += 1;
         };
-        match line.text.as_ref().map(|text| request(line.number, text, wishes)) {
+        match line.text.as_ref().map(|text| parse_request(line.number, text, overrides)) {
             None => wrong("line_too_long", format!("line {} is too long", line.number)),
             Some(Err((_, fault))) => wrong(&fault.code, fault.message),
             Some(Ok(request)) if !ids.insert(hasher.hash_one(&request.custom_id)) => {
@@ -66,24 +67,24 @@ pub fn survey<R: BufRead>(
                 wrong("duplicate_custom_id", text);
             }
             Some(Ok(_)) if done.is_some() => {}
-            Some(Ok(request)) => told.count(&request, &books),
+            Some(Ok(request)) => survey.count(&request, &tracker),
         }
     }
     // A file that was cut short is another one too.
     if limit.is_none() && found.last() > last {
-        return Err(RunError::Changed(found.last()));
+        return Err(RunError::InputChanged(found.last()));
     }
-    told.bytes = lines.position();
-    Ok(told)
+    survey.bytes = lines.position();
+    Ok(survey)
 }
 
 impl Survey {
-    fn count(&mut self, request: &Request, books: &Books) {
+    fn count(&mut self, request: &Request, tracker: &SpendTracker) {
         let Ok(uri) = request.path.parse::<Uri>() else { return };
         let facts = RequestFacts::read(&Method::POST, &uri, &HeaderMap::new(), Some(&request.body));
-        self.most.plus(&books.most(&facts));
+        self.most.plus(&tracker.maximum(&facts));
         let model = facts.model.as_deref().unwrap_or("unknown");
-        let known = self.models.contains_key(model) || self.models.len() < MODELS;
+        let known = self.models.contains_key(model) || self.models.len() < MAX_MODELS;
         *self.models.entry(if known { model } else { "others" }.to_owned()).or_default() += 1;
     }
 }

@@ -7,7 +7,7 @@ mod support;
 use std::fmt::Write;
 
 use support::{config, never, options, paused, play, simulator, transport};
-use tidegate_batch::{Batch, Found};
+use tidegate_batch::{AnsweredLines, Batch};
 use tidegate_sim::Faults;
 use tidegate_sim::faults::TokenRate;
 
@@ -32,7 +32,7 @@ fn run(lines: usize, rate: TokenRate) -> Took {
     paused(async move {
         let simulator = simulator(Faults { token_rate: Some(rate), ..Faults::default() });
         let batch = Batch::over(config(|target| target.cap(512)), transport(&simulator)).unwrap();
-        let played = play(&batch, options(), text, Found::default(), never()).await;
+        let played = play(&batch, options(), text, AnsweredLines::default(), never()).await;
         let stats = simulator.stats();
         let cost: u64 = stats
             .attempts
@@ -51,7 +51,7 @@ fn run(lines: usize, rate: TokenRate) -> Took {
 
 /// What a bucket has saved up counts as well: the least that can be is less than the work over the rate, by a minute.
 #[test]
-fn a_minutes_depth_is_used_too() {
+fn saved_quota_is_used_too() {
     for (rpm, tpm) in [(Some(1_200.0), Some(300_000.0)), (Some(1_200.0), None), (None, Some(280_000.0))] {
         let rate = TokenRate {
             tokens_per_minute: tpm,

@@ -9,7 +9,8 @@ use std::io::Write as _;
 use support::{config, never, options, paused, play, simulator, sleep, transport};
 use tidegate::config::Retry;
 use tidegate_batch::{
-    Batch, Ceilings, Ended, Found, Job, Lines, Options, Outcome, Outputs, Prices, RunError, Wishes, write,
+    AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, Lines, Outputs, Prices,
+    RequestOverrides, RunError, WriteJob, write_records,
 };
 use tidegate_sim::Faults;
 use tokio::sync::{mpsc, watch};
@@ -28,25 +29,26 @@ fn batch(faults: Faults) -> Batch {
 }
 
 #[test]
-fn every_line_is_answered_once_whatever_stands_in_the_file() {
+fn every_line_is_answered_once_whatever_the_file_contains() {
     paused(async {
         let mut text = lines(0..50);
         text.push_str("\nnot json\n{\"model\":\"sim\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":4}\n");
         text.push_str(&lines(3..4));
         text.push_str("{\"custom_id\":\"lost\",\"url\":\"/v1/chat/completions\",\"body\":{\"model\":\"absent\",\"messages\":[]}}\n");
         text.push_str(&format!("{}\n", "x".repeat(1 << 20 | 1)));
-        let played = play(&batch(Faults::default()), options(), text, Found::default(), never()).await;
+        let played =
+            play(&batch(Faults::default()), options(), text, AnsweredLines::default(), never()).await;
         let progress = played.progress();
         assert_eq!((progress.read, progress.good, progress.failed, progress.malformed), (55, 51, 4, 3));
-        assert_eq!(progress.ended, Some(Ended::Whole));
+        assert_eq!(progress.ended, Some(BatchEnd::Whole));
         let mut numbers: Vec<_> = played.records.iter().map(|record| record.line).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (1..=50).chain(52..=56).collect::<Vec<_>>());
         let told = |line: u64| {
             let record = played.records.iter().find(|record| record.line == line).unwrap();
             let told = match &record.outcome {
-                Outcome::Answered(answer) => answer.status.to_string(),
-                Outcome::Failed(fault) => fault.code.clone(),
+                LineOutcome::Answered(answer) => answer.status.to_string(),
+                LineOutcome::Failed(fault) => fault.code.clone(),
             };
             (record.custom_id.clone(), told)
         };
@@ -65,22 +67,22 @@ fn every_line_is_answered_once_whatever_stands_in_the_file() {
 }
 
 #[test]
-fn in_order_where_that_is_wanted() {
+fn records_are_in_input_order_on_request() {
     paused(async {
         let text: String = (0..300u32)
             .map(|n| format!("{{\"model\":\"sim\",\"max_tokens\":{},\"prompt\":\"x\"}}\n", 1 + n * 37 % 50))
             .collect();
-        let ordered = Options { ordered: true, ..options() };
+        let ordered = BatchOptions { ordered: true, ..options() };
         let batch = batch(Faults::default());
-        let played = play(&batch, ordered, text.clone(), Found::default(), never()).await;
+        let played = play(&batch, ordered, text.clone(), AnsweredLines::default(), never()).await;
         assert!(played.records.iter().map(|record| record.line).eq(1..=300));
-        let played = play(&batch, options(), text, Found::default(), never()).await;
+        let played = play(&batch, options(), text, AnsweredLines::default(), never()).await;
         assert!(!played.records.is_sorted_by_key(|record| record.line), "without it they come as they end");
     });
 }
 
 #[test]
-fn the_longest_queue_is_no_failure_and_memory_is_bounded() {
+fn long_queues_do_not_fail_and_memory_is_bounded() {
     paused(async {
         let rate = tidegate_sim::faults::TokenRate {
             requests_per_minute: Some(30.0),
@@ -112,7 +114,7 @@ fn the_longest_queue_is_no_failure_and_memory_is_bounded() {
         let (records, mut jobs) = mpsc::channel(1);
         tokio::spawn(async move { while jobs.recv().await.is_some() {} });
         let ran = batch
-            .run(options(), Found::default(), feed, records, never(), |progress| {
+            .run(options(), AnsweredLines::default(), feed, records, never(), |progress| {
                 most = most.max(progress.open)
             })
             .await;
@@ -124,39 +126,39 @@ fn the_longest_queue_is_no_failure_and_memory_is_bounded() {
 }
 
 #[test]
-fn what_fails_by_chance_is_asked_again() {
+fn random_failures_are_retried() {
     paused(async {
         let batch = batch(Faults { error_500: 0.3, seed: 3, ..Faults::default() });
-        let played = play(&batch, options(), lines(0..500), Found::default(), never()).await;
+        let played = play(&batch, options(), lines(0..500), AnsweredLines::default(), never()).await;
         assert_eq!((played.progress().good, played.progress().failed), (500, 0));
     });
 }
 
 #[test]
-fn a_run_in_which_nothing_works_ends_and_spoils_nothing() {
+fn run_without_success_ends_without_writing_records() {
     paused(async {
-        let wishes = Wishes { model: Some("absent".into()), path: None };
+        let overrides = RequestOverrides { model: Some("absent".into()), path: None };
         let played = play(
             &batch(Faults::default()),
-            Options { wishes, ..options() },
+            BatchOptions { overrides, ..options() },
             lines(0..500),
-            Found::default(),
+            AnsweredLines::default(),
             never(),
         )
         .await;
         let error = played.ran.unwrap_err();
         assert!(
-            matches!(&error, RunError::NothingWorks { count: 20, last } if last.contains("404")),
+            matches!(&error, RunError::TooManyFailures { count: 20, last } if last.contains("404")),
             "{error}"
         );
         assert!(played.records.is_empty());
         // So few lines that it cannot be told: they are the lines' own failures.
-        let wishes = Wishes { model: Some("absent".into()), path: None };
+        let overrides = RequestOverrides { model: Some("absent".into()), path: None };
         let played = play(
             &batch(Faults::default()),
-            Options { wishes, ..options() },
+            BatchOptions { overrides, ..options() },
             lines(0..5),
-            Found::default(),
+            AnsweredLines::default(),
             never(),
         )
         .await;
@@ -165,7 +167,7 @@ fn a_run_in_which_nothing_works_ends_and_spoils_nothing() {
 }
 
 #[test]
-fn a_stop_lets_what_is_in_flight_end() {
+fn stop_lets_calls_in_flight_finish() {
     paused(async {
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(async move {
@@ -174,31 +176,32 @@ fn a_stop_lets_what_is_in_flight_end() {
         });
         let batch =
             Batch::over(config(|target| target.cap(4)), transport(&simulator(Faults::default()))).unwrap();
-        let played = play(&batch, options(), lines(0..1_000), Found::default(), stopped).await;
+        let played = play(&batch, options(), lines(0..1_000), AnsweredLines::default(), stopped).await;
         let progress = played.progress();
-        assert_eq!(progress.ended, Some(Ended::Stopped));
+        assert_eq!(progress.ended, Some(BatchEnd::Stopped));
         assert!(progress.good > 0 && progress.good < 200 && progress.failed == 0, "{progress:?}");
         assert_eq!((played.records.len() as u64, progress.open), (progress.good, 0));
     });
 }
 
 #[test]
-fn a_ceiling_is_not_gone_beyond() {
+fn ceiling_is_not_exceeded() {
     paused(async {
         let prices = Prices { input: 1_000.0, output: 2_000.0 };
         let ceilings = Ceilings { money: Some(5.0), tokens: None };
-        let options = Options { prices, ceilings, ..options() };
+        let options = BatchOptions { prices, ceilings, ..options() };
         let played =
-            play(&batch(Faults::default()), options, lines(0..1_000), Found::default(), never()).await;
+            play(&batch(Faults::default()), options, lines(0..1_000), AnsweredLines::default(), never())
+                .await;
         let progress = played.progress();
-        assert_eq!((progress.ended, progress.failed), (Some(Ended::Ceiling), 0));
+        assert_eq!((progress.ended, progress.failed), (Some(BatchEnd::Ceiling), 0));
         assert!(progress.spend.money <= 5.0 && progress.spend.money > 4.5, "{progress:?}");
         assert_eq!(progress.good, played.records.len() as u64);
     });
 }
 
 #[test]
-fn another_attempt_is_made_of_an_answer_that_broke_off() {
+fn broken_response_is_requested_again() {
     paused(async {
         let config = config(|target| target.retry(Retry::new().attempts(1)));
         let calls = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -222,14 +225,14 @@ fn another_attempt_is_made_of_an_answer_that_broke_off() {
             }
         });
         let batch = Batch::over(config, tidegate::Transport::new(broken)).unwrap();
-        let played = play(&batch, options(), lines(0..1), Found::default(), never()).await;
+        let played = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
         assert_eq!((played.progress().good, calls.load(std::sync::atomic::Ordering::Relaxed)), (1, 3));
     });
 }
 
 /// Goes through real files: a run that is cut off at every place of its output is completed by the next.
 #[test]
-fn a_cut_output_is_completed_by_the_next_run() {
+fn next_run_completes_a_cut_output() {
     let folder = std::env::temp_dir().join(format!("tidegate-batch-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let text = lines(0..12);
@@ -240,12 +243,12 @@ fn a_cut_output_is_completed_by_the_next_run() {
             let (sink, found) = outputs.resume(false).unwrap();
             let before = found.len();
             let (records, jobs) = mpsc::channel(64);
-            let writer = std::thread::spawn(move || write(sink, jobs));
+            let writer = std::thread::spawn(move || write_records(sink, jobs));
             let progress = paused(async {
                 let played = play(&batch(Faults::default()), options(), text.clone(), found, never()).await;
                 for record in played.records.iter().cloned() {
-                    records.send(Job::Record(record)).await.unwrap();
-                    records.send(Job::Tick).await.unwrap();
+                    records.send(WriteJob::Record(record)).await.unwrap();
+                    records.send(WriteJob::Tick).await.unwrap();
                 }
                 played.progress()
             });
@@ -277,24 +280,25 @@ fn a_cut_output_is_completed_by_the_next_run() {
 }
 
 #[test]
-fn an_input_that_has_changed_is_an_error() {
+fn changed_input_is_an_error() {
     let folder = std::env::temp_dir().join(format!("tidegate-changed-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let outputs = Outputs { records: folder.join("out.jsonl"), errors: None };
     let (mut sink, _) = outputs.resume(false).unwrap();
     paused(async {
-        let played = play(&batch(Faults::default()), options(), lines(0..3), Found::default(), never()).await;
+        let played =
+            play(&batch(Faults::default()), options(), lines(0..3), AnsweredLines::default(), never()).await;
         played.records.iter().for_each(|record| sink.put(record).unwrap());
     });
     sink.finish().unwrap();
     let (_sink, found) = outputs.resume(false).unwrap();
     let survey = tidegate_batch::survey(Lines::new(lines(1..4).as_bytes(), 1 << 20), None, &found, None);
-    assert!(matches!(survey, Err(RunError::Changed(1))));
+    assert!(matches!(survey, Err(RunError::InputChanged(1))));
     let survey = tidegate_batch::survey(Lines::new(lines(0..2).as_bytes(), 1 << 20), None, &found, None);
-    assert!(matches!(survey, Err(RunError::Changed(3))), "one that is shorter has changed too");
+    assert!(matches!(survey, Err(RunError::InputChanged(3))), "one that is shorter has changed too");
     paused(async {
         let played = play(&batch(Faults::default()), options(), lines(1..4), found, never()).await;
-        assert!(matches!(played.ran, Err(RunError::Changed(1))) && played.records.is_empty());
+        assert!(matches!(played.ran, Err(RunError::InputChanged(1))) && played.records.is_empty());
     });
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -159,7 +159,8 @@ fn reads_standard_input_and_writes_standard_output() {
 fn reads_and_writes_compressed_files() {
     let fixture = Fixture::new("compressed", &[]);
     for extension in ["gz", "zst"] {
-        let format = tidegate_batch::Format::of(Path::new(extension).with_extension(extension).as_path());
+        let format =
+            tidegate_batch::Compression::from_path(Path::new(extension).with_extension(extension).as_path());
         let (input, output) =
             (fixture.write("in.jsonl", &lines(20)), fixture.path(&format!("out.jsonl.{extension}")));
         assert!(fixture.run(&input, &output, &[]).status.success());
@@ -204,7 +205,7 @@ fn repeated_kills_neither_lose_nor_duplicate_lines() {
         assert!(ran.status.success(), "{}", stderr(&ran));
         let mut text = String::new();
         let file = BufReader::new(std::fs::File::open(&output).unwrap());
-        tidegate_batch::Format::of(&output).reader(file).read_to_string(&mut text).unwrap();
+        tidegate_batch::Compression::from_path(&output).reader(file).read_to_string(&mut text).unwrap();
         let ids = ids(&text);
         assert!(ids.len() == 1_500 && ids.values().all(|count| *count == 1), "{name}");
     }

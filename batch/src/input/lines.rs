@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 /// What a line is known by again: its CRC-32, without what ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sum(pub(crate) u32);
+pub struct Checksum(pub(crate) u32);
 
-impl fmt::Debug for Sum {
+impl fmt::Debug for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0)
     }
@@ -21,7 +21,7 @@ pub struct Line {
     /// From 1 on, blank ones counted, so that editors show the same.
     pub number: u64,
     /// Known for one that is too long too.
-    pub sum: Sum,
+    pub sum: Checksum,
     /// Without the line's end; `None` where it was too long to be kept.
     pub text: Option<Bytes>,
 }
@@ -58,7 +58,7 @@ impl<R: BufRead> Lines<R> {
             let Some((mut text, sum)) = self.raw()? else { return Ok(None) };
             self.number += 1;
             let Some(text) = &mut text else {
-                return Ok(Some(Line { number: self.number, sum: Sum(sum), text: None }));
+                return Ok(Some(Line { number: self.number, sum: Checksum(sum), text: None }));
             };
             if text.last() == Some(&b'\r') {
                 text.pop();
@@ -67,7 +67,7 @@ impl<R: BufRead> Lines<R> {
                 text.drain(..MARK.len());
             }
             if text.iter().any(|byte| !byte.is_ascii_whitespace()) {
-                let sum = Sum(crc32fast::hash(text));
+                let sum = Checksum(crc32fast::hash(text));
                 return Ok(Some(Line {
                     number: self.number,
                     sum,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_marks_and_blanks() {
+    fn handles_line_ends_byte_order_marks_and_blank_lines() {
         let text = b"\xef\xbb\xbfa\r\n\n  \r\nb\nlong line\nc";
         let told: Vec<_> = [(1, Some("a")), (4, Some("b")), (5, None), (6, Some("c"))].into();
         for buffer in [1, 2, 7, 100] {
@@ -142,7 +142,7 @@ mod tests {
     proptest! {
         /// However the text comes in pieces, each line that is not blank is there once, in order, known by its text alone.
         #[test]
-        fn every_line_once(texts in prop::collection::vec("[a-c ]{0,12}", 0..30), most in 1usize..12, buffer in 1usize..20, ended: bool) {
+        fn every_line_is_returned_once(texts in prop::collection::vec("[a-c ]{0,12}", 0..30), most in 1usize..12, buffer in 1usize..20, ended: bool) {
             let mut text = texts.join("\n");
             if ended { text.push('\n'); }
             let mut lines = Lines::new(BufReader::with_capacity(buffer, text.as_bytes()), most);
@@ -150,7 +150,7 @@ mod tests {
                 if expected.trim().is_empty() && expected.len() <= most { continue; }
                 let line = lines.next_line().unwrap().unwrap();
                 prop_assert_eq!(line.number, number as u64 + 1);
-                prop_assert_eq!(line.sum, Sum(crc32fast::hash(expected.as_bytes())));
+                prop_assert_eq!(line.sum, Checksum(crc32fast::hash(expected.as_bytes())));
                 prop_assert_eq!(line.text.as_deref(), (expected.len() <= most).then_some(expected.as_bytes()));
             }
             prop_assert!(lines.next_line().unwrap().is_none());

@@ -3,5 +3,5 @@
 mod lines;
 mod request;
 
-pub use lines::{Line, Lines, Sum};
-pub use request::{PATHS, Request, Wishes, request};
+pub use lines::{Checksum, Line, Lines};
+pub use request::{ENDPOINT_PATHS, Request, RequestOverrides, parse_request};

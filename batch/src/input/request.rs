@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::fault::Fault;
+use crate::output::LineError;
 
 /// What is asked of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Request {
 
 /// What the user wants of every line.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct RequestOverrides {
     /// The model to ask for, whatever the line says. Default: the line's.
     pub model: Option<String>,
     /// The path of lines that are bare bodies. Default: by what stands in them (`messages`: chat completions, `prompt`: completions).
@@ -31,7 +31,7 @@ pub struct Wishes {
 }
 
 /// The paths of requests that can stand in a file: OpenAI's, and Anthropic's.
-pub const PATHS: [&str; 6] = [
+pub const ENDPOINT_PATHS: [&str; 6] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -41,7 +41,7 @@ pub const PATHS: [&str; 6] = [
 ];
 
 /// As OpenAI's own is.
-const LONGEST_ID: usize = 512;
+const MAX_CUSTOM_ID_BYTES: usize = 512;
 
 #[derive(Deserialize)]
 struct Entry<'a> {
@@ -67,12 +67,16 @@ struct Body<'a> {
 ///
 /// # Errors
 /// What the line has instead of a request, with OpenAI's own codes where there is one.
-pub fn request(number: u64, text: &Bytes, wishes: &Wishes) -> Result<Request, (String, Fault)> {
+pub fn parse_request(
+    number: u64,
+    text: &Bytes,
+    overrides: &RequestOverrides,
+) -> Result<Request, (String, LineError)> {
     let unnamed = || format!("line-{number}");
     let entry: Entry<'_> = match serde_json::from_slice(text) {
         Ok(entry) => entry,
         Err(error) => {
-            let fault = Fault::new(
+            let fault = LineError::new(
                 "invalid_json_line",
                 format!("line {number} is no JSON object of a request: {error}"),
             );
@@ -81,22 +85,24 @@ pub fn request(number: u64, text: &Bytes, wishes: &Wishes) -> Result<Request, (S
     };
     let Some(raw) = entry.body.filter(|_| entry.messages.is_none()) else {
         let body = text.clone();
-        let path = wishes.path.clone().or_else(|| {
-            let path = if entry.messages.is_some() { PATHS.first() } else { PATHS.get(1) };
+        let path = overrides.path.clone().or_else(|| {
+            let path = if entry.messages.is_some() { ENDPOINT_PATHS.first() } else { ENDPOINT_PATHS.get(1) };
             path.filter(|_| entry.messages.is_some() || entry.prompt.is_some()).map(|path| (*path).to_owned())
         });
         let Some(path) = path else {
             let what = "neither a batch request (\"custom_id\", \"method\", \"url\", \"body\") nor the body of one whose endpoint is known";
             return Err((unnamed(), missing(number, what)));
         };
-        return finish(number, unnamed(), path, body, wishes);
+        return finish(number, unnamed(), path, body, overrides);
     };
     let custom_id = match entry.custom_id {
         None | Some(Value::Null) => unnamed(),
-        Some(Value::String(id)) if !id.is_empty() && id.len() <= LONGEST_ID => id,
+        Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CUSTOM_ID_BYTES => id,
         Some(_) => {
-            let text = format!("line {number}: \"custom_id\" has to be a string of 1 to {LONGEST_ID} bytes");
-            return Err((unnamed(), Fault::new("invalid_custom_id", text)));
+            let text = format!(
+                "line {number}: \"custom_id\" has to be a string of 1 to {MAX_CUSTOM_ID_BYTES} bytes"
+            );
+            return Err((unnamed(), LineError::new("invalid_custom_id", text)));
         }
     };
     match entry.method.as_deref() {
@@ -105,32 +111,32 @@ pub fn request(number: u64, text: &Bytes, wishes: &Wishes) -> Result<Request, (S
         Some(_) => {
             return Err((
                 custom_id,
-                Fault::new("invalid_method", format!("line {number}: \"method\" can be POST only")),
+                LineError::new("invalid_method", format!("line {number}: \"method\" can be POST only")),
             ));
         }
     }
     let path = match &entry.url {
-        Some(url) => match known(url) {
+        Some(url) => match endpoint_path(url) {
             Some(path) => path,
             None => {
-                let text = format!("line {number}: \"url\" can be one of {}", PATHS.join(", "));
-                return Err((custom_id, Fault::new("invalid_url", text)));
+                let text = format!("line {number}: \"url\" can be one of {}", ENDPOINT_PATHS.join(", "));
+                return Err((custom_id, LineError::new("invalid_url", text)));
             }
         },
-        None => match &wishes.path {
+        None => match &overrides.path {
             Some(path) => path.clone(),
             None => return Err((custom_id, missing(number, "\"url\" is missing"))),
         },
     };
     let body = text.slice_ref(raw.get().as_bytes());
-    finish(number, custom_id, path, body, wishes)
+    finish(number, custom_id, path, body, overrides)
 }
 
-/// One of [`PATHS`], with its version or without.
-pub(crate) fn known(url: &str) -> Option<String> {
+/// One of [`ENDPOINT_PATHS`], with its version or without.
+pub(crate) fn endpoint_path(url: &str) -> Option<String> {
     let versioned =
         if url.starts_with("/v1/") { Cow::Borrowed(url) } else { Cow::Owned(format!("/v1{url}")) };
-    PATHS.iter().find(|path| *versioned == ***path).map(|path| (*path).to_owned())
+    ENDPOINT_PATHS.iter().find(|path| *versioned == ***path).map(|path| (*path).to_owned())
 }
 
 fn finish(
@@ -138,21 +144,23 @@ fn finish(
     custom_id: String,
     path: String,
     body: Bytes,
-    wishes: &Wishes,
-) -> Result<Request, (String, Fault)> {
+    overrides: &RequestOverrides,
+) -> Result<Request, (String, LineError)> {
     let read: Body<'_> = match serde_json::from_slice(&body) {
         Ok(read) => read,
         Err(error) => {
-            let fault =
-                Fault::new("invalid_request", format!("line {number}: the body is no JSON object: {error}"));
+            let fault = LineError::new(
+                "invalid_request",
+                format!("line {number}: the body is no JSON object: {error}"),
+            );
             return Err((custom_id, fault));
         }
     };
     if read.stream == Some(Value::Bool(true)) {
         let text = format!("line {number}: an answer in a file cannot stream; leave \"stream\" out");
-        return Err((custom_id, Fault::new("streaming_not_supported", text)));
+        return Err((custom_id, LineError::new("streaming_not_supported", text)));
     }
-    let body = match &wishes.model {
+    let body = match &overrides.model {
         None if read.model.is_none() => {
             return Err((
                 custom_id,
@@ -164,7 +172,7 @@ fn finish(
             Ok(body) => body,
             Err(error) => {
                 let text = format!("line {number}: the body cannot be given a model: {error}");
-                return Err((custom_id, Fault::new("invalid_request", text)));
+                return Err((custom_id, LineError::new("invalid_request", text)));
             }
         },
     };
@@ -177,21 +185,21 @@ fn with_model(body: &[u8], model: &str) -> serde_json::Result<Bytes> {
     serde_json::to_vec(&fields).map(Bytes::from)
 }
 
-fn missing(number: u64, what: &str) -> Fault {
-    Fault::new("missing_required_parameter", format!("line {number}: {what}"))
+fn missing(number: u64, what: &str) -> LineError {
+    LineError::new("missing_required_parameter", format!("line {number}: {what}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str, wishes: &Wishes) -> Result<Request, (String, Fault)> {
-        request(7, &Bytes::copy_from_slice(text.as_bytes()), wishes)
+    fn read(text: &str, overrides: &RequestOverrides) -> Result<Request, (String, LineError)> {
+        parse_request(7, &Bytes::copy_from_slice(text.as_bytes()), overrides)
     }
 
     #[test]
-    fn batch_lines_and_bare_bodies() {
-        let plain = Wishes::default();
+    fn parses_batch_lines_and_bare_bodies() {
+        let plain = RequestOverrides::default();
         let batch = read(
             r#"{"custom_id": "a", "method": "post", "url": "/v1/embeddings", "body": {"model": "m", "n":1.50}}"#,
             &plain,
@@ -205,8 +213,8 @@ mod tests {
         let bare = read(r#"{"model":"m","messages":[]}"#, &plain).unwrap();
         assert_eq!((&*bare.custom_id, &*bare.path), ("line-7", "/v1/chat/completions"));
         assert_eq!(read(r#"{"model":"m","prompt":""}"#, &plain).unwrap().path, "/v1/completions");
-        let wishes = Wishes { model: Some("other".into()), path: Some("/v1/responses".into()) };
-        let told = read(r#"{"input":"x","model":"m","seed":1}"#, &wishes).unwrap();
+        let overrides = RequestOverrides { model: Some("other".into()), path: Some("/v1/responses".into()) };
+        let told = read(r#"{"input":"x","model":"m","seed":1}"#, &overrides).unwrap();
         assert_eq!(told.path, "/v1/responses");
         assert_eq!(told.body, r#"{"input":"x","model":"other","seed":1}"#);
         assert_eq!(
@@ -216,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_line_and_code() {
+    fn invalid_lines_are_reported_by_line_and_code() {
         for (text, code) in [
             ("{", "invalid_json_line"),
             ("[]", "invalid_json_line"),
@@ -237,7 +245,7 @@ mod tests {
             (r#"{"custom_id":"a","url":"/v1/embeddings","body":{}}"#, "missing_required_parameter"),
             (r#"{"model":"m","messages":[],"stream":true}"#, "streaming_not_supported"),
         ] {
-            let (_, fault) = read(text, &Wishes::default()).unwrap_err();
+            let (_, fault) = read(text, &RequestOverrides::default()).unwrap_err();
             assert_eq!(fault.code, code, "{text}");
             assert!(fault.message.contains("line 7"), "{}", fault.message);
         }

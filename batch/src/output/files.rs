@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use fs4::fs_std::FileExt;
 
-use super::scan::{Found, ScanError};
-use super::sink::{Sink, Store};
-use crate::format::Format;
+use super::answered_lines::{AnsweredLines, ScanError};
+use super::sink::{Sink, SyncWrite};
+use crate::compression::Compression;
 
 /// The files that a run writes to.
 #[derive(Clone, Debug)]
@@ -49,13 +49,13 @@ impl Outputs {
     ///
     /// # Errors
     /// As the files'; `WouldBlock` where another run writes to one; where one is not from a run, or damaged.
-    pub fn resume(&self, again: bool) -> Result<(Sink, Found), OpenError> {
-        let mut found = Found::default();
+    pub fn resume(&self, again: bool) -> Result<(Sink, AnsweredLines), OpenError> {
+        let mut found = AnsweredLines::default();
         let records = self.open(&self.records, |format, file| found.scan(format, file))?;
         let errors = self.errors.as_ref().map(|path| {
             self.open(path, |format, file| {
                 // A file that is not a run's is not emptied either.
-                let mut failed = Found::default();
+                let mut failed = AnsweredLines::default();
                 let failed = if again { &mut failed } else { &mut found };
                 let whole = failed.scan(format, file)?;
                 Ok(if again { 0 } else { whole })
@@ -67,17 +67,17 @@ impl Outputs {
 
     fn sink(&self, records: File, errors: Option<File>) -> Sink {
         let apart = self.errors.as_ref().zip(errors).map(|(path, file)| {
-            let store: Box<dyn Store> = Box::new(file);
-            (Format::of(path), store)
+            let store: Box<dyn SyncWrite> = Box::new(file);
+            (Compression::from_path(path), store)
         });
-        Sink::new(Format::of(&self.records), Box::new(records), apart)
+        Sink::new(Compression::from_path(&self.records), Box::new(records), apart)
     }
 
     /// Opens a file that nobody else writes to, and cuts it off where `keep` says.
     fn open(
         &self,
         path: &Path,
-        keep: impl FnOnce(Format, &mut BufReader<&mut File>) -> Result<u64, ScanError>,
+        keep: impl FnOnce(Compression, &mut BufReader<&mut File>) -> Result<u64, ScanError>,
     ) -> Result<File, OpenError> {
         let told = |why: io::Error| OpenError::new(path, why);
         let mut file = OpenOptions::new()
@@ -91,7 +91,7 @@ impl Outputs {
             let busy = io::Error::new(io::ErrorKind::WouldBlock, "another run is writing to it");
             return Err(told(busy));
         }
-        let kept = keep(Format::of(path), &mut BufReader::with_capacity(1 << 16, &mut file))
+        let kept = keep(Compression::from_path(path), &mut BufReader::with_capacity(1 << 16, &mut file))
             .map_err(|why| OpenError::new(path, why))?;
         // A pipe or a device has neither length nor place.
         if file.metadata().map_err(told)?.is_file() {

@@ -6,14 +6,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::fault::Fault;
-use crate::input::Sum;
+use crate::input::Checksum;
 
 /// What begins every `id`.
 const ID: &str = "batch_req_";
 
 /// What every line that we write begins with.
-pub(crate) const BEGINNING: &str = "{\"id\":\"batch_req_";
+pub(crate) const RECORD_PREFIX: &str = "{\"id\":\"batch_req_";
 
 /// What became of a line.
 #[derive(Clone, Debug)]
@@ -21,25 +20,25 @@ pub struct Record {
     /// The line's number.
     pub line: u64,
     /// And its checksum.
-    pub sum: Sum,
+    pub sum: Checksum,
     /// What the user knows it by.
     pub custom_id: String,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: LineOutcome,
 }
 
 /// What became of a request.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum LineOutcome {
     /// The provider has answered: with a status, good or bad.
-    Answered(Answer),
+    Answered(ProviderResponse),
     /// It has not, or was not asked.
-    Failed(Fault),
+    Failed(LineError),
 }
 
 /// A provider's answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ProviderResponse {
     /// The HTTP status.
     pub status: u16,
     /// The provider's own name for the request; empty where it gave none.
@@ -48,14 +47,29 @@ pub struct Answer {
     pub body: Box<RawValue>,
 }
 
-impl Outcome {
-    /// Whether it is what was asked for.
-    pub fn is_good(&self) -> bool {
-        matches!(self, Self::Answered(Answer { status: 200..300, .. }))
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LineError {
+    /// For programs: OpenAI's codes for lines that are no requests, the gate's error kinds else.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl LineError {
+    pub(crate) fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
     }
 }
 
-impl Answer {
+impl LineOutcome {
+    /// Whether it is what was asked for.
+    pub fn is_good(&self) -> bool {
+        matches!(self, Self::Answered(ProviderResponse { status: 200..300, .. }))
+    }
+}
+
+impl ProviderResponse {
     /// An answer's body is written as it came but for its line ends; one that is no JSON as a string.
     pub fn new(status: u16, request_id: impl Into<String>, body: &Bytes) -> Self {
         Self { status, request_id: request_id.into(), body: one_line(body) }
@@ -80,7 +94,7 @@ struct Written<'a> {
     id: String,
     custom_id: &'a str,
     response: Option<Response<'a>>,
-    error: Option<&'a Fault>,
+    error: Option<&'a LineError>,
 }
 
 #[derive(Serialize)]
@@ -97,10 +111,10 @@ impl Record {
     /// None in practice: everything in it is text.
     pub(crate) fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         let (response, error) = match &self.outcome {
-            Outcome::Answered(Answer { status, request_id, body }) => {
+            LineOutcome::Answered(ProviderResponse { status, request_id, body }) => {
                 (Some(Response { status_code: *status, request_id, body }), None)
             }
-            Outcome::Failed(fault) => (None, Some(fault)),
+            LineOutcome::Failed(fault) => (None, Some(fault)),
         };
         let id = format!("{ID}{}_{:08x}", self.line, self.sum.0);
         serde_json::to_writer(&mut *into, &Written { id, custom_id: &self.custom_id, response, error })?;
@@ -111,14 +125,14 @@ impl Record {
 
 /// What a line says that was written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Read {
+pub(crate) struct ParsedRecord {
     pub(crate) line: u64,
-    pub(crate) sum: Sum,
+    pub(crate) sum: Checksum,
     pub(crate) good: bool,
 }
 
 /// `None`: it is none of ours, or not whole.
-pub(crate) fn read(text: &[u8]) -> Option<Read> {
+pub(crate) fn read(text: &[u8]) -> Option<ParsedRecord> {
     #[derive(Deserialize)]
     struct Whole<'a> {
         id: &'a str,
@@ -131,7 +145,7 @@ pub(crate) fn read(text: &[u8]) -> Option<Read> {
     let whole: Whole<'_> = serde_json::from_slice(text).ok()?;
     let (line, sum) = whole.id.strip_prefix(ID)?.split_once('_')?;
     let good = whole.response.is_some_and(|response| (200..300).contains(&response.status_code));
-    Some(Read { line: line.parse().ok()?, sum: Sum(u32::from_str_radix(sum, 16).ok()?), good })
+    Some(ParsedRecord { line: line.parse().ok()?, sum: Checksum(u32::from_str_radix(sum, 16).ok()?), good })
 }
 
 #[cfg(test)]
@@ -140,31 +154,35 @@ mod tests {
 
     use super::*;
 
-    fn written(outcome: Outcome) -> Vec<u8> {
+    fn written(outcome: LineOutcome) -> Vec<u8> {
         let mut text = Vec::new();
-        let record = Record { line: 12, sum: Sum(0xab), custom_id: "a\n\"b".into(), outcome };
+        let record = Record { line: 12, sum: Checksum(0xab), custom_id: "a\n\"b".into(), outcome };
         record.write(&mut text).unwrap();
-        assert!(text.starts_with(BEGINNING.as_bytes()) && text.ends_with(b"\n"));
+        assert!(text.starts_with(RECORD_PREFIX.as_bytes()) && text.ends_with(b"\n"));
         assert_eq!(memchr::memchr_iter(b'\n', &text).count(), 1);
         text
     }
 
     #[test]
-    fn as_openai_writes_it() {
+    fn records_have_openai_batch_format() {
         let body = Bytes::from_static(b"{\n  \"choices\": [1.0],\r\n \"text\": \"a\\nb\"}\n");
-        let text = written(Outcome::Answered(Answer::new(200, "req_1", &body)));
+        let text = written(LineOutcome::Answered(ProviderResponse::new(200, "req_1", &body)));
         let value: Value = serde_json::from_slice(&text).unwrap();
         let expected = json!({"id": "batch_req_12_000000ab", "custom_id": "a\n\"b",
             "response": {"status_code": 200, "request_id": "req_1", "body": {"choices": [1.0], "text": "a\nb"}}, "error": null});
         assert_eq!(value, expected);
-        assert_eq!(read(&text), Some(Read { line: 12, sum: Sum(0xab), good: true }));
+        assert_eq!(read(&text), Some(ParsedRecord { line: 12, sum: Checksum(0xab), good: true }));
 
-        let text = written(Outcome::Answered(Answer::new(502, "", &Bytes::from_static(b"<html>\xff\n"))));
+        let text = written(LineOutcome::Answered(ProviderResponse::new(
+            502,
+            "",
+            &Bytes::from_static(b"<html>\xff\n"),
+        )));
         let value: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["response"]["body"], "<html>\u{fffd}\n");
         assert!(read(&text).is_some_and(|read| !read.good));
 
-        let text = written(Outcome::Failed(Fault::new("invalid_url", "no")));
+        let text = written(LineOutcome::Failed(LineError::new("invalid_url", "no")));
         let value: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["error"], json!({"code": "invalid_url", "message": "no"}));
         assert_eq!(value["response"], Value::Null);
@@ -172,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn others_lines_are_not_ours() {
+    fn foreign_lines_are_not_records() {
         for text in [
             "",
             "{}",

@@ -9,26 +9,26 @@ use std::io::{self, Write};
 use std::mem::take;
 
 use super::record::Record;
-use crate::format::Format;
+use crate::compression::Compression;
 
 /// Ticks, a second each, between two syncs to the disk.
 pub const SYNC_EVERY: u32 = 5;
 /// A piece of so much text is not waited longer for.
-const PIECE: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Something that grows.
-pub(crate) trait Store: Write + Send {
+pub(crate) trait SyncWrite: Write + Send {
     /// Sees to it that what was written outlasts the machine.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-impl Store for File {
+impl SyncWrite for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
     }
 }
 
-impl Store for io::Stdout {
+impl SyncWrite for io::Stdout {
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -36,33 +36,33 @@ impl Store for io::Stdout {
 
 /// Where records go. Calls block as writing does.
 pub struct Sink {
-    good: Stream,
+    good: OutputStream,
     /// Where what failed goes, if not with the rest.
-    failed: Option<Stream>,
+    failed: Option<OutputStream>,
     ticks: u32,
 }
 
-struct Stream {
-    format: Format,
-    store: Box<dyn Store>,
+struct OutputStream {
+    format: Compression,
+    store: Box<dyn SyncWrite>,
     text: Vec<u8>,
     unsynced: bool,
 }
 
 impl Sink {
     pub(crate) fn new(
-        format: Format,
-        good: Box<dyn Store>,
-        failed: Option<(Format, Box<dyn Store>)>,
+        format: Compression,
+        good: Box<dyn SyncWrite>,
+        failed: Option<(Compression, Box<dyn SyncWrite>)>,
     ) -> Self {
-        let stream = |format, store| Stream { format, store, text: Vec::new(), unsynced: false };
+        let stream = |format, store| OutputStream { format, store, text: Vec::new(), unsynced: false };
         let failed = failed.map(|(format, store)| stream(format, store));
         Self { good: stream(format, good), failed, ticks: 0 }
     }
 
     /// Standard output: nothing is left there to go on from.
     pub fn stdout() -> Self {
-        Self::new(Format::Plain, Box::new(io::stdout()), None)
+        Self::new(Compression::Plain, Box::new(io::stdout()), None)
     }
 
     /// Takes a record; it is written by the next [`Sink::flush`] or [`Sink::tick`].
@@ -75,7 +75,7 @@ impl Sink {
             _ => &mut self.good,
         };
         record.write(&mut stream.text)?;
-        if stream.text.len() >= PIECE { stream.write() } else { Ok(()) }
+        if stream.text.len() >= PIECE_BYTES { stream.write() } else { Ok(()) }
     }
 
     /// Writes what there is, where that is not compressed.
@@ -83,7 +83,7 @@ impl Sink {
     /// # Errors
     /// As [`Sink::put`].
     pub fn flush(&mut self) -> io::Result<()> {
-        self.each(|stream| if stream.format == Format::Plain { stream.write() } else { Ok(()) })
+        self.each(|stream| if stream.format == Compression::Plain { stream.write() } else { Ok(()) })
     }
 
     /// A second has passed: writes all there is, and sometimes syncs.
@@ -110,13 +110,13 @@ impl Sink {
         })
     }
 
-    fn each(&mut self, mut what: impl FnMut(&mut Stream) -> io::Result<()>) -> io::Result<()> {
+    fn each(&mut self, mut what: impl FnMut(&mut OutputStream) -> io::Result<()>) -> io::Result<()> {
         what(&mut self.good)?;
         self.failed.as_mut().map_or(Ok(()), what)
     }
 }
 
-impl Stream {
+impl OutputStream {
     fn write(&mut self) -> io::Result<()> {
         if self.text.is_empty() {
             return Ok(());
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Sink {
 }
 
 #[cfg(test)]
-pub(crate) use tests::Memory;
+pub(crate) use tests::MemoryFile;
 
 #[cfg(test)]
 mod tests {
@@ -151,15 +151,15 @@ mod tests {
 
     /// A file in memory.
     #[derive(Clone, Debug, Default)]
-    pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct MemoryFile(Arc<Mutex<Vec<u8>>>);
 
-    impl Memory {
+    impl MemoryFile {
         pub(crate) fn bytes(&self) -> Vec<u8> {
             self.0.lock().clone()
         }
     }
 
-    impl Write for Memory {
+    impl Write for MemoryFile {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().extend(bytes);
             Ok(bytes.len())
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    impl Store for Memory {
+    impl SyncWrite for MemoryFile {
         fn sync(&mut self) -> io::Result<()> {
             Ok(())
         }

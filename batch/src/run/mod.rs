@@ -1,10 +1,10 @@
 //! Takes lines through a gate.
 
 mod call;
-mod meter;
+mod failure_streak;
 mod progress;
+mod queue_meter;
 mod spend;
-mod streak;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -18,37 +18,36 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use self::call::{Came, Ready};
-use self::meter::Meter;
-pub use self::progress::{Ended, Progress};
-pub(crate) use self::spend::Books;
+use self::call::{CallResult, PreparedRequest};
+use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
+pub use self::progress::{BatchEnd, BatchProgress};
+use self::queue_meter::QueueMeter;
+pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
-use self::streak::{Blame, Streak, Verdict};
-use crate::address::address;
-use crate::fault::Fault;
-use crate::input::{Line, Request, Wishes, request};
-use crate::order::Order;
-use crate::output::{Answer, Found, Outcome, Record};
-use crate::window::{Open, Window};
+use crate::input::{Line, Request, RequestOverrides, parse_request};
+use crate::output::{AnsweredLines, LineError, LineOutcome, ProviderResponse, Record};
+use crate::read_ahead::{OpenCalls, ReadAhead};
+use crate::reorder::ReorderBuffer;
+use crate::request_url::request_url;
 
 /// A call may wait for so long: in the queue, for quotas, out of cool-downs. The longest that a gate knows.
-const PATIENT: Duration = Duration::from_secs(30 * 86_400);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 /// Attempts of one call, where fewer are configured: a line that fails is work for somebody.
-const ATTEMPTS: u32 = 8;
+const MIN_ATTEMPTS: u32 = 8;
 /// Retries earned by a call, and what need not be earned, where less is configured: nobody waits, and slots and quotas bound them anyway.
-const RETRIES: (f64, u32) = (1.0, 100);
+const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
 /// Records that may wait for an earlier one, where their order counts.
-const EARLY: usize = 4_096;
+const MAX_EARLY_RECORDS: usize = 4_096;
 
 /// How a run is to go.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BatchOptions {
     /// The provider's base URL, with its version or without.
     pub base: Uri,
     /// Headers of every request: the credential.
     pub headers: HeaderMap,
     /// What is wanted of every line.
-    pub wishes: Wishes,
+    pub overrides: RequestOverrides,
     /// Whether records are to stand in the order of their lines.
     pub ordered: bool,
     /// For a million tokens.
@@ -56,30 +55,30 @@ pub struct Options {
     /// What must not be gone beyond.
     pub ceilings: Ceilings,
     /// The longest silence of the upstream. Default: 10 min.
-    pub patience: Duration,
+    pub read_timeout: Duration,
     /// Failures in a row after which nothing is believed to work any more; 0: go on for ever. Default: 20.
-    pub streak: usize,
+    pub max_consecutive_failures: usize,
 }
 
-impl Options {
+impl BatchOptions {
     /// Requests to that base URL.
-    pub fn to(base: Uri) -> Self {
+    pub fn new(base: Uri) -> Self {
         Self {
             base,
             headers: HeaderMap::new(),
-            wishes: Wishes::default(),
+            overrides: RequestOverrides::default(),
             ordered: false,
             prices: Prices::default(),
             ceilings: Ceilings::default(),
-            patience: Duration::from_secs(600),
-            streak: 20,
+            read_timeout: Duration::from_secs(600),
+            max_consecutive_failures: 20,
         }
     }
 }
 
 /// What a run tells whoever writes.
 #[derive(Debug)]
-pub enum Job {
+pub enum WriteJob {
     /// Write this.
     Record(Record),
     /// A second has passed.
@@ -100,12 +99,12 @@ pub enum RunError {
     #[error(
         "line {0} of the input is not the one that was answered before: write to another output, or begin anew (--overwrite)"
     )]
-    Changed(u64),
+    InputChanged(u64),
     /// Nothing works.
     #[error(
         "{count} lines in a row have failed, the last with: {last}. They are not in the output, and are asked for again by the next run"
     )]
-    NothingWorks {
+    TooManyFailures {
         /// How many.
         count: usize,
         /// What the last one said.
@@ -113,7 +112,7 @@ pub enum RunError {
     },
     /// No URL can be made of the base URL.
     #[error("{0} is no base URL of an API")]
-    Base(Uri),
+    InvalidBase(Uri),
     /// A bug.
     #[error("a call panicked: {0}")]
     Panicked(#[from] JoinError),
@@ -123,7 +122,7 @@ pub enum RunError {
 #[derive(Clone, Debug)]
 pub struct Batch {
     gate: Gate,
-    meter: Meter,
+    meter: QueueMeter,
 }
 
 impl Batch {
@@ -133,8 +132,8 @@ impl Batch {
     /// # Errors
     /// As [`Gate::over`].
     pub fn over(mut config: Config, transport: Transport) -> Result<Self, tidegate::Error> {
-        config.targets.iter_mut().chain([&mut config.default_target]).for_each(be_patient);
-        let meter = Meter::default();
+        config.targets.iter_mut().chain([&mut config.default_target]).for_each(configure_for_batch);
+        let meter = QueueMeter::default();
         Ok(Self { gate: Gate::over(config, meter.over(transport))?, meter })
     }
 
@@ -154,14 +153,14 @@ impl Batch {
     /// See [`RunError`].
     pub async fn run(
         &self,
-        options: Options,
-        found: Found,
+        options: BatchOptions,
+        found: AnsweredLines,
         mut lines: mpsc::Receiver<io::Result<Line>>,
-        records: mpsc::Sender<Job>,
+        records: mpsc::Sender<WriteJob>,
         mut stop: watch::Receiver<bool>,
-        mut tell: impl FnMut(&Progress),
-    ) -> Result<Progress, RunError> {
-        let mut run = Run::new(self, options, found, records);
+        mut tell: impl FnMut(&BatchProgress),
+    ) -> Result<BatchProgress, RunError> {
+        let mut run = RunState::new(self, options, found, records);
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
@@ -177,30 +176,30 @@ impl Batch {
                 () = self.meter.changed() => run.window.sent(self.meter.waiting()),
                 _ = tick.tick() => {
                     run.window.tick();
-                    run.hand(Job::Tick).await?;
+                    run.send(WriteJob::Tick).await?;
                 }
-                () = asked(&mut stop), if run.progress.ended.is_none() => run.progress.ended = Some(Ended::Stopped),
+                () = stop_requested(&mut stop), if run.progress.ended.is_none() => run.progress.ended = Some(BatchEnd::Stopped),
             }
-            run.look();
+            run.update_progress();
             tell(&run.progress);
         }
         let rest = run.streak.rest();
         run.write(rest).await?;
-        run.look();
+        run.update_progress();
         tell(&run.progress);
         Ok(run.progress)
     }
 }
 
 /// Resolves when a stop is asked for: never, where nobody is left who could ask.
-async fn asked(stop: &mut watch::Receiver<bool>) {
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
     }
 }
 
-fn be_patient(target: &mut TargetConfig) {
-    target.deadline = PATIENT;
+fn configure_for_batch(target: &mut TargetConfig) {
+    target.deadline = QUEUE_TIMEOUT;
     target.wait = None;
     target.on_full = OnFull::Wait;
     target.predict = Predict::Off;
@@ -213,22 +212,22 @@ fn be_patient(target: &mut TargetConfig) {
     for lane in &mut target.lanes {
         (lane.wait, lane.queue) = (None, None);
     }
-    target.retry.attempts = target.retry.attempts.max(ATTEMPTS);
-    target.retry.ratio = target.retry.ratio.max(RETRIES.0);
-    target.retry.reserve = target.retry.reserve.max(RETRIES.1);
+    target.retry.attempts = target.retry.attempts.max(MIN_ATTEMPTS);
+    target.retry.ratio = target.retry.ratio.max(MIN_RETRY_BUDGET.0);
+    target.retry.reserve = target.retry.reserve.max(MIN_RETRY_BUDGET.1);
 }
 
 /// A line that may have to wait for a ceiling.
-struct Held {
+struct HeldRequest {
     number: u64,
-    line: (u64, crate::input::Sum),
+    line: (u64, crate::input::Checksum),
     custom_id: String,
-    ready: Ready,
+    ready: PreparedRequest,
     most: Spend,
 }
 
 /// A call that has ended.
-struct Over {
+struct EndedCall {
     number: u64,
     record: Record,
     came: (Option<tidegate::wire::Usage>, bool),
@@ -237,57 +236,62 @@ struct Over {
 }
 
 /// A run under way.
-struct Run<'a> {
+struct RunState<'a> {
     batch: &'a Batch,
-    options: Options,
-    found: Found,
-    records: mpsc::Sender<Job>,
-    window: Window,
-    calls: JoinSet<Over>,
+    options: BatchOptions,
+    found: AnsweredLines,
+    records: mpsc::Sender<WriteJob>,
+    window: ReadAhead,
+    calls: JoinSet<EndedCall>,
     bytes: usize,
-    books: Books,
-    streak: Streak<(u64, Record)>,
-    order: Order<Record>,
+    tracker: SpendTracker,
+    streak: FailureStreak<(u64, Record)>,
+    order: ReorderBuffer<Record>,
     /// Lines that become records, so far.
     begun: u64,
-    held: Option<Held>,
+    held: Option<HeldRequest>,
     ids: HashSet<u64>,
     hasher: RandomState,
-    progress: Progress,
+    progress: BatchProgress,
     started: Instant,
 }
 
-impl<'a> Run<'a> {
-    fn new(batch: &'a Batch, options: Options, found: Found, records: mpsc::Sender<Job>) -> Self {
+impl<'a> RunState<'a> {
+    fn new(
+        batch: &'a Batch,
+        options: BatchOptions,
+        found: AnsweredLines,
+        records: mpsc::Sender<WriteJob>,
+    ) -> Self {
         Self {
             batch,
             records,
-            window: Window::default(),
+            window: ReadAhead::default(),
             calls: JoinSet::new(),
             bytes: 0,
-            books: Books::new(options.prices, options.ceilings),
-            streak: Streak::new(options.streak),
-            order: Order::default(),
+            tracker: SpendTracker::new(options.prices, options.ceilings),
+            streak: FailureStreak::new(options.max_consecutive_failures),
+            order: ReorderBuffer::default(),
             begun: 0,
             held: None,
             ids: HashSet::new(),
             hasher: RandomState::new(),
-            progress: Progress::default(),
+            progress: BatchProgress::default(),
             started: Instant::now(),
             options,
             found,
         }
     }
 
-    fn open(&self) -> Open {
-        Open { calls: self.calls.len(), waiting: self.batch.meter.waiting(), bytes: self.bytes }
+    fn open(&self) -> OpenCalls {
+        OpenCalls { calls: self.calls.len(), waiting: self.batch.meter.waiting(), bytes: self.bytes }
     }
 
     fn pulls(&self) -> bool {
         self.progress.ended.is_none()
             && self.held.is_none()
             && self.window.wants(&self.open())
-            && (!self.options.ordered || self.order.early() < EARLY || self.calls.is_empty())
+            && (!self.options.ordered || self.order.early() < MAX_EARLY_RECORDS || self.calls.is_empty())
     }
 
     fn is_over(&self) -> bool {
@@ -297,28 +301,28 @@ impl<'a> Run<'a> {
     /// Takes what was read: a line, or the end.
     async fn read(&mut self, line: Option<Line>) -> Result<(), RunError> {
         let Some(line) = line else {
-            self.progress.ended = Some(Ended::Whole);
+            self.progress.ended = Some(BatchEnd::Whole);
             return Ok(());
         };
         self.progress.read += 1;
         self.progress.line = line.number;
         let asked = match &line.text {
-            Some(text) => request(line.number, text, &self.options.wishes),
+            Some(text) => parse_request(line.number, text, &self.options.overrides),
             None => {
                 let text = format!("line {} is too long", line.number);
-                Err((format!("line-{}", line.number), Fault::new("line_too_long", text)))
+                Err((format!("line-{}", line.number), LineError::new("line_too_long", text)))
             }
         };
         let id = match &asked {
             Ok(Request { custom_id, .. }) | Err((custom_id, _)) => custom_id,
         };
         let is_new = self.ids.insert(self.hasher.hash_one(id));
-        match self.found.same(&line) {
+        match self.found.matches(&line) {
             Some(true) => {
                 self.progress.skipped += 1;
                 return Ok(());
             }
-            Some(false) => return Err(RunError::Changed(line.number)),
+            Some(false) => return Err(RunError::InputChanged(line.number)),
             None => {}
         }
         let number = self.begun;
@@ -326,59 +330,63 @@ impl<'a> Run<'a> {
         let (custom_id, fault) = match asked {
             Ok(Request { custom_id, path, body }) if is_new => {
                 let base = &self.options.base;
-                let uri = address(base, &path).ok_or_else(|| RunError::Base(base.clone()))?;
-                let ready = Ready::new(uri, &self.options.headers, body, self.options.patience);
-                let most = self.books.most(&ready.facts);
-                self.held = Some(Held { number, line: (line.number, line.sum), custom_id, ready, most });
+                let uri = request_url(base, &path).ok_or_else(|| RunError::InvalidBase(base.clone()))?;
+                let ready = PreparedRequest::new(uri, &self.options.headers, body, self.options.read_timeout);
+                let most = self.tracker.maximum(&ready.facts);
+                self.held =
+                    Some(HeldRequest { number, line: (line.number, line.sum), custom_id, ready, most });
                 return Ok(());
             }
             Ok(Request { custom_id, .. }) => {
                 let text = format!("line {}: its \"custom_id\" is that of a line before", line.number);
-                (custom_id, Fault::new("duplicate_custom_id", text))
+                (custom_id, LineError::new("duplicate_custom_id", text))
             }
             Err(wrong) => wrong,
         };
-        let record = Record { line: line.number, sum: line.sum, custom_id, outcome: Outcome::Failed(fault) };
+        let record =
+            Record { line: line.number, sum: line.sum, custom_id, outcome: LineOutcome::Failed(fault) };
         self.progress.malformed += 1;
         self.write(vec![(number, record)]).await
     }
 
     /// Begins the call that was read last, where ceilings allow.
     fn begin_held(&mut self) {
-        let Some(Held { number, line, custom_id, ready, most }) = self.held.take() else { return };
-        if self.progress.ended == Some(Ended::Stopped) {
+        let Some(HeldRequest { number, line, custom_id, ready, most }) = self.held.take() else { return };
+        if self.progress.ended == Some(BatchEnd::Stopped) {
             return;
         }
-        if !self.books.allows(&most) {
+        if !self.tracker.allows(&most) {
             if self.calls.is_empty() {
-                self.progress.ended = Some(Ended::Ceiling);
+                self.progress.ended = Some(BatchEnd::Ceiling);
             } else {
                 // What is under way may take less than it could.
-                self.held = Some(Held { number, line, custom_id, ready, most });
+                self.held = Some(HeldRequest { number, line, custom_id, ready, most });
             }
             return;
         }
-        self.books.begin(&most);
+        self.tracker.begin(&most);
         let bytes = ready.body.len();
         self.bytes += bytes;
         let (client, unsent) = (self.batch.gate.client(), self.batch.meter.call());
         self.calls.spawn(async move {
-            let Came { outcome, usage, broke_off } = ready.ask(client, unsent).await;
+            let CallResult { outcome, usage, broke_off } = ready.ask(client, unsent).await;
             let record = Record { line: line.0, sum: line.1, custom_id, outcome };
-            Over { number, record, came: (usage, broke_off), most, bytes }
+            EndedCall { number, record, came: (usage, broke_off), most, bytes }
         });
     }
 
     /// A call has ended.
-    async fn ended(&mut self, over: Over) -> Result<(), RunError> {
-        let Over { number, record, came: (usage, broke_off), most, bytes } = over;
+    async fn ended(&mut self, over: EndedCall) -> Result<(), RunError> {
+        let EndedCall { number, record, came: (usage, broke_off), most, bytes } = over;
         self.bytes -= bytes;
-        self.books.end(&most, usage, broke_off);
-        let (blame, last) = (Blame::of(&record), told(&record));
+        self.tracker.end(&most, usage, broke_off);
+        let (blame, last) = (FailureSource::of(&record), told(&record));
         match self.streak.put((number, record), blame) {
-            Verdict::Write(records) => self.write(records).await,
-            Verdict::Hold => Ok(()),
-            Verdict::Stop => Err(RunError::NothingWorks { count: self.options.streak, last }),
+            StreakDecision::Write(records) => self.write(records).await,
+            StreakDecision::Hold => Ok(()),
+            StreakDecision::Stop => {
+                Err(RunError::TooManyFailures { count: self.options.max_consecutive_failures, last })
+            }
         }
     }
 
@@ -395,20 +403,20 @@ impl<'a> Run<'a> {
             }
         }
         for record in due {
-            self.hand(Job::Record(record)).await?;
+            self.send(WriteJob::Record(record)).await?;
         }
         Ok(())
     }
 
-    async fn hand(&self, job: Job) -> Result<(), RunError> {
+    async fn send(&self, job: WriteJob) -> Result<(), RunError> {
         self.records.send(job).await.map_err(|_| RunError::Output)
     }
 
-    fn look(&mut self) {
+    fn update_progress(&mut self) {
         let open = self.open();
         let progress = &mut self.progress;
         (progress.open, progress.waiting) = (open.calls as u64, open.waiting as u64);
-        progress.spend = self.books.spent;
+        progress.spend = self.tracker.spent;
         progress.seconds = self.started.elapsed().as_secs_f64();
     }
 }
@@ -416,10 +424,10 @@ impl<'a> Run<'a> {
 /// What a person is told of a failure.
 fn told(record: &Record) -> String {
     match &record.outcome {
-        Outcome::Answered(Answer { status, body, .. }) => {
+        LineOutcome::Answered(ProviderResponse { status, body, .. }) => {
             let text: String = body.get().chars().take(300).collect();
             format!("{status} {text}")
         }
-        Outcome::Failed(fault) => fault.message.clone(),
+        LineOutcome::Failed(fault) => fault.message.clone(),
     }
 }

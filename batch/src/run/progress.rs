@@ -6,7 +6,7 @@ use super::spend::Spend;
 
 /// How far a run is, and what it came to in the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Progress {
+pub struct BatchProgress {
     /// Lines read, blank ones aside.
     pub read: u64,
     /// The number of the last of them.
@@ -28,13 +28,13 @@ pub struct Progress {
     /// How long it has gone on.
     pub seconds: f64,
     /// Why nothing more is read.
-    pub ended: Option<Ended>,
+    pub ended: Option<BatchEnd>,
 }
 
 /// Why nothing more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum BatchEnd {
     /// There is no more.
     Whole,
     /// Somebody asked for it.

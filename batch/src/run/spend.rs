@@ -35,7 +35,7 @@ pub struct Spend {
 
 /// Keeps the books of a run: what was taken, and what calls under way may take.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct SpendTracker {
     prices: Prices,
     ceilings: Ceilings,
     pub(crate) spent: Spend,
@@ -63,13 +63,13 @@ impl Spend {
     }
 }
 
-impl Books {
+impl SpendTracker {
     pub(crate) fn new(prices: Prices, ceilings: Ceilings) -> Self {
         Self { prices, ceilings, spent: Spend::default(), reserved: Spend::default() }
     }
 
     /// The most that a request is expected to take: its input by its bytes, and all the output that it allows.
-    pub(crate) fn most(&self, facts: &RequestFacts) -> Spend {
+    pub(crate) fn maximum(&self, facts: &RequestFacts) -> Spend {
         let prompt = facts.prompt.unwrap_or_default();
         self.prices.of(prompt.input(COLD_RATIO), prompt.max_output().unwrap_or(COLD_OUTPUT))
     }
@@ -109,26 +109,26 @@ mod tests {
     proptest! {
         /// Whatever calls take, as long as none takes more than it allows: never beyond a ceiling.
         #[test]
-        fn never_beyond_a_ceiling(calls in prop::collection::vec((0u64..1_000, 0u64..1_000, 0.0f64..1.0, any::<bool>()), 0..100), tokens in 0u64..20_000, money in 0.0f64..0.1) {
+        fn ceilings_are_never_exceeded(calls in prop::collection::vec((0u64..1_000, 0u64..1_000, 0.0f64..1.0, any::<bool>()), 0..100), tokens in 0u64..20_000, money in 0.0f64..0.1) {
             let ceilings = Ceilings { money: Some(money), tokens: Some(tokens) };
-            let mut books = Books::new(Prices { input: 1.0, output: 4.0 }, ceilings);
+            let mut tracker = SpendTracker::new(Prices { input: 1.0, output: 4.0 }, ceilings);
             let mut open = Vec::new();
             for (input, output, share, ends) in calls {
-                let most = books.prices.of(input, output);
-                if books.allows(&most) {
-                    books.begin(&most);
+                let most = tracker.prices.of(input, output);
+                if tracker.allows(&most) {
+                    tracker.begin(&most);
                     open.push((most, share));
                 }
                 if ends && let Some((most, share)) = open.pop() {
                     let part = |of: u64| (of as f64 * share) as u64;
                     let usage = Usage { input: part(most.input), output: part(most.output), cached_input: 0 };
-                    books.end(&most, Some(usage), false);
+                    tracker.end(&most, Some(usage), false);
                 }
-                prop_assert!(books.spent.input + books.spent.output <= tokens && books.spent.money <= money + 1e-9);
+                prop_assert!(tracker.spent.input + tracker.spent.output <= tokens && tracker.spent.money <= money + 1e-9);
             }
-            for (most, _) in open { books.end(&most, None, true); }
-            prop_assert!(books.spent.input + books.spent.output <= tokens && books.spent.money <= money + 1e-9);
-            prop_assert_eq!(books.reserved.input, 0);
+            for (most, _) in open { tracker.end(&most, None, true); }
+            prop_assert!(tracker.spent.input + tracker.spent.output <= tokens && tracker.spent.money <= money + 1e-9);
+            prop_assert_eq!(tracker.reserved.input, 0);
         }
     }
 }

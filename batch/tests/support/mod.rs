@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidegate::Transport;
 use tidegate::config::{Config, Target};
-use tidegate_batch::{Batch, Found, Job, Lines, Options, Progress, Record, RunError};
+use tidegate_batch::{AnsweredLines, Batch, BatchOptions, BatchProgress, Lines, Record, RunError, WriteJob};
 use tidegate_sim::{Faults, Simulator};
 use tidegate_test_servers::{constant_steps, run_paused, simulator_transport};
 use tokio::sync::{mpsc, watch};
@@ -33,22 +33,22 @@ pub(crate) fn config(target: impl FnOnce(Target) -> Target) -> Config {
 
 /// A run of these lines, all in memory.
 pub(crate) struct Played {
-    pub(crate) ran: Result<Progress, RunError>,
+    pub(crate) ran: Result<BatchProgress, RunError>,
     pub(crate) records: Vec<Record>,
     pub(crate) seconds: f64,
 }
 
 impl Played {
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> BatchProgress {
         *self.ran.as_ref().unwrap()
     }
 }
 
 pub(crate) async fn play(
     batch: &Batch,
-    options: Options,
+    options: BatchOptions,
     text: impl Into<Bytes>,
-    found: Found,
+    found: AnsweredLines,
     stop: watch::Receiver<bool>,
 ) -> Played {
     let (send, lines) = mpsc::channel(64);
@@ -65,7 +65,7 @@ pub(crate) async fn play(
     let into = written.clone();
     let writer = tokio::spawn(async move {
         while let Some(job) = jobs.recv().await {
-            if let Job::Record(record) = job {
+            if let WriteJob::Record(record) = job {
                 into.lock().push(record);
             }
         }
@@ -78,8 +78,8 @@ pub(crate) async fn play(
     Played { ran, records, seconds }
 }
 
-pub(crate) fn options() -> Options {
-    Options::to(BASE.parse().unwrap())
+pub(crate) fn options() -> BatchOptions {
+    BatchOptions::new(BASE.parse().unwrap())
 }
 
 pub(crate) fn never() -> watch::Receiver<bool> {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use tidegate_batch::{Format, Lines};
+use tidegate_batch::{Compression, Lines};
 
 use super::is_stdio;
 use crate::Failure;
@@ -51,7 +51,7 @@ impl Input {
 
     fn read(&self) -> Result<Reader, Failure> {
         let file = BufReader::with_capacity(1 << 16, self.open()?);
-        let text: Box<dyn Read + Send> = Format::of(&self.0).reader(file);
+        let text: Box<dyn Read + Send> = Compression::from_path(&self.0).reader(file);
         Ok(Lines::new(Box::new(BufReader::with_capacity(1 << 16, text)), MAX_LINE_BYTES))
     }
 

@@ -12,8 +12,8 @@ use http::{Method, Request};
 use tidegate::transport::Http;
 use tidegate::{ErrorKind, RequestBody, Transport};
 use tidegate_batch::{
-    Batch, Ceilings, Ended, Found, Options, Outputs, PATHS, Prices, Progress, RunError, Sink, Wishes, feed,
-    survey, write,
+    AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
+    RequestOverrides, RunError, Sink, read_lines, survey, write_records,
 };
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt;
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     model: Option<String>,
     /// Endpoint path for lines that are only bodies [default: inferred: chat completions or
     /// completions]
-    #[arg(long, value_name = "PATH", value_parser = PATHS)]
+    #[arg(long, value_name = "PATH", value_parser = ENDPOINT_PATHS)]
     endpoint: Option<String>,
     /// Write answers in input order (buffers up to 4,096 early answers)
     #[arg(long)]
@@ -106,7 +106,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let wishes = Wishes { model: args.model.clone(), path: args.endpoint.clone() };
+    let overrides = RequestOverrides { model: args.model.clone(), path: args.endpoint.clone() };
     let prices = Prices { input: args.price_in, output: args.price_out };
     if args.max_cost.is_some() && prices == Prices::default() {
         return Err(Failure::usage("--max-cost needs --price-in and --price-out"));
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::new(&args.input)?;
     let output = args.output.as_path();
     if args.dry_run {
-        return dry_run(args, &input, &wishes, prices);
+        return dry_run(args, &input, &overrides, prices);
     }
     if args.json && is_stdio(output) {
         return Err(Failure::usage(
@@ -148,15 +148,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
-    let options = Options {
+    let options = BatchOptions {
         base: provider.base.clone(),
         headers: provider.headers.clone(),
-        wishes,
+        overrides,
         ordered: args.ordered,
         prices,
         ceilings: Ceilings { money: args.max_cost, tokens: args.max_tokens },
-        patience: args.timeout,
-        streak: args.give_up_after,
+        read_timeout: args.timeout,
+        max_consecutive_failures: args.give_up_after,
     };
     let display = ProgressDisplay::new(total, prices, args.quiet);
     let ran = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
@@ -168,14 +168,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Opens the output files, and returns the records that they already hold.
-fn open_output(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
+fn open_output(args: &Args, input: &Input) -> Result<(Sink, AnsweredLines), Failure> {
     if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {
             return Err(Failure::usage(
                 "--errors and --overwrite need an output file; -o - is standard output",
             ));
         }
-        return Ok((Sink::stdout(), Found::default()));
+        return Ok((Sink::stdout(), AnsweredLines::default()));
     }
     let outputs = Outputs { records: args.output.clone(), errors: args.errors.clone() };
     for path in [Some(&outputs.records), outputs.errors.as_ref()].into_iter().flatten() {
@@ -192,7 +192,7 @@ fn open_output(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
         ));
     }
     let opened = if args.overwrite {
-        outputs.overwrite().map(|sink| (sink, Found::default()))
+        outputs.overwrite().map(|sink| (sink, AnsweredLines::default()))
     } else {
         outputs.resume(args.retry_failed)
     };
@@ -201,13 +201,13 @@ fn open_output(args: &Args, input: &Input) -> Result<(Sink, Found), Failure> {
 
 async fn run_batch(
     provider: Provider,
-    options: Options,
-    found: Found,
+    options: BatchOptions,
+    found: AnsweredLines,
     input: Input,
     sink: Sink,
     limit: Option<u64>,
     mut display: ProgressDisplay,
-) -> Result<Progress, Failure> {
+) -> Result<BatchProgress, Failure> {
     let signals = count_signals()?;
     let http = Http::new(provider.config.transport.clone()).map_err(|e| Failure::runtime(e.to_string()))?;
     let transport = Transport::new(http);
@@ -215,16 +215,16 @@ async fn run_batch(
         Batch::over(provider.config.clone(), transport.clone()).map_err(|e| Failure::usage(e.to_string()))?;
     tokio::select! {
         reached = async { if provider.is_pool { Ok(()) } else { check_provider(transport, &provider).await } } => reached?,
-        () = received(signals.clone(), 1) => return Ok(Progress { ended: Some(Ended::Stopped), ..Progress::default() }),
+        () = received(signals.clone(), 1) => return Ok(BatchProgress { ended: Some(BatchEnd::Stopped), ..BatchProgress::default() }),
     }
     let (send_lines, lines) = mpsc::channel(CHANNEL_CAPACITY);
     let reader = input.lines()?;
     std::thread::Builder::new()
         .name("tidegate-read".to_owned())
-        .spawn(move || feed(reader, limit, &send_lines))
+        .spawn(move || read_lines(reader, limit, &send_lines))
         .map_err(|e| Failure::runtime(format!("cannot start the reader thread: {e}")))?;
     let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
-    let writer = tokio::task::spawn_blocking(move || write(sink, jobs));
+    let writer = tokio::task::spawn_blocking(move || write_records(sink, jobs));
     let (stop, stopped) = watch::channel(false);
     let first = signals.clone();
     tokio::spawn(async move {
@@ -236,7 +236,7 @@ async fn run_batch(
     let mut told = false;
     let ran = tokio::select! {
         ran = batch.run(options, found, lines, records, stopped, |progress| {
-            if progress.ended == Some(Ended::Stopped) && !told {
+            if progress.ended == Some(BatchEnd::Stopped) && !told {
                 told = true;
                 display.clear();
                 eprintln!("stopping: waiting for {} calls in flight; press Ctrl-C again to end at once", progress.open);
@@ -302,13 +302,13 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
 }
 
 /// Reads every line and prints what the run would use, without sending anything.
-fn dry_run(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Result<(), Failure> {
+fn dry_run(args: &Args, input: &Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
     let lines = match input.reopen()? {
         Some(lines) => lines,
         None => input.clone().lines()?,
     };
-    let found = Found::default();
-    let survey = survey(lines, args.limit, &found, Some((wishes, prices))).map_err(|e| failed(&e))?;
+    let found = AnsweredLines::default();
+    let survey = survey(lines, args.limit, &found, Some((overrides, prices))).map_err(|e| failed(&e))?;
     if args.json {
         println!("{}", serde_json::to_string(&survey).unwrap_or_default());
     } else {
@@ -332,7 +332,7 @@ fn dry_run(args: &Args, input: &Input, wishes: &Wishes, prices: Prices) -> Resul
     }
 }
 
-fn summary(args: &Args, progress: &Progress, priced: bool) {
+fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
     if args.json {
         println!("{}", serde_json::to_string(progress).unwrap_or_default());
     }
@@ -353,14 +353,14 @@ fn summary(args: &Args, progress: &Progress, priced: bool) {
     }
 }
 
-fn exit_status(args: &Args, progress: &Progress) -> Result<(), Failure> {
+fn exit_status(args: &Args, progress: &BatchProgress) -> Result<(), Failure> {
     let early = |why: &str| Failure {
         code: 3,
         text: format!("{why} after {} lines; run the same command again to resume", done(progress)),
     };
     match progress.ended {
-        Some(Ended::Stopped) => Err(early("stopped")),
-        Some(Ended::Ceiling) => {
+        Some(BatchEnd::Stopped) => Err(early("stopped")),
+        Some(BatchEnd::Ceiling) => {
             Err(early("stopped because another call could exceed --max-cost or --max-tokens,"))
         }
         _ if progress.failed > 0 => {

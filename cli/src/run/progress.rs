@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IsTerminal;
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tidegate_batch::{Prices, Progress, Spend};
+use tidegate_batch::{BatchProgress, Prices, Spend};
 
 /// Seconds between two plain progress lines.
 const PLAIN_INTERVAL_S: f64 = 10.0;
@@ -37,7 +37,7 @@ impl ProgressDisplay {
         Self { bar, quiet, total, priced: prices != Prices::default(), shown_at: 0.0, past: VecDeque::new() }
     }
 
-    pub(super) fn update(&mut self, progress: &Progress) {
+    pub(super) fn update(&mut self, progress: &BatchProgress) {
         let now = progress.seconds;
         let every = if self.bar.is_some() { 0.1 } else { PLAIN_INTERVAL_S };
         if self.quiet || now - self.shown_at < every {
@@ -68,7 +68,7 @@ impl ProgressDisplay {
         }
     }
 
-    fn text(&self, progress: &Progress) -> String {
+    fn text(&self, progress: &BatchProgress) -> String {
         let rate = self.rate();
         let mut parts =
             vec![format!("{:.1} lines/s", rate), format!("{} in flight", progress.open - progress.waiting)];
@@ -95,7 +95,7 @@ impl ProgressDisplay {
     }
 }
 
-pub(super) fn done(progress: &Progress) -> u64 {
+pub(super) fn done(progress: &BatchProgress) -> u64 {
     progress.skipped + progress.good + progress.failed
 }
 

@@ -11,7 +11,7 @@ use tower::Service;
 
 /// How many calls wait in the gate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Meter(Arc<Counts>);
+pub(super) struct QueueMeter(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -21,24 +21,24 @@ struct Counts {
 
 /// A call that has not been sent yet, until it is sent or dropped. Travels with its request: clones are of the same call.
 #[derive(Clone, Debug)]
-pub(super) struct Unsent(Arc<Place>);
+pub(super) struct QueuedCall(Arc<QueueEntry>);
 
 #[derive(Debug)]
-struct Place {
-    meter: Meter,
+struct QueueEntry {
+    meter: QueueMeter,
     sent: AtomicBool,
 }
 
-impl Meter {
+impl QueueMeter {
     /// The transport, watched.
     pub(super) fn over(&self, transport: Transport) -> Transport {
-        Transport::new(Watched(transport))
+        Transport::new(WatchedTransport(transport))
     }
 
     /// A call that begins to wait.
-    pub(super) fn call(&self) -> Unsent {
+    pub(super) fn call(&self) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        Unsent(Arc::new(Place { meter: self.clone(), sent: AtomicBool::new(false) }))
+        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false) }))
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -51,7 +51,7 @@ impl Meter {
     }
 }
 
-impl Place {
+impl QueueEntry {
     fn leave(&self) {
         if !self.sent.swap(true, Ordering::Relaxed) {
             self.meter.0.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -60,16 +60,16 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 #[derive(Clone)]
-struct Watched(Transport);
+struct WatchedTransport(Transport);
 
-impl Service<Request<RequestBody>> for Watched {
+impl Service<Request<RequestBody>> for WatchedTransport {
     type Response = <Transport as Service<Request<RequestBody>>>::Response;
     type Error = <Transport as Service<Request<RequestBody>>>::Error;
     type Future = <Transport as Service<Request<RequestBody>>>::Future;
@@ -79,7 +79,7 @@ impl Service<Request<RequestBody>> for Watched {
     }
 
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
-        if let Some(Unsent(place)) = request.extensions_mut().remove() {
+        if let Some(QueuedCall(place)) = request.extensions_mut().remove() {
             place.leave();
         }
         self.0.call(request)

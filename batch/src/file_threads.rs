@@ -6,10 +6,14 @@ use tokio::sync::mpsc;
 
 use crate::input::{Line, Lines};
 use crate::output::Sink;
-use crate::run::Job;
+use crate::run::WriteJob;
 
 /// Reads lines into a channel until they end, `limit` are read, or nobody wants more. Blocks: give it a thread of its own.
-pub fn feed<R: BufRead>(mut lines: Lines<R>, limit: Option<u64>, into: &mpsc::Sender<io::Result<Line>>) {
+pub fn read_lines<R: BufRead>(
+    mut lines: Lines<R>,
+    limit: Option<u64>,
+    into: &mpsc::Sender<io::Result<Line>>,
+) {
     let mut left = limit.unwrap_or(u64::MAX);
     while left > 0 {
         left -= 1;
@@ -29,13 +33,13 @@ pub fn feed<R: BufRead>(mut lines: Lines<R>, limit: Option<u64>, into: &mpsc::Se
 ///
 /// # Errors
 /// As the files'.
-pub fn write(mut sink: Sink, mut jobs: mpsc::Receiver<Job>) -> io::Result<()> {
+pub fn write_records(mut sink: Sink, mut jobs: mpsc::Receiver<WriteJob>) -> io::Result<()> {
     while let Some(job) = jobs.blocking_recv() {
         let mut next = Some(job);
         while let Some(job) = next {
             match job {
-                Job::Record(record) => sink.put(&record)?,
-                Job::Tick => sink.tick()?,
+                WriteJob::Record(record) => sink.put(&record)?,
+                WriteJob::Tick => sink.tick()?,
             }
             next = jobs.try_recv().ok();
         }

@@ -4,7 +4,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 
 /// The URL of `path` (from `/v1/` on) at a base URL. Of one without a path the version is taken from `path`; one with a path has its own.
-pub(crate) fn address(base: &Uri, path: &str) -> Option<Uri> {
+pub(crate) fn request_url(base: &Uri, path: &str) -> Option<Uri> {
     let (scheme, authority) = (base.scheme()?.clone(), base.authority()?.clone());
     let prefix = base.path().trim_end_matches('/');
     let below = if prefix.is_empty() { path } else { path.strip_prefix("/v1").unwrap_or(path) };
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_a_version_or_without() {
+    fn keeps_or_adds_the_version() {
         for (base, expected) in [
             ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
             ("http://127.0.0.1:8000", "http://127.0.0.1:8000/v1/chat/completions"),
@@ -29,8 +29,8 @@ mod tests {
                 "https://a.example/openai/deployments/d/chat/completions?api-version=1",
             ),
         ] {
-            assert_eq!(address(&base.parse().unwrap(), "/v1/chat/completions").unwrap(), expected);
+            assert_eq!(request_url(&base.parse().unwrap(), "/v1/chat/completions").unwrap(), expected);
         }
-        assert_eq!(address(&"/v1".parse().unwrap(), "/v1/completions"), None);
+        assert_eq!(request_url(&"/v1".parse().unwrap(), "/v1/completions"), None);
     }
 }

@@ -6,17 +6,17 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
-use super::record::{self, BEGINNING};
-use crate::format::Format;
-use crate::input::{Line, Sum};
+use super::record::{self, RECORD_PREFIX};
+use crate::compression::Compression;
+use crate::input::{Checksum, Line};
 
 /// A longer line, or compressed piece, is none of ours.
-const LONGEST: u64 = 1 << 30;
+const MAX_RECORD_BYTES: u64 = 1 << 30;
 
 /// The lines that a run before has answered.
 #[derive(Debug, Default)]
-pub struct Found {
-    lines: HashMap<u64, Sum>,
+pub struct AnsweredLines {
+    lines: HashMap<u64, Checksum>,
     /// Lines with the answer that was asked for.
     pub good: u64,
     /// Lines that failed.
@@ -39,12 +39,12 @@ pub enum ScanError {
     Damaged(u64),
     /// One line of the input has two records.
     #[error("it has line {0} of the input twice: two runs have written to it at once; overwrite it")]
-    Twice(u64),
+    Duplicate(u64),
 }
 
-impl Found {
+impl AnsweredLines {
     /// Whether a line was answered; `Some(false)`: another text stood there then.
-    pub fn same(&self, line: &Line) -> Option<bool> {
+    pub fn matches(&self, line: &Line) -> Option<bool> {
         self.lines.get(&line.number).map(|sum| *sum == line.sum)
     }
 
@@ -64,18 +64,18 @@ impl Found {
     }
 
     /// Adds what stands in a file; how many bytes of it are whole.
-    pub(crate) fn scan(&mut self, format: Format, file: &mut impl BufRead) -> Result<u64, ScanError> {
+    pub(crate) fn scan(&mut self, format: Compression, file: &mut impl BufRead) -> Result<u64, ScanError> {
         let (whole, all) = match format {
-            Format::Plain => self.scan_lines(file)?,
-            Format::Gzip | Format::Zstd => self.scan_pieces(format, file)?,
+            Compression::Plain => self.scan_lines(file)?,
+            Compression::Gzip | Compression::Zstd => self.scan_pieces(format, file)?,
         };
         self.torn += all - whole;
         Ok(whole)
     }
 
-    fn add(&mut self, read: record::Read) -> Result<(), ScanError> {
+    fn add(&mut self, read: record::ParsedRecord) -> Result<(), ScanError> {
         if self.lines.insert(read.line, read.sum).is_some() {
-            return Err(ScanError::Twice(read.line));
+            return Err(ScanError::Duplicate(read.line));
         }
         *(if read.good { &mut self.good } else { &mut self.failed }) += 1;
         Ok(())
@@ -85,7 +85,7 @@ impl Found {
         let (mut at, mut torn, mut number, mut text) = (0u64, None, 0, Vec::new());
         loop {
             text.clear();
-            let read = file.by_ref().take(LONGEST).read_until(b'\n', &mut text)? as u64;
+            let read = file.by_ref().take(MAX_RECORD_BYTES).read_until(b'\n', &mut text)? as u64;
             if read == 0 {
                 return Ok((torn.unwrap_or(at), at));
             }
@@ -101,7 +101,7 @@ impl Found {
         }
     }
 
-    fn scan_pieces(&mut self, format: Format, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
+    fn scan_pieces(&mut self, format: Compression, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
         let mut file = Counted { file, count: 0 };
         let mut number = 0;
         loop {
@@ -109,7 +109,7 @@ impl Found {
             if !format.could_begin(file.fill_buf()?) {
                 return Err(if begin == 0 { ScanError::Foreign(1) } else { ScanError::Damaged(begin) });
             }
-            let piece = match format.next_piece(&mut file, LONGEST) {
+            let piece = match format.next_piece(&mut file, MAX_RECORD_BYTES) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok((begin, begin)),
                 // Torn where nothing comes after it, or zeros alone.
@@ -134,7 +134,7 @@ impl Found {
 
 /// Whether it may be the beginning of a line of ours, or what a machine without power has left of one.
 fn could_be_torn(text: &[u8]) -> bool {
-    let beginning = BEGINNING.as_bytes();
+    let beginning = RECORD_PREFIX.as_bytes();
     let common = beginning.len().min(text.len());
     text.get(..common) == beginning.get(..common) || text.contains(&0)
 }
@@ -184,18 +184,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::output::{Answer, Outcome, Record, Sink};
+    use crate::output::{LineOutcome, ProviderResponse, Record, Sink};
 
     fn record(line: u64) -> Record {
         let body = bytes::Bytes::from(format!("{{\"text\":\"answer {line}\"}}"));
         let status = if line.is_multiple_of(7) { 400 } else { 200 };
-        let outcome = Outcome::Answered(Answer::new(status, "", &body));
-        Record { line, sum: Sum(line as u32 * 3), custom_id: format!("id {line}"), outcome }
+        let outcome = LineOutcome::Answered(ProviderResponse::new(status, "", &body));
+        Record { line, sum: Checksum(line as u32 * 3), custom_id: format!("id {line}"), outcome }
     }
 
     /// What a run writes of such lines, where it ends a piece after each so many.
-    fn written(format: Format, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
-        let file = crate::output::sink::Memory::default();
+    fn written(format: Compression, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
+        let file = crate::output::sink::MemoryFile::default();
         let mut sink = Sink::new(format, Box::new(file.clone()), None);
         for (n, line) in lines.enumerate() {
             sink.put(&record(line)).unwrap();
@@ -207,8 +207,8 @@ mod tests {
         file.bytes()
     }
 
-    fn scan(format: Format, bytes: &[u8]) -> Result<(Found, u64), ScanError> {
-        let mut found = Found::default();
+    fn scan(format: Compression, bytes: &[u8]) -> Result<(AnsweredLines, u64), ScanError> {
+        let mut found = AnsweredLines::default();
         let whole = found.scan(format, &mut io::BufReader::with_capacity(11, bytes))?;
         Ok((found, whole))
     }
@@ -216,8 +216,8 @@ mod tests {
     proptest! {
         /// Whatever a crash leaves of a file, and however often: after the last run each line stands there once.
         #[test]
-        fn every_line_once_after_any_crashes(count in 1u64..40, every in 1usize..8, cuts in prop::collection::vec((0.0f64..1.0, 0usize..30), 0..6)) {
-            for format in [Format::Plain, Format::Gzip, Format::Zstd] {
+        fn every_line_is_written_once_after_any_crashes(count in 1u64..40, every in 1usize..8, cuts in prop::collection::vec((0.0f64..1.0, 0usize..30), 0..6)) {
+            for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {
                 let mut file = Vec::new();
                 for (cut, zeros) in cuts.iter().copied().chain([(1.0, 0)]) {
                     let (found, whole) = scan(format, &file).unwrap();
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_a_run_is_left_alone() {
-        for format in [Format::Plain, Format::Gzip, Format::Zstd] {
+    fn foreign_and_damaged_files_are_left_alone() {
+        for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {
             assert!(matches!(scan(format, b"my notes\n"), Err(ScanError::Foreign(1))), "{format:?}");
             let notes = format.piece(b"my notes".to_vec()).unwrap();
             assert!(matches!(scan(format, &notes), Err(ScanError::Foreign(1))), "{format:?}");
             let one = written(format, 1..3, 1);
             assert!(
-                matches!(scan(format, &[one.clone(), one.clone()].concat()), Err(ScanError::Twice(1))),
+                matches!(scan(format, &[one.clone(), one.clone()].concat()), Err(ScanError::Duplicate(1))),
                 "{format:?}"
             );
             let mut damaged = [one, written(format, 3..5, 1)].concat();

@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-use flate2::Compression;
+use flate2::Compression as GzipLevel;
 use flate2::bufread::{GzDecoder, MultiGzDecoder};
 use flate2::write::GzEncoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
@@ -15,7 +15,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 /// How the bytes of a file are to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum Compression {
     /// As they stand.
     #[default]
     Plain,
@@ -25,9 +25,9 @@ pub enum Format {
     Zstd,
 }
 
-impl Format {
+impl Compression {
     /// What a file's name says: `.gz`, `.zst`, or neither.
-    pub fn of(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some(extension) if extension.eq_ignore_ascii_case("gz") => Self::Gzip,
             Some(extension) if extension.eq_ignore_ascii_case("zst") => Self::Zstd,
@@ -52,7 +52,7 @@ impl Format {
         match self {
             Self::Plain => Ok(text),
             Self::Gzip => {
-                let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::default());
+                let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), GzipLevel::default());
                 encoder.write_all(&text)?;
                 encoder.finish()
             }
@@ -162,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_one_text_and_a_torn_one_is_told() {
-        for format in [Format::Gzip, Format::Zstd] {
+    fn pieces_read_as_one_text_and_a_torn_piece_is_an_error() {
+        for format in [Compression::Gzip, Compression::Zstd] {
             let texts = ["first\n".repeat(50_000), String::new(), "last\n".to_owned()];
             let pieces = texts.clone().map(|text| format.piece(text.into()).unwrap());
             let file = pieces.concat();
@@ -181,21 +181,21 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_text_are_passed() {
+    fn skippable_frames_are_skipped() {
         let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
-        let file = [skipped, Format::Zstd.piece(b"text".to_vec()).unwrap()].concat();
+        let file = [skipped, Compression::Zstd.piece(b"text".to_vec()).unwrap()].concat();
         let mut read = String::new();
-        Format::Zstd.reader(&file[..]).read_to_string(&mut read).unwrap();
+        Compression::Zstd.reader(&file[..]).read_to_string(&mut read).unwrap();
         assert_eq!(read, "text");
-        assert!(Format::Zstd.reader(&file[..5]).read_to_string(&mut read).is_err());
+        assert!(Compression::Zstd.reader(&file[..5]).read_to_string(&mut read).is_err());
     }
 
     #[test]
-    fn names() {
+    fn compression_follows_the_file_extension() {
         for (name, format) in
-            [("a.jsonl", Format::Plain), ("a.jsonl.gz", Format::Gzip), ("A.ZST", Format::Zstd)]
+            [("a.jsonl", Compression::Plain), ("a.jsonl.gz", Compression::Gzip), ("A.ZST", Compression::Zstd)]
         {
-            assert_eq!(Format::of(Path::new(name)), format);
+            assert_eq!(Compression::from_path(Path::new(name)), format);
         }
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 /// Things that were numbered from 0 on when they began.
 #[derive(Debug)]
-pub struct Order<T> {
+pub struct ReorderBuffer<T> {
     next: u64,
     early: BTreeMap<u64, T>,
 }
 
-impl<T> Default for Order<T> {
+impl<T> Default for ReorderBuffer<T> {
     fn default() -> Self {
         Self { next: 0, early: BTreeMap::new() }
     }
 }
 
-impl<T> Order<T> {
+impl<T> ReorderBuffer<T> {
     /// Takes one that has ended, and hands on all whose turn it is.
     pub fn put(&mut self, number: u64, thing: T, mut hand: impl FnMut(T)) {
         self.early.insert(number, thing);
@@ -39,8 +39,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_once_and_in_order(order in Just((0..50u64).collect::<Vec<_>>()).prop_shuffle()) {
-            let (mut ordered, mut out) = (Order::default(), Vec::new());
+        fn releases_each_item_once_and_in_order(order in Just((0..50u64).collect::<Vec<_>>()).prop_shuffle()) {
+            let (mut ordered, mut out) = (ReorderBuffer::default(), Vec::new());
             for number in order {
                 ordered.put(number, number, |number| out.push(number));
             }
