@@ -1,7 +1,8 @@
-//! How a file is compressed: by its extension, and in pieces.
+//! Compressed files, recognized by their extension.
 //!
-//! What is written is a series of whole pieces (gzip members, zstd frames), each with whole lines: any decompressor reads such a file as one, and a
-//! crash can tear the last piece only.
+//! Files are written as a series of complete pieces (gzip members, zstd frames) that each contain
+//! complete lines. Any decompressor reads such a file as a whole, and a crash can only tear the
+//! last piece.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
@@ -13,10 +14,10 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-/// How the bytes of a file are to be read.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// As they stand.
+    /// Not compressed.
     #[default]
     Plain,
     /// `.gz`
@@ -26,7 +27,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What a file's name says: `.gz`, `.zst`, or neither.
+    /// Returns the compression that a file name indicates: `.gz`, `.zst`, or none.
     pub fn from_path(path: &Path) -> Self {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some(extension) if extension.eq_ignore_ascii_case("gz") => Self::Gzip,
@@ -35,7 +36,7 @@ impl Compression {
         }
     }
 
-    /// The text in it, all pieces after each other.
+    /// Returns a reader of the uncompressed text of all pieces.
     pub fn reader<'a>(self, file: impl BufRead + Send + 'a) -> Box<dyn Read + Send + 'a> {
         match self {
             Self::Plain => Box::new(file),
@@ -44,10 +45,11 @@ impl Compression {
         }
     }
 
-    /// One piece of a file. Plain text is its own.
+    /// Compresses one piece of a file. Plain text is returned unchanged.
     ///
     /// # Errors
-    /// None in practice: memory does not fail.
+    ///
+    /// Writing to memory does not fail in practice.
     pub(crate) fn piece(self, text: Vec<u8>) -> io::Result<Vec<u8>> {
         match self {
             Self::Plain => Ok(text),
@@ -60,7 +62,8 @@ impl Compression {
         }
     }
 
-    /// Whether a piece may begin so, or be what a machine without power has left of one.
+    /// Returns `true` if a piece may start with these bytes, including zeros that a power failure
+    /// may leave.
     pub(crate) fn could_begin(self, head: &[u8]) -> bool {
         let magic: &[u8] = match self {
             Self::Plain => &[],
@@ -70,10 +73,12 @@ impl Compression {
         head.iter().zip(magic).take_while(|(is, _)| **is != 0).all(|(is, should)| is == should)
     }
 
-    /// Reads one piece of a compressed file, and nothing beyond it. `None`: the file ends here.
+    /// Reads one piece of a compressed file, and nothing beyond it. Returns `None` at the end of
+    /// the file.
     ///
     /// # Errors
-    /// `UnexpectedEof` where it is torn, and whatever else is wrong with it.
+    ///
+    /// Returns `UnexpectedEof` if the piece is torn, and other errors if it is damaged.
     pub(crate) fn next_piece(self, file: &mut impl BufRead, most: u64) -> io::Result<Option<Vec<u8>>> {
         if file.fill_buf()?.is_empty() {
             return Ok(None);
@@ -92,12 +97,13 @@ impl Compression {
     }
 }
 
-/// The text of zstd frames. The decoder reads one frame; this goes on to the next, past those that hold no text.
+/// Reads the text of consecutive zstd frames, because the decoder itself reads a single frame.
+/// Skippable frames are skipped.
 struct Frames<R> {
     file: R,
     decoder: FrameDecoder,
     inside: bool,
-    /// Whether to end with the first frame.
+    /// Whether to stop after the first frame.
     single: bool,
 }
 
@@ -106,7 +112,7 @@ impl<R: BufRead> Frames<R> {
         Self { file, decoder: FrameDecoder::new(), inside: false, single: false }
     }
 
-    /// Begins the next frame; whether there is one.
+    /// Starts the next frame. Returns `false` at the end of the file.
     fn begin(&mut self) -> io::Result<bool> {
         loop {
             if self.file.fill_buf()?.is_empty() {

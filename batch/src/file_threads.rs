@@ -1,4 +1,4 @@
-//! Between blocking files and the run: each has a thread of its own.
+//! Connects blocking files with the asynchronous run. Each function needs a thread of its own.
 
 use std::io::{self, BufRead};
 
@@ -8,7 +8,8 @@ use crate::input::{Line, Lines};
 use crate::output::Sink;
 use crate::run::WriteJob;
 
-/// Reads lines into a channel until they end, `limit` are read, or nobody wants more. Blocks: give it a thread of its own.
+/// Sends lines into a channel until the lines end, `limit` lines were read, or the receiver is
+/// gone. Blocks.
 pub fn read_lines<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
@@ -29,10 +30,12 @@ pub fn read_lines<R: BufRead>(
     }
 }
 
-/// Writes what comes through a channel until its other end is gone, as much at once as there is. Blocks: give it a thread of its own.
+/// Writes the jobs of a channel until its senders are gone, in batches of what is available.
+/// Blocks.
 ///
 /// # Errors
-/// As the files'.
+///
+/// Returns the error of the files.
 pub fn write_records(mut sink: Sink, mut jobs: mpsc::Receiver<WriteJob>) -> io::Result<()> {
     while let Some(job) = jobs.blocking_recv() {
         let mut next = Some(job);

@@ -1,13 +1,15 @@
-//! A file of requests through a gate: OpenAI's batch format in and out.
+//! Sends a file of requests through a gate, with OpenAI's batch format as input and output.
 //!
-//! [`Lines`] reads, [`Batch`] asks, a [`Sink`] writes, each bounded: of an input that never ends no more is held than calls under way, and 16 bytes a line to know a
-//! `custom_id` again.
+//! [`Lines`] reads, [`Batch`] sends, and a [`Sink`] writes. Memory is bounded even for endless
+//! input: the calls in flight, and 16 bytes per line to recognize a repeated `custom_id`.
 //!
-//! # After a crash
+//! # Recovery after a crash
 //!
-//! The output only grows, a line at a time, and each of its lines names the line of the input that it answers, and that one's checksum. So it is its own journal:
-//! [`Outputs::resume`] reads what is there, cuts off a torn end, and the lines that it [`AnsweredLines`] are not asked for again. Killed at any moment, no line is lost, and none
-//! is there twice. A call that was in flight at that moment is made again: its provider may bill it twice.
+//! The output only grows, one record per line, and each record contains the number and the checksum
+//! of the input line that it answers. The output therefore is its own journal: [`Outputs::resume`]
+//! reads it, removes a torn end, and returns the [`AnsweredLines`], which are not sent again. If
+//! the process is killed at any time, no line is lost and no line has two records. A call that was
+//! in flight is sent again, and the provider may bill it twice.
 
 mod compression;
 mod file_threads;

@@ -1,32 +1,34 @@
-//! How many lines are read ahead: so many that the gate never looks for a call and finds none, and no more.
+//! Decides how many lines are read ahead, so that the gate always finds a waiting call but memory
+//! stays bounded.
 //!
-//! A slot or a quota that opens is to find calls waiting. How many is not known beforehand: a window that opens by the clock takes hundreds at once, a limit of eight takes
-//! one at a time. So the policy begins small, doubles each time that nobody was left waiting, and forgets slowly what it did not need. Pure: told what happened,
-//! it says how many.
+//! The required number is not known in advance: a time window that opens takes hundreds of calls at
+//! once, a limit of eight takes one at a time. The number starts small, doubles whenever no call
+//! was left waiting, and slowly decreases when it was not needed. Pure: all events are inputs.
 
-/// See the module.
+/// The number of lines to read ahead; see the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAhead {
     keep: usize,
-    /// The fewest that waited since the last tick.
+    /// Minimum number of waiting calls since the last tick.
     low: usize,
 }
 
 const MIN_WAITING: usize = 16;
 const MAX_WAITING: usize = 2_048;
-/// Lines that have been given to the gate and have not ended, in flight or not: memory, and what a crash may bill twice.
+/// Maximum number of calls that have not ended, which bounds memory and the calls that a crash may
+/// bill twice.
 const MAX_OPEN_CALLS: usize = 8_192;
-/// And their text, unless it is a single one.
+/// Maximum size of all open requests, in bytes, unless there is only one.
 const MAX_OPEN_BYTES: usize = 256 << 20;
 
-/// What the gate has of us.
+/// The calls that were handed to the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenCalls {
     /// Calls that have not ended.
     pub calls: usize,
-    /// Those of them that were not sent yet.
+    /// Calls that were not sent yet.
     pub waiting: usize,
-    /// Bytes of all of them.
+    /// Total size of their requests, in bytes.
     pub bytes: usize,
 }
 
@@ -37,23 +39,23 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Whether another line is to be read.
+    /// Returns `true` if another line should be read.
     pub fn wants(&self, open: &OpenCalls) -> bool {
         open.calls == 0
             || (open.waiting < self.keep && open.calls < MAX_OPEN_CALLS && open.bytes < MAX_OPEN_BYTES)
     }
 
-    /// A call was sent: so many still wait.
+    /// Records that a call was sent and how many calls still wait.
     pub fn sent(&mut self, waiting: usize) {
         self.low = self.low.min(waiting);
         if waiting == 0 {
             self.keep = (2 * self.keep).min(MAX_WAITING);
-            // What comes now shows whether that is enough.
+            // The next calls show whether the new number is enough.
             self.low = self.keep;
         }
     }
 
-    /// A second has passed.
+    /// Records that a second has passed.
     pub fn tick(&mut self) {
         if self.low > self.keep / 2 {
             self.keep = (self.keep - self.keep / 8).max(MIN_WAITING);
@@ -61,7 +63,7 @@ impl ReadAhead {
         self.low = self.keep;
     }
 
-    /// How many are to wait.
+    /// Returns the intended number of waiting calls.
     pub fn keep(&self) -> usize {
         self.keep
     }
@@ -73,7 +75,8 @@ mod tests {
 
     use super::*;
 
-    /// A gate that sends `rate` calls a millisecond in one burst at the end of every `every`, and whether it ever found too few.
+    /// Simulates a gate that sends `rate` calls per millisecond, in one burst per `every`
+    /// milliseconds. Returns how many calls were missing, and the maximum number of waiting calls.
     fn starved(rate: usize, every: usize, seconds: usize) -> (usize, usize) {
         let (mut window, mut open) = (ReadAhead::default(), OpenCalls::default());
         let (mut missed, mut most) = (0, 0);
@@ -85,7 +88,7 @@ mod tests {
             most = most.max(open.waiting);
             if ms % every == 0 {
                 let sent = open.waiting.min(rate * every);
-                // The first seconds are for learning.
+                // The first seconds are a learning phase.
                 missed += if ms > 3_000 { rate * every - sent } else { 0 };
                 for _ in 0..sent {
                     open.waiting -= 1;
@@ -109,7 +112,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: something goes on, and memory is bounded.
+        /// Reading never blocks while nothing is open, and memory is bounded, for any sequence of
+        /// events.
         #[test]
         fn window_is_bounded_and_never_blocks(steps in prop::collection::vec((0u8..4, 0usize..5_000, 0usize..20_000, 0usize..600), 0..200)) {
             let mut window = ReadAhead::default();

@@ -1,8 +1,8 @@
-//! Puts what ends in any order into the order in which it began.
+//! Restores the order in which items began.
 
 use std::collections::BTreeMap;
 
-/// Things that were numbered from 0 on when they began.
+/// Buffers items, numbered from 0, until all earlier items have been released.
 #[derive(Debug)]
 pub struct ReorderBuffer<T> {
     next: u64,
@@ -16,7 +16,7 @@ impl<T> Default for ReorderBuffer<T> {
 }
 
 impl<T> ReorderBuffer<T> {
-    /// Takes one that has ended, and hands on all whose turn it is.
+    /// Adds a completed item, and passes every item whose turn has come to `hand`.
     pub fn put(&mut self, number: u64, thing: T, mut hand: impl FnMut(T)) {
         self.early.insert(number, thing);
         while let Some(thing) = self.early.remove(&self.next) {
@@ -25,7 +25,7 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// How many have ended before their turn.
+    /// Returns the number of buffered items.
     pub fn early(&self) -> usize {
         self.early.len()
     }

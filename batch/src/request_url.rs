@@ -1,9 +1,12 @@
-//! Where a request goes.
+//! Builds the URL of a request.
 
 use http::Uri;
 use http::uri::PathAndQuery;
 
-/// The URL of `path` (from `/v1/` on) at a base URL. Of one without a path the version is taken from `path`; one with a path has its own.
+/// Returns the URL of `path` (which starts with `/v1/`) at a base URL.
+///
+/// If the base URL has a path, that path contains the version; otherwise the version is taken from
+/// `path`.
 pub(crate) fn request_url(base: &Uri, path: &str) -> Option<Uri> {
     let (scheme, authority) = (base.scheme()?.clone(), base.authority()?.clone());
     let prefix = base.path().trim_end_matches('/');

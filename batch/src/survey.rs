@@ -1,4 +1,4 @@
-//! What a file holds, before anything is asked.
+//! Summarizes an input before anything is sent.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -12,30 +12,32 @@ use crate::input::{Lines, Request, RequestOverrides, parse_request};
 use crate::output::AnsweredLines;
 use crate::run::{Ceilings, Prices, RunError, Spend, SpendTracker};
 
-/// What a file holds.
+/// Summary of an input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Survey {
-    /// Lines, blank ones aside.
+    /// Number of lines, without blank lines.
     pub lines: u64,
-    /// Bytes of text.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Of the lines, those that a run before has answered.
+    /// Lines that a previous run answered.
     pub done: u64,
-    /// Lines that are no requests, by what is wrong with them; and where the first of each is.
+    /// Invalid lines by error code, with their number and the message of the first one.
     pub malformed: BTreeMap<String, (u64, String)>,
-    /// The requests by model.
+    /// Number of requests by model.
     pub models: BTreeMap<String, u64>,
-    /// What the requests that are left can take at most: input as estimated by its bytes, all the output that they allow, or 1,024 tokens where they do not say.
+    /// Maximum usage of the remaining requests: input estimated from its bytes, and the output that
+    /// they allow, or 1,024 tokens if they set no limit.
     pub most: Spend,
 }
 
-/// More models than this are counted as `others`.
+/// Maximum number of models counted separately. Further models are counted as `others`.
 const MAX_MODELS: usize = 20;
 
-/// Counts lines and holds them against what was answered before; with `requests`, reads what stands in them too.
+/// Counts lines and compares them with earlier answers. With `requests`, also parses the requests.
 ///
 /// # Errors
-/// As the reader's; where the input has changed since.
+///
+/// Returns the error of the reader, and an error if the input has changed.
 pub fn survey<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
@@ -63,14 +65,14 @@ pub fn survey<R: BufRead>(
             None => wrong("line_too_long", format!("line {} is too long", line.number)),
             Some(Err((_, fault))) => wrong(&fault.code, fault.message),
             Some(Ok(request)) if !ids.insert(hasher.hash_one(&request.custom_id)) => {
-                let text = format!("line {}: its \"custom_id\" is that of a line before", line.number);
+                let text = format!("line {}: its \"custom_id\" repeats that of an earlier line", line.number);
                 wrong("duplicate_custom_id", text);
             }
             Some(Ok(_)) if done.is_some() => {}
             Some(Ok(request)) => survey.count(&request, &tracker),
         }
     }
-    // A file that was cut short is another one too.
+    // A shortened file has changed too.
     if limit.is_none() && found.last() > last {
         return Err(RunError::InputChanged(found.last()));
     }

@@ -1,4 +1,4 @@
-//! How much of a quota a run uses.
+//! Measures how much of a quota a run uses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ struct Took {
     failed: u64,
 }
 
-/// A run of so many lines of mixed sizes against a bucket of a minute's depth.
+/// Runs lines of mixed sizes against a token bucket with a capacity of one minute.
 fn run(lines: usize, rate: TokenRate) -> Took {
     let mut rng = fastrand::Rng::with_seed(5);
     let mut text = String::new();
@@ -49,7 +49,8 @@ fn run(lines: usize, rate: TokenRate) -> Took {
     })
 }
 
-/// What a bucket has saved up counts as well: the least that can be is less than the work over the rate, by a minute.
+/// The saved quota counts too: the minimum duration is the work divided by the rate, minus one
+/// minute.
 #[test]
 fn saved_quota_is_used_too() {
     for (rpm, tpm) in [(Some(1_200.0), Some(300_000.0)), (Some(1_200.0), None), (None, Some(280_000.0))] {

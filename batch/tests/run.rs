@@ -1,4 +1,4 @@
-//! Runs over a simulated provider, in virtual time.
+//! Runs against a simulated provider, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +77,10 @@ fn records_are_in_input_order_on_request() {
         let played = play(&batch, ordered, text.clone(), AnsweredLines::default(), never()).await;
         assert!(played.records.iter().map(|record| record.line).eq(1..=300));
         let played = play(&batch, options(), text, AnsweredLines::default(), never()).await;
-        assert!(!played.records.is_sorted_by_key(|record| record.line), "without it they come as they end");
+        assert!(
+            !played.records.is_sorted_by_key(|record| record.line),
+            "without ordering, records are written as calls end"
+        );
     });
 }
 
@@ -90,7 +93,7 @@ fn long_queues_do_not_fail_and_memory_is_bounded() {
             ..Default::default()
         };
         let simulator = simulator(Faults { token_rate: Some(rate), ..Faults::default() });
-        // What a person would be told at once, a batch waits for.
+        // A batch waits where an interactive call would be rejected at once.
         let target = |target: tidegate::config::Target| {
             let second = std::time::Duration::from_secs(1);
             target
@@ -152,7 +155,7 @@ fn run_without_success_ends_without_writing_records() {
             "{error}"
         );
         assert!(played.records.is_empty());
-        // So few lines that it cannot be told: they are the lines' own failures.
+        // Too few lines to blame the provider: the failures are recorded as the lines' own.
         let overrides = RequestOverrides { model: Some("absent".into()), path: None };
         let played = play(
             &batch(Faults::default()),
@@ -230,7 +233,7 @@ fn broken_response_is_requested_again() {
     });
 }
 
-/// Goes through real files: a run that is cut off at every place of its output is completed by the next.
+/// Uses real files. A run whose output is cut at any position is completed by the next run.
 #[test]
 fn next_run_completes_a_cut_output() {
     let folder = std::env::temp_dir().join(format!("tidegate-batch-{}", std::process::id()));
@@ -270,7 +273,10 @@ fn next_run_completes_a_cut_output() {
         }
         let (sink, found) = outputs.resume(false).unwrap();
         assert_eq!((found.len(), found.good, found.torn), (12, 12, 0));
-        assert!(outputs.resume(false).unwrap_err().to_string().contains("another run"), "one at a time");
+        assert!(
+            outputs.resume(false).unwrap_err().to_string().contains("another run"),
+            "only one run may write to a file"
+        );
         drop(sink);
         let mut file = std::fs::File::create(&outputs.records).unwrap();
         file.write_all(b"my notes\n").unwrap();
@@ -295,7 +301,7 @@ fn changed_input_is_an_error() {
     let survey = tidegate_batch::survey(Lines::new(lines(1..4).as_bytes(), 1 << 20), None, &found, None);
     assert!(matches!(survey, Err(RunError::InputChanged(1))));
     let survey = tidegate_batch::survey(Lines::new(lines(0..2).as_bytes(), 1 << 20), None, &found, None);
-    assert!(matches!(survey, Err(RunError::InputChanged(3))), "one that is shorter has changed too");
+    assert!(matches!(survey, Err(RunError::InputChanged(3))), "a shorter input has changed too");
     paused(async {
         let played = play(&batch(Faults::default()), options(), lines(1..4), found, never()).await;
         assert!(matches!(played.ran, Err(RunError::InputChanged(1))) && played.records.is_empty());

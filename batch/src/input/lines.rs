@@ -1,11 +1,11 @@
-//! Lines of a text, numbered, each with a checksum, and none longer than is bearable.
+//! Reads numbered lines with checksums, up to a maximum length.
 
 use std::fmt;
 use std::io::{self, BufRead};
 
 use bytes::Bytes;
 
-/// What a line is known by again: its CRC-32, without what ends it.
+/// The CRC-32 of a line without its line end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum(pub(crate) u32);
 
@@ -15,44 +15,47 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// One line that is not blank.
+/// A line that is not blank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// From 1 on, blank ones counted, so that editors show the same.
+    /// Line number from 1, counting blank lines, as editors do.
     pub number: u64,
-    /// Known for one that is too long too.
+    /// Checksum, also for a line that is too long.
     pub sum: Checksum,
-    /// Without the line's end; `None` where it was too long to be kept.
+    /// Text without the line end, or `None` if the line is too long.
     pub text: Option<Bytes>,
 }
 
-/// Reads lines: of LF or CRLF, the last of which needs neither, a byte order mark before the first, blank ones passed.
+/// Reads lines that end with LF or CRLF. The last line needs no end, a byte order mark at the start
+/// is removed, and blank lines are skipped.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
     most: usize,
     number: u64,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     read: u64,
 }
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
-    /// Lines of at most so many bytes; of longer ones nothing is kept but their place.
+    /// Returns a reader of lines of at most `most` bytes. Only the number and checksum of longer
+    /// lines are kept.
     pub fn new(reader: R, most: usize) -> Self {
         Self { reader, most, number: 0, read: 0 }
     }
 
-    /// Bytes of text read so far.
+    /// Returns the number of bytes read so far.
     pub fn position(&self) -> u64 {
         self.read
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line, or `None` at the end.
     ///
     /// # Errors
-    /// As the reader's.
+    ///
+    /// Returns the error of the reader.
     pub fn next_line(&mut self) -> io::Result<Option<Line>> {
         loop {
             let Some((mut text, sum)) = self.raw()? else { return Ok(None) };
@@ -77,7 +80,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// What stands up to the next LF, where it is short enough, and the checksum of it where it is not.
+    /// Reads up to the next LF. Returns the text if it is short enough, or otherwise its checksum.
     fn raw(&mut self) -> io::Result<Option<(Option<Vec<u8>>, u32)>> {
         let (mut kept, mut sum, mut any) = (Some(Vec::new()), crc32fast::Hasher::new(), false);
         loop {
@@ -140,7 +143,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the text comes in pieces, each line that is not blank is there once, in order, known by its text alone.
+        /// Every line that is not blank is returned once and in order, however the text is split
+        /// into chunks.
         #[test]
         fn every_line_is_returned_once(texts in prop::collection::vec("[a-c ]{0,12}", 0..30), most in 1usize..12, buffer in 1usize..20, ended: bool) {
             let mut text = texts.join("\n");

@@ -1,4 +1,4 @@
-//! What is read: lines, and the request that stands in each.
+//! The input: lines, and the request in each line.
 
 mod lines;
 mod request;

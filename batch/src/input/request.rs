@@ -1,4 +1,4 @@
-//! The request that stands in a line: of OpenAI's batch format, or the bare body of one.
+//! Parses a line as a request: a line of OpenAI's batch format, or only a request body.
 
 use std::borrow::Cow;
 
@@ -10,27 +10,28 @@ use serde_json::value::RawValue;
 
 use crate::output::LineError;
 
-/// What is asked of a provider.
+/// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What the user knows it by; `line-N` where the line says nothing.
+    /// The user's identifier, or `line-N` if the line has none.
     pub custom_id: String,
-    /// The path, from `/v1/` on.
+    /// Path of the endpoint, starting with `/v1/`.
     pub path: String,
-    /// The body.
+    /// Request body.
     pub body: Bytes,
 }
 
-/// What the user wants of every line.
+/// Settings that apply to every line.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOverrides {
-    /// The model to ask for, whatever the line says. Default: the line's.
+    /// Model to use instead of the model of the line. Default: the model of the line.
     pub model: Option<String>,
-    /// The path of lines that are bare bodies. Default: by what stands in them (`messages`: chat completions, `prompt`: completions).
+    /// Endpoint path for lines that are only bodies. Default: inferred from their fields
+    /// (`messages`: chat completions, `prompt`: completions).
     pub path: Option<String>,
 }
 
-/// The paths of requests that can stand in a file: OpenAI's, and Anthropic's.
+/// Endpoint paths that a file may contain: those of OpenAI and of Anthropic.
 pub const ENDPOINT_PATHS: [&str; 6] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -40,7 +41,7 @@ pub const ENDPOINT_PATHS: [&str; 6] = [
     "/v1/messages",
 ];
 
-/// As OpenAI's own is.
+/// Maximum length of a `custom_id` in bytes, as in OpenAI's API.
 const MAX_CUSTOM_ID_BYTES: usize = 512;
 
 #[derive(Deserialize)]
@@ -63,10 +64,12 @@ struct Body<'a> {
     stream: Option<Value>,
 }
 
-/// Reads a line. What it is known by comes with what is wrong with it.
+/// Parses a line.
 ///
 /// # Errors
-/// What the line has instead of a request, with OpenAI's own codes where there is one.
+///
+/// Returns the identifier of the line and what is wrong with it, with OpenAI's error codes where
+/// they exist.
 pub fn parse_request(
     number: u64,
     text: &Bytes,
@@ -78,7 +81,7 @@ pub fn parse_request(
         Err(error) => {
             let fault = LineError::new(
                 "invalid_json_line",
-                format!("line {number} is no JSON object of a request: {error}"),
+                format!("line {number} is not a JSON request object: {error}"),
             );
             return Err((unnamed(), fault));
         }
@@ -90,7 +93,7 @@ pub fn parse_request(
             path.filter(|_| entry.messages.is_some() || entry.prompt.is_some()).map(|path| (*path).to_owned())
         });
         let Some(path) = path else {
-            let what = "neither a batch request (\"custom_id\", \"method\", \"url\", \"body\") nor the body of one whose endpoint is known";
+            let what = "expected a batch request (\"custom_id\", \"method\", \"url\", \"body\"), or a body whose endpoint is known";
             return Err((unnamed(), missing(number, what)));
         };
         return finish(number, unnamed(), path, body, overrides);
@@ -99,9 +102,8 @@ pub fn parse_request(
         None | Some(Value::Null) => unnamed(),
         Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CUSTOM_ID_BYTES => id,
         Some(_) => {
-            let text = format!(
-                "line {number}: \"custom_id\" has to be a string of 1 to {MAX_CUSTOM_ID_BYTES} bytes"
-            );
+            let text =
+                format!("line {number}: \"custom_id\" must be a string of 1 to {MAX_CUSTOM_ID_BYTES} bytes");
             return Err((unnamed(), LineError::new("invalid_custom_id", text)));
         }
     };
@@ -111,7 +113,7 @@ pub fn parse_request(
         Some(_) => {
             return Err((
                 custom_id,
-                LineError::new("invalid_method", format!("line {number}: \"method\" can be POST only")),
+                LineError::new("invalid_method", format!("line {number}: \"method\" must be POST")),
             ));
         }
     }
@@ -119,7 +121,7 @@ pub fn parse_request(
         Some(url) => match endpoint_path(url) {
             Some(path) => path,
             None => {
-                let text = format!("line {number}: \"url\" can be one of {}", ENDPOINT_PATHS.join(", "));
+                let text = format!("line {number}: \"url\" must be one of {}", ENDPOINT_PATHS.join(", "));
                 return Err((custom_id, LineError::new("invalid_url", text)));
             }
         },
@@ -132,7 +134,8 @@ pub fn parse_request(
     finish(number, custom_id, path, body, overrides)
 }
 
-/// One of [`ENDPOINT_PATHS`], with its version or without.
+/// Returns the endpoint path of a URL with or without its version, if it is one of
+/// [`ENDPOINT_PATHS`].
 pub(crate) fn endpoint_path(url: &str) -> Option<String> {
     let versioned =
         if url.starts_with("/v1/") { Cow::Borrowed(url) } else { Cow::Owned(format!("/v1{url}")) };
@@ -151,27 +154,27 @@ fn finish(
         Err(error) => {
             let fault = LineError::new(
                 "invalid_request",
-                format!("line {number}: the body is no JSON object: {error}"),
+                format!("line {number}: the body is not a JSON object: {error}"),
             );
             return Err((custom_id, fault));
         }
     };
     if read.stream == Some(Value::Bool(true)) {
-        let text = format!("line {number}: an answer in a file cannot stream; leave \"stream\" out");
+        let text = format!("line {number}: streaming is not supported; remove \"stream\"");
         return Err((custom_id, LineError::new("streaming_not_supported", text)));
     }
     let body = match &overrides.model {
         None if read.model.is_none() => {
             return Err((
                 custom_id,
-                missing(number, "the body names no \"model\", and neither does an option"),
+                missing(number, "the body has no \"model\"; add one, or set a model for all lines"),
             ));
         }
         None => body,
         Some(model) => match with_model(&body, model) {
             Ok(body) => body,
             Err(error) => {
-                let text = format!("line {number}: the body cannot be given a model: {error}");
+                let text = format!("line {number}: the model cannot be inserted into the body: {error}");
                 return Err((custom_id, LineError::new("invalid_request", text)));
             }
         },
@@ -209,7 +212,7 @@ mod tests {
             path: "/v1/embeddings".into(),
             body: r#"{"model": "m", "n":1.50}"#.into(),
         };
-        assert_eq!(batch, Ok(expected), "the body as it stands");
+        assert_eq!(batch, Ok(expected), "the body is unchanged");
         let bare = read(r#"{"model":"m","messages":[]}"#, &plain).unwrap();
         assert_eq!((&*bare.custom_id, &*bare.path), ("line-7", "/v1/chat/completions"));
         assert_eq!(read(r#"{"model":"m","prompt":""}"#, &plain).unwrap().path, "/v1/completions");

@@ -1,7 +1,9 @@
-//! What stands in an output that a run before has left, and up to where it is whole.
+//! Reads the output of a previous run, and finds where its complete part ends.
 //!
-//! A kill leaves at most the last line torn, or the last piece of a compressed file; a machine that lost its power may leave zeros in place of the end. Those are
-//! cut off, and their lines asked for again. Whatever else is wrong with a file is an error: it is somebody else's, or was changed.
+//! A kill tears at most the last line, or the last piece of a compressed file. A power failure may
+//! leave zeros at the end. Such ends are removed, and their lines are sent again. Anything else
+//! that is wrong with a file is an error, because the file belongs to something else or was
+//! modified.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
@@ -10,60 +12,61 @@ use super::record::{self, RECORD_PREFIX};
 use crate::compression::Compression;
 use crate::input::{Checksum, Line};
 
-/// A longer line, or compressed piece, is none of ours.
+/// Maximum length of a record or a compressed piece, in bytes.
 const MAX_RECORD_BYTES: u64 = 1 << 30;
 
-/// The lines that a run before has answered.
+/// The input lines that previous runs have answered.
 #[derive(Debug, Default)]
 pub struct AnsweredLines {
     lines: HashMap<u64, Checksum>,
-    /// Lines with the answer that was asked for.
+    /// Number of lines with a successful answer.
     pub good: u64,
-    /// Lines that failed.
+    /// Number of lines that failed.
     pub failed: u64,
-    /// Bytes of torn ends that were cut off.
+    /// Number of bytes removed from torn ends.
     pub torn: u64,
 }
 
-/// What is wrong with an output that is there already.
+/// An existing output that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Not from a run.
-    #[error("line {0} was not written by a run: choose another file, or overwrite this one")]
+    /// The file was not written by a run.
+    #[error("line {0} was not written by a run; choose another file, or overwrite this one")]
     Foreign(u64),
-    /// From a run, and damaged before its end.
-    #[error("it is damaged at byte {0}, and goes on after that: restore it, or overwrite it")]
+    /// The file was written by a run, and is damaged before its end.
+    #[error("the file is damaged at byte {0}, before its end; restore it, or overwrite it")]
     Damaged(u64),
-    /// One line of the input has two records.
-    #[error("it has line {0} of the input twice: two runs have written to it at once; overwrite it")]
+    /// Two records answer the same input line.
+    #[error("two records answer input line {0}, because two runs wrote to the file at once; overwrite it")]
     Duplicate(u64),
 }
 
 impl AnsweredLines {
-    /// Whether a line was answered; `Some(false)`: another text stood there then.
+    /// Returns whether a line was answered: `Some(false)` if the line had another text then, `None`
+    /// if it was not answered.
     pub fn matches(&self, line: &Line) -> Option<bool> {
         self.lines.get(&line.number).map(|sum| *sum == line.sum)
     }
 
-    /// How many lines were.
+    /// Returns the number of answered lines.
     pub fn len(&self) -> u64 {
         self.lines.len() as u64
     }
 
-    /// Whether none was.
+    /// Returns `true` if no line was answered.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The last line of the input of which it knows.
+    /// Returns the highest number of an answered line.
     pub fn last(&self) -> u64 {
         self.lines.keys().copied().max().unwrap_or(0)
     }
 
-    /// Adds what stands in a file; how many bytes of it are whole.
+    /// Adds the records of a file. Returns the length of its complete part in bytes.
     pub(crate) fn scan(&mut self, format: Compression, file: &mut impl BufRead) -> Result<u64, ScanError> {
         let (whole, all) = match format {
             Compression::Plain => self.scan_lines(file)?,
@@ -112,7 +115,7 @@ impl AnsweredLines {
             let piece = match format.next_piece(&mut file, MAX_RECORD_BYTES) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok((begin, begin)),
-                // Torn where nothing comes after it, or zeros alone.
+                // Torn, because only zeros or nothing follow.
                 Err(_) if only_zeros(&mut file)? => return Ok((begin, file.count)),
                 Err(_) => return Err(ScanError::Damaged(begin)),
             };
@@ -120,7 +123,7 @@ impl AnsweredLines {
             let read: Option<Vec<_>> = lines().map(|line| record::read(line.strip_suffix(b"\n")?)).collect();
             match read {
                 Some(read) => read.into_iter().try_for_each(|read| self.add(read))?,
-                // Zeros in place of its end may be decoded, to nonsense.
+                // A piece that ends in zeros may be decoded to garbage.
                 None if lines().next().is_some_and(could_be_torn) => {
                     let torn = only_zeros(&mut file)?;
                     return if torn { Ok((begin, file.count)) } else { Err(ScanError::Damaged(begin)) };
@@ -132,14 +135,15 @@ impl AnsweredLines {
     }
 }
 
-/// Whether it may be the beginning of a line of ours, or what a machine without power has left of one.
+/// Returns `true` if the text may be the start of a record, or the remains of one after a power
+/// failure.
 fn could_be_torn(text: &[u8]) -> bool {
     let beginning = RECORD_PREFIX.as_bytes();
     let common = beginning.len().min(text.len());
     text.get(..common) == beginning.get(..common) || text.contains(&0)
 }
 
-/// Reads to the end; whether anything but zeros stood there.
+/// Reads to the end of the file. Returns `true` if it contains only zeros.
 fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let chunk = file.fill_buf()?;
@@ -154,7 +158,7 @@ fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Counts what is read of a file.
+/// Counts the bytes read from a file.
 struct Counted<'a, R> {
     file: &'a mut R,
     count: u64,
@@ -193,7 +197,7 @@ mod tests {
         Record { line, sum: Checksum(line as u32 * 3), custom_id: format!("id {line}"), outcome }
     }
 
-    /// What a run writes of such lines, where it ends a piece after each so many.
+    /// Returns the output of a run for these lines, which ends a piece after every `every` records.
     fn written(format: Compression, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
         let file = crate::output::sink::MemoryFile::default();
         let mut sink = Sink::new(format, Box::new(file.clone()), None);
@@ -214,7 +218,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a crash leaves of a file, and however often: after the last run each line stands there once.
+        /// After any number of crashes, which may leave anything of a file, each line has exactly
+        /// one record.
         #[test]
         fn every_line_is_written_once_after_any_crashes(count in 1u64..40, every in 1usize..8, cuts in prop::collection::vec((0.0f64..1.0, 0usize..30), 0..6)) {
             for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {

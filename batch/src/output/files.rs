@@ -1,4 +1,4 @@
-//! Opens the files that a run writes to, and goes on where one before has ended.
+//! Opens the output files, and resumes a previous run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek};
@@ -10,16 +10,16 @@ use super::answered_lines::{AnsweredLines, ScanError};
 use super::sink::{Sink, SyncWrite};
 use crate::compression::Compression;
 
-/// The files that a run writes to.
+/// The output files of a run.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    /// All records, or the good ones.
+    /// File for all records, or only for successful ones if `errors` is set.
     pub records: PathBuf,
-    /// The others, where they are wanted apart.
+    /// Separate file for failed records, if wanted.
     pub errors: Option<PathBuf>,
 }
 
-/// Why a file cannot be written to.
+/// An output file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {why}")]
 pub struct OpenError {
@@ -35,26 +35,30 @@ impl OpenError {
 }
 
 impl Outputs {
-    /// Begins anew: what stands in them is gone.
+    /// Truncates the files and starts again.
     ///
     /// # Errors
-    /// As the files'; `WouldBlock` where another run writes to one.
+    ///
+    /// Returns the error of the files, with `WouldBlock` if another run is writing to one.
     pub fn overwrite(&self) -> Result<Sink, OpenError> {
         let records = self.open(&self.records, |_, _| Ok(0))?;
         let errors = self.errors.as_ref().map(|path| self.open(path, |_, _| Ok(0))).transpose()?;
         Ok(self.sink(records, errors))
     }
 
-    /// Goes on: what they hold stays, but for torn ends. With `again`, what failed before is asked for once more, and their file begins anew.
+    /// Resumes with the existing records, after removing torn ends. With `again`, the failed lines
+    /// are retried, and their file is emptied.
     ///
     /// # Errors
-    /// As the files'; `WouldBlock` where another run writes to one; where one is not from a run, or damaged.
+    ///
+    /// Returns the error of the files, with `WouldBlock` if another run is writing to one. Also
+    /// returns an error if a file is damaged or was not written by a run.
     pub fn resume(&self, again: bool) -> Result<(Sink, AnsweredLines), OpenError> {
         let mut found = AnsweredLines::default();
         let records = self.open(&self.records, |format, file| found.scan(format, file))?;
         let errors = self.errors.as_ref().map(|path| {
             self.open(path, |format, file| {
-                // A file that is not a run's is not emptied either.
+                // Checked first, so that a file that was not written by a run is not emptied.
                 let mut failed = AnsweredLines::default();
                 let failed = if again { &mut failed } else { &mut found };
                 let whole = failed.scan(format, file)?;
@@ -73,7 +77,7 @@ impl Outputs {
         Sink::new(Compression::from_path(&self.records), Box::new(records), apart)
     }
 
-    /// Opens a file that nobody else writes to, and cuts it off where `keep` says.
+    /// Opens and locks a file, and truncates it to the length that `keep` returns.
     fn open(
         &self,
         path: &Path,
@@ -88,12 +92,12 @@ impl Outputs {
             .open(path)
             .map_err(told)?;
         if !file.try_lock_exclusive().map_err(told)? {
-            let busy = io::Error::new(io::ErrorKind::WouldBlock, "another run is writing to it");
+            let busy = io::Error::new(io::ErrorKind::WouldBlock, "another run is writing to this file");
             return Err(told(busy));
         }
         let kept = keep(Compression::from_path(path), &mut BufReader::with_capacity(1 << 16, &mut file))
             .map_err(|why| OpenError::new(path, why))?;
-        // A pipe or a device has neither length nor place.
+        // Pipes and devices have no length.
         if file.metadata().map_err(told)?.is_file() {
             file.set_len(kept).map_err(told)?;
             file.seek(io::SeekFrom::Start(kept)).map_err(told)?;

@@ -1,4 +1,4 @@
-//! What is written: one record a line, to files that only ever grow, and what such a file says of the run that it is from.
+//! The output: one record per line, in files that only grow, and the records of previous runs.
 
 mod answered_lines;
 mod files;

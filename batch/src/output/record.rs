@@ -1,6 +1,7 @@
-//! One line of what is written, as OpenAI's batches have it.
+//! One line of the output, in OpenAI's batch format.
 //!
-//! `id` says which line of the input it is of, and by its checksum which text stood there: all that is needed to go on after a crash, and no file beside the output.
+//! The `id` contains the number and the checksum of the input line, which is all that is needed to
+//! resume after a crash.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,51 +9,51 @@ use serde_json::value::RawValue;
 
 use crate::input::Checksum;
 
-/// What begins every `id`.
+/// Prefix of every `id`.
 const ID: &str = "batch_req_";
 
-/// What every line that we write begins with.
+/// Prefix of every line of the output.
 pub(crate) const RECORD_PREFIX: &str = "{\"id\":\"batch_req_";
 
-/// What became of a line.
+/// The result of one input line.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The line's number.
+    /// Number of the input line.
     pub line: u64,
-    /// And its checksum.
+    /// Checksum of the input line.
     pub sum: Checksum,
-    /// What the user knows it by.
+    /// The user's identifier of the line.
     pub custom_id: String,
-    /// What became of it.
+    /// The result.
     pub outcome: LineOutcome,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub enum LineOutcome {
-    /// The provider has answered: with a status, good or bad.
+    /// The provider answered, with any status.
     Answered(ProviderResponse),
-    /// It has not, or was not asked.
+    /// The provider did not answer, or was not asked.
     Failed(LineError),
 }
 
-/// A provider's answer.
+/// The response of a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderResponse {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The provider's own name for the request; empty where it gave none.
+    /// The provider's identifier of the request, or empty if it gave none.
     pub request_id: String,
-    /// JSON in one line.
+    /// Body as JSON on a single line.
     pub body: Box<RawValue>,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineError {
-    /// For programs: OpenAI's codes for lines that are no requests, the gate's error kinds else.
+    /// Code for programs: OpenAI's codes for invalid lines, otherwise the error kind of the gate.
     pub code: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
 }
 
@@ -63,20 +64,22 @@ impl LineError {
 }
 
 impl LineOutcome {
-    /// Whether it is what was asked for.
+    /// Returns `true` if the provider answered with a success status.
     pub fn is_good(&self) -> bool {
         matches!(self, Self::Answered(ProviderResponse { status: 200..300, .. }))
     }
 }
 
 impl ProviderResponse {
-    /// An answer's body is written as it came but for its line ends; one that is no JSON as a string.
+    /// Returns a response. Line ends in the body are replaced by spaces, and a body that is not
+    /// JSON becomes a JSON string.
     pub fn new(status: u16, request_id: impl Into<String>, body: &Bytes) -> Self {
         Self { status, request_id: request_id.into(), body: one_line(body) }
     }
 }
 
-/// Between the values of JSON a line's end is a blank, and within a string there is none.
+/// Replaces line ends by spaces. Between JSON values a line end is whitespace, and JSON strings
+/// contain none.
 fn one_line(body: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(body);
     let text = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
@@ -105,10 +108,11 @@ struct Response<'a> {
 }
 
 impl Record {
-    /// The line, with its end.
+    /// Appends the record with a line end.
     ///
     /// # Errors
-    /// None in practice: everything in it is text.
+    ///
+    /// Serializing text does not fail in practice.
     pub(crate) fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         let (response, error) = match &self.outcome {
             LineOutcome::Answered(ProviderResponse { status, request_id, body }) => {
@@ -123,7 +127,7 @@ impl Record {
     }
 }
 
-/// What a line says that was written once.
+/// The relevant fields of an existing record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedRecord {
     pub(crate) line: u64,
@@ -131,7 +135,7 @@ pub(crate) struct ParsedRecord {
     pub(crate) good: bool,
 }
 
-/// `None`: it is none of ours, or not whole.
+/// Parses an existing record. Returns `None` if the line is not a complete record.
 pub(crate) fn read(text: &[u8]) -> Option<ParsedRecord> {
     #[derive(Deserialize)]
     struct Whole<'a> {

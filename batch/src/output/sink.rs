@@ -1,8 +1,9 @@
-//! Writes records, so that a kill at any moment loses nothing that was written and tears one line at most.
+//! Writes records such that a kill loses no written record and tears at most one line.
 //!
-//! Plain text goes out in one write for the lines that are there, at once. Compressed text is collected into pieces, each written whole after a second or a
-//! megabyte: a kill costs the answers of that second. What is written survives the process; the machine's own end it survives once it is synced, every
-//! five seconds and at the end.
+//! Plain text is written at once, in one write per batch of records. Compressed text is collected
+//! into pieces that are written after a second or a megabyte, so a kill loses the answers of that
+//! second. Written data survive the process. They survive a power failure once they are synced,
+//! every five seconds and at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,14 +12,14 @@ use std::mem::take;
 use super::record::Record;
 use crate::compression::Compression;
 
-/// Ticks, a second each, between two syncs to the disk.
+/// Number of ticks, of one second each, between two syncs.
 pub const SYNC_EVERY: u32 = 5;
-/// A piece of so much text is not waited longer for.
+/// Size at which a compressed piece is written without waiting longer, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Something that grows.
+/// A file that can be synced to disk.
 pub(crate) trait SyncWrite: Write + Send {
-    /// Sees to it that what was written outlasts the machine.
+    /// Waits until the written data survive a power failure.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -34,10 +35,10 @@ impl SyncWrite for io::Stdout {
     }
 }
 
-/// Where records go. Calls block as writing does.
+/// The destination of records. Its methods block.
 pub struct Sink {
     good: OutputStream,
-    /// Where what failed goes, if not with the rest.
+    /// Separate destination of failed records, if any.
     failed: Option<OutputStream>,
     ticks: u32,
 }
@@ -60,15 +61,16 @@ impl Sink {
         Self { good: stream(format, good), failed, ticks: 0 }
     }
 
-    /// Standard output: nothing is left there to go on from.
+    /// Returns a sink for standard output, which cannot be resumed.
     pub fn stdout() -> Self {
         Self::new(Compression::Plain, Box::new(io::stdout()), None)
     }
 
-    /// Takes a record; it is written by the next [`Sink::flush`] or [`Sink::tick`].
+    /// Adds a record, which the next [`Sink::flush`] or [`Sink::tick`] writes.
     ///
     /// # Errors
-    /// As the file's: no more can be written then.
+    ///
+    /// Returns the error of the file. The sink cannot be used any more.
     pub fn put(&mut self, record: &Record) -> io::Result<()> {
         let stream = match &mut self.failed {
             Some(failed) if !record.outcome.is_good() => failed,
@@ -78,18 +80,21 @@ impl Sink {
         if stream.text.len() >= PIECE_BYTES { stream.write() } else { Ok(()) }
     }
 
-    /// Writes what there is, where that is not compressed.
+    /// Writes the pending records, unless the output is compressed.
     ///
     /// # Errors
-    /// As [`Sink::put`].
+    ///
+    /// As for [`Sink::put`].
     pub fn flush(&mut self) -> io::Result<()> {
         self.each(|stream| if stream.format == Compression::Plain { stream.write() } else { Ok(()) })
     }
 
-    /// A second has passed: writes all there is, and sometimes syncs.
+    /// Writes all pending records, and syncs every [`SYNC_EVERY`] calls. Must be called once per
+    /// second.
     ///
     /// # Errors
-    /// As [`Sink::put`].
+    ///
+    /// As for [`Sink::put`].
     pub fn tick(&mut self) -> io::Result<()> {
         self.ticks += 1;
         let sync = self.ticks.is_multiple_of(SYNC_EVERY);
@@ -99,10 +104,11 @@ impl Sink {
         })
     }
 
-    /// Writes and syncs all there is.
+    /// Writes and syncs all pending records.
     ///
     /// # Errors
-    /// As [`Sink::put`].
+    ///
+    /// As for [`Sink::put`].
     pub fn finish(mut self) -> io::Result<()> {
         self.each(|stream| {
             stream.write()?;

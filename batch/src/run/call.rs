@@ -1,4 +1,4 @@
-//! One line's call.
+//! The call of one line.
 
 use std::time::Duration;
 
@@ -12,29 +12,30 @@ use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, Timeouts};
 use super::queue_meter::QueuedCall;
 use crate::output::{LineError, LineOutcome, ProviderResponse};
 
-/// How often a call is made whose answer broke off while it was read: the gate does not repeat what a reader has begun to read.
+/// Maximum number of times a call is made if its response breaks off. The gate does not retry a
+/// response that is being read.
 const MAX_READ_ATTEMPTS: u32 = 3;
 
-/// Where a provider tells its own name for a request.
+/// Response headers that may contain the provider's identifier of the request.
 const REQUEST_ID_HEADERS: [&str; 3] = ["x-request-id", "request-id", "apim-request-id"];
 
-/// A request, ready to be sent.
+/// A request that is ready to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct PreparedRequest {
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) facts: RequestFacts,
-    /// The longest silence of the upstream.
+    /// Maximum silence of the server.
     pub(super) read_timeout: Duration,
 }
 
-/// What came of it.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct CallResult {
     pub(super) outcome: LineOutcome,
     pub(super) usage: Option<Usage>,
-    /// Whether something was sent of which nobody knows what it took.
+    /// Whether a request was sent whose usage is unknown.
     pub(super) broke_off: bool,
 }
 
@@ -69,7 +70,7 @@ impl PreparedRequest {
                 Ok((outcome, usage)) => return CallResult { outcome, usage, broke_off: false },
                 Err((_, true)) if reading < MAX_READ_ATTEMPTS => reading += 1,
                 Err((error, _)) => {
-                    // What was never sent has taken nothing.
+                    // A request that was never sent has used nothing.
                     let broke_off = !matches!(
                         error.kind(),
                         ErrorKind::Refused(_)
@@ -87,7 +88,7 @@ impl PreparedRequest {
         }
     }
 
-    /// The answer; or what went wrong, and whether that was while it was read.
+    /// Makes one call. The error contains whether it occurred while the body was read.
     async fn once(
         &self,
         client: &Client,

@@ -1,11 +1,14 @@
-//! Stops a run in which nothing works any more: a wrong key, a model that does not exist, no credit left, a server that is gone.
+//! Stops a run in which nothing works any more: a wrong key, an unknown model, no credit, or a
+//! server that is down.
 //!
-//! Such failures say nothing of the line that they are told to. So they are held back while they follow one another, and are the lines' own only once something
-//! works again; where they go on, the run ends, and has not spoiled a hundred thousand lines. What was held back was not written, and is asked for again.
+//! Such failures are not caused by the lines. Records of consecutive failures are therefore held
+//! back, and are written only once something works again. If the failures continue, the run stops
+//! without having marked the remaining lines as failed. Held records were not written, so the next
+//! run sends their lines again.
 
 use crate::output::{LineOutcome, ProviderResponse, Record};
 
-/// See the module.
+/// Holds back the records of consecutive failures.
 #[derive(Debug)]
 pub(super) struct FailureStreak<T> {
     most: usize,
@@ -16,21 +19,21 @@ pub(super) struct FailureStreak<T> {
 /// What to do with records.
 #[derive(Debug, PartialEq)]
 pub(super) enum StreakDecision<T> {
-    /// Write these.
+    /// Write these records.
     Write(Vec<T>),
-    /// Nothing yet.
+    /// Write nothing yet.
     Hold,
-    /// Nothing works.
+    /// Stop the run.
     Stop,
 }
 
 impl<T> FailureStreak<T> {
-    /// Stops after so many failures in a row; 0: never.
+    /// Returns a streak that stops the run after `most` consecutive failures; 0 disables it.
     pub(super) fn new(most: usize) -> Self {
         Self { most, any_good: false, held: Vec::new() }
     }
 
-    /// Takes what has ended.
+    /// Handles an ended call.
     pub(super) fn put(&mut self, thing: T, blame: FailureSource) -> StreakDecision<T> {
         let counts = match blame {
             FailureSource::None => false,
@@ -47,20 +50,20 @@ impl<T> FailureStreak<T> {
         StreakDecision::Write(all)
     }
 
-    /// What is still held back: at the end it is the lines' own.
+    /// Returns the records that are held back. At the end of a run they are written.
     pub(super) fn rest(&mut self) -> Vec<T> {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Whose failure it is.
+/// The source of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureSource {
-    /// None: an answer.
+    /// No failure.
     None,
-    /// The request's own, unless nothing has worked yet.
+    /// The request, unless nothing has worked yet.
     Request,
-    /// Not the request's.
+    /// The provider.
     Provider,
 }
 
@@ -68,7 +71,8 @@ impl FailureSource {
     pub(super) fn of(record: &Record) -> Self {
         match &record.outcome {
             LineOutcome::Answered(ProviderResponse { status: 200..400, .. }) => Self::None,
-            // The key, the account, its rate; the rest of what a client may do wrong is in the request.
+            // These statuses concern the key, the account or its rate. Other client errors concern
+            // the request.
             LineOutcome::Answered(ProviderResponse { status: 401 | 402 | 403 | 407 | 408 | 429, .. }) => {
                 Self::Provider
             }
@@ -95,7 +99,7 @@ mod tests {
         assert_eq!(
             streak.put(4, FailureSource::Request),
             StreakDecision::Write(vec![4]),
-            "of one that works it is the line's own"
+            "after a success, it is the line's own failure"
         );
         assert_eq!(streak.put(5, FailureSource::Provider), StreakDecision::Hold);
         assert_eq!(streak.put(6, FailureSource::Provider), StreakDecision::Hold);

@@ -1,4 +1,4 @@
-//! Takes lines through a gate.
+//! Runs lines through a gate.
 
 mod call;
 mod failure_streak;
@@ -30,38 +30,40 @@ use crate::read_ahead::{OpenCalls, ReadAhead};
 use crate::reorder::ReorderBuffer;
 use crate::request_url::request_url;
 
-/// A call may wait for so long: in the queue, for quotas, out of cool-downs. The longest that a gate knows.
+/// Maximum time that a call may wait: in the queue, for quotas, and for cool-downs. The longest
+/// that a gate allows.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
-/// Attempts of one call, where fewer are configured: a line that fails is work for somebody.
+/// Minimum number of attempts per call.
 const MIN_ATTEMPTS: u32 = 8;
-/// Retries earned by a call, and what need not be earned, where less is configured: nobody waits, and slots and quotas bound them anyway.
+/// Minimum retry ratio and reserve. Nobody waits for a single call, and slots and quotas bound
+/// retries anyway.
 const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
-/// Records that may wait for an earlier one, where their order counts.
+/// Maximum number of records that wait for an earlier one if their order matters.
 const MAX_EARLY_RECORDS: usize = 4_096;
 
-/// How a run is to go.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
-    /// The provider's base URL, with its version or without.
+    /// Base URL of the provider, with or without a version.
     pub base: Uri,
-    /// Headers of every request: the credential.
+    /// Headers of every request, such as the credential.
     pub headers: HeaderMap,
-    /// What is wanted of every line.
+    /// Settings that apply to every line.
     pub overrides: RequestOverrides,
-    /// Whether records are to stand in the order of their lines.
+    /// Whether records are written in input order.
     pub ordered: bool,
-    /// For a million tokens.
+    /// Prices per million tokens.
     pub prices: Prices,
-    /// What must not be gone beyond.
+    /// Ceilings on cost and tokens.
     pub ceilings: Ceilings,
-    /// The longest silence of the upstream. Default: 10 min.
+    /// Maximum silence of the server. Default: 10 min.
     pub read_timeout: Duration,
-    /// Failures in a row after which nothing is believed to work any more; 0: go on for ever. Default: 20.
+    /// Number of consecutive failures after which the run stops; 0 disables. Default: 20.
     pub max_consecutive_failures: usize,
 }
 
 impl BatchOptions {
-    /// Requests to that base URL.
+    /// Returns options with defaults for a base URL.
     pub fn new(base: Uri) -> Self {
         Self {
             base,
@@ -76,49 +78,50 @@ impl BatchOptions {
     }
 }
 
-/// What a run tells whoever writes.
+/// A job for the writer.
 #[derive(Debug)]
 pub enum WriteJob {
-    /// Write this.
+    /// Write this record.
     Record(Record),
     /// A second has passed.
     Tick,
 }
 
-/// Why a run cannot go on. What was written stays, and a next run goes on from there.
+/// Why a run cannot continue. Written records remain, and the next run resumes from them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The input cannot be read.
-    #[error("the input cannot be read: {0}")]
+    #[error("cannot read the input: {0}")]
     Input(#[from] io::Error),
-    /// Nobody writes any more.
-    #[error("the output cannot be written")]
+    /// The receiver of records is gone.
+    #[error("cannot write the output")]
     Output,
-    /// A line that was answered before has another text now.
+    /// An input line differs from the line that was answered before.
     #[error(
-        "line {0} of the input is not the one that was answered before: write to another output, or begin anew (--overwrite)"
+        "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
     )]
     InputChanged(u64),
-    /// Nothing works.
+    /// Too many consecutive calls have failed.
     #[error(
-        "{count} lines in a row have failed, the last with: {last}. They are not in the output, and are asked for again by the next run"
+        "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again"
     )]
     TooManyFailures {
-        /// How many.
+        /// Number of failures.
         count: usize,
-        /// What the last one said.
+        /// Message of the last failure.
         last: String,
     },
-    /// No URL can be made of the base URL.
-    #[error("{0} is no base URL of an API")]
+    /// The base URL is invalid.
+    #[error("{0} is not the base URL of an API")]
     InvalidBase(Uri),
-    /// A bug.
+    /// A call panicked, which is a bug.
     #[error("a call panicked: {0}")]
     Panicked(#[from] JoinError),
 }
 
-/// A gate for batches: nobody waits for a single call, and none is given up because of the queue.
+/// A gate for batches. No call is given up because of the queue, because nobody waits for a single
+/// call.
 #[derive(Clone, Debug)]
 pub struct Batch {
     gate: Gate,
@@ -126,30 +129,36 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The configuration's limits, rates and pools; but waits, deadlines and predictions that are for people are none for a batch, and calls are repeated more
-    /// often.
+    /// Creates a gate with the limits, rates and pools of a configuration. Waits, deadlines and
+    /// predictions for interactive use are disabled, and calls are retried more often.
     ///
     /// # Errors
-    /// As [`Gate::over`].
+    ///
+    /// As for [`Gate::over`].
     pub fn over(mut config: Config, transport: Transport) -> Result<Self, tidegate::Error> {
         config.targets.iter_mut().chain([&mut config.default_target]).for_each(configure_for_batch);
         let meter = QueueMeter::default();
         Ok(Self { gate: Gate::over(config, meter.over(transport))?, meter })
     }
 
-    /// The gate.
+    /// Returns the gate.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Answers lines until there are no more, or `stop` becomes true: then what is in flight ends, and the run with it.
+    /// Sends lines until there are no more, or `stop` becomes true. After a stop, calls in flight
+    /// finish before the run ends.
     ///
-    /// Each line becomes one record, but for those in `found`, which a run before has answered, and those that a stop has left. `tell` is called when something has
-    /// changed, and once a second.
+    /// Each line gets one record, except lines in `found`, which a previous run has answered, and
+    /// lines that a stop has left. `tell` is called on every change and once per second.
     ///
-    /// *Cancellation safety*: dropping the future ends what is in flight at once; those lines have no record, and may be billed.
+    /// # Cancellation safety
+    ///
+    /// Dropping the future ends all calls in flight at once. Their lines have no record, and may be
+    /// billed.
     ///
     /// # Errors
+    ///
     /// See [`RunError`].
     pub async fn run(
         &self,
@@ -191,7 +200,7 @@ impl Batch {
     }
 }
 
-/// Resolves when a stop is asked for: never, where nobody is left who could ask.
+/// Waits until a stop is requested. Waits forever if no stop can be requested any more.
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
@@ -217,7 +226,7 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.retry.reserve = target.retry.reserve.max(MIN_RETRY_BUDGET.1);
 }
 
-/// A line that may have to wait for a ceiling.
+/// A request that may have to wait for a ceiling.
 struct HeldRequest {
     number: u64,
     line: (u64, crate::input::Checksum),
@@ -235,7 +244,7 @@ struct EndedCall {
     bytes: usize,
 }
 
-/// A run under way.
+/// State of a run.
 struct RunState<'a> {
     batch: &'a Batch,
     options: BatchOptions,
@@ -247,7 +256,7 @@ struct RunState<'a> {
     tracker: SpendTracker,
     streak: FailureStreak<(u64, Record)>,
     order: ReorderBuffer<Record>,
-    /// Lines that become records, so far.
+    /// Number of lines that have become records or calls so far.
     begun: u64,
     held: Option<HeldRequest>,
     ids: HashSet<u64>,
@@ -298,7 +307,7 @@ impl<'a> RunState<'a> {
         self.progress.ended.is_some()
     }
 
-    /// Takes what was read: a line, or the end.
+    /// Handles the next line, or the end of the input.
     async fn read(&mut self, line: Option<Line>) -> Result<(), RunError> {
         let Some(line) = line else {
             self.progress.ended = Some(BatchEnd::Whole);
@@ -338,7 +347,7 @@ impl<'a> RunState<'a> {
                 return Ok(());
             }
             Ok(Request { custom_id, .. }) => {
-                let text = format!("line {}: its \"custom_id\" is that of a line before", line.number);
+                let text = format!("line {}: its \"custom_id\" repeats that of an earlier line", line.number);
                 (custom_id, LineError::new("duplicate_custom_id", text))
             }
             Err(wrong) => wrong,
@@ -349,7 +358,7 @@ impl<'a> RunState<'a> {
         self.write(vec![(number, record)]).await
     }
 
-    /// Begins the call that was read last, where ceilings allow.
+    /// Starts the held call, if ceilings allow it.
     fn begin_held(&mut self) {
         let Some(HeldRequest { number, line, custom_id, ready, most }) = self.held.take() else { return };
         if self.progress.ended == Some(BatchEnd::Stopped) {
@@ -359,7 +368,7 @@ impl<'a> RunState<'a> {
             if self.calls.is_empty() {
                 self.progress.ended = Some(BatchEnd::Ceiling);
             } else {
-                // What is under way may take less than it could.
+                // The calls in flight may use less than they could.
                 self.held = Some(HeldRequest { number, line, custom_id, ready, most });
             }
             return;
@@ -375,7 +384,7 @@ impl<'a> RunState<'a> {
         });
     }
 
-    /// A call has ended.
+    /// Handles an ended call.
     async fn ended(&mut self, over: EndedCall) -> Result<(), RunError> {
         let EndedCall { number, record, came: (usage, broke_off), most, bytes } = over;
         self.bytes -= bytes;
@@ -390,7 +399,7 @@ impl<'a> RunState<'a> {
         }
     }
 
-    /// Hands records on, in their order where that is wanted.
+    /// Sends records to the writer, in input order if requested.
     async fn write(&mut self, records: Vec<(u64, Record)>) -> Result<(), RunError> {
         let mut due = Vec::with_capacity(records.len());
         for (number, record) in records {
@@ -421,7 +430,7 @@ impl<'a> RunState<'a> {
     }
 }
 
-/// What a person is told of a failure.
+/// Returns the message of a failure.
 fn told(record: &Record) -> String {
     match &record.outcome {
         LineOutcome::Answered(ProviderResponse { status, body, .. }) => {

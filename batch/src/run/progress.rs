@@ -1,44 +1,44 @@
-//! How far a run is.
+//! Progress of a run.
 
 use serde::Serialize;
 
 use super::spend::Spend;
 
-/// How far a run is, and what it came to in the end.
+/// Progress of a run, and its final summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct BatchProgress {
-    /// Lines read, blank ones aside.
+    /// Lines read, without blank lines.
     pub read: u64,
-    /// The number of the last of them.
+    /// Number of the last line read.
     pub line: u64,
-    /// Of those, answered by a run before.
+    /// Lines skipped because a previous run answered them.
     pub skipped: u64,
-    /// Answered by this one.
+    /// Lines answered successfully by this run.
     pub good: u64,
-    /// Failed in this one, malformed ones among them.
+    /// Lines that failed in this run, including malformed lines.
     pub failed: u64,
-    /// Lines that are no requests, or repeat a `custom_id`.
+    /// Lines that are not valid requests, or repeat a `custom_id`.
     pub malformed: u64,
     /// Calls that have not ended.
     pub open: u64,
-    /// Those of them that were not sent yet.
+    /// Calls that were not sent yet.
     pub waiting: u64,
-    /// What this run has taken.
+    /// Usage of this run.
     pub spend: Spend,
-    /// How long it has gone on.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
-    /// Why nothing more is read.
+    /// Why no more lines are read.
     pub ended: Option<BatchEnd>,
 }
 
-/// Why nothing more is read.
+/// Why no more lines are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchEnd {
-    /// There is no more.
+    /// The input has ended.
     Whole,
-    /// Somebody asked for it.
+    /// A stop was requested.
     Stopped,
-    /// More could go beyond a ceiling.
+    /// Another call could exceed a ceiling.
     Ceiling,
 }

@@ -1,4 +1,4 @@
-//! Sees which calls have come through the gate: a thin service between it and the transport.
+//! Counts the calls that wait in the gate, with a thin layer between the gate and the transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tidegate::{RequestBody, Transport};
 use tokio::sync::Notify;
 use tower::Service;
 
-/// How many calls wait in the gate.
+/// The number of calls that wait in the gate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMeter(Arc<Counts>);
 
@@ -19,7 +19,8 @@ struct Counts {
     changed: Notify,
 }
 
-/// A call that has not been sent yet, until it is sent or dropped. Travels with its request: clones are of the same call.
+/// A queued call, until it is sent or dropped. Travels with its request; clones refer to the same
+/// call.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedCall(Arc<QueueEntry>);
 
@@ -30,12 +31,12 @@ struct QueueEntry {
 }
 
 impl QueueMeter {
-    /// The transport, watched.
+    /// Wraps the transport below the gate.
     pub(super) fn over(&self, transport: Transport) -> Transport {
         Transport::new(WatchedTransport(transport))
     }
 
-    /// A call that begins to wait.
+    /// Registers a queued call.
     pub(super) fn call(&self) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false) }))
@@ -45,7 +46,7 @@ impl QueueMeter {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Resolves once a call was sent since the last time.
+    /// Waits until a call was sent since the last wait.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }

@@ -1,39 +1,39 @@
-//! What a run has taken, and whether another line may still begin.
+//! Tracks the usage of a run and its ceilings.
 
 use serde::Serialize;
 use tidegate::estimate::{COLD_OUTPUT, COLD_RATIO};
 use tidegate::wire::{RequestFacts, Usage};
 
-/// Money for a million tokens.
+/// Prices per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// Of input.
+    /// Price of input.
     pub input: f64,
-    /// Of output.
+    /// Price of output.
     pub output: f64,
 }
 
-/// What a run must not go beyond. None by default.
+/// Ceilings of a run. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ceilings {
-    /// Money, by the prices.
+    /// Maximum cost in the currency of the prices.
     pub money: Option<f64>,
-    /// Tokens, input and output.
+    /// Maximum number of input and output tokens together.
     pub tokens: Option<u64>,
 }
 
-/// Tokens and what they cost.
+/// Tokens and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spend {
     /// Input tokens.
     pub input: u64,
     /// Output tokens.
     pub output: u64,
-    /// By the prices; 0 without.
+    /// Cost in the currency of the prices; 0 without prices.
     pub money: f64,
 }
 
-/// Keeps the books of a run: what was taken, and what calls under way may take.
+/// Tracks the usage of a run, and the reservations of its open calls.
 #[derive(Debug)]
 pub(crate) struct SpendTracker {
     prices: Prices,
@@ -68,13 +68,14 @@ impl SpendTracker {
         Self { prices, ceilings, spent: Spend::default(), reserved: Spend::default() }
     }
 
-    /// The most that a request is expected to take: its input by its bytes, and all the output that it allows.
+    /// Returns the maximum usage of a request: its input estimated from its bytes, and the output
+    /// that it allows.
     pub(crate) fn maximum(&self, facts: &RequestFacts) -> Spend {
         let prompt = facts.prompt.unwrap_or_default();
         self.prices.of(prompt.input(COLD_RATIO), prompt.max_output().unwrap_or(COLD_OUTPUT))
     }
 
-    /// Whether it may begin, if all that is under way takes the most that it can.
+    /// Returns `true` if a call may start, assuming that all open calls use their maximum.
     pub(crate) fn allows(&self, most: &Spend) -> bool {
         let mut all = self.spent;
         all.plus(&self.reserved);
@@ -87,7 +88,8 @@ impl SpendTracker {
         self.reserved.plus(most);
     }
 
-    /// It has ended: with what the provider counted; without a count where it broke off, which is taken for the most there could be.
+    /// Settles an ended call with the provider's count. A call that broke off without a count is
+    /// charged at its maximum.
     pub(crate) fn end(&mut self, most: &Spend, counted: Option<Usage>, broke_off: bool) -> Spend {
         self.reserved.minus(most);
         let took = match counted {
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever calls take, as long as none takes more than it allows: never beyond a ceiling.
+        /// The ceilings are never exceeded if no call exceeds its own limits.
         #[test]
         fn ceilings_are_never_exceeded(calls in prop::collection::vec((0u64..1_000, 0u64..1_000, 0.0f64..1.0, any::<bool>()), 0..100), tokens in 0u64..20_000, money in 0.0f64..0.1) {
             let ceilings = Ceilings { money: Some(money), tokens: Some(tokens) };
