@@ -5,18 +5,20 @@
 //! parse them. All of its waiting is on tokio's clock: under the paused clock hours pass in milliseconds, the same each time.
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a test fails by panicking"))]
 
-mod books;
-mod fake;
-mod in_flight;
+mod attempt_log;
+mod fake_target;
 mod pattern;
-mod playback;
-mod routes;
+mod router;
 mod script;
-mod time;
+mod scripted_body;
+mod virtual_time;
 mod wire;
 pub mod world;
 
-pub use self::books::{Attempt, Outcome};
-pub use self::fake::FakeTarget;
-pub use self::script::{Answer, End, Failure, Refusal, Reply, Route, Script, Status, ToolCall};
-pub use self::time::VirtualTime;
+pub use self::attempt_log::{AttemptState, RecordedAttempt};
+pub use self::fake_target::FakeTarget;
+pub use self::script::{
+    ModelReply, OverloadedAnswer, RefusedConnection, ReplyEnd, Script, ScriptRoute, ScriptedAnswer,
+    StatusAnswer, ToolCall,
+};
+pub use self::virtual_time::VirtualTime;

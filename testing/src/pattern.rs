@@ -1,7 +1,7 @@
 //! Patterns in which `*` stands for any run of characters.
 
 /// Whether the whole text fits.
-pub(crate) fn fits(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let mut parts = rest.split('*').peekable();
@@ -20,18 +20,18 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::matches_pattern;
 
     #[test]
-    fn a_star_is_any_run_of_characters() {
+    fn star_matches_any_run_of_characters() {
         for (pattern, text) in
             [("gpt", "gpt"), ("gpt*", "gpt"), ("*", ""), ("a*b*c", "axxbyc"), ("*/chat/*", "/v1/chat/x")]
         {
-            assert!(fits(pattern, text), "{pattern} takes {text}");
+            assert!(matches_pattern(pattern, text), "{pattern} takes {text}");
         }
         for (pattern, text) in [("gpt", "gpt-4"), ("gpt*", "a gpt"), ("a*b*b", "ab"), ("", "x"), ("*x", "xy")]
         {
-            assert!(!fits(pattern, text), "{pattern} does not take {text}");
+            assert!(!matches_pattern(pattern, text), "{pattern} does not take {text}");
         }
     }
 }

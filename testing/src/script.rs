@@ -13,13 +13,13 @@ use serde_json::Value;
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
     /// The routes.
-    pub routes: Vec<Route>,
+    pub routes: Vec<ScriptRoute>,
 }
 
 /// Which requests are answered how. What is not set matches anything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Route {
+pub struct ScriptRoute {
     /// The URL's host, with `*` for any run of characters.
     pub host: Option<String>,
     /// The URL's path, with `*` for any run of characters.
@@ -29,9 +29,9 @@ pub struct Route {
     /// Text that the request's body contains.
     pub contains: Option<String>,
     /// Given in turn, each as often as it says.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ScriptedAnswer>,
     /// Given once `answers` are used up. None: whatever comes then fails as unmatched.
-    pub otherwise: Option<Answer>,
+    pub otherwise: Option<ScriptedAnswer>,
     /// The most attempts at once; one more is answered 429, and uses up no answer. None: any number.
     pub capacity: Option<usize>,
     /// The most attempts a minute; one more is answered 429, saying when to come back. None: any number.
@@ -44,24 +44,24 @@ pub struct Route {
 /// One answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum ScriptedAnswer {
     /// What a model says, as a stream where the request asks for one.
-    Reply(Reply),
+    Reply(ModelReply),
     /// Any status with any body.
-    Status(Status),
+    Status(StatusAnswer),
     /// "No room": 529 in Anthropic's API, else 503.
-    Overloaded(Failure),
+    Overloaded(OverloadedAnswer),
     /// No connection: the request was never sent.
-    Refuse(Refusal),
+    Refuse(RefusedConnection),
 }
 
-impl Answer {
+impl ScriptedAnswer {
     pub(crate) fn times(&self) -> usize {
         match self {
-            Answer::Reply(reply) => reply.times,
-            Answer::Status(status) => status.times,
-            Answer::Overloaded(failure) => failure.times,
-            Answer::Refuse(refusal) => refusal.times,
+            ScriptedAnswer::Reply(reply) => reply.times,
+            ScriptedAnswer::Status(status) => status.times,
+            ScriptedAnswer::Overloaded(failure) => failure.times,
+            ScriptedAnswer::Refuse(refusal) => refusal.times,
         }
     }
 }
@@ -69,7 +69,7 @@ impl Answer {
 /// What a model says.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Reply {
+pub struct ModelReply {
     /// The text. Default: `ok`.
     pub text: String,
     /// The text in the pieces in which it is streamed, instead of `text`, which is streamed in words.
@@ -83,14 +83,14 @@ pub struct Reply {
     #[serde(deserialize_with = "seconds")]
     pub every: Duration,
     /// How it ends.
-    pub end: End,
+    pub end: ReplyEnd,
     /// After how many pieces, where it does not end as it should. Default: all of them.
     pub end_after: Option<usize>,
     /// How often it is given.
     pub times: usize,
 }
 
-impl Default for Reply {
+impl Default for ModelReply {
     fn default() -> Self {
         Self {
             text: String::from("ok"),
@@ -98,7 +98,7 @@ impl Default for Reply {
             tool_calls: Vec::new(),
             after: Duration::ZERO,
             every: Duration::ZERO,
-            end: End::Complete,
+            end: ReplyEnd::Complete,
             end_after: None,
             times: 1,
         }
@@ -108,7 +108,7 @@ impl Default for Reply {
 /// How an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum ReplyEnd {
     /// As it should.
     Complete,
     /// Without the provider's terminal event; shorter than its length, where it is no stream.
@@ -135,7 +135,7 @@ pub struct ToolCall {
 /// Any status with any body.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Status {
+pub struct StatusAnswer {
     /// The status, 100 to 599.
     pub status: u16,
     /// The body: text as it is, anything else as JSON. Default: an error in the words of the API.
@@ -158,7 +158,7 @@ pub struct Status {
 /// "No room".
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Failure {
+pub struct OverloadedAnswer {
     /// The Retry-After.
     #[serde(deserialize_with = "maybe_seconds")]
     pub retry_after: Option<Duration>,
@@ -169,7 +169,7 @@ pub struct Failure {
     pub times: usize,
 }
 
-impl Default for Failure {
+impl Default for OverloadedAnswer {
     fn default() -> Self {
         Self { retry_after: None, after: Duration::ZERO, times: 1 }
     }
@@ -178,7 +178,7 @@ impl Default for Failure {
 /// No connection.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Refusal {
+pub struct RefusedConnection {
     /// Until it is refused.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
@@ -186,7 +186,7 @@ pub struct Refusal {
     pub times: usize,
 }
 
-impl Default for Refusal {
+impl Default for RefusedConnection {
     fn default() -> Self {
         Self { after: Duration::ZERO, times: 1 }
     }

@@ -9,11 +9,11 @@ use parking_lot::RwLock;
 use tidegate::Transport;
 
 /// The process's own world, which lasts.
-const OWN: u64 = 0;
+const PROCESS_WORLD: u64 = 0;
 
 /// Changes with every world entered or left, and every fork.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
-static NEXT: AtomicU64 = AtomicU64::new(OWN + 1);
+static NEXT: AtomicU64 = AtomicU64::new(PROCESS_WORLD + 1);
 // Innermost last. Locked only by threads attached to the interpreter, and never across a detach: a fork finds it unlocked.
 static WORLDS: RwLock<Vec<World>> = RwLock::new(Vec::new());
 
@@ -31,12 +31,12 @@ pub fn epoch() -> u64 {
 /// The epoch, and the number of the innermost world.
 pub fn present() -> (u64, u64) {
     let worlds = WORLDS.read();
-    (epoch(), worlds.last().map_or(OWN, |world| world.number))
+    (epoch(), worlds.last().map_or(PROCESS_WORLD, |world| world.number))
 }
 
 /// Whether that world was not left yet.
 pub fn lasts(number: u64) -> bool {
-    number == OWN || WORLDS.read().iter().any(|world| world.number == number)
+    number == PROCESS_WORLD || WORLDS.read().iter().any(|world| world.number == number)
 }
 
 /// What is in place of the network.
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_new_in_each_world_and_what_it_was_afterwards() {
+    fn item_is_new_in_each_world_and_restored_afterwards() {
         let mut worlds = Worlds::new("own");
         let outer = enter(None);
         assert_eq!(worlds.present(), None, "it was not asked since");

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::shape::{Piece, Shape, has_tools, text, tools};
+use super::request_shape::{Piece, RequestShape, has_tools, text, tools};
 use super::{Events, sse};
 use crate::script::ToolCall;
 
 /// Any date will do, so long as it is the same in each run.
 pub(super) const CREATED: u64 = 1_700_000_000;
 
-pub(super) fn usage(shape: &Shape, pieces: &[Piece<'_>]) -> Value {
+pub(super) fn usage(shape: &RequestShape, pieces: &[Piece<'_>]) -> Value {
     let (input, output) = (shape.input_tokens, pieces.len());
     json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output})
 }
 
-fn chunk(shape: &Shape, choices: Value) -> Value {
+fn chunk(shape: &RequestShape, choices: Value) -> Value {
     json!({
         "id": format!("chatcmpl-{}", shape.number), "object": "chat.completion.chunk", "created": CREATED,
         "model": shape.model, "choices": choices,
@@ -29,14 +29,14 @@ fn finish(pieces: &[Piece<'_>]) -> &'static str {
     if has_tools(pieces) { "tool_calls" } else { "stop" }
 }
 
-fn tool(shape: &Shape, index: usize, tool: &ToolCall) -> Value {
+fn tool(shape: &RequestShape, index: usize, tool: &ToolCall) -> Value {
     json!({
         "id": format!("call_{}_{index}", shape.number), "type": "function",
         "function": {"name": tool.name, "arguments": tool.argument_text()},
     })
 }
 
-pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
+pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let delta = |piece: &Piece<'_>| match piece {
         Piece::Text(text) => json!({"content": text}),
         Piece::Tool(index, called) => {
@@ -66,7 +66,7 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
     Events { pieces: events, close }
 }
 
-pub(super) fn whole(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     let text = text(pieces);
     let content = if text.is_empty() && has_tools(pieces) { Value::Null } else { json!(text) };
     let mut message = json!({"role": "assistant", "content": content, "refusal": null});

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::chat::{CREATED, usage};
-use super::shape::{Piece, Shape, text};
+use super::request_shape::{Piece, RequestShape, text};
 use super::{Events, sse};
 
-fn answer(shape: &Shape, choices: Value) -> Value {
+fn answer(shape: &RequestShape, choices: Value) -> Value {
     json!({
         "id": format!("cmpl-{}", shape.number), "object": "text_completion", "created": CREATED, "model": shape.model,
         "choices": choices,
@@ -17,7 +17,7 @@ fn choice(text: &str, finish: Option<&str>) -> Value {
     json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": finish}])
 }
 
-fn with_usage(shape: &Shape, choices: Value, pieces: &[Piece<'_>]) -> Value {
+fn with_usage(shape: &RequestShape, choices: Value, pieces: &[Piece<'_>]) -> Value {
     let mut value = answer(shape, choices);
     if let Some(fields) = value.as_object_mut() {
         fields.insert(String::from("usage"), usage(shape, pieces));
@@ -25,7 +25,7 @@ fn with_usage(shape: &Shape, choices: Value, pieces: &[Piece<'_>]) -> Value {
     value
 }
 
-pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
+pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let event = |piece: &Piece<'_>| match piece {
         Piece::Text(text) => sse::data(&answer(shape, choice(text, None))),
         Piece::Tool(..) => String::new(),
@@ -38,6 +38,6 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
     Events { pieces: pieces.iter().map(event).collect(), close }
 }
 
-pub(super) fn whole(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     with_usage(shape, choice(&text(pieces), Some("stop")), pieces)
 }

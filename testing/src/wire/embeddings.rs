@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::shape::Shape;
+use super::request_shape::RequestShape;
 
 /// What there is to embed in a test is not its meaning.
 const VECTOR: [f32; 3] = [0.0, 0.5, 1.0];
 /// The same as little-endian floats in base64, which is what the official clients ask for.
 const BASE64: &str = "AAAAAAAAAD8AAIA/";
 
-pub(super) fn whole(shape: &Shape) -> Value {
+pub(super) fn whole(shape: &RequestShape) -> Value {
     let vector = if shape.base64 { json!(BASE64) } else { json!(VECTOR) };
     let data: Vec<Value> = (0..shape.inputs)
         .map(|index| json!({"object": "embedding", "index": index, "embedding": vector}))

@@ -3,11 +3,11 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::shape::{Api, Shape};
+use super::request_shape::{Api, RequestShape};
 use super::{gemini, sse};
 
 /// The body of a failure.
-pub(super) fn body(status: StatusCode, shape: &Shape) -> Value {
+pub(super) fn body(status: StatusCode, shape: &RequestShape) -> Value {
     let message = match status.as_u16() {
         429 => "Rate limit reached.",
         503 | 529 => "Overloaded.",
@@ -32,7 +32,7 @@ pub(super) fn body(status: StatusCode, shape: &Shape) -> Value {
 }
 
 /// A failure inside a stream, under status 200.
-pub(super) fn event(shape: &Shape) -> String {
+pub(super) fn event(shape: &RequestShape) -> String {
     let body = body(StatusCode::INTERNAL_SERVER_ERROR, shape);
     match shape.api {
         Api::Messages => sse::event(&body),

@@ -3,10 +3,10 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::shape::{Piece, Shape};
+use super::request_shape::{Piece, RequestShape};
 use super::{Events, sse};
 
-fn answer(shape: &Shape, pieces: &[Piece<'_>], tokens: usize, finish: Option<&str>) -> Value {
+fn answer(shape: &RequestShape, pieces: &[Piece<'_>], tokens: usize, finish: Option<&str>) -> Value {
     let part = |piece: &Piece<'_>| match piece {
         Piece::Text(text) => json!({"text": text}),
         Piece::Tool(_, called) => {
@@ -28,7 +28,7 @@ fn answer(shape: &Shape, pieces: &[Piece<'_>], tokens: usize, finish: Option<&st
     })
 }
 
-pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
+pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let event = |(number, piece): (usize, &Piece<'_>)| {
         sse::data(&answer(shape, std::slice::from_ref(piece), number + 1, None))
     };
@@ -36,7 +36,7 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
     Events { pieces: pieces.iter().enumerate().map(event).collect(), close }
 }
 
-pub(super) fn whole(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     answer(shape, pieces, pieces.len(), Some("STOP"))
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::shape::{Piece, Shape, has_tools, text, tools};
+use super::request_shape::{Piece, RequestShape, has_tools, text, tools};
 use super::{Events, sse};
 use crate::script::ToolCall;
 
@@ -10,7 +10,7 @@ fn stop_reason(pieces: &[Piece<'_>]) -> &'static str {
     if has_tools(pieces) { "tool_use" } else { "end_turn" }
 }
 
-fn message(shape: &Shape, content: Value, stop: Option<&str>, tokens: usize) -> Value {
+fn message(shape: &RequestShape, content: Value, stop: Option<&str>, tokens: usize) -> Value {
     json!({
         "id": format!("msg_{}", shape.number), "type": "message", "role": "assistant", "model": shape.model,
         "content": content, "stop_reason": stop, "stop_sequence": null,
@@ -18,7 +18,7 @@ fn message(shape: &Shape, content: Value, stop: Option<&str>, tokens: usize) -> 
     })
 }
 
-fn tool(shape: &Shape, index: usize, tool: &ToolCall, input: Value) -> Value {
+fn tool(shape: &RequestShape, index: usize, tool: &ToolCall, input: Value) -> Value {
     json!({"type": "tool_use", "id": format!("toolu_{}_{index}", shape.number), "name": tool.name, "input": input})
 }
 
@@ -34,7 +34,7 @@ fn stop(index: usize) -> String {
     sse::event(&json!({"type": "content_block_stop", "index": index}))
 }
 
-pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
+pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let texts = pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count();
     let mut events = Vec::new();
     for (number, piece) in pieces.iter().enumerate() {
@@ -73,7 +73,7 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
     Events { pieces: events, close }
 }
 
-pub(super) fn whole(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     let text = text(pieces);
     let mut content = Vec::new();
     if !text.is_empty() || !has_tools(pieces) {

@@ -6,8 +6,8 @@ mod embeddings;
 mod error;
 mod gemini;
 mod messages;
+mod request_shape;
 mod responses;
-mod shape;
 mod sse;
 
 use std::collections::VecDeque;
@@ -19,10 +19,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 use tidegate::ErrorKind;
 
-pub(crate) use self::shape::Shape;
-use self::shape::{Api, Piece};
-use crate::playback::{Head, Played, Step, What};
-use crate::script::{End, Reply, Status};
+pub(crate) use self::request_shape::RequestShape;
+use self::request_shape::{Api, Piece};
+use crate::fake_target::{ResponseHead, ScriptedResponse};
+use crate::script::{ModelReply, ReplyEnd, StatusAnswer};
+use crate::scripted_body::{BodyEvent, BodyStep};
 
 /// A stream, piece by piece.
 struct Events {
@@ -33,8 +34,8 @@ struct Events {
 }
 
 /// What a model says.
-pub(crate) fn reply(reply: &Reply, shape: &Shape) -> Played {
-    let pieces = shape::pieces(reply);
+pub(crate) fn reply(reply: &ModelReply, shape: &RequestShape) -> ScriptedResponse {
+    let pieces = request_shape::pieces(reply);
     if shape.stream && shape.api != Api::Embeddings {
         streamed(reply, &pieces, shape)
     } else {
@@ -42,7 +43,7 @@ pub(crate) fn reply(reply: &Reply, shape: &Shape) -> Played {
     }
 }
 
-fn streamed(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
+fn streamed(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> ScriptedResponse {
     let events = match shape.api {
         Api::Completions => completions::events(pieces, shape),
         Api::Responses => responses::events(pieces, shape),
@@ -50,43 +51,46 @@ fn streamed(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
         Api::Gemini => gemini::events(pieces, shape),
         Api::Chat | Api::Embeddings => chat::events(pieces, shape),
     };
-    let last = if reply.end == End::Complete {
+    let last = if reply.end == ReplyEnd::Complete {
         events.pieces.len()
     } else {
         reply.end_after.unwrap_or(usize::MAX).min(events.pieces.len())
     };
     let at = |index: usize| reply.after + reply.every * u32::try_from(index).unwrap_or(u32::MAX);
-    let mut steps: VecDeque<Step> = events
+    let mut steps: VecDeque<BodyStep> = events
         .pieces
         .into_iter()
         .take(last)
         .enumerate()
-        .map(|(index, text)| Step { at: at(index), what: What::Chunk(text.into()) })
+        .map(|(index, text)| BodyStep { at: at(index), what: BodyEvent::Chunk(text.into()) })
         .collect();
     let end = steps.back().map_or(reply.after, |step| step.at);
     match reply.end {
-        End::Complete => steps.push_back(Step { at: end, what: What::Chunk(events.close.into()) }),
-        End::Truncate => {}
-        End::Stall => steps.push_back(Step { at: end, what: What::Silence }),
-        End::Error => {
-            steps.push_back(Step { at: end + reply.every, what: What::Chunk(error::event(shape).into()) })
+        ReplyEnd::Complete => {
+            steps.push_back(BodyStep { at: end, what: BodyEvent::Chunk(events.close.into()) })
         }
-        End::Break => steps.push_back(Step { at: end + reply.every, what: BROKEN }),
+        ReplyEnd::Truncate => {}
+        ReplyEnd::Stall => steps.push_back(BodyStep { at: end, what: BodyEvent::Silence }),
+        ReplyEnd::Error => steps.push_back(BodyStep {
+            at: end + reply.every,
+            what: BodyEvent::Chunk(error::event(shape).into()),
+        }),
+        ReplyEnd::Break => steps.push_back(BodyStep { at: end + reply.every, what: BROKEN }),
     }
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    Played {
+    ScriptedResponse {
         answer: "reply",
         after: Duration::ZERO,
-        head: Some(Head { status: StatusCode::OK, headers, length: None }),
+        head: Some(ResponseHead { status: StatusCode::OK, headers, length: None }),
         steps,
     }
 }
 
-const BROKEN: What =
-    What::Fail(ErrorKind::Transport, "the exchange failed: the fake target breaks the connection");
+const BROKEN: BodyEvent =
+    BodyEvent::Fail(ErrorKind::Transport, "the exchange failed: the fake target breaks the connection");
 
-fn at_once(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
+fn at_once(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> ScriptedResponse {
     let value = match shape.api {
         Api::Chat => chat::whole(pieces, shape),
         Api::Completions => completions::whole(pieces, shape),
@@ -97,43 +101,43 @@ fn at_once(reply: &Reply, pieces: &[Piece<'_>], shape: &Shape) -> Played {
     };
     let text = value.to_string();
     let after = reply.after + reply.every * u32::try_from(pieces.len().saturating_sub(1)).unwrap_or(u32::MAX);
-    if reply.end == End::Error {
-        return Played {
+    if reply.end == ReplyEnd::Error {
+        return ScriptedResponse {
             answer: "reply",
             after,
             ..failure("reply", StatusCode::INTERNAL_SERVER_ERROR, None, shape)
         };
     }
-    let played = Played::whole(StatusCode::OK, json_headers(), text.into());
+    let played = ScriptedResponse::whole(StatusCode::OK, json_headers(), text.into());
     let broken = match reply.end {
-        End::Complete | End::Error => None,
-        End::Truncate => Some(What::Fail(
+        ReplyEnd::Complete | ReplyEnd::Error => None,
+        ReplyEnd::Truncate => Some(BodyEvent::Fail(
             ErrorKind::Truncated,
             "the exchange failed: the fake target ends the body too early",
         )),
-        End::Stall => Some(What::Silence),
-        End::Break => Some(BROKEN),
+        ReplyEnd::Stall => Some(BodyEvent::Silence),
+        ReplyEnd::Break => Some(BROKEN),
     };
     let steps = match broken {
         None => played.steps,
         Some(what) => halved(played.steps, what),
     };
-    Played { answer: "reply", after, steps, ..played }
+    ScriptedResponse { answer: "reply", after, steps, ..played }
 }
 
 /// The first half of a body, and what comes instead of the other.
-fn halved(steps: VecDeque<Step>, instead: What) -> VecDeque<Step> {
+fn halved(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
     let half = |step| match step {
-        Step { at, what: What::Chunk(bytes) } => {
-            Step { at, what: What::Chunk(bytes.slice(..bytes.len() / 2)) }
+        BodyStep { at, what: BodyEvent::Chunk(bytes) } => {
+            BodyStep { at, what: BodyEvent::Chunk(bytes.slice(..bytes.len() / 2)) }
         }
         other => other,
     };
-    steps.into_iter().map(half).chain([Step { at: Duration::ZERO, what: instead }]).collect()
+    steps.into_iter().map(half).chain([BodyStep { at: Duration::ZERO, what: instead }]).collect()
 }
 
 /// Any status with any body.
-pub(crate) fn status(status: &Status, shape: &Shape) -> Played {
+pub(crate) fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut headers, body) = match &status.body {
         None if code.is_client_error() || code.is_server_error() => {
@@ -143,13 +147,13 @@ pub(crate) fn status(status: &Status, shape: &Shape) -> Played {
         Some(Value::String(text)) => (HeaderMap::new(), text.clone()),
         Some(value) => (json_headers(), value.to_string()),
     };
-    come_back(&mut headers, status.retry_after);
+    insert_retry_after(&mut headers, status.retry_after);
     for (name, value) in &status.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }
     }
-    Played { after: status.after, ..Played::whole(code, headers, Bytes::from(body)) }
+    ScriptedResponse { after: status.after, ..ScriptedResponse::whole(code, headers, Bytes::from(body)) }
 }
 
 /// A failure in the words of the API.
@@ -157,15 +161,18 @@ pub(crate) fn failure(
     answer: &'static str,
     code: StatusCode,
     after: Option<Duration>,
-    shape: &Shape,
-) -> Played {
+    shape: &RequestShape,
+) -> ScriptedResponse {
     let mut headers = json_headers();
-    come_back(&mut headers, after);
-    Played { answer, ..Played::whole(code, headers, error::body(code, shape).to_string().into()) }
+    insert_retry_after(&mut headers, after);
+    ScriptedResponse {
+        answer,
+        ..ScriptedResponse::whole(code, headers, error::body(code, shape).to_string().into())
+    }
 }
 
 /// In whole seconds as everybody reads it; what is not whole, in milliseconds too, as Azure does.
-fn come_back(headers: &mut HeaderMap, after: Option<Duration>) {
+fn insert_retry_after(headers: &mut HeaderMap, after: Option<Duration>) {
     let Some(after) = after else { return };
     let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);
     headers.insert(RETRY_AFTER, whole.into());

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::chat::CREATED;
-use super::shape::{Piece, Shape, has_tools, text, tools};
+use super::request_shape::{Piece, RequestShape, has_tools, text, tools};
 use super::{Events, sse};
 use crate::script::ToolCall;
 
-fn response(shape: &Shape, status: &str, output: Value, usage: Value) -> Value {
+fn response(shape: &RequestShape, status: &str, output: Value, usage: Value) -> Value {
     json!({
         "id": format!("resp_{}", shape.number), "object": "response", "created_at": CREATED, "status": status,
         "model": shape.model, "output": output, "usage": usage, "error": null, "incomplete_details": null,
@@ -16,7 +16,7 @@ fn response(shape: &Shape, status: &str, output: Value, usage: Value) -> Value {
     })
 }
 
-fn usage(shape: &Shape, pieces: &[Piece<'_>]) -> Value {
+fn usage(shape: &RequestShape, pieces: &[Piece<'_>]) -> Value {
     let (input, output) = (shape.input_tokens, pieces.len());
     json!({
         "input_tokens": input, "input_tokens_details": {"cached_tokens": 0},
@@ -24,11 +24,11 @@ fn usage(shape: &Shape, pieces: &[Piece<'_>]) -> Value {
     })
 }
 
-fn message_id(shape: &Shape) -> String {
+fn message_id(shape: &RequestShape) -> String {
     format!("msg_{}", shape.number)
 }
 
-fn message(shape: &Shape, status: &str, content: Value) -> Value {
+fn message(shape: &RequestShape, status: &str, content: Value) -> Value {
     json!({"id": message_id(shape), "type": "message", "role": "assistant", "status": status, "content": content})
 }
 
@@ -36,14 +36,14 @@ fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-fn tool(shape: &Shape, index: usize, tool: &ToolCall, status: &str, arguments: &str) -> Value {
+fn tool(shape: &RequestShape, index: usize, tool: &ToolCall, status: &str, arguments: &str) -> Value {
     json!({
         "id": format!("fc_{}_{index}", shape.number), "type": "function_call", "status": status, "name": tool.name,
         "call_id": format!("call_{}_{index}", shape.number), "arguments": arguments,
     })
 }
 
-fn output(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+fn output(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     let text = text(pieces);
     let mut items = Vec::new();
     if !text.is_empty() || !has_tools(pieces) {
@@ -69,7 +69,7 @@ impl Writer {
     }
 }
 
-pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
+pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let mut writer = Writer::default();
     let texts = pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count();
     let (id, text) = (message_id(shape), text(pieces));
@@ -128,6 +128,6 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &Shape) -> Events {
     Events { pieces: events, close }
 }
 
-pub(super) fn whole(pieces: &[Piece<'_>], shape: &Shape) -> Value {
+pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     response(shape, "completed", output(pieces, shape), usage(shape, pieces))
 }

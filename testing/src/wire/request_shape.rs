@@ -5,7 +5,7 @@ use serde_json::Value;
 use tidegate::wire::Dialect;
 use tidegate::wire::request::RequestFacts;
 
-use crate::script::{Reply, ToolCall};
+use crate::script::{ModelReply, ToolCall};
 
 /// The shape of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Api {
 }
 
 /// A request, as far as its answer depends on it.
-pub(crate) struct Shape {
+pub(crate) struct RequestShape {
     pub(crate) api: Api,
     pub(crate) stream: bool,
     pub(super) model: String,
@@ -33,7 +33,7 @@ pub(crate) struct Shape {
     pub(super) base64: bool,
 }
 
-impl Shape {
+impl RequestShape {
     pub(crate) fn of(path: &str, facts: &RequestFacts, body: &[u8], number: usize) -> Self {
         let api = match facts.dialect {
             Dialect::OpenAiCompletions => Api::Completions,
@@ -57,7 +57,7 @@ impl Shape {
     }
 
     /// The status with which this API says that it has no room.
-    pub(crate) fn no_room(&self) -> StatusCode {
+    pub(crate) fn overloaded_status(&self) -> StatusCode {
         let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         if self.api == Api::Messages { overloaded } else { StatusCode::SERVICE_UNAVAILABLE }
     }
@@ -71,10 +71,10 @@ pub(super) enum Piece<'a> {
 }
 
 /// The pieces in which an answer is streamed: as said, or in words; then its tools.
-pub(super) fn pieces(reply: &Reply) -> Vec<Piece<'_>> {
+pub(super) fn pieces(reply: &ModelReply) -> Vec<Piece<'_>> {
     let text: Vec<&str> = if !reply.chunks.is_empty() {
         reply.chunks.iter().map(String::as_str).collect()
-    } else if reply.tool_calls.is_empty() || reply.text != Reply::default().text {
+    } else if reply.tool_calls.is_empty() || reply.text != ModelReply::default().text {
         reply.text.split_inclusive(' ').collect()
     } else {
         Vec::new()

@@ -6,57 +6,19 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tidegate::{Error, ErrorKind};
 use tokio::time::{Instant, Sleep};
 
-use crate::in_flight::InFlight;
-
-/// An answer that is ready to be played.
-pub(crate) struct Played {
-    pub(crate) answer: &'static str,
-    /// Time until the head or the refusal.
-    pub(crate) after: Duration,
-    /// `None` if the connection is refused.
-    pub(crate) head: Option<Head>,
-    pub(crate) steps: VecDeque<Step>,
-}
-
-/// The head of an answer.
-pub(crate) struct Head {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) length: Option<u64>,
-}
-
-impl Played {
-    /// Returns an answer whose body is sent at once.
-    pub(crate) fn whole(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Self {
-        let length = body.len() as u64;
-        headers.insert(CONTENT_LENGTH, length.into());
-        let steps = if body.is_empty() {
-            VecDeque::new()
-        } else {
-            [Step { at: Duration::ZERO, what: What::Chunk(body) }].into()
-        };
-        Self {
-            answer: "status",
-            after: Duration::ZERO,
-            head: Some(Head { status, headers, length: Some(length) }),
-            steps,
-        }
-    }
-}
+use crate::fake_target::InFlight;
 
 /// What comes, and when: seconds after the head.
-pub(crate) struct Step {
+pub(crate) struct BodyStep {
     pub(crate) at: Duration,
-    pub(crate) what: What,
+    pub(crate) what: BodyEvent,
 }
 
-pub(crate) enum What {
+pub(crate) enum BodyEvent {
     Chunk(Bytes),
     /// Nothing, for ever.
     Silence,
@@ -65,16 +27,16 @@ pub(crate) enum What {
 }
 
 /// A body that is played. Its attempt ends with its last step, or is cancelled where it is dropped before that.
-pub(crate) struct Playback {
+pub(crate) struct ScriptedBody {
     start: Instant,
-    steps: VecDeque<Step>,
+    steps: VecDeque<BodyStep>,
     sleep: Option<Pin<Box<Sleep>>>,
     length: Option<u64>,
     in_flight: Option<InFlight>,
 }
 
-impl Playback {
-    pub(crate) fn new(steps: VecDeque<Step>, length: Option<u64>, in_flight: InFlight) -> Self {
+impl ScriptedBody {
+    pub(crate) fn new(steps: VecDeque<BodyStep>, length: Option<u64>, in_flight: InFlight) -> Self {
         let mut body = Self { start: Instant::now(), steps, sleep: None, length, in_flight: Some(in_flight) };
         body.end_if_over();
         body
@@ -89,7 +51,7 @@ impl Playback {
     }
 }
 
-impl Body for Playback {
+impl Body for ScriptedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -104,15 +66,15 @@ impl Body for Playback {
             ready!(sleep.as_mut().poll(cx));
         }
         self.sleep = None;
-        if matches!(self.steps.front(), Some(Step { what: What::Silence, .. })) {
+        if matches!(self.steps.front(), Some(BodyStep { what: BodyEvent::Silence, .. })) {
             return Poll::Pending;
         }
         let step = self.steps.pop_front();
         self.end_if_over();
         Poll::Ready(match step.map(|step| step.what) {
-            Some(What::Chunk(bytes)) => Some(Ok(Frame::data(bytes))),
-            Some(What::Fail(kind, why)) => Some(Err(Error::new(kind, why))),
-            Some(What::Silence) | None => None,
+            Some(BodyEvent::Chunk(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(BodyEvent::Fail(kind, why)) => Some(Err(Error::new(kind, why))),
+            Some(BodyEvent::Silence) | None => None,
         })
     }
 

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate::config::Target;
 use tidegate::{Error, ErrorKind, Gate, RequestBody, ResponseBody};
-use tidegate_testing::{FakeTarget, Outcome, Script};
+use tidegate_testing::{AttemptState, FakeTarget, Script};
 use tokio::time::{Duration, Instant};
 
 fn target(script: Value) -> FakeTarget {
@@ -36,7 +36,7 @@ async fn text(response: Response<ResponseBody>) -> Result<String, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_as_it_is_told_and_remembers_its_attempts() {
+async fn retries_follow_the_script_and_are_recorded() {
     let target = target(json!({"routes": [{
         "answers": [{"status": {"status": 429, "retry_after": 90, "times": 2}}, {"overloaded": {}}],
         "otherwise": {"reply": {"text": "the tide"}},
@@ -52,7 +52,7 @@ async fn a_call_waits_as_it_is_told_and_remembers_its_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_comes_when_it_says_however_it_is_read() {
+async fn stream_timing_is_independent_of_the_reader() {
     let target = target(
         json!({"routes": [{"otherwise": {"reply": {"chunks": ["a", "b", "c"], "after": 2, "every": 5}}}]}),
     );
@@ -65,11 +65,11 @@ async fn a_stream_comes_when_it_says_however_it_is_read() {
     }
     assert_eq!(start.elapsed().as_secs(), 62, "what was due meanwhile is there");
     assert_eq!(target.in_flight(), 0);
-    assert_eq!(target.attempts()[0].outcome, Outcome::Answered);
+    assert_eq!(target.attempts()[0].outcome, AttemptState::Answered);
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_bad_end_is_what_the_gate_makes_of_it() {
+async fn gate_classifies_every_failed_end() {
     let kinds = [
         ("truncate", ErrorKind::Truncated),
         ("break", ErrorKind::Transport),
@@ -86,7 +86,7 @@ async fn each_bad_end_is_what_the_gate_makes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_each_api_ends_as_the_gate_expects_it() {
+async fn gate_accepts_the_streams_of_every_api() {
     let script = json!({"routes": [{"otherwise": {"reply": {
         "chunks": ["the ", "tide"], "tool_calls": [{"name": "search", "arguments": {"text": "moon"}}],
     }}}]});
@@ -107,17 +107,17 @@ async fn a_stream_of_each_api_ends_as_the_gate_expects_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_its_caller_drops_is_cancelled_there_and_then() {
+async fn dropped_response_is_recorded_as_cancelled_at_once() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {"after": 60}}}]}));
     let gate = gate(&target);
     let waited = tokio::time::timeout(Duration::from_secs(7), ask(&gate, false)).await;
     assert!(waited.is_err());
-    assert_eq!(target.attempts()[0].outcome, Outcome::Cancelled);
+    assert_eq!(target.attempts()[0].outcome, AttemptState::Cancelled);
     assert_eq!(target.attempts()[0].ended, Some(7.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_free_again_once_its_answer_has_ended() {
+async fn capacity_is_free_once_the_answer_has_ended() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {}}, "capacity": 1}]}));
     let transport = target.transport();
     let send = async || {
@@ -132,7 +132,7 @@ async fn a_place_is_free_again_once_its_answer_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_is_over_any_minute() {
+async fn rate_applies_to_a_sliding_minute() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {}}, "rate": 2}]}));
     let transport = target.transport();
     let send = async || {
@@ -150,7 +150,7 @@ async fn a_rate_is_over_any_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nothing_takes_fails_and_is_told_without_secrets() {
+async fn unmatched_requests_fail_and_are_reported_without_secrets() {
     let target = target(json!({"routes": [{"model": "gpt-*", "otherwise": {"reply": {}}}]}));
     let error = ask(&gate(&target), false).await.expect_err("no route");
     assert_eq!(error.kind(), ErrorKind::Request);
@@ -163,7 +163,7 @@ async fn what_nothing_takes_fails_and_is_told_without_secrets() {
 }
 
 #[test]
-fn a_script_says_what_is_wrong_with_it() {
+fn invalid_scripts_are_rejected_with_a_reason() {
     for (script, said) in [
         (json!({"routes": [{"otherwise": {"reply": {"after": -1}}}]}), "no number of seconds"),
         (json!({"routes": [{"otherwise": {"reply": {"afetr": 1}}}]}), "afetr"),

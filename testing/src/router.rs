@@ -7,78 +7,79 @@ use http::Uri;
 use tidegate::wire::request::RequestFacts;
 use tokio::time::Instant;
 
-use crate::pattern::fits;
-use crate::script::{Answer, Route, Script};
+use crate::pattern::matches_pattern;
+use crate::script::{Script, ScriptRoute, ScriptedAnswer};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a request gets.
-pub(crate) enum Choice {
+pub(crate) enum RouteDecision {
     /// What the script says.
-    Scripted(Answer),
+    Scripted(ScriptedAnswer),
     /// The route holds as many as it can.
     OverCapacity(Option<Duration>),
     /// The route had its rate; the next may come then.
     OverRate(Duration),
 }
 
-pub(crate) struct Routes {
-    held: Vec<Held>,
-    era: usize,
+pub(crate) struct Router {
+    states: Vec<RouteState>,
+    script_version: usize,
 }
 
 /// A place that an attempt holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    era: usize,
+pub(crate) struct RouteSlot {
+    script_version: usize,
     route: usize,
 }
 
-struct Held {
-    route: Route,
+struct RouteState {
+    route: ScriptRoute,
     next: usize,
     given: usize,
     in_flight: usize,
     recent: VecDeque<Instant>,
 }
 
-impl Routes {
-    pub(crate) fn new(script: Script, era: usize) -> Self {
-        let held = |route| Held { route, next: 0, given: 0, in_flight: 0, recent: VecDeque::new() };
-        Self { held: script.routes.into_iter().map(held).collect(), era }
+impl Router {
+    pub(crate) fn new(script: Script, script_version: usize) -> Self {
+        let states = |route| RouteState { route, next: 0, given: 0, in_flight: 0, recent: VecDeque::new() };
+        Self { states: script.routes.into_iter().map(states).collect(), script_version }
     }
 
-    /// Which of the scripts this is: places held under another are none of its.
-    pub(crate) fn era(&self) -> usize {
-        self.era
+    /// Which of the scripts this is: places states under another are none of its.
+    pub(crate) fn script_version(&self) -> usize {
+        self.script_version
     }
 
-    /// The choice; or why there is none. A scripted answer holds a place of the route until [`Routes::free`].
+    /// The choice; or why there is none. A scripted answer holds a place of the route until [`Router::free`].
     pub(crate) fn choose(
         &mut self,
         uri: &Uri,
         facts: &RequestFacts,
         body: &[u8],
         now: Instant,
-    ) -> Result<(Place, Choice), &'static str> {
-        let found = self.held.iter_mut().enumerate().find(|(_, held)| held.route.takes(uri, facts, body));
-        let (number, held) = found.ok_or("no route of the script takes it")?;
-        Ok((Place { era: self.era, route: number }, held.choose(now)?))
+    ) -> Result<(RouteSlot, RouteDecision), &'static str> {
+        let found =
+            self.states.iter_mut().enumerate().find(|(_, states)| states.route.takes(uri, facts, body));
+        let (number, states) = found.ok_or("no route of the script takes it")?;
+        Ok((RouteSlot { script_version: self.script_version, route: number }, states.choose(now)?))
     }
 
-    pub(crate) fn free(&mut self, place: Place) {
-        if place.era == self.era
-            && let Some(held) = self.held.get_mut(place.route)
+    pub(crate) fn free(&mut self, place: RouteSlot) {
+        if place.script_version == self.script_version
+            && let Some(states) = self.states.get_mut(place.route)
         {
-            held.in_flight -= 1;
+            states.in_flight -= 1;
         }
     }
 }
 
-impl Held {
-    fn choose(&mut self, now: Instant) -> Result<Choice, &'static str> {
+impl RouteState {
+    fn choose(&mut self, now: Instant) -> Result<RouteDecision, &'static str> {
         if self.route.capacity.is_some_and(|capacity| self.in_flight >= capacity) {
-            return Ok(Choice::OverCapacity(self.route.retry_after));
+            return Ok(RouteDecision::OverCapacity(self.route.retry_after));
         }
         if let Some(rate) = self.route.rate {
             while self.recent.front().is_some_and(|first| now.saturating_duration_since(*first) >= MINUTE) {
@@ -86,17 +87,17 @@ impl Held {
             }
             if self.recent.len() >= rate {
                 let next = self.recent.front().map_or(now + MINUTE, |first| *first + MINUTE);
-                return Ok(Choice::OverRate(next.saturating_duration_since(now)));
+                return Ok(RouteDecision::OverRate(next.saturating_duration_since(now)));
             }
             self.recent.push_back(now);
         }
         let answer =
             self.answer().ok_or("its route has no answer left (`otherwise` would be given for ever)")?;
         self.in_flight += 1;
-        Ok(Choice::Scripted(answer))
+        Ok(RouteDecision::Scripted(answer))
     }
 
-    fn answer(&mut self) -> Option<Answer> {
+    fn answer(&mut self) -> Option<ScriptedAnswer> {
         while let Some(answer) = self.route.answers.get(self.next) {
             if self.given < answer.times() {
                 self.given += 1;
@@ -108,11 +109,11 @@ impl Held {
     }
 }
 
-impl Route {
+impl ScriptRoute {
     fn takes(&self, uri: &Uri, facts: &RequestFacts, body: &[u8]) -> bool {
         let fit = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
             (None, _) => true,
-            (Some(pattern), Some(text)) => fits(pattern, text),
+            (Some(pattern), Some(text)) => matches_pattern(pattern, text),
             (Some(_), None) => false,
         };
         fit(&self.host, uri.host())

@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How often, in real time, a wait that nothing ends lets its thread look up.
-const TICK: Duration = Duration::from_millis(50);
+const TICK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A call that is given up wakes its task, which drops what it holds, which wakes who waits for that.
-const TURNS: usize = 4;
+const WAKE_ROUNDS: usize = 4;
 
 /// A runtime on virtual time.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl VirtualTime {
     /// Runs what is ready, and what that wakes at once, without letting time pass.
     pub fn turn(&self) {
         self.runtime.block_on(async {
-            for _ in 0..TURNS {
+            for _ in 0..WAKE_ROUNDS {
                 tokio::task::yield_now().await;
             }
         });
@@ -84,7 +84,7 @@ impl VirtualTime {
 /// As long as there is anybody to wait.
 fn ticks(tick: &Weak<Notify>) {
     loop {
-        std::thread::sleep(TICK);
+        std::thread::sleep(TICK_INTERVAL);
         match tick.upgrade() {
             Some(tick) => tick.notify_waiters(),
             None => return,
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_only_for_who_waits() {
+    fn time_passes_only_while_something_waits() {
         let time = VirtualTime::new().expect("a thread");
         let sleeper = time.handle().spawn(async { tokio::time::sleep(Duration::from_secs(90)).await });
         time.turn();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_nothing_lets_its_thread_look_up_and_time_stand() {
+    fn endless_wait_returns_without_time_passing() {
         let time = VirtualTime::new().expect("a thread");
         assert_eq!(time.run(std::future::pending::<()>()), None);
         assert_eq!(time.elapsed(), Duration::ZERO);

@@ -11,7 +11,7 @@ use tidegate::wire::request::RequestFacts;
 use tokio::time::Instant;
 
 /// Headers whose values are credentials.
-const SECRET: [&str; 8] = [
+const CREDENTIAL_HEADERS: [&str; 8] = [
     "authorization",
     "proxy-authorization",
     "api-key",
@@ -25,7 +25,7 @@ const SECRET: [&str; 8] = [
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AttemptState {
     /// Under way.
     InFlight,
     /// Answered as scripted, to the end, whatever that was.
@@ -36,7 +36,7 @@ pub enum Outcome {
 
 /// One attempt, as it arrived. Times are seconds since the target's start.
 #[derive(Clone, Debug, Serialize)]
-pub struct Attempt {
+pub struct RecordedAttempt {
     /// Which call it belongs to: 0 for the first that arrived.
     pub call: usize,
     /// Which of that call's attempts it is: 1 for the first.
@@ -60,7 +60,7 @@ pub struct Attempt {
     /// The status, where it came to one.
     pub status: Option<u16>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: AttemptState,
     /// When it arrived.
     pub arrived: f64,
     /// When it ended.
@@ -69,9 +69,9 @@ pub struct Attempt {
 
 /// Everything so far.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct AttemptLog {
     pub(crate) start: Instant,
-    attempts: Vec<Attempt>,
+    attempts: Vec<RecordedAttempt>,
     // The numbers of the process's calls, by ours, and how many attempts each made.
     calls: HashMap<u64, (usize, usize)>,
     next_call: usize,
@@ -80,7 +80,7 @@ pub(crate) struct Books {
     pub(crate) max_in_flight: usize,
 }
 
-impl Books {
+impl AttemptLog {
     pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -93,14 +93,14 @@ impl Books {
         }
     }
 
-    pub(crate) fn attempts(&self) -> &[Attempt] {
+    pub(crate) fn attempts(&self) -> &[RecordedAttempt] {
         &self.attempts
     }
 
     pub(crate) fn begin<B>(&mut self, request: &Request<B>, facts: &RequestFacts, body: &Bytes) -> usize {
         let (call, attempt) = self.number(request.extensions().get::<Call>());
         let uri = request.uri();
-        self.attempts.push(Attempt {
+        self.attempts.push(RecordedAttempt {
             call,
             attempt,
             method: request.method().to_string(),
@@ -112,7 +112,7 @@ impl Books {
             body: String::from_utf8_lossy(body).into_owned(),
             answer: "unmatched",
             status: None,
-            outcome: Outcome::InFlight,
+            outcome: AttemptState::InFlight,
             arrived: self.since(Instant::now()),
             ended: None,
         });
@@ -127,7 +127,7 @@ impl Books {
         }
     }
 
-    pub(crate) fn end(&mut self, attempt: usize, outcome: Outcome) {
+    pub(crate) fn end(&mut self, attempt: usize, outcome: AttemptState) {
         let now = self.since(Instant::now());
         if let Some(attempt) = self.attempts.get_mut(attempt) {
             (attempt.outcome, attempt.ended) = (outcome, Some(now));
@@ -162,7 +162,7 @@ fn without_query(url: &str) -> &str {
 
 fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
     let value = |name: &str, value: &http::HeaderValue| {
-        if SECRET.contains(&name) {
+        if CREDENTIAL_HEADERS.contains(&name) {
             "***".to_owned()
         } else {
             String::from_utf8_lossy(value.as_bytes()).into_owned()

@@ -1,0 +1,243 @@
+//! The fake target: a transport that answers from a script.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body;
+use parking_lot::Mutex;
+use tidegate::wire::request::RequestFacts;
+use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::attempt_log::{AttemptLog, AttemptState, RecordedAttempt};
+use crate::router::{RouteDecision, RouteSlot, Router};
+use crate::script::{Script, ScriptedAnswer};
+use crate::scripted_body::{BodyEvent, BodyStep, ScriptedBody};
+use crate::wire::{self, RequestShape};
+
+/// Answers from a script, and remembers what it saw. Cheap to clone; clones are the same target.
+///
+/// *Cancellation safety*: an attempt whose future or body is dropped before its end is remembered as cancelled, at that moment.
+#[derive(Clone)]
+pub struct FakeTarget(Arc<Mutex<State>>);
+
+struct State {
+    router: Router,
+    log: AttemptLog,
+}
+
+impl FakeTarget {
+    /// A target that answers so. Its times count from now, unless [`FakeTarget::start`] says otherwise.
+    pub fn new(script: Script) -> Self {
+        Self(Arc::new(Mutex::new(State { router: Router::new(script, 0), log: AttemptLog::new() })))
+    }
+
+    /// Times of attempts count from that moment.
+    pub fn start(&self, at: Instant) {
+        self.0.lock().log.start = at;
+    }
+
+    /// Answers by another script from now on. What is in flight ends as it began.
+    pub fn follow(&self, script: Script) {
+        let mut state = self.0.lock();
+        let script_version = state.router.script_version() + 1;
+        state.router = Router::new(script, script_version);
+    }
+
+    /// The same target as a gate takes it.
+    pub fn transport(&self) -> Transport {
+        let this = self.clone();
+        Transport::new(tower::service_fn(move |request| this.clone().exchange(request)))
+    }
+
+    /// Every attempt so far, in the order of their arrival.
+    pub fn attempts(&self) -> Vec<RecordedAttempt> {
+        self.0.lock().log.attempts().to_vec()
+    }
+
+    /// Attempts whose answer has not ended.
+    pub fn in_flight(&self) -> usize {
+        self.0.lock().log.in_flight
+    }
+
+    /// The most attempts that were in flight at once.
+    pub fn max_in_flight(&self) -> usize {
+        self.0.lock().log.max_in_flight
+    }
+
+    /// Requests that nothing in the script takes: each failed, and its caller may have kept that to itself.
+    pub fn unmatched(&self) -> Vec<String> {
+        self.0.lock().log.unmatched.clone()
+    }
+
+    async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+        let (head, body) = request.into_parts();
+        let body = collected(body).await?;
+        let request = Request::from_parts(head, ());
+        let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), Some(&body));
+        let (mut in_flight, chosen) = self.begin(&request, &facts, &body);
+        let (place, choice) = match chosen {
+            Ok(chosen) => chosen,
+            Err(why) => {
+                in_flight.answered();
+                return Err(self.unknown(&request, why));
+            }
+        };
+        let shape = RequestShape::of(request.uri().path(), &facts, &body, in_flight.attempt);
+        let played = match choice {
+            RouteDecision::Scripted(answer) => {
+                in_flight.place = Some(place);
+                ScriptedResponse::scripted(&answer, &shape)
+            }
+            RouteDecision::OverCapacity(after) => ScriptedResponse::limited("capacity", after, &shape),
+            RouteDecision::OverRate(after) => ScriptedResponse::limited("rate", Some(after), &shape),
+        };
+        self.0.lock().log.answered(
+            in_flight.attempt,
+            played.answer,
+            played.head.as_ref().map(|h| h.status.as_u16()),
+        );
+        tokio::time::sleep(played.after).await;
+        let Some(head) = played.head else {
+            in_flight.answered();
+            return Err(Error::new(
+                ErrorKind::Connect,
+                "cannot connect: the fake target refuses the connection",
+            ));
+        };
+        let body = ScriptedBody::new(played.steps, head.length, in_flight);
+        let mut response = Response::new(ResponseBody::new(body));
+        (*response.status_mut(), *response.headers_mut()) = (head.status, head.headers);
+        Ok(response)
+    }
+
+    fn begin(
+        &self,
+        request: &Request<()>,
+        facts: &RequestFacts,
+        body: &Bytes,
+    ) -> (InFlight, Result<(RouteSlot, RouteDecision), &'static str>) {
+        let mut state = self.0.lock();
+        let attempt = state.log.begin(request, facts, body);
+        let chosen = state.router.choose(request.uri(), facts, body, Instant::now());
+        let runtime = Handle::try_current().ok();
+        (InFlight { of: self.clone(), attempt, place: None, answered: false, runtime }, chosen)
+    }
+
+    fn unknown(&self, request: &Request<()>, why: &str) -> Error {
+        let uri = request.uri();
+        let place =
+            format!("{} {}{}", request.method(), uri.authority().map_or("", |a| a.as_str()), uri.path());
+        let said = format!("{place}: {why}");
+        self.0.lock().log.unmatched.push(said.clone());
+        Error::new(ErrorKind::Request, format!("the fake target does not answer {said}"))
+    }
+}
+
+impl std::fmt::Debug for FakeTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.0.lock();
+        f.debug_struct("FakeTarget")
+            .field("attempts", &state.log.attempts().len())
+            .field("in_flight", &state.log.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn collected(mut body: RequestBody) -> Result<Bytes, Error> {
+    if let Some(bytes) = body.bytes() {
+        return Ok(bytes.clone());
+    }
+    let mut all = Vec::new();
+    while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        if let Ok(chunk) = frame?.into_data() {
+            all.extend_from_slice(&chunk);
+        }
+    }
+    Ok(all.into())
+}
+
+/// An answer, ready to be played.
+pub(crate) struct ScriptedResponse {
+    pub(crate) answer: &'static str,
+    /// Until the head, or the refusal.
+    pub(crate) after: Duration,
+    /// None: no connection.
+    pub(crate) head: Option<ResponseHead>,
+    pub(crate) steps: VecDeque<BodyStep>,
+}
+
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) length: Option<u64>,
+}
+
+impl ScriptedResponse {
+    fn scripted(answer: &ScriptedAnswer, shape: &RequestShape) -> Self {
+        match answer {
+            ScriptedAnswer::Reply(reply) => wire::reply(reply, shape),
+            ScriptedAnswer::Status(status) => wire::status(status, shape),
+            ScriptedAnswer::Overloaded(failure) => Self {
+                after: failure.after,
+                ..wire::failure("overloaded", shape.overloaded_status(), failure.retry_after, shape)
+            },
+            ScriptedAnswer::Refuse(refusal) => {
+                Self { answer: "refuse", after: refusal.after, head: None, steps: VecDeque::new() }
+            }
+        }
+    }
+
+    fn limited(answer: &'static str, after: Option<Duration>, shape: &RequestShape) -> Self {
+        wire::failure(answer, StatusCode::TOO_MANY_REQUESTS, after, shape)
+    }
+
+    pub(crate) fn whole(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Self {
+        let length = body.len() as u64;
+        headers.insert(http::header::CONTENT_LENGTH, length.into());
+        let steps = if body.is_empty() {
+            VecDeque::new()
+        } else {
+            [BodyStep { at: Duration::ZERO, what: BodyEvent::Chunk(body) }].into()
+        };
+        Self {
+            answer: "status",
+            after: Duration::ZERO,
+            head: Some(ResponseHead { status, headers, length: Some(length) }),
+            steps,
+        }
+    }
+}
+
+/// An attempt under way. Dropped before [`InFlight::answered`], it was cancelled.
+pub(crate) struct InFlight {
+    of: FakeTarget,
+    attempt: usize,
+    place: Option<RouteSlot>,
+    answered: bool,
+    // Whoever drops a body may stand outside the runtime whose clock tells when.
+    runtime: Option<Handle>,
+}
+
+impl InFlight {
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let _context = self.runtime.as_ref().map(Handle::enter);
+        let outcome = if self.answered { AttemptState::Answered } else { AttemptState::Cancelled };
+        let mut state = self.of.0.lock();
+        state.log.end(self.attempt, outcome);
+        if let Some(place) = self.place {
+            state.router.free(place);
+        }
+    }
+}
