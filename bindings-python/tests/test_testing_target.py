@@ -286,5 +286,5 @@ def test_inner_target_answers() -> None:
 
 
 def test_invalid_scripts_are_errors() -> None:
-    with pytest.raises(ValueError, match="-1 is no number of seconds"):
+    with pytest.raises(ValueError, match="-1 is not a number of seconds"):
         FakeTarget(ok(after=-1.0))

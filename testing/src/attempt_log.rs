@@ -1,4 +1,4 @@
-//! What a fake target saw.
+//! Records the attempts that a fake target received.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidegate::call::Call;
 use tidegate::wire::request::RequestFacts;
 use tokio::time::Instant;
 
-/// Headers whose values are credentials.
+/// Headers that carry credentials.
 const CREDENTIAL_HEADERS: [&str; 8] = [
     "authorization",
     "proxy-authorization",
@@ -22,57 +22,58 @@ const CREDENTIAL_HEADERS: [&str; 8] = [
     "cookie",
 ];
 
-/// What became of an attempt.
+/// How far an attempt has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptState {
-    /// Under way.
+    /// The attempt is in flight.
     InFlight,
-    /// Answered as scripted, to the end, whatever that was.
+    /// The scripted answer was sent to its end, whatever the answer was.
     Answered,
-    /// Given up by the caller before its end.
+    /// The caller dropped the attempt before its end.
     Cancelled,
 }
 
-/// One attempt, as it arrived. Times are seconds since the target's start.
+/// One attempt, as it was received. Times are in seconds since the target's start.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordedAttempt {
-    /// Which call it belongs to: 0 for the first that arrived.
+    /// Number of the call that the attempt belongs to, from 0 in order of arrival.
     pub call: usize,
-    /// Which of that call's attempts it is: 1 for the first.
+    /// Number of the attempt within its call, from 1.
     pub attempt: usize,
-    /// The method.
+    /// HTTP method.
     pub method: String,
-    /// The URL without its query, which may hold a key.
+    /// URL without its query, which may contain a key.
     pub url: String,
-    /// The URL's path.
+    /// Path of the URL.
     pub path: String,
-    /// The model, where the request names one.
+    /// Model, if the request names one.
     pub model: Option<String>,
-    /// Whether it asks for a stream.
+    /// Whether the request asks for a stream.
     pub stream: bool,
-    /// Its headers; the values of credentials are `***`.
+    /// Headers, with `***` as the value of credentials.
     pub headers: Vec<(String, String)>,
-    /// Its body, as text.
+    /// Body as text.
     pub body: String,
-    /// What it was answered with: `reply`, `status`, `overloaded`, `refuse`, `capacity`, `rate` or `unmatched`.
+    /// Kind of the answer: `reply`, `status`, `overloaded`, `refuse`, `capacity`, `rate` or
+    /// `unmatched`.
     pub answer: &'static str,
-    /// The status, where it came to one.
+    /// HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// What became of it.
+    /// How far the attempt has come.
     pub outcome: AttemptState,
-    /// When it arrived.
+    /// Arrival time.
     pub arrived: f64,
-    /// When it ended.
+    /// End time, if the attempt has ended.
     pub ended: Option<f64>,
 }
 
-/// Everything so far.
+/// All attempts so far.
 #[derive(Debug)]
 pub(crate) struct AttemptLog {
     pub(crate) start: Instant,
     attempts: Vec<RecordedAttempt>,
-    // The numbers of the process's calls, by ours, and how many attempts each made.
+    // By the call identifier of the process: number of the call, and number of its attempts.
     calls: HashMap<u64, (usize, usize)>,
     next_call: usize,
     pub(crate) unmatched: Vec<String>,
@@ -150,7 +151,7 @@ impl AttemptLog {
     }
 
     fn since(&self, moment: Instant) -> f64 {
-        // Whole microseconds, so that the figures of two runs compare equal.
+        // Whole microseconds, so that the values of two runs compare equal.
         let passed: Duration = moment.saturating_duration_since(self.start);
         passed.as_micros() as f64 / 1e6
     }

@@ -20,9 +20,11 @@ use crate::script::{Script, ScriptedAnswer};
 use crate::scripted_body::{BodyEvent, BodyStep, ScriptedBody};
 use crate::wire::{self, RequestShape};
 
-/// Answers from a script, and remembers what it saw. Cheap to clone; clones are the same target.
+/// A transport that answers from a script, and records every attempt. Clones share the same target.
 ///
-/// *Cancellation safety*: an attempt whose future or body is dropped before its end is remembered as cancelled, at that moment.
+/// # Cancellation safety
+///
+/// An attempt whose future or body is dropped before its end is recorded as cancelled at that time.
 #[derive(Clone)]
 pub struct FakeTarget(Arc<Mutex<State>>);
 
@@ -32,45 +34,47 @@ struct State {
 }
 
 impl FakeTarget {
-    /// A target that answers so. Its times count from now, unless [`FakeTarget::start`] says otherwise.
+    /// Returns a target that answers from `script`. Its times count from now, unless
+    /// [`FakeTarget::start`] sets another start.
     pub fn new(script: Script) -> Self {
         Self(Arc::new(Mutex::new(State { router: Router::new(script, 0), log: AttemptLog::new() })))
     }
 
-    /// Times of attempts count from that moment.
+    /// Sets the start from which the times of attempts count.
     pub fn start(&self, at: Instant) {
         self.0.lock().log.start = at;
     }
 
-    /// Answers by another script from now on. What is in flight ends as it began.
+    /// Answers from another script from now on. Attempts in flight continue with their script.
     pub fn follow(&self, script: Script) {
         let mut state = self.0.lock();
         let script_version = state.router.script_version() + 1;
         state.router = Router::new(script, script_version);
     }
 
-    /// The same target as a gate takes it.
+    /// Returns the target as a transport for a gate.
     pub fn transport(&self) -> Transport {
         let this = self.clone();
         Transport::new(tower::service_fn(move |request| this.clone().exchange(request)))
     }
 
-    /// Every attempt so far, in the order of their arrival.
+    /// Returns every attempt so far, in order of arrival.
     pub fn attempts(&self) -> Vec<RecordedAttempt> {
         self.0.lock().log.attempts().to_vec()
     }
 
-    /// Attempts whose answer has not ended.
+    /// Returns the number of attempts in flight.
     pub fn in_flight(&self) -> usize {
         self.0.lock().log.in_flight
     }
 
-    /// The most attempts that were in flight at once.
+    /// Returns the maximum number of attempts that were in flight at the same time.
     pub fn max_in_flight(&self) -> usize {
         self.0.lock().log.max_in_flight
     }
 
-    /// Requests that nothing in the script takes: each failed, and its caller may have kept that to itself.
+    /// Returns descriptions of the requests that no route matched. Each of them failed, even if its
+    /// caller hid the error.
     pub fn unmatched(&self) -> Vec<String> {
         self.0.lock().log.unmatched.clone()
     }
@@ -135,7 +139,7 @@ impl FakeTarget {
             format!("{} {}{}", request.method(), uri.authority().map_or("", |a| a.as_str()), uri.path());
         let said = format!("{place}: {why}");
         self.0.lock().log.unmatched.push(said.clone());
-        Error::new(ErrorKind::Request, format!("the fake target does not answer {said}"))
+        Error::new(ErrorKind::Request, format!("the fake target has no answer for {said}"))
     }
 }
 
@@ -162,12 +166,12 @@ async fn collected(mut body: RequestBody) -> Result<Bytes, Error> {
     Ok(all.into())
 }
 
-/// An answer, ready to be played.
+/// A response that is ready to be played.
 pub(crate) struct ScriptedResponse {
     pub(crate) answer: &'static str,
-    /// Until the head, or the refusal.
+    /// Delay before the response head or the refusal.
     pub(crate) after: Duration,
-    /// None: no connection.
+    /// Response head, or `None` if the connection is refused.
     pub(crate) head: Option<ResponseHead>,
     pub(crate) steps: VecDeque<BodyStep>,
 }
@@ -214,13 +218,14 @@ impl ScriptedResponse {
     }
 }
 
-/// An attempt under way. Dropped before [`InFlight::answered`], it was cancelled.
+/// An attempt in flight. Dropping the value before [`InFlight::answered`] records the attempt as
+/// cancelled.
 pub(crate) struct InFlight {
     of: FakeTarget,
     attempt: usize,
     place: Option<RouteSlot>,
     answered: bool,
-    // Whoever drops a body may stand outside the runtime whose clock tells when.
+    // The body may be dropped outside of the runtime whose clock gives the time.
     runtime: Option<Handle>,
 }
 

@@ -1,8 +1,11 @@
-//! What a program's own tests put where its models are: a [`FakeTarget`] answers from a [`Script`], without a network, and remembers what it saw.
+//! Test doubles for programs that call models: a [`FakeTarget`] answers from a [`Script`], without
+//! a network, and records what it received.
 //!
-//! It is a transport like any other, so queueing, retries, cool-downs and cancelling above it are the real ones. Its answers have the
-//! shapes of the API that the request speaks (chat completions, completions, Responses, Anthropic's messages, Gemini's generateContent, embeddings), as the official SDKs
-//! parse them. All of its waiting is on tokio's clock: under the paused clock hours pass in milliseconds, the same each time.
+//! A fake target is a transport, so queueing, retries, cool-downs and cancellation above it are the
+//! real ones. Its answers have the shape of the API that the request uses (chat completions,
+//! completions, Responses, Anthropic's messages, Gemini's generateContent, embeddings), so that the
+//! official SDKs can parse them. All delays use tokio's clock: under the paused clock, hours pass
+//! in milliseconds, and runs are deterministic.
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a test fails by panicking"))]
 
 mod attempt_log;

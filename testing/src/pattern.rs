@@ -1,6 +1,6 @@
-//! Patterns in which `*` stands for any run of characters.
+//! Text patterns in which `*` matches any run of characters.
 
-/// Whether the whole text fits.
+/// Returns `true` if the pattern matches the whole text.
 pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
@@ -9,7 +9,7 @@ pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
         if parts.peek().is_none() {
             return text.ends_with(part);
         }
-        // The leftmost fit leaves the most to the parts behind it.
+        // The leftmost match leaves the most text for the remaining parts.
         match text.find(part).and_then(|at| text.get(at + part.len()..)) {
             Some(behind) => text = behind,
             None => return false,

@@ -1,4 +1,5 @@
-//! Which answer a request gets. Knows how many are in flight and how many came in the last minute; tells no time itself.
+//! Selects the answer to a request. Tracks the attempts in flight and the attempts of the last
+//! minute; the time is an input.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,13 +13,13 @@ use crate::script::{Script, ScriptRoute, ScriptedAnswer};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a request gets.
+/// The answer to a request.
 pub(crate) enum RouteDecision {
-    /// What the script says.
+    /// An answer of the script.
     Scripted(ScriptedAnswer),
-    /// The route holds as many as it can.
+    /// The route is at its capacity. Contains the `Retry-After`.
     OverCapacity(Option<Duration>),
-    /// The route had its rate; the next may come then.
+    /// The route is at its rate. Contains the time until the next attempt is accepted.
     OverRate(Duration),
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct Router {
     script_version: usize,
 }
 
-/// A place that an attempt holds.
+/// A place that an attempt holds in its route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteSlot {
     script_version: usize,
@@ -48,12 +49,13 @@ impl Router {
         Self { states: script.routes.into_iter().map(states).collect(), script_version }
     }
 
-    /// Which of the scripts this is: places states under another are none of its.
+    /// Returns the number of this script. Places of other scripts are ignored.
     pub(crate) fn script_version(&self) -> usize {
         self.script_version
     }
 
-    /// The choice; or why there is none. A scripted answer holds a place of the route until [`Router::free`].
+    /// Selects an answer, or returns why there is none. A scripted answer holds a place of its
+    /// route until [`Router::free`].
     pub(crate) fn choose(
         &mut self,
         uri: &Uri,
@@ -63,7 +65,7 @@ impl Router {
     ) -> Result<(RouteSlot, RouteDecision), &'static str> {
         let found =
             self.states.iter_mut().enumerate().find(|(_, states)| states.route.takes(uri, facts, body));
-        let (number, states) = found.ok_or("no route of the script takes it")?;
+        let (number, states) = found.ok_or("no route of the script matches")?;
         Ok((RouteSlot { script_version: self.script_version, route: number }, states.choose(now)?))
     }
 
@@ -91,8 +93,9 @@ impl RouteState {
             }
             self.recent.push_back(now);
         }
-        let answer =
-            self.answer().ok_or("its route has no answer left (`otherwise` would be given for ever)")?;
+        let answer = self
+            .answer()
+            .ok_or("its route has no answer left (set `otherwise` for an answer that never runs out)")?;
         self.in_flight += 1;
         Ok(RouteDecision::Scripted(answer))
     }

@@ -1,6 +1,7 @@
-//! What a fake target says: the same keys from JSON, in every language.
+//! The script of a fake target. The same JSON keys are used in every language.
 //!
-//! All times are seconds, fractions allowed; a time that is negative, not a number or longer than a year is an error.
+//! All times are in seconds, and may be fractions. A time that is negative, not a number, or longer
+//! than a year is an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,35 +9,38 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Routes, first match first. A request that none takes fails, and is told of.
+/// The routes of a fake target. The first matching route answers; a request without a match fails
+/// and is reported.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
-    /// The routes.
+    /// The routes, in order of priority.
     pub routes: Vec<ScriptRoute>,
 }
 
-/// Which requests are answered how. What is not set matches anything.
+/// Conditions for requests, and their answers. Unset conditions match everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptRoute {
-    /// The URL's host, with `*` for any run of characters.
+    /// Host of the URL; `*` matches any run of characters.
     pub host: Option<String>,
-    /// The URL's path, with `*` for any run of characters.
+    /// Path of the URL; `*` matches any run of characters.
     pub path: Option<String>,
-    /// The model, with `*` for any run of characters.
+    /// Model; `*` matches any run of characters.
     pub model: Option<String>,
-    /// Text that the request's body contains.
+    /// Text that the request body contains.
     pub contains: Option<String>,
-    /// Given in turn, each as often as it says.
+    /// Answers given in order, each as often as its `times` says.
     pub answers: Vec<ScriptedAnswer>,
-    /// Given once `answers` are used up. None: whatever comes then fails as unmatched.
+    /// Answer given when `answers` are used up. Without it, further requests fail as unmatched.
     pub otherwise: Option<ScriptedAnswer>,
-    /// The most attempts at once; one more is answered 429, and uses up no answer. None: any number.
+    /// Maximum number of attempts in flight. A further attempt gets a 429 and uses up no answer.
+    /// Default: unlimited.
     pub capacity: Option<usize>,
-    /// The most attempts a minute; one more is answered 429, saying when to come back. None: any number.
+    /// Maximum number of attempts per minute. A further attempt gets a 429 with a `Retry-After`.
+    /// Default: unlimited.
     pub rate: Option<usize>,
-    /// The Retry-After of what `capacity` turns away. None: none.
+    /// `Retry-After` of the 429s because of `capacity`, in seconds. Default: none.
     #[serde(deserialize_with = "maybe_seconds")]
     pub retry_after: Option<Duration>,
 }
@@ -45,13 +49,13 @@ pub struct ScriptRoute {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptedAnswer {
-    /// What a model says, as a stream where the request asks for one.
+    /// An answer of a model, streamed if the request asks for a stream.
     Reply(ModelReply),
     /// Any status with any body.
     Status(StatusAnswer),
-    /// "No room": 529 in Anthropic's API, else 503.
+    /// An overload error: 529 in Anthropic's API, otherwise 503.
     Overloaded(OverloadedAnswer),
-    /// No connection: the request was never sent.
+    /// A refused connection: the request is never sent.
     Refuse(RefusedConnection),
 }
 
@@ -66,27 +70,28 @@ impl ScriptedAnswer {
     }
 }
 
-/// What a model says.
+/// An answer of a model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelReply {
-    /// The text. Default: `ok`.
+    /// Text of the answer. Default: `ok`.
     pub text: String,
-    /// The text in the pieces in which it is streamed, instead of `text`, which is streamed in words.
+    /// Chunks of the text for streaming, instead of `text`, which is streamed word by word.
     pub chunks: Vec<String>,
-    /// Tools that the model asks for, after the text.
+    /// Tool calls after the text.
     pub tool_calls: Vec<ToolCall>,
-    /// Until the first piece. An answer that is no stream comes whole, when its stream would have ended.
+    /// Delay before the first chunk. An answer that is not streamed arrives when its stream would
+    /// have ended.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
-    /// Between two pieces.
+    /// Delay between two chunks.
     #[serde(deserialize_with = "seconds")]
     pub every: Duration,
-    /// How it ends.
+    /// How the answer ends.
     pub end: ReplyEnd,
-    /// After how many pieces, where it does not end as it should. Default: all of them.
+    /// Number of chunks before an `end` other than `complete`. Default: all chunks.
     pub end_after: Option<usize>,
-    /// How often it is given.
+    /// How often the answer is given.
     pub times: usize,
 }
 
@@ -109,25 +114,25 @@ impl Default for ModelReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyEnd {
-    /// As it should.
+    /// Normally.
     Complete,
-    /// Without the provider's terminal event; shorter than its length, where it is no stream.
+    /// Without the terminal event of a stream, or shorter than its content length.
     Truncate,
-    /// Not at all: silence.
+    /// Never: nothing more is sent.
     Stall,
-    /// With an error as an event, under status 200. What is no stream is a 500.
+    /// With an error event under status 200, or a 500 if the answer is not streamed.
     Error,
-    /// The connection breaks.
+    /// With a broken connection.
     Break,
 }
 
-/// A tool that the model asks for.
+/// A tool call of the model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolCall {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// Its arguments.
+    /// Arguments of the call.
     #[serde(default)]
     pub arguments: Value,
 }
@@ -136,36 +141,36 @@ pub struct ToolCall {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusAnswer {
-    /// The status, 100 to 599.
+    /// HTTP status, 100 to 599.
     pub status: u16,
-    /// The body: text as it is, anything else as JSON. Default: an error in the words of the API.
+    /// Body: a string is sent as text, other values as JSON. Default: an error in the API's format.
     #[serde(default)]
     pub body: Option<Value>,
-    /// More headers.
+    /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// The Retry-After.
+    /// `Retry-After` in seconds.
     #[serde(default, deserialize_with = "maybe_seconds")]
     pub retry_after: Option<Duration>,
-    /// Until it comes.
+    /// Delay before the response.
     #[serde(default, deserialize_with = "seconds")]
     pub after: Duration,
-    /// How often it is given.
+    /// How often the answer is given.
     #[serde(default = "once")]
     pub times: usize,
 }
 
-/// "No room".
+/// An overload error.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverloadedAnswer {
-    /// The Retry-After.
+    /// `Retry-After` in seconds.
     #[serde(deserialize_with = "maybe_seconds")]
     pub retry_after: Option<Duration>,
-    /// Until it comes.
+    /// Delay before the response.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
-    /// How often it is given.
+    /// How often the answer is given.
     pub times: usize,
 }
 
@@ -175,14 +180,14 @@ impl Default for OverloadedAnswer {
     }
 }
 
-/// No connection.
+/// A refused connection.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RefusedConnection {
-    /// Until it is refused.
+    /// Delay before the refusal.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
-    /// How often.
+    /// How often the connection is refused.
     pub times: usize,
 }
 
@@ -196,7 +201,7 @@ fn once() -> usize {
     1
 }
 
-/// Far beyond any test, and safe to add to any moment.
+/// Longer than any test, and safe to add to any instant.
 const YEAR: f64 = 366.0 * 86_400.0;
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
@@ -209,5 +214,7 @@ fn maybe_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Du
         .filter(|seconds| *seconds <= YEAR)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .map(Some)
-        .ok_or_else(|| serde::de::Error::custom(format!("{seconds} is no number of seconds, 0 to a year")))
+        .ok_or_else(|| {
+            serde::de::Error::custom(format!("{seconds} is not a number of seconds from 0 to one year"))
+        })
 }

@@ -1,4 +1,4 @@
-//! A scripted body, played on tokio's clock.
+//! A response body that is played on tokio's clock.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::fake_target::InFlight;
 
-/// What comes, and when: seconds after the head.
+/// A part of the body, and its time after the response head.
 pub(crate) struct BodyStep {
     pub(crate) at: Duration,
     pub(crate) what: BodyEvent,
@@ -20,13 +20,14 @@ pub(crate) struct BodyStep {
 
 pub(crate) enum BodyEvent {
     Chunk(Bytes),
-    /// Nothing, for ever.
+    /// Nothing, forever.
     Silence,
-    /// The exchange fails so.
+    /// The exchange fails with this error.
     Fail(ErrorKind, &'static str),
 }
 
-/// A body that is played. Its attempt ends with its last step, or is cancelled where it is dropped before that.
+/// A scripted body. Its attempt ends with its last step, or is recorded as cancelled if the body is
+/// dropped before.
 pub(crate) struct ScriptedBody {
     start: Instant,
     steps: VecDeque<BodyStep>,

@@ -1,7 +1,9 @@
-//! Virtual time: a runtime whose clock stands still while there is anything to do, and jumps to the next timer when there is not.
+//! Virtual time: a runtime whose clock stands still while there is work, and otherwise jumps to the
+//! next timer.
 //!
-//! It has no worker: whoever waits runs it, by [`VirtualTime::run`]. So what runs on it and who waits for it share one order of events, and ninety
-//! seconds pass in milliseconds, the same each time.
+//! The runtime has no worker thread: a thread that waits drives it with [`VirtualTime::run`]. Tasks
+//! and waiting threads therefore share one order of events, 90 seconds pass in milliseconds, and
+//! runs are deterministic.
 
 use std::future::Future;
 use std::io;
@@ -12,10 +14,11 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How often, in real time, a wait that nothing ends lets its thread look up.
+/// Real-time interval after which a wait without progress returns to its thread.
 const TICK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A call that is given up wakes its task, which drops what it holds, which wakes who waits for that.
+/// Number of scheduler rounds that let a cancellation propagate: a cancelled call wakes its task,
+/// which drops what it holds, which wakes other tasks.
 const WAKE_ROUNDS: usize = 4;
 
 /// A runtime on virtual time.
@@ -27,10 +30,11 @@ pub struct VirtualTime {
 }
 
 impl VirtualTime {
-    /// At 0 seconds.
+    /// Returns a runtime at 0 seconds.
     ///
     /// # Errors
-    /// Where the system allows no thread.
+    ///
+    /// Returns an error if the thread cannot be started.
     pub fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
         let start = {
@@ -43,24 +47,26 @@ impl VirtualTime {
         Ok(Self { runtime, start, tick })
     }
 
-    /// For what is to run on it.
+    /// Returns the handle for spawning tasks on the runtime.
     pub fn handle(&self) -> &Handle {
         self.runtime.handle()
     }
 
-    /// When it was made.
+    /// Returns the time at which the runtime was created.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// How long ago that is.
+    /// Returns the virtual time since the runtime was created.
     pub fn elapsed(&self) -> Duration {
         let _context = self.runtime.enter();
         self.start.elapsed()
     }
 
-    /// Runs everything, and lets time pass where nothing is ready, until the future is. None: nothing came of it, nor could time pass, for a
-    /// moment of real time (at most 50 ms); the future is dropped.
+    /// Runs all tasks, advancing time when nothing is ready, until `future` completes.
+    ///
+    /// Returns `None` and drops the future if neither it nor time made progress for a moment of
+    /// real time (at most 50 ms).
     pub fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         self.runtime.block_on(async {
             tokio::select! {
@@ -71,7 +77,7 @@ impl VirtualTime {
         })
     }
 
-    /// Runs what is ready, and what that wakes at once, without letting time pass.
+    /// Runs the tasks that are ready, and those that they wake at once, without advancing time.
     pub fn turn(&self) {
         self.runtime.block_on(async {
             for _ in 0..WAKE_ROUNDS {
@@ -81,7 +87,7 @@ impl VirtualTime {
     }
 }
 
-/// As long as there is anybody to wait.
+/// Notifies waiting threads until the runtime is dropped.
 fn ticks(tick: &Weak<Notify>) {
     loop {
         std::thread::sleep(TICK_INTERVAL);

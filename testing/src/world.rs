@@ -1,55 +1,57 @@
-//! Worlds: what tests put in place of the network, or of time, for the whole process and for a while.
+//! Worlds: temporary replacements of the network, or of time, for the whole process.
 //!
-//! Every gate of a binding starts anew from its configuration in each world ([`Worlds`]), so that no test sees another's cool-downs, queues or
-//! counts, and is what it was once the world is left. On a call's way nothing is asked but whether one number is still the same.
+//! In each world, every gate of a binding starts anew from its configuration ([`Worlds`]), so tests
+//! do not share cool-downs, queues or counts. When a world is left, the previous state is restored.
+//! Outside of tests, a call only compares one number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use tidegate::Transport;
 
-/// The process's own world, which lasts.
+/// The world of the process, which is never left.
 const PROCESS_WORLD: u64 = 0;
 
-/// Changes with every world entered or left, and every fork.
+/// Changes whenever a world is entered or left, and at a fork.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(PROCESS_WORLD + 1);
-// Innermost last. Locked only by threads attached to the interpreter, and never across a detach: a fork finds it unlocked.
+// Innermost world last. The lock is only taken by threads attached to the interpreter and never
+// held across a detach, so a fork finds it unlocked.
 static WORLDS: RwLock<Vec<World>> = RwLock::new(Vec::new());
 
 struct World {
     number: u64,
-    /// None: that of the world around.
+    /// Transport that replaces the network, or `None` to use that of the enclosing world.
     transport: Option<Transport>,
 }
 
-/// What to compare before anything else is asked.
+/// Returns the current epoch, which changes whenever the current world may have changed.
 pub fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// The epoch, and the number of the innermost world.
+/// Returns the epoch and the number of the innermost world.
 pub fn present() -> (u64, u64) {
     let worlds = WORLDS.read();
     (epoch(), worlds.last().map_or(PROCESS_WORLD, |world| world.number))
 }
 
-/// Whether that world was not left yet.
+/// Returns `true` if a world has not been left.
 pub fn lasts(number: u64) -> bool {
     number == PROCESS_WORLD || WORLDS.read().iter().any(|world| world.number == number)
 }
 
-/// What is in place of the network.
+/// Returns the transport that replaces the network, if any.
 pub fn transport() -> Option<Transport> {
     WORLDS.read().iter().rev().find_map(|world| world.transport.clone())
 }
 
-/// Whether something is in place of the network, and so of a client's own transport too.
+/// Returns `true` if the network is replaced, and with it a client's own transport.
 pub fn is_faked() -> bool {
     transport().is_some()
 }
 
-/// Enters a world inside the present one.
+/// Enters a world inside the current one, and returns its number.
 pub fn enter(transport: Option<Transport>) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     WORLDS.write().push(World { number, transport });
@@ -57,7 +59,7 @@ pub fn enter(transport: Option<Transport>) -> u64 {
     number
 }
 
-/// Leaves it, wherever it stands. Unknown numbers are ignored.
+/// Leaves a world, which need not be the innermost one. Unknown numbers are ignored.
 pub fn leave(number: u64) {
     let left = {
         let mut worlds = WORLDS.write();
@@ -68,12 +70,12 @@ pub fn leave(number: u64) {
     drop(left);
 }
 
-/// In the child of a fork: whatever was made before it is to be looked at again.
+/// Marks everything as outdated in the child of a fork.
 pub fn forked() {
     EPOCH.fetch_add(1, Ordering::Release);
 }
 
-/// Something that is made anew in each world: what it is in those that last, the present one last.
+/// An item with a separate value in each world. The value of the current world is last.
 #[derive(Debug)]
 pub struct Worlds<T> {
     epoch: u64,
@@ -81,24 +83,26 @@ pub struct Worlds<T> {
 }
 
 impl<T> Worlds<T> {
-    /// What it is in the present world.
+    /// Returns a holder with the value for the current world.
     pub fn new(item: T) -> Self {
         let (epoch, number) = present();
         Self { epoch, each: vec![(number, item)] }
     }
 
-    /// What it is in the present world; None where it was not asked since the world changed.
+    /// Returns the value for the current world, or `None` if the world has changed since the last
+    /// call of [`Worlds::change`].
     pub fn present(&self) -> Option<&T> {
         self.each.last().filter(|_| self.epoch == epoch()).map(|(_, item)| item)
     }
 
-    /// Whether it was made for the present world already, and is still good.
+    /// Returns `true` if the current world has a value that is still valid.
     pub fn knows(&self, good: impl Fn(&T) -> bool) -> bool {
         let (_, world) = present();
         self.each.iter().any(|(number, item)| *number == world && good(item))
     }
 
-    /// Comes to the present world, with something fresh where it was not known. Returns what is over, to be dropped without any lock.
+    /// Switches to the current world, with `fresh` if it has no value yet. Returns outdated values,
+    /// which must be dropped without holding a lock.
     pub fn change(&mut self, fresh: Option<T>, good: impl Fn(&T) -> bool) -> Vec<T> {
         let (epoch, world) = present();
         let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.each)
@@ -107,7 +111,7 @@ impl<T> Worlds<T> {
         self.each = kept;
         let mut gone: Vec<T> = gone.into_iter().map(|(_, item)| item).collect();
         let known = self.each.iter().position(|(number, _)| *number == world).map(|at| self.each.remove(at));
-        // Two threads may come at once: what the first one made is it.
+        // If two threads arrive at once, the value of the first one is used.
         let it = match known {
             Some(known) => {
                 gone.extend(fresh);

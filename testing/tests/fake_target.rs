@@ -156,7 +156,7 @@ async fn unmatched_requests_fail_and_are_reported_without_secrets() {
     assert_eq!(error.kind(), ErrorKind::Request);
     assert_eq!(
         target.unmatched(),
-        ["POST models.example.com/v1/chat/completions: no route of the script takes it"]
+        ["POST models.example.com/v1/chat/completions: no route of the script matches"]
     );
     assert_eq!(target.in_flight(), 0);
     assert!(!format!("{:?}", target.attempts()).contains("secret"));
@@ -165,7 +165,7 @@ async fn unmatched_requests_fail_and_are_reported_without_secrets() {
 #[test]
 fn invalid_scripts_are_rejected_with_a_reason() {
     for (script, said) in [
-        (json!({"routes": [{"otherwise": {"reply": {"after": -1}}}]}), "no number of seconds"),
+        (json!({"routes": [{"otherwise": {"reply": {"after": -1}}}]}), "is not a number of seconds"),
         (json!({"routes": [{"otherwise": {"reply": {"afetr": 1}}}]}), "afetr"),
         (json!({"routes": [{"otherwise": {"replay": {}}}]}), "replay"),
         (json!({"route": []}), "route"),

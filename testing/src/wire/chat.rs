@@ -1,4 +1,4 @@
-//! `chat/completions`.
+//! Answers of `chat/completions`.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::request_shape::{Piece, RequestShape, has_tools, text, tools};
 use super::{Events, sse};
 use crate::script::ToolCall;
 
-/// Any date will do, so long as it is the same in each run.
+/// Any constant date, so that runs are deterministic.
 pub(super) const CREATED: u64 = 1_700_000_000;
 
 pub(super) fn usage(shape: &RequestShape, pieces: &[Piece<'_>]) -> Value {

@@ -1,4 +1,4 @@
-//! `completions`. Its models ask for no tools.
+//! Answers of `completions`, which has no tool calls.
 
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
-//! `embeddings`: the same small vector for every text.
+//! Answers of `embeddings`: the same small vector for every text.
 
 use serde_json::{Value, json};
 
 use super::request_shape::RequestShape;
 
-/// What there is to embed in a test is not its meaning.
+/// Tests do not depend on the meaning of the vector.
 const VECTOR: [f32; 3] = [0.0, 0.5, 1.0];
-/// The same as little-endian floats in base64, which is what the official clients ask for.
+/// The same vector as little-endian floats in base64, which the official clients request.
 const BASE64: &str = "AAAAAAAAAD8AAIA/";
 
 pub(super) fn whole(shape: &RequestShape) -> Value {

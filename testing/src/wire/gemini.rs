@@ -1,4 +1,5 @@
-//! `models/MODEL:generateContent` and `:streamGenerateContent`, whose stream is of events (`?alt=sse`, as Google's clients ask).
+//! Answers of `models/MODEL:generateContent` and `:streamGenerateContent`. Streams are server-sent
+//! events (`?alt=sse`), as Google's clients request them.
 
 use http::StatusCode;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `messages`, Anthropic's shape: a block of text, then one for each tool.
+//! Answers of Anthropic's `messages`: a text block, then one block per tool call.
 
 use serde_json::{Value, json};
 

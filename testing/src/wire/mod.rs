@@ -1,4 +1,4 @@
-//! Answers in the shape of the API that a request speaks. One file for each shape.
+//! Builds answers in the format of the API that a request uses, with one module per format.
 
 mod chat;
 mod completions;
@@ -25,15 +25,15 @@ use crate::fake_target::{ResponseHead, ScriptedResponse};
 use crate::script::{ModelReply, ReplyEnd, StatusAnswer};
 use crate::scripted_body::{BodyEvent, BodyStep};
 
-/// A stream, piece by piece.
+/// The events of a stream.
 struct Events {
-    /// What each piece comes as; the first brings along what opens the stream.
+    /// Events of each piece. The first one includes the events that open the stream.
     pieces: Vec<String>,
-    /// What comes right behind the last.
+    /// Events after the last piece.
     close: String,
 }
 
-/// What a model says.
+/// Builds the answer of a model.
 pub(crate) fn reply(reply: &ModelReply, shape: &RequestShape) -> ScriptedResponse {
     let pieces = request_shape::pieces(reply);
     if shape.stream && shape.api != Api::Embeddings {
@@ -125,7 +125,7 @@ fn at_once(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> Sc
     ScriptedResponse { answer: "reply", after, steps, ..played }
 }
 
-/// The first half of a body, and what comes instead of the other.
+/// Returns the first half of a body, followed by `instead`.
 fn halved(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
     let half = |step| match step {
         BodyStep { at, what: BodyEvent::Chunk(bytes) } => {
@@ -136,7 +136,7 @@ fn halved(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
     steps.into_iter().map(half).chain([BodyStep { at: Duration::ZERO, what: instead }]).collect()
 }
 
-/// Any status with any body.
+/// Builds a response with any status and body.
 pub(crate) fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut headers, body) = match &status.body {
@@ -156,7 +156,7 @@ pub(crate) fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedRes
     ScriptedResponse { after: status.after, ..ScriptedResponse::whole(code, headers, Bytes::from(body)) }
 }
 
-/// A failure in the words of the API.
+/// Builds an error response in the format of the API.
 pub(crate) fn failure(
     answer: &'static str,
     code: StatusCode,
@@ -171,7 +171,8 @@ pub(crate) fn failure(
     }
 }
 
-/// In whole seconds as everybody reads it; what is not whole, in milliseconds too, as Azure does.
+/// Adds the retry delay in whole seconds, and also in milliseconds if it is fractional, as Azure
+/// does.
 fn insert_retry_after(headers: &mut HeaderMap, after: Option<Duration>) {
     let Some(after) = after else { return };
     let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);

@@ -1,4 +1,4 @@
-//! What an answer needs to know of its request.
+//! The properties of a request on which its answer depends.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -7,10 +7,10 @@ use tidegate::wire::request::RequestFacts;
 
 use crate::script::{ModelReply, ToolCall};
 
-/// The shape of an answer.
+/// The API of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
-    /// Also what is not known: the commonest shape.
+    /// Also used for unknown APIs, because it is the most common one.
     Chat,
     Completions,
     Responses,
@@ -19,16 +19,16 @@ pub(crate) enum Api {
     Embeddings,
 }
 
-/// A request, as far as its answer depends on it.
+/// The properties of a request on which its answer depends.
 pub(crate) struct RequestShape {
     pub(crate) api: Api,
     pub(crate) stream: bool,
     pub(super) model: String,
-    /// Makes ids unique, and the same in each run.
+    /// Number of the attempt, for identifiers that are unique and deterministic.
     pub(super) number: usize,
     pub(super) include_usage: bool,
     pub(super) input_tokens: usize,
-    /// Of embeddings: how many texts, and whether as base64.
+    /// Number of texts to embed.
     pub(super) inputs: usize,
     pub(super) base64: bool,
 }
@@ -56,7 +56,7 @@ impl RequestShape {
         }
     }
 
-    /// The status with which this API says that it has no room.
+    /// Returns the status of an overload error in this API.
     pub(crate) fn overloaded_status(&self) -> StatusCode {
         let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         if self.api == Api::Messages { overloaded } else { StatusCode::SERVICE_UNAVAILABLE }
@@ -70,7 +70,8 @@ pub(super) enum Piece<'a> {
     Tool(usize, &'a ToolCall),
 }
 
-/// The pieces in which an answer is streamed: as said, or in words; then its tools.
+/// Returns the pieces in which an answer is streamed: the given chunks or the words of the text,
+/// followed by tool calls.
 pub(super) fn pieces(reply: &ModelReply) -> Vec<Piece<'_>> {
     let text: Vec<&str> = if !reply.chunks.is_empty() {
         reply.chunks.iter().map(String::as_str).collect()
@@ -98,7 +99,7 @@ pub(super) fn has_tools(pieces: &[Piece<'_>]) -> bool {
 }
 
 impl ToolCall {
-    /// The arguments as the text that APIs carry them in.
+    /// Returns the arguments as the JSON text that APIs use.
     pub(super) fn argument_text(&self) -> String {
         match &self.arguments {
             Value::Null => String::from("{}"),
@@ -107,7 +108,7 @@ impl ToolCall {
         }
     }
 
-    /// The arguments as a JSON object, where they are one.
+    /// Returns the arguments as a JSON value, or null if they are not valid JSON.
     pub(super) fn argument_value(&self) -> Value {
         serde_json::from_str(&self.argument_text()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! `responses`: a message, then one item for each tool.
+//! Answers of `responses`: a message, then one item per tool call.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ fn output(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     Value::Array(items)
 }
 
-/// Numbers the events as they are written.
+/// Numbers events in order.
 #[derive(Default)]
 struct Writer(u64);
 
