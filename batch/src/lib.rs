@@ -14,6 +14,7 @@
 mod compression;
 mod file_threads;
 mod input;
+mod line_error;
 mod output;
 mod read_ahead;
 mod reorder;
@@ -24,9 +25,9 @@ mod survey;
 pub use compression::Compression;
 pub use file_threads::{read_lines, write_records};
 pub use input::{Checksum, ENDPOINT_PATHS, Line, Lines, Request, RequestOverrides, parse_request};
+pub use line_error::LineError;
 pub use output::{
-    AnsweredLines, LineError, LineOutcome, OpenError, Outputs, ProviderResponse, Record, SYNC_EVERY,
-    ScanError, Sink,
+    AnsweredLines, LineOutcome, OpenError, Outputs, ProviderResponse, Record, SYNC_EVERY, ScanError, Sink,
 };
 pub use read_ahead::{OpenCalls, ReadAhead};
 pub use reorder::ReorderBuffer;

@@ -1,16 +1,16 @@
-//! The error of an invalid configuration.
+//! Errors of the configuration, shared by all its parts.
 
-/// A setting with an invalid value. The message names its key.
+/// An invalid configuration value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct ConfigError {
-    /// The key, with a dot between its parts.
+    /// Dotted path of the key.
     pub key: &'static str,
-    /// What is wrong with the value.
+    /// The reason, for the user.
     pub problem: String,
 }
 
-/// Returns an error about `key` unless the condition holds.
+/// Returns an error with `key` and `problem` unless `holds`.
 pub(crate) fn require(key: &'static str, problem: &str, holds: bool) -> Result<(), ConfigError> {
     if holds { Ok(()) } else { Err(ConfigError { key, problem: problem.to_owned() }) }
 }

@@ -25,22 +25,21 @@ pub struct SweepSpend {
     pub seconds: f64,
 }
 
-/// Token prices, in any currency.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenPrices {
-    /// Price per million prompt tokens.
-    pub input: f64,
-    /// Price per million answer tokens.
-    pub output: f64,
-}
-
-impl TokenPrices {
-    /// Returns the cost of a number of tokens. Cached input counts in full, because discounts
-    /// differ between providers.
-    pub fn of(&self, input: u64, output: u64) -> f64 {
-        (self.input * input as f64 + self.output * output as f64) / 1e6
-    }
+/// Ceilings on the resources of a sweep. No request is sent that could exceed one.
+///
+/// Until the server has counted, an exchange is charged at its estimated prompt tokens plus a
+/// quarter, and at its maximum output tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SweepCeilings {
+    /// Cost in the currency of the prices.
+    pub cost: Option<f64>,
+    /// Tokens of prompts and answers together.
+    pub tokens: Option<u64>,
+    /// Duration in seconds. Calls in flight are then cancelled.
+    pub seconds: Option<f64>,
+    /// Exchanges with the server, including retries.
+    pub calls: Option<usize>,
 }
 
 /// A ceiling on the resources of a sweep.
@@ -57,21 +56,22 @@ pub enum Ceiling {
     Calls,
 }
 
-/// Ceilings on the resources of a sweep. No request is sent that could exceed one.
-///
-/// Until the server has counted, an exchange is charged at its estimated prompt tokens plus a
-/// quarter, and at its maximum output tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SweepCeilings {
-    /// Cost in the currency of the prices.
-    pub cost: Option<f64>,
-    /// Tokens of prompts and answers together.
-    pub tokens: Option<u64>,
-    /// Duration in seconds. Calls in flight are then cancelled.
-    pub seconds: Option<f64>,
-    /// Exchanges with the server, including retries.
-    pub calls: Option<usize>,
+/// Token prices, in any currency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenPrices {
+    /// Price per million prompt tokens.
+    pub input: f64,
+    /// Price per million answer tokens.
+    pub output: f64,
+}
+
+impl TokenPrices {
+    /// Returns the cost of a number of tokens. Cached input counts in full, because discounts
+    /// differ between providers.
+    pub fn of(&self, input: u64, output: u64) -> f64 {
+        (self.input * input as f64 + self.output * output as f64) / 1e6
+    }
 }
 
 /// Tracks what a sweep spends. Shared by all senders.

@@ -65,7 +65,7 @@ impl Sweep {
             )));
         }
         let name = options.name.clone().unwrap_or_else(|| options.model.clone());
-        let target = TargetConfig::new(&name);
+        let target = TargetConfig::named(&name);
         Ok(Self {
             options,
             endpoint,

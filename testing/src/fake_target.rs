@@ -1,12 +1,10 @@
 //! The fake target: a transport that answers from a script.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Body;
 use parking_lot::Mutex;
 use tidegate::wire::request::RequestFacts;
@@ -14,10 +12,11 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::attempt_log::{AttemptLog, AttemptState, RecordedAttempt};
+use crate::attempt_log::{AttemptLog, RecordedAttempt};
+use crate::in_flight::{InFlight, State};
 use crate::router::{RouteDecision, RouteSlot, Router};
-use crate::script::{Script, ScriptedAnswer};
-use crate::scripted_body::{BodyEvent, BodyStep, ScriptedBody};
+use crate::script::Script;
+use crate::scripted_body::ScriptedBody;
 use crate::wire::{self, RequestShape};
 
 /// A transport that answers from a script, and records every attempt. Clones share the same target.
@@ -27,11 +26,6 @@ use crate::wire::{self, RequestShape};
 /// An attempt whose future or body is dropped before its end is recorded as cancelled at that time.
 #[derive(Clone)]
 pub struct FakeTarget(Arc<Mutex<State>>);
-
-struct State {
-    router: Router,
-    log: AttemptLog,
-}
 
 impl FakeTarget {
     /// Returns a target that answers from `script`. Its times count from now, unless
@@ -96,10 +90,10 @@ impl FakeTarget {
         let played = match choice {
             RouteDecision::Scripted(answer) => {
                 in_flight.place = Some(place);
-                ScriptedResponse::scripted(&answer, &shape)
+                wire::scripted(&answer, &shape)
             }
-            RouteDecision::OverCapacity(after) => ScriptedResponse::limited("capacity", after, &shape),
-            RouteDecision::OverRate(after) => ScriptedResponse::limited("rate", Some(after), &shape),
+            RouteDecision::OverCapacity(after) => wire::limited("capacity", after, &shape),
+            RouteDecision::OverRate(after) => wire::limited("rate", Some(after), &shape),
         };
         self.0.lock().log.answered(
             in_flight.attempt,
@@ -130,7 +124,7 @@ impl FakeTarget {
         let attempt = state.log.begin(request, facts, body);
         let chosen = state.router.choose(request.uri(), facts, body, Instant::now());
         let runtime = Handle::try_current().ok();
-        (InFlight { of: self.clone(), attempt, place: None, answered: false, runtime }, chosen)
+        (InFlight::new(self.0.clone(), attempt, runtime), chosen)
     }
 
     fn unknown(&self, request: &Request<()>, why: &str) -> Error {
@@ -164,85 +158,4 @@ async fn collected(mut body: RequestBody) -> Result<Bytes, Error> {
         }
     }
     Ok(all.into())
-}
-
-/// A response that is ready to be played.
-pub(crate) struct ScriptedResponse {
-    pub(crate) answer: &'static str,
-    /// Delay before the response head or the refusal.
-    pub(crate) after: Duration,
-    /// Response head, or `None` if the connection is refused.
-    pub(crate) head: Option<ResponseHead>,
-    pub(crate) steps: VecDeque<BodyStep>,
-}
-
-pub(crate) struct ResponseHead {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) length: Option<u64>,
-}
-
-impl ScriptedResponse {
-    fn scripted(answer: &ScriptedAnswer, shape: &RequestShape) -> Self {
-        match answer {
-            ScriptedAnswer::Reply(reply) => wire::reply(reply, shape),
-            ScriptedAnswer::Status(status) => wire::status(status, shape),
-            ScriptedAnswer::Overloaded(failure) => Self {
-                after: failure.after,
-                ..wire::failure("overloaded", shape.overloaded_status(), failure.retry_after, shape)
-            },
-            ScriptedAnswer::Refuse(refusal) => {
-                Self { answer: "refuse", after: refusal.after, head: None, steps: VecDeque::new() }
-            }
-        }
-    }
-
-    fn limited(answer: &'static str, after: Option<Duration>, shape: &RequestShape) -> Self {
-        wire::failure(answer, StatusCode::TOO_MANY_REQUESTS, after, shape)
-    }
-
-    pub(crate) fn whole(status: StatusCode, mut headers: HeaderMap, body: Bytes) -> Self {
-        let length = body.len() as u64;
-        headers.insert(http::header::CONTENT_LENGTH, length.into());
-        let steps = if body.is_empty() {
-            VecDeque::new()
-        } else {
-            [BodyStep { at: Duration::ZERO, what: BodyEvent::Chunk(body) }].into()
-        };
-        Self {
-            answer: "status",
-            after: Duration::ZERO,
-            head: Some(ResponseHead { status, headers, length: Some(length) }),
-            steps,
-        }
-    }
-}
-
-/// An attempt in flight. Dropping the value before [`InFlight::answered`] records the attempt as
-/// cancelled.
-pub(crate) struct InFlight {
-    of: FakeTarget,
-    attempt: usize,
-    place: Option<RouteSlot>,
-    answered: bool,
-    // The body may be dropped outside of the runtime whose clock gives the time.
-    runtime: Option<Handle>,
-}
-
-impl InFlight {
-    pub(crate) fn answered(mut self) {
-        self.answered = true;
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let _context = self.runtime.as_ref().map(Handle::enter);
-        let outcome = if self.answered { AttemptState::Answered } else { AttemptState::Cancelled };
-        let mut state = self.of.0.lock();
-        state.log.end(self.attempt, outcome);
-        if let Some(place) = self.place {
-            state.router.free(place);
-        }
-    }
 }

@@ -10,7 +10,9 @@
 
 mod attempt_log;
 mod fake_target;
+mod in_flight;
 mod pattern;
+mod response;
 mod router;
 mod script;
 mod scripted_body;

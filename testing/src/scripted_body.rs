@@ -3,28 +3,14 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tidegate::{Error, ErrorKind};
+use tidegate::Error;
 use tokio::time::{Instant, Sleep};
 
-use crate::fake_target::InFlight;
-
-/// A part of the body, and its time after the response head.
-pub(crate) struct BodyStep {
-    pub(crate) at: Duration,
-    pub(crate) what: BodyEvent,
-}
-
-pub(crate) enum BodyEvent {
-    Chunk(Bytes),
-    /// Nothing, forever.
-    Silence,
-    /// The exchange fails with this error.
-    Fail(ErrorKind, &'static str),
-}
+use crate::in_flight::InFlight;
+use crate::response::{BodyEvent, BodyStep};
 
 /// A scripted body. Its attempt ends with its last step, or is recorded as cancelled if the body is
 /// dropped before.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::output::LineError;
+use crate::line_error::LineError;
 
 /// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,5 +7,5 @@ mod sink;
 
 pub use answered_lines::{AnsweredLines, ScanError};
 pub use files::{OpenError, Outputs};
-pub use record::{LineError, LineOutcome, ProviderResponse, Record};
+pub use record::{LineOutcome, ProviderResponse, Record};
 pub use sink::{SYNC_EVERY, Sink};

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::input::Checksum;
+use crate::line_error::LineError;
 
 /// Prefix of every `id`.
 const ID: &str = "batch_req_";
@@ -46,21 +47,6 @@ pub struct ProviderResponse {
     pub request_id: String,
     /// Body as JSON on a single line.
     pub body: Box<RawValue>,
-}
-
-/// Why there is no response.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LineError {
-    /// Code for programs: OpenAI's codes for invalid lines, otherwise the error kind of the gate.
-    pub code: String,
-    /// Message for people.
-    pub message: String,
-}
-
-impl LineError {
-    pub(crate) fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into() }
-    }
 }
 
 impl LineOutcome {

@@ -10,7 +10,8 @@ use tidegate::wire::{Observer, RequestFacts, Usage};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, Timeouts};
 
 use super::queue_meter::QueuedCall;
-use crate::output::{LineError, LineOutcome, ProviderResponse};
+use crate::line_error::LineError;
+use crate::output::{LineOutcome, ProviderResponse};
 
 /// Maximum number of times a call is made if its response breaks off. The gate does not retry a
 /// response that is being read.

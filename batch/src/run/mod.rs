@@ -25,7 +25,8 @@ use self::queue_meter::QueueMeter;
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
 use crate::input::{Line, Request, RequestOverrides, parse_request};
-use crate::output::{AnsweredLines, LineError, LineOutcome, ProviderResponse, Record};
+use crate::line_error::LineError;
+use crate::output::{AnsweredLines, LineOutcome, ProviderResponse, Record};
 use crate::read_ahead::{OpenCalls, ReadAhead};
 use crate::reorder::ReorderBuffer;
 use crate::request_url::request_url;
@@ -212,7 +213,7 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.wait = None;
     target.on_full = OnFull::Wait;
     target.predict = Predict::Off;
-    let room = TargetConfig::new("");
+    let room = TargetConfig::named("");
     target.queue = target.queue.max(room.queue);
     target.backlog = target.backlog.max(room.backlog);
     for tenant in target.tenants.values_mut().chain([&mut target.default_tenant]) {

@@ -21,9 +21,8 @@ use tidegate::ErrorKind;
 
 pub(crate) use self::request_shape::RequestShape;
 use self::request_shape::{Api, Piece};
-use crate::fake_target::{ResponseHead, ScriptedResponse};
-use crate::script::{ModelReply, ReplyEnd, StatusAnswer};
-use crate::scripted_body::{BodyEvent, BodyStep};
+use crate::response::{BodyEvent, BodyStep, ResponseHead, ScriptedResponse};
+use crate::script::{ModelReply, ReplyEnd, ScriptedAnswer, StatusAnswer};
 
 /// The events of a stream.
 struct Events {
@@ -33,8 +32,32 @@ struct Events {
     close: String,
 }
 
+/// Builds the response for an answer of a script.
+pub(crate) fn scripted(answer: &ScriptedAnswer, shape: &RequestShape) -> ScriptedResponse {
+    match answer {
+        ScriptedAnswer::Reply(answer) => reply(answer, shape),
+        ScriptedAnswer::Status(answer) => status(answer, shape),
+        ScriptedAnswer::Overloaded(answer) => ScriptedResponse {
+            after: answer.after,
+            ..failure("overloaded", shape.overloaded_status(), answer.retry_after, shape)
+        },
+        ScriptedAnswer::Refuse(answer) => {
+            ScriptedResponse { answer: "refuse", after: answer.after, head: None, steps: VecDeque::new() }
+        }
+    }
+}
+
+/// Builds the 429 of a route that is at its capacity or rate.
+pub(crate) fn limited(
+    answer: &'static str,
+    retry_after: Option<Duration>,
+    shape: &RequestShape,
+) -> ScriptedResponse {
+    failure(answer, StatusCode::TOO_MANY_REQUESTS, retry_after, shape)
+}
+
 /// Builds the answer of a model.
-pub(crate) fn reply(reply: &ModelReply, shape: &RequestShape) -> ScriptedResponse {
+fn reply(reply: &ModelReply, shape: &RequestShape) -> ScriptedResponse {
     let pieces = request_shape::pieces(reply);
     if shape.stream && shape.api != Api::Embeddings {
         streamed(reply, &pieces, shape)
@@ -137,7 +160,7 @@ fn halved(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
 }
 
 /// Builds a response with any status and body.
-pub(crate) fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
+fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut headers, body) = match &status.body {
         None if code.is_client_error() || code.is_server_error() => {
@@ -157,7 +180,7 @@ pub(crate) fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedRes
 }
 
 /// Builds an error response in the format of the API.
-pub(crate) fn failure(
+fn failure(
     answer: &'static str,
     code: StatusCode,
     after: Option<Duration>,
