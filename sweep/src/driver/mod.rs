@@ -17,6 +17,7 @@ mod exchange;
 mod failure;
 mod metering;
 mod monitors;
+mod parts;
 mod preflight;
 mod session;
 mod time_series;
@@ -24,9 +25,9 @@ mod time_series;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Client;
 use tidegate::observe::CallRecord;
-use tidegate::{Client, Gate};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::active_calls::ActiveCalls;
@@ -38,12 +39,11 @@ pub(crate) use self::event_hub::EventHub;
 pub(crate) use self::metering::MeteringTransport;
 pub use self::monitors::CpuMonitor;
 pub(crate) use self::monitors::Monitors;
+pub(crate) use self::parts::{DriverParts, DriverResult};
 pub(crate) use self::preflight::preflight;
 pub(crate) use self::session::SearchSession;
 use self::time_series::Series;
-use crate::endpoint::Endpoint;
 use crate::error::SweepError;
-use crate::mix::Mix;
 use crate::observation::LoadSample;
 use crate::outcome::{SeriesPoint, SweepEnd};
 use crate::progress::{SweepProgress, SweepState};
@@ -59,33 +59,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 const MAX_RECOVERY: Duration = Duration::from_secs(15);
 /// Number of consecutive responses that reject the key, after which the sweep ends.
 const MAX_REFUSALS: usize = 5;
-
-/// Inputs of a driver.
-pub(crate) struct DriverParts<'a> {
-    pub(crate) gate: Gate,
-    pub(crate) target: String,
-    pub(crate) hub: Arc<EventHub>,
-    pub(crate) events: mpsc::UnboundedReceiver<DriverEvent>,
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) mix: Mix,
-    pub(crate) session: SearchSession,
-    pub(crate) monitors: Monitors,
-    pub(crate) stop: watch::Receiver<bool>,
-    pub(crate) max_seconds: Option<f64>,
-    /// Duration of the preflight call, in seconds.
-    pub(crate) latency: Option<f64>,
-    pub(crate) progress: &'a mut (dyn FnMut(&SweepProgress) + Send),
-    pub(crate) log: &'a mut (dyn FnMut(&CallLine) -> Result<(), SweepError> + Send),
-}
-
-/// Result of a driver.
-pub(crate) struct DriverResult {
-    pub(crate) session: SearchSession,
-    pub(crate) ended: SweepEnd,
-    pub(crate) series: Vec<SeriesPoint>,
-    /// The server's message when it rejected all further calls.
-    pub(crate) last_word: Option<String>,
-}
 
 /// A running sweep.
 pub(crate) struct Driver<'a> {

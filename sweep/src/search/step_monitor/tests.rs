@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::observation::ReportedRates;
+use crate::search::step_summary::StepEnd;
 
 fn watch(cap: usize, floor: usize) -> StepMonitor {
     let task = StepTask {

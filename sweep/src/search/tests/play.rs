@@ -4,16 +4,15 @@
 //! The server uses processor sharing with a load-dependent rate, so each call ends when the
 //! server's virtual time reaches the end of the call.
 
+mod server;
+
 use std::collections::{BinaryHeap, VecDeque};
 
 use fastrand::Rng;
 
 use super::world::World;
 use crate::normal;
-use crate::observation::{
-    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, FailureCause, LimitHint, LoadSample,
-    ReportedRate, ReportedRates,
-};
+use crate::observation::{AttemptFailure, AttemptObservation, BlockedBy, CallObservation, LoadSample};
 use crate::search::{Search, SearchAction};
 
 /// Time to first token in seconds, and tokens per second, of a call that is alone.
@@ -319,148 +318,6 @@ impl Play {
             self.ramp = None;
         }
         None
-    }
-
-    /// Returns `true` if the bucket has enough tokens for the next call.
-    fn has_room(&mut self) -> bool {
-        let Some(call) = self.waiting.front() else { return true };
-        let tokens = call.tokens as f64;
-        let cost = self.cost(tokens);
-        self.refill();
-        cost <= self.level
-    }
-
-    /// Returns the cost in seconds of the bucket's rate.
-    fn cost(&self, tokens: f64) -> f64 {
-        let Some(bucket) = self.world.bucket else { return 0.0 };
-        let cap = bucket.cap;
-        let (low, high) = (cap.floor() as usize, cap.ceil() as usize);
-        let share = cap - cap.floor();
-        let speed = (1.0 - share) * low as f64 * self.world.speed(low.max(1))
-            + share * high as f64 * self.world.speed(high);
-        let mean = FIRST + self.mean_tokens() / SPEED;
-        let a_call = mean / speed;
-        if bucket.by_tokens { a_call * (PROMPT + tokens) / (PROMPT + self.mean_tokens()) } else { a_call }
-    }
-
-    fn refill(&mut self) {
-        if let Some(bucket) = self.world.bucket {
-            self.level = (self.level + self.now - self.level_at).min(bucket.seconds);
-            self.level_at = self.now;
-        }
-    }
-
-    fn send(&mut self, mut call: Call) {
-        self.attempts += 1;
-        call.attempts += 1;
-        call.admitted.get_or_insert(self.now);
-        let position = self.in_flight() + 1;
-        let running = self.open.len() + 1;
-        self.sent.push_back(self.now);
-        while self.sent.front().is_some_and(|&at| at < self.now - 10.0) {
-            self.sent.pop_front();
-        }
-        self.refill();
-        let failure = self.judge(running, call.tokens as f64);
-        let mut pause = 0.05;
-        let mut seconds = call.seconds;
-        if let Some(kv) = self.world.kv
-            && running > kv
-            && self.rng.f64() < (4.0 * (running - kv) as f64 / running as f64).min(0.6)
-        {
-            pause = 1.0 + 2.0 * self.rng.f64();
-            seconds *= 1.0;
-        }
-        let open = Open { ends: self.virtual_time + seconds, sent: self.now, position, call, pause };
-        match failure {
-            Some(failure) => self.refused.push_back((self.now + self.world.round_trip, open, failure)),
-            None => {
-                self.level -= self.cost(open.call.tokens as f64);
-                self.open.push(open);
-                self.most.push_back((self.now, running));
-                while self.most.front().is_some_and(|&(at, _)| at < self.now - 10.0) {
-                    self.most.pop_front();
-                }
-            }
-        }
-    }
-
-    fn judge(&mut self, running: usize, tokens: f64) -> Option<AttemptFailure> {
-        let limited = |retry_after: Option<f64>| AttemptFailure {
-            cause: FailureCause::Limited,
-            status: Some(429),
-            retry_after,
-            hint: None,
-        };
-        if self.rng.f64() < self.world.background {
-            return Some(AttemptFailure {
-                cause: FailureCause::Server,
-                status: Some(500),
-                retry_after: None,
-                hint: None,
-            });
-        }
-        if let Some(hysteresis) = self.world.hysteresis {
-            if running >= hysteresis.above {
-                self.overloaded_until = self.now + hysteresis.seconds;
-            }
-            if self.now < self.overloaded_until && running > hysteresis.limit {
-                return Some(limited(None));
-            }
-        }
-        if let Some(rise) = self.world.rise {
-            let recent =
-                self.most.iter().filter(|seen| seen.0 < self.now - 2.0).map(|seen| seen.1).max().unwrap_or(4);
-            if running as f64 > (rise * recent as f64).max(6.0) {
-                return Some(limited(self.world.retry_after));
-            }
-        }
-        if let Some((at_once, per_s)) = self.world.growth {
-            let (level, at) = self.grown;
-            let (aim, passed) = ((running - 1) as f64 + at_once, self.now - at);
-            let level = if aim > level {
-                aim.min(level + per_s * passed)
-            } else {
-                aim.max(level - 0.1 * per_s * passed)
-            };
-            self.grown = (level.max(at_once), self.now);
-            if running as f64 > self.grown.0 {
-                return Some(limited(self.world.retry_after));
-            }
-        }
-        if let Some(limit) = self.world.limit {
-            let limit = match self.world.grows {
-                Some(over) if self.now < over => 4 + ((limit - 4) as f64 * self.now / over) as usize,
-                _ => limit,
-            };
-            if running > limit {
-                return Some(limited(self.world.retry_after));
-            }
-        }
-        if let Some(bucket) = self.world.bucket {
-            let cost = self.cost(tokens);
-            if cost > self.level {
-                let wait = ((cost - self.level).ceil()).max(1.0);
-                let hint = Some(LimitHint::Tokens).filter(|_| bucket.headers);
-                return Some(AttemptFailure { hint, ..limited(bucket.retry_after.then_some(wait)) });
-            }
-        }
-        None
-    }
-
-    fn told(&self) -> ReportedRates {
-        match self.world.bucket {
-            Some(bucket) if bucket.headers => {
-                let mean = self.mean_tokens();
-                let per_second = (PROMPT + mean) / self.cost(mean);
-                let told = ReportedRate {
-                    limit: Some(60.0 * per_second),
-                    remaining: Some(self.level.max(0.0) * per_second),
-                };
-                ReportedRates { tokens: Some(told), requests: None }
-            }
-            _ => ReportedRates::default(),
-        }
     }
 
     fn fail(&mut self, mut open: Open, failure: AttemptFailure) {
