@@ -240,7 +240,7 @@ fn question() -> Request<Bytes> {
 }
 
 /// Reads a stream until it has yielded two frames.
-async fn begun(sim: &Simulator) -> SimBody {
+async fn start_stream(sim: &Simulator) -> SimBody {
     let mut body = sim.respond(chat(20)).await.unwrap().into_body();
     for _ in 0..2 {
         body.frame().await.unwrap().unwrap();
@@ -255,7 +255,7 @@ async fn ends_within_an_hour<T>(what: impl Future<Output = T>) -> Option<T> {
 #[tokio::test(start_paused = true)]
 async fn hang_outage_accepts_requests_without_answering() {
     let sim = with(Faults::default());
-    let mut open = begun(&sim).await;
+    let mut open = start_stream(&sim).await;
     sim.set_faults(outage(0.0, OutageMode::Hang)).unwrap();
     let (health, call) = (sim.respond(get("/health")), sim.respond(question()));
     let (health, call, open) = tokio::join!(

@@ -8,13 +8,13 @@ use crate::result::{StepResult, StepVerdict, SweepAnswer};
 use crate::search::{SearchAction, SearchSettings};
 
 /// Minimum number of calls of a step whose means are compared.
-const ENOUGH: usize = 30;
+const MIN_CALLS: usize = 30;
 /// Minimum share of the cap that must be in flight while calls wait.
-const NEAR: f64 = 0.95;
+const MIN_CAP_SHARE: f64 = 0.95;
 /// Maximum relative difference between two figures that should be equal.
-const APART: f64 = 0.1;
+const MAX_DIFFERENCE: f64 = 0.1;
 /// Timer delay, in seconds, above which the machine was evidently busy with other work.
-const STOOD_STILL: f64 = 0.5;
+const MAX_LAG_S: f64 = 0.5;
 
 /// Sums over each step, updated by events.
 #[derive(Debug, Default)]
@@ -163,12 +163,12 @@ impl StepTally {
             1e3 * lag,
             steps.len()
         );
-        let told = if lag > STOOD_STILL {
+        let told = if lag > MAX_LAG_S {
             format!("{told}; other work on this machine affected the measurement")
         } else {
             told
         };
-        check("client", if steps.is_empty() { None } else { Some(invalid == 0 && lag <= STOOD_STILL) }, told)
+        check("client", if steps.is_empty() { None } else { Some(invalid == 0 && lag <= MAX_LAG_S) }, told)
     }
 }
 
@@ -186,7 +186,7 @@ fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
     // A step that was rejected at once only shows how its cap was filled.
     let long = steps
         .iter()
-        .filter(|(step, sums)| step.calls > 1 && sums.pressed > 0.0 && sums.calls >= ENOUGH)
+        .filter(|(step, sums)| step.calls > 1 && sums.pressed > 0.0 && sums.calls >= MIN_CALLS)
         .map(|(_, sums)| *sums);
     let worst = long.min_by(|a, b| near(a).total_cmp(&near(b)));
     let Some(worst) = worst else {
@@ -198,7 +198,7 @@ fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
         worst.cap,
         100.0 * worst.gap / worst.pressed
     );
-    check("work_conserving", Some(near(worst) >= NEAR), told)
+    check("work_conserving", Some(near(worst) >= MIN_CAP_SHARE), told)
 }
 
 /// Returns the share of failed attempts over the steps with a matching cap, and the number of
@@ -208,7 +208,7 @@ fn failing(steps: &[(&StepResult, &StepSums)], which: impl Fn(usize) -> bool) ->
         .iter()
         .filter(|(step, _)| which(step.cap))
         .fold((0, 0), |(failures, attempts), (_, sums)| (failures + sums.failures, attempts + sums.attempts));
-    (attempts >= ENOUGH).then(|| (failures as f64 / attempts as f64, attempts))
+    (attempts >= MIN_CALLS).then(|| (failures as f64 / attempts as f64, attempts))
 }
 
 fn stability(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &SearchSettings) -> Check {
@@ -216,7 +216,7 @@ fn stability(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings:
         return check("stability", None, "there is no answer".to_owned());
     };
     let Some((at, _)) = failing(steps, |c| c == cap) else {
-        return check("stability", None, format!("fewer than {ENOUGH} attempts were made at cap {cap}"));
+        return check("stability", None, format!("fewer than {MIN_CALLS} attempts were made at cap {cap}"));
     };
     let above = failing(steps, |c| c > cap)
         .map_or_else(String::new, |(share, _)| format!(", {:.2} % above it", 100.0 * share));
@@ -232,11 +232,11 @@ fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &
         let of = steps.iter().filter(|(step, _)| which(step.cap));
         let (completed, calls) =
             of.fold((0, 0), |(done, all), (_, sums)| (done + sums.completed, all + sums.calls));
-        (calls >= ENOUGH).then(|| completed as f64 / calls as f64)
+        (calls >= MIN_CALLS).then(|| completed as f64 / calls as f64)
     };
     let (at, below) = (share(&|c| c == cap), share(&|c| c < cap));
     let Some(at) = at else {
-        return check("success", None, format!("fewer than {ENOUGH} calls ended at cap {cap}"));
+        return check("success", None, format!("fewer than {MIN_CALLS} calls ended at cap {cap}"));
     };
     let least = below.unwrap_or(1.0) - settings.too_many;
     let below = below.map_or_else(String::new, |below| format!(", {:.2} % below it", 100.0 * below));
@@ -254,7 +254,7 @@ fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
         let time = sums.ended - sums.began;
         // A step that is short compared with its calls shows waves of completions, not a rate.
         let mean = sums.slot_seconds / sums.calls.max(1) as f64;
-        if sums.calls < ENOUGH || time < 5.0 * mean || sums.slots <= 0.0 {
+        if sums.calls < MIN_CALLS || time < 5.0 * mean || sums.slots <= 0.0 {
             continue;
         }
         looked_at += 1;
@@ -271,12 +271,12 @@ fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
                 "calls in flight and rate times call time differ by at most {:.1} %, at cap {cap}, over {looked_at} steps",
                 100.0 * apart
             );
-            check("littles_law", Some(apart <= 2.0 * APART), told)
+            check("littles_law", Some(apart <= 2.0 * MAX_DIFFERENCE), told)
         }
         None => check(
             "littles_law",
             None,
-            format!("no step had {ENOUGH} calls and was five times as long as a call"),
+            format!("no step had {MIN_CALLS} calls and was five times as long as a call"),
         ),
     }
 }
@@ -284,7 +284,7 @@ fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
 fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, given: bool) -> Check {
     let means: Vec<f64> = steps
         .iter()
-        .filter(|(_, sums)| sums.counted >= ENOUGH)
+        .filter(|(_, sums)| sums.counted >= MIN_CALLS)
         .map(|(_, sums)| (sums.input + sums.output) as f64 / sums.counted as f64)
         .collect();
     let (Some(least), Some(most)) =
@@ -303,7 +303,7 @@ fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, given: bool) -> Check {
         100.0 * apart,
         100.0 * cached
     );
-    check("mix", Some(apart <= APART && cached <= 0.05), told)
+    check("mix", Some(apart <= MAX_DIFFERENCE && cached <= 0.05), told)
 }
 
 #[cfg(test)]

@@ -53,10 +53,10 @@ pub struct Plan {
 
 /// Assumed timing of a call before any was made, in seconds: half a second to the first token, then
 /// 40 tokens per second.
-const FIRST_TOKEN: f64 = 0.5;
-const TOKEN: f64 = 1.0 / 40.0;
+const FIRST_TOKEN_S: f64 = 0.5;
+const TOKEN_S: f64 = 1.0 / 40.0;
 /// Seconds for rests and the transitions between steps.
-const BESIDE: f64 = 20.0;
+const OVERHEAD_S: f64 = 20.0;
 
 /// Inputs of the estimate: the number of calls, and the properties of one call.
 pub(crate) struct Basis {
@@ -73,7 +73,7 @@ pub(crate) struct Basis {
 impl Plan {
     pub(crate) fn new(mix: String, basis: Basis) -> Self {
         let Basis { calls, start, max_cap, means: (input, output), latency, prices, ceilings } = basis;
-        let latency = latency.unwrap_or(FIRST_TOKEN + TOKEN * output);
+        let latency = latency.unwrap_or(FIRST_TOKEN_S + TOKEN_S * output);
         // Ceilings on tokens and cost also bound the number of calls.
         let tokens = input + output;
         let money = prices
@@ -88,8 +88,8 @@ impl Plan {
         let middle = (start as f64 * max_cap as f64).sqrt();
         let seconds = Range {
             least: calls.least * latency / middle.max(1.0),
-            likely: BESIDE + calls.likely * latency / (middle / 2.0).max(1.0),
-            most: 4.0 * BESIDE + calls.most * latency / (start as f64).max(1.0),
+            likely: OVERHEAD_S + calls.likely * latency / (middle / 2.0).max(1.0),
+            most: 4.0 * OVERHEAD_S + calls.most * latency / (start as f64).max(1.0),
         };
         Self {
             mix,

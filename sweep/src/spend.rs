@@ -91,7 +91,7 @@ struct Inner {
 }
 
 /// Assumed ratio of counted to estimated prompt tokens before any were counted.
-const EXCESS: f64 = 1.25;
+const INITIAL_EXCESS: f64 = 1.25;
 
 /// The reservation of one exchange. If dropped unsettled, it counts as spent, because the server
 /// may have run the request.
@@ -110,7 +110,14 @@ impl SpendTracker {
             money: prices.map(|prices| prices.of(spent.input_tokens, spent.output_tokens)),
             ..spent
         };
-        Arc::new(Self(Mutex::new(Inner { ceilings, prices, spent, held: (0, 0), excess: EXCESS, hit: None })))
+        Arc::new(Self(Mutex::new(Inner {
+            ceilings,
+            prices,
+            spent,
+            held: (0, 0),
+            excess: INITIAL_EXCESS,
+            hit: None,
+        })))
     }
 
     /// Reserves the most that an exchange can use.

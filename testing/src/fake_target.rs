@@ -75,7 +75,7 @@ impl FakeTarget {
 
     async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         let (head, body) = request.into_parts();
-        let body = collected(body).await?;
+        let body = read_body(body).await?;
         let request = Request::from_parts(head, ());
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), Some(&body));
         let (mut in_flight, chosen) = self.begin(&request, &facts, &body);
@@ -83,7 +83,7 @@ impl FakeTarget {
             Ok(chosen) => chosen,
             Err(why) => {
                 in_flight.answered();
-                return Err(self.unknown(&request, why));
+                return Err(self.report_unmatched(&request, why));
             }
         };
         let shape = RequestShape::of(request.uri().path(), &facts, &body, in_flight.attempt);
@@ -127,7 +127,7 @@ impl FakeTarget {
         (InFlight::new(self.0.clone(), attempt, runtime), chosen)
     }
 
-    fn unknown(&self, request: &Request<()>, why: &str) -> Error {
+    fn report_unmatched(&self, request: &Request<()>, why: &str) -> Error {
         let uri = request.uri();
         let place =
             format!("{} {}{}", request.method(), uri.authority().map_or("", |a| a.as_str()), uri.path());
@@ -147,7 +147,7 @@ impl std::fmt::Debug for FakeTarget {
     }
 }
 
-async fn collected(mut body: RequestBody) -> Result<Bytes, Error> {
+async fn read_body(mut body: RequestBody) -> Result<Bytes, Error> {
     if let Some(bytes) = body.bytes() {
         return Ok(bytes.clone());
     }

@@ -43,7 +43,9 @@ impl VirtualTime {
         };
         let tick = Arc::new(Notify::new());
         let weak = Arc::downgrade(&tick);
-        std::thread::Builder::new().name("tidegate-ticks".to_owned()).spawn(move || ticks(&weak))?;
+        std::thread::Builder::new()
+            .name("tidegate-ticks".to_owned())
+            .spawn(move || notify_periodically(&weak))?;
         Ok(Self { runtime, start, tick })
     }
 
@@ -88,7 +90,7 @@ impl VirtualTime {
 }
 
 /// Notifies waiting threads until the runtime is dropped.
-fn ticks(tick: &Weak<Notify>) {
+fn notify_periodically(tick: &Weak<Notify>) {
     loop {
         std::thread::sleep(TICK_INTERVAL);
         match tick.upgrade() {

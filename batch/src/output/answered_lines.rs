@@ -105,7 +105,7 @@ impl AnsweredLines {
     }
 
     fn scan_pieces(&mut self, format: Compression, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
-        let mut file = Counted { file, count: 0 };
+        let mut file = CountingReader { file, count: 0 };
         let mut number = 0;
         loop {
             let begin = file.count;
@@ -159,12 +159,12 @@ fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
 }
 
 /// Counts the bytes read from a file.
-struct Counted<'a, R> {
+struct CountingReader<'a, R> {
     file: &'a mut R,
     count: u64,
 }
 
-impl<R: BufRead> Read for Counted<'_, R> {
+impl<R: BufRead> Read for CountingReader<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(into)?;
         self.count += read as u64;
@@ -172,7 +172,7 @@ impl<R: BufRead> Read for Counted<'_, R> {
     }
 }
 
-impl<R: BufRead> BufRead for Counted<'_, R> {
+impl<R: BufRead> BufRead for CountingReader<'_, R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.file.fill_buf()
     }

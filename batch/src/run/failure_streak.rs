@@ -51,7 +51,7 @@ impl<T> FailureStreak<T> {
     }
 
     /// Returns the records that are held back. At the end of a run they are written.
-    pub(super) fn rest(&mut self) -> Vec<T> {
+    pub(super) fn take_held(&mut self) -> Vec<T> {
         std::mem::take(&mut self.held)
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(streak.put(5, FailureSource::Provider), StreakDecision::Hold);
         assert_eq!(streak.put(6, FailureSource::Provider), StreakDecision::Hold);
         assert_eq!(streak.put(7, FailureSource::Provider), StreakDecision::Stop);
-        assert_eq!(streak.rest(), [5, 6, 7]);
+        assert_eq!(streak.take_held(), [5, 6, 7]);
         let mut never = FailureStreak::new(0);
         assert!((0..100).all(|n| never.put(n, FailureSource::Provider) == StreakDecision::Write(vec![n])));
     }

@@ -193,7 +193,7 @@ impl Batch {
             run.update_progress();
             tell(&run.progress);
         }
-        let rest = run.streak.rest();
+        let rest = run.streak.take_held();
         run.write(rest).await?;
         run.update_progress();
         tell(&run.progress);
@@ -390,7 +390,7 @@ impl<'a> RunState<'a> {
         let EndedCall { number, record, came: (usage, broke_off), most, bytes } = over;
         self.bytes -= bytes;
         self.tracker.end(&most, usage, broke_off);
-        let (blame, last) = (FailureSource::of(&record), told(&record));
+        let (blame, last) = (FailureSource::of(&record), failure_message(&record));
         match self.streak.put((number, record), blame) {
             StreakDecision::Write(records) => self.write(records).await,
             StreakDecision::Hold => Ok(()),
@@ -432,7 +432,7 @@ impl<'a> RunState<'a> {
 }
 
 /// Returns the message of a failure.
-fn told(record: &Record) -> String {
+fn failure_message(record: &Record) -> String {
     match &record.outcome {
         LineOutcome::Answered(ProviderResponse { status, body, .. }) => {
             let text: String = body.get().chars().take(300).collect();

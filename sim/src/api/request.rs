@@ -106,15 +106,15 @@ pub(crate) fn read(
         stream,
         list: gemini::streams_json_list(uri),
         include_usage,
-        prompt_tokens: small(prompt),
-        output_tokens: small(output),
-        max_tokens: small(asked.unwrap_or(output).min(room)),
+        prompt_tokens: saturating_u32(prompt),
+        output_tokens: saturating_u32(output),
+        max_tokens: saturating_u32(asked.unwrap_or(output).min(room)),
         finish: if stops { Finish::Stop } else { Finish::Length },
         blocks: read.blocks,
     })
 }
 
-fn small(tokens: u64) -> u32 {
+fn saturating_u32(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 

@@ -6,10 +6,10 @@ use tidegate::explain::CallState;
 use crate::observation::BlockedBy;
 
 /// Number of calls examined, because calls that back off are among them.
-const LOOKED_AT: usize = 64;
+const MAX_EXAMINED: usize = 64;
 
 pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
-    let waits = gate.explain_all(LOOKED_AT).into_iter().find(|told| told.state == CallState::Waiting);
+    let waits = gate.explain_all(MAX_EXAMINED).into_iter().find(|told| told.state == CallState::Waiting);
     match waits.and_then(|told| told.rule) {
         Some("requests" | "requests_per_day") => BlockedBy::Requests,
         Some("tokens" | "input_tokens" | "output_tokens" | "tokens_per_day" | "tenant_tokens") => {

@@ -13,12 +13,12 @@ use super::metering::CallTag;
 use crate::endpoint::Endpoint;
 
 /// Reports the end of a call, even if its task is aborted or panics.
-struct Over {
+struct EndGuard {
     hub: Arc<EventHub>,
     id: u64,
 }
 
-impl Drop for Over {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.hub.send(DriverEvent::Done(self.id));
     }
@@ -33,7 +33,7 @@ pub(super) fn call(
     call: Arc<CallState>,
     hub: Arc<EventHub>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let over = Over { hub, id: call.id };
+    let over = EndGuard { hub, id: call.id };
     async move {
         let _over = over;
         let mut request = endpoint.request(body);

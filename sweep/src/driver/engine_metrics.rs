@@ -12,11 +12,11 @@ use tower::ServiceExt;
 use crate::endpoint::Endpoint;
 use crate::observation::EngineObservation;
 
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of failed polls after which polling stops.
-const PATIENCE: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 /// Maximum number of bytes read.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// Starts to poll.
 pub(crate) fn watch(
@@ -26,16 +26,16 @@ pub(crate) fn watch(
     let (tell, told) = watch::channel(None);
     tokio::spawn(async move {
         let mut missed = 0;
-        while missed < PATIENCE {
+        while missed < MAX_FAILURES {
             let seen = tokio::select! {
                 () = tell.closed() => return,
-                seen = tokio::time::timeout(EVERY, ask(&transport, &endpoint)) => seen.ok().flatten(),
+                seen = tokio::time::timeout(POLL_INTERVAL, ask(&transport, &endpoint)) => seen.ok().flatten(),
             };
             missed = if seen.is_some() { 0 } else { missed + 1 };
             tell.send_replace(seen);
             tokio::select! {
                 () = tell.closed() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
         // The last value is outdated.
@@ -49,7 +49,7 @@ async fn ask(transport: &Transport, endpoint: &Endpoint) -> Option<EngineObserva
     if !response.status().is_success() {
         return None;
     }
-    let text = Limited::new(response.into_body(), MOST).collect().await.ok()?.to_bytes();
+    let text = Limited::new(response.into_body(), MAX_BYTES).collect().await.ok()?.to_bytes();
     read(&text)
 }
 

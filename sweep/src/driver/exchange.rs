@@ -9,7 +9,7 @@ use tidegate::wire::{End, Observer, Signal, Verdict};
 
 use super::call_state::{CallState, StreamTimes};
 use super::event_hub::{DriverEvent, EventHub};
-use super::failure::{self, MOST_OF_AN_ERROR};
+use super::failure::{self, MAX_ERROR_BYTES};
 use crate::observation::{AttemptFailure, AttemptObservation, FailureCause, ReportedRates};
 use crate::spend::SpendReservation;
 
@@ -82,7 +82,7 @@ impl Exchange {
     pub(super) fn chunk(&mut self, bytes: &[u8]) {
         let Some(head) = &mut self.head else { return };
         if !head.status.is_success() {
-            let room = MOST_OF_AN_ERROR.saturating_sub(head.said.len());
+            let room = MAX_ERROR_BYTES.saturating_sub(head.said.len());
             head.said.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
             return;
         }
@@ -97,7 +97,7 @@ impl Exchange {
         head.terminal |= terminal;
         if let Some(verdict) = verdict {
             head.verdict = Some(verdict);
-            head.said.extend_from_slice(bytes.get(..MOST_OF_AN_ERROR.min(bytes.len())).unwrap_or_default());
+            head.said.extend_from_slice(bytes.get(..MAX_ERROR_BYTES.min(bytes.len())).unwrap_or_default());
         }
         if head.observer.deltas() > deltas {
             self.stream.first_at.get_or_insert(now);

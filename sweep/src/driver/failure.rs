@@ -8,7 +8,7 @@ use crate::clock::EPOCH;
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
 
 /// Maximum number of bytes read from an error body.
-pub(super) const MOST_OF_AN_ERROR: usize = 16 << 10;
+pub(super) const MAX_ERROR_BYTES: usize = 16 << 10;
 /// A longer Retry-After, in seconds, is ignored.
 const LONGEST_RETRY_AFTER: f64 = 86_400.0;
 
@@ -67,7 +67,7 @@ pub(super) fn is_final(verdict: &Verdict) -> bool {
 
 /// Returns the limit that the text of an error names.
 fn hint(body: &[u8]) -> Option<LimitHint> {
-    let text = String::from_utf8_lossy(body.get(..MOST_OF_AN_ERROR.min(body.len())).unwrap_or_default())
+    let text = String::from_utf8_lossy(body.get(..MAX_ERROR_BYTES.min(body.len())).unwrap_or_default())
         .to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if says(&["concurren", "in flight", "in-flight", "parallel", "simultaneous", "queued requests"]) {

@@ -20,14 +20,14 @@ use crate::mix::Mix;
 use crate::observation::FailureCause;
 
 /// Number of attempts if the server is busy.
-const TRIES: usize = 3;
+const MAX_TRIES: usize = 3;
 /// Default pause between attempts and maximum pause, in seconds.
-const PAUSE: f64 = 2.0;
-const LONGEST_PAUSE: f64 = 60.0;
+const DEFAULT_PAUSE_S: f64 = 2.0;
+const MAX_PAUSE_S: f64 = 60.0;
 /// Timeout of the call. A server that is slower cannot be swept.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum number of bytes read from auxiliary responses.
-const MOST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// Makes the call, and adapts the mix to the server's token count. If the server is busy (429, 503,
 /// 529), the result is empty.
@@ -56,7 +56,7 @@ pub(crate) async fn preflight(
         let mut request = endpoint.request(ask_usage(endpoint, &work.body));
         request.extensions_mut().insert(CallTag(call.clone()));
         let said =
-            tokio::time::timeout(PATIENCE, exchange(&metered, request)).await.unwrap_or(Err(Failed::Late));
+            tokio::time::timeout(TIMEOUT, exchange(&metered, request)).await.unwrap_or(Err(Failed::Late));
         let (status, headers, body) = match said {
             Ok(answer) => answer,
             Err(failed) => return Err(unreachable(endpoint, failed)),
@@ -73,10 +73,10 @@ pub(crate) async fn preflight(
             return Ok(shown);
         };
         if matches!(failure.cause, FailureCause::Limited | FailureCause::Overloaded) {
-            if id + 1 >= TRIES as u64 {
+            if id + 1 >= MAX_TRIES as u64 {
                 return Ok(shown);
             }
-            let pause = failure.retry_after.unwrap_or(PAUSE).clamp(0.0, LONGEST_PAUSE);
+            let pause = failure.retry_after.unwrap_or(DEFAULT_PAUSE_S).clamp(0.0, MAX_PAUSE_S);
             tokio::time::sleep(Duration::from_secs_f64(pause)).await;
             continue;
         }
@@ -94,7 +94,13 @@ pub(crate) async fn preflight(
             400 | 404 | 422 => models(transport, endpoint).await,
             _ => None,
         };
-        return Err(SweepError::Preflight(told(endpoint, model, status, &message(&body), models.as_deref())));
+        return Err(SweepError::Preflight(explain_response(
+            endpoint,
+            model,
+            status,
+            &message(&body),
+            models.as_deref(),
+        )));
     }
     Ok(shown)
 }
@@ -132,7 +138,7 @@ async fn exchange(
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { break };
         if let Some(bytes) = frame.data_ref() {
-            let room = MOST.saturating_sub(read.len());
+            let room = MAX_BYTES.saturating_sub(read.len());
             read.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
         }
     }
@@ -143,7 +149,7 @@ async fn exchange(
 async fn models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String>> {
     let ask = async {
         let response = transport.clone().oneshot(endpoint.models()?).await.ok()?;
-        let body = Limited::new(response.into_body(), MOST).collect().await.ok()?.to_bytes();
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.ok()?.to_bytes();
         serde_json::from_slice::<Value>(&body).ok()
     };
     let list = tokio::time::timeout(Duration::from_secs(10), ask).await.ok()??;
@@ -177,7 +183,7 @@ fn looks_like_a_key(word: &str) -> bool {
 fn unreachable(endpoint: &Endpoint, failed: Failed) -> SweepError {
     let url = endpoint.url();
     let text = match failed {
-        Failed::Late => format!("{url} did not answer within {} s", PATIENCE.as_secs()),
+        Failed::Late => format!("{url} did not answer within {} s", TIMEOUT.as_secs()),
         Failed::Broke(error) if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout) => {
             format!(
                 "{url} cannot be reached ({error}); check that the server is running and that the port is correct"
@@ -191,7 +197,7 @@ fn unreachable(endpoint: &Endpoint, failed: Failed) -> SweepError {
 }
 
 /// Returns the error message for a response, with what to do.
-fn told(
+fn explain_response(
     endpoint: &Endpoint,
     model: &str,
     status: StatusCode,
@@ -211,7 +217,7 @@ fn told(
         (402, _) => format!("{url} requires payment: {status}{says}; check the account's billing"),
         (429, _) => format!("the quota of this API key is exhausted: {status}{says}"),
         (400 | 404 | 422, Some(models)) if !known && !models.is_empty() => {
-            format!("{url} has no model {model}: {status}{says}; available models: {}", few(models))
+            format!("{url} has no model {model}: {status}{says}; available models: {}", list_models(models))
         }
         (404 | 405, _) => {
             let api = endpoint.api().as_str();
@@ -233,7 +239,7 @@ fn told(
     }
 }
 
-fn few(models: &[String]) -> String {
+fn list_models(models: &[String]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
     let more = models.len().saturating_sub(SHOWN);
@@ -263,7 +269,7 @@ mod tests {
             (500, None, "returned an error"),
             (200, None, "not with a stream"),
         ] {
-            let text = told(&endpoint, "m", StatusCode::from_u16(status).unwrap(), "why", models);
+            let text = explain_response(&endpoint, "m", StatusCode::from_u16(status).unwrap(), "why", models);
             assert!(text.contains(says), "{text}");
         }
     }

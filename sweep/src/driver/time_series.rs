@@ -3,7 +3,7 @@
 use crate::outcome::SeriesPoint;
 
 /// Minimum distance of two points, in seconds.
-const FINEST: f64 = 0.05;
+const MIN_DISTANCE_S: f64 = 0.05;
 
 #[derive(Debug)]
 pub(super) struct Series {
@@ -13,7 +13,7 @@ pub(super) struct Series {
 
 impl Default for Series {
     fn default() -> Self {
-        Self { moments: Vec::new(), apart: FINEST }
+        Self { moments: Vec::new(), apart: MIN_DISTANCE_S }
     }
 }
 

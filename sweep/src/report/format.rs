@@ -6,12 +6,12 @@ use crate::result::{Binding, Estimate, Purpose, StepVerdict};
 use crate::spend::Ceiling;
 
 /// Placeholder for unknown values.
-pub(super) const NOTHING: &str = "–";
+pub(super) const UNKNOWN: &str = "–";
 
 /// Formats a number with three significant digits and thousands separators.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
-        return NOTHING.to_owned();
+        return UNKNOWN.to_owned();
     }
     let size = value.abs();
     let decimals = match size {
@@ -22,7 +22,7 @@ pub(super) fn number(value: f64) -> String {
         _ => (2.0 - size.log10().floor()).clamp(3.0, 6.0) as usize,
     };
     let text = format!("{value:.decimals$}");
-    if decimals == 0 { apart(&text) } else { trimmed(&text).to_owned() }
+    if decimals == 0 { with_separators(&text) } else { trimmed(&text).to_owned() }
 }
 
 fn trimmed(text: &str) -> &str {
@@ -45,10 +45,10 @@ pub(super) fn short(value: f64) -> String {
 
 /// Formats a count with thousands separators.
 pub(super) fn count(value: impl TryInto<u64>) -> String {
-    apart(&value.try_into().unwrap_or(u64::MAX).to_string())
+    with_separators(&value.try_into().unwrap_or(u64::MAX).to_string())
 }
 
-fn apart(digits: &str) -> String {
+fn with_separators(digits: &str) -> String {
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
     let mut text = String::from(sign);
     for (i, digit) in digits.chars().enumerate() {
@@ -68,7 +68,7 @@ pub(super) fn of(n: usize, one: &str) -> String {
 /// Formats a duration in seconds.
 pub(super) fn seconds(value: f64) -> String {
     if !value.is_finite() {
-        return NOTHING.to_owned();
+        return UNKNOWN.to_owned();
     }
     if value.abs() < 0.9995 {
         return format!("{} ms", number(value * 1e3));
@@ -91,7 +91,7 @@ pub(super) fn money(value: f64) -> String {
 /// Formats a share in percent.
 pub(super) fn share(value: f64) -> String {
     match value * 100.0 {
-        percent if !percent.is_finite() => NOTHING.to_owned(),
+        percent if !percent.is_finite() => UNKNOWN.to_owned(),
         percent if percent.abs() < 9.95 => format!("{} %", trimmed(&format!("{percent:.1}"))),
         percent => format!("{percent:.0} %"),
     }
@@ -104,8 +104,8 @@ pub(super) fn estimate(estimate: Estimate, unit: &str) -> String {
 }
 
 /// Formats a value, or returns the placeholder.
-pub(super) fn perhaps(known: Option<f64>, say: fn(f64) -> String) -> String {
-    known.map_or_else(|| NOTHING.to_owned(), say)
+pub(super) fn or_unknown(known: Option<f64>, say: fn(f64) -> String) -> String {
+    known.map_or_else(|| UNKNOWN.to_owned(), say)
 }
 
 /// Returns the name of a limit.

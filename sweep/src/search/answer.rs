@@ -11,11 +11,11 @@ use crate::observation::FailureCause;
 use crate::result::{Binding, Estimate, SweepAnswer};
 
 /// If sequences are preempted at most this factor above the answer, KV memory is the limit.
-const FULL: f64 = 1.4;
+const PREEMPTION_RANGE: f64 = 1.4;
 
 /// Returns the answer from the evidence so far.
 pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
-    let known = &policy.known;
+    let known = &policy.evidence;
     let Some(cap) = found(policy, settings) else { return nothing(policy) };
     if let Phase::RateLimited(pace) = &policy.phase {
         return paced(policy, settings, pace, cap);
@@ -52,12 +52,12 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     SweepAnswer {
         cap: Some(cap),
         interval: Some((low.min(cap), high.max(cap))),
-        open_above: rising || (known.bad.is_none() && high >= highest && !known.is_bent(settings)),
+        open_above: rising || (known.bad.is_none() && high >= highest && !known.has_stopped_rising(settings)),
         binding: Some(binding),
         confirmed: policy.confirmed,
         because: because(policy, settings, cap, binding),
-        throughput: estimate(pooled.as_ref().and_then(|visit| visit.throughput(work))),
-        goodput: estimate(pooled.as_ref().and_then(|visit| visit.goodput(work))),
+        throughput: estimate(pooled.as_ref().and_then(|summary| summary.throughput(work))),
+        goodput: estimate(pooled.as_ref().and_then(|summary| summary.goodput(work))),
         rpm: None,
         tpm: None,
         notes: notes(policy),
@@ -66,10 +66,10 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
 
 /// Returns the answer if a rate limit applies.
 fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: usize) -> SweepAnswer {
-    let known = &policy.known;
+    let known = &policy.evidence;
     let z = normal::quantile(0.5 + 0.5 * settings.confidence);
-    let binding = policy.paced_by(pace);
-    let paced = known.tape.paced(pace.since);
+    let binding = policy.limited_rate(pace);
+    let paced = known.rate_history.paced(pace.since);
     // Errors: one call at each end of the stretch, the random lengths of the mix, and the error of
     // the service time.
     let error =
@@ -92,8 +92,8 @@ fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: us
     };
     let tokens = paced.map(|paced| around(policy.tokens(&paced)));
     let (what, told) = match binding {
-        Binding::RequestRate => ("requests", known.tape.requests_told),
-        _ => ("tokens", known.tape.tokens_told),
+        Binding::RequestRate => ("requests", known.rate_history.requests_told),
+        _ => ("tokens", known.rate_history.tokens_told),
     };
     let rate = match binding {
         Binding::RequestRate => calls,
@@ -125,17 +125,17 @@ fn found(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
     match policy.phase {
         Phase::Confirm { answer, .. } => Some(answer),
         Phase::RateLimited(pace) => pace.answer,
-        _ => policy.known.answer(settings),
+        _ => policy.evidence.answer(settings),
     }
 }
 
 fn nothing(policy: &Policy) -> SweepAnswer {
-    let example = policy.known.all_visits().iter().rev().find_map(|visit| visit.failure.clone());
+    let example = policy.evidence.all_summaries().iter().rev().find_map(|summary| summary.failure.clone());
     let said = example.map_or_else(String::new, |failure| match failure.status {
         Some(status) => format!(" The last response was a {status}."),
         None => format!(" The last failure: {}.", words(failure.cause)),
     });
-    let because = match &policy.dead {
+    let because = match &policy.no_answer {
         Some(NoAnswer::Fails) => {
             format!("Calls fail at the lowest cap too, so no cap can be recommended.{said}")
         }
@@ -160,15 +160,15 @@ fn nothing(policy: &Policy) -> SweepAnswer {
 fn notes(policy: &Policy) -> Vec<String> {
     // The positions of a few failures alone may be misleading, so the cap that failed at first must
     // have been accepted later.
-    let was_hasty = policy.hasty.is_some_and(|cap| policy.known.good >= Some(cap));
-    let leap = policy.leap.filter(|_| was_hasty).map(|leap| {
-        format!("The server accepts more only as the load grows, by about {leap} concurrent calls at a time: raise the load slowly, or the first calls are rejected.")
+    let was_hasty = policy.too_fast_rejection.is_some_and(|cap| policy.evidence.good >= Some(cap));
+    let max_rise = policy.max_rise.filter(|_| was_hasty).map(|max_rise| {
+        format!("The server accepts more only as the load grows, by about {max_rise} concurrent calls at a time: raise the load slowly, or the first calls are rejected.")
     });
-    policy.notes.iter().cloned().chain(leap).collect()
+    policy.notes.iter().cloned().chain(max_rise).collect()
 }
 
 fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
-    let known = &policy.known;
+    let known = &policy.evidence;
     // Several more slots gained hardly anything before any call was rejected.
     let more = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
     let stalled = known.good.is_some_and(|good| good as f64 >= more);
@@ -184,28 +184,33 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     // gained.
     let full = |bad: &RejectedCap| {
         matches!(bad.wall, RejectionCause::Cliff | RejectionCause::Overload)
-            && known.lowest_preempting_cap().is_some_and(|from| from as f64 <= FULL * cap as f64)
+            && known.lowest_preempting_cap().is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
     };
     match known.bad {
         Some(bad) if full(&bad) => Binding::KvCliff,
         Some(bad) if near(&bad) => bound(bad),
-        _ if known.is_bent(settings) => Binding::Saturation,
+        _ if known.has_stopped_rising(settings) => Binding::Saturation,
         Some(bad) => bound(bad),
         None => Binding::NotReached,
     }
 }
 
 fn because(policy: &Policy, settings: &SearchSettings, cap: usize, binding: Binding) -> String {
-    let known = &policy.known;
+    let known = &policy.evidence;
     match binding {
         Binding::ConcurrencyLimit => {
             let bad = known.bad.map_or(cap + 1, |bad| bad.cap);
-            let (failed, taken, failure) = known.visits().iter().filter(|visit| visit.cap == bad).fold(
-                (0, 0, None),
-                |(failed, taken, failure), visit| {
-                    (failed + visit.top.0, taken + visit.top.1, visit.failure.clone().or(failure))
-                },
-            );
+            let (failed, taken, failure) = known
+                .summaries()
+                .iter()
+                .filter(|summary| summary.cap == bad)
+                .fold((0, 0, None), |(failed, taken, failure), summary| {
+                    (
+                        failed + summary.above_floor.0,
+                        taken + summary.above_floor.1,
+                        summary.failure.clone().or(failure),
+                    )
+                });
             let what = failure.map_or("an error".to_owned(), |failure| match failure.status {
                 Some(status) => format!("a {status}"),
                 None => words(failure.cause).to_owned(),

@@ -20,14 +20,14 @@ pub(super) struct Point {
 }
 
 /// The best cap is the first point with at least this share of the highest goodput.
-const ABOUT: f64 = 0.97;
+const NEAR_BEST: f64 = 0.97;
 /// Points further below the best cap than this factor do not shape the curve.
-const BELOW: f64 = 6.0;
+const SHAPE_RANGE_BELOW: f64 = 6.0;
 /// Points further above the best cap than this factor do not shape the curve.
-const ABOVE: f64 = 2.6;
+const SHAPE_RANGE_ABOVE: f64 = 2.6;
 /// Maximum residual of a point, in standard errors and relative to its value.
-const OFF: f64 = 3.0;
-const OFF_SHARE: f64 = 0.02;
+const MAX_RESIDUAL_ERRORS: f64 = 3.0;
+const MAX_RESIDUAL_SHARE: f64 = 0.02;
 
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
@@ -50,10 +50,10 @@ impl Curve {
         points.retain(|point| point.cap > 0 && point.goodput.value > 0.0 && point.goodput.error > 0.0);
         points.sort_by_key(|point| point.cap);
         let most = points.iter().map(|point| point.goodput.value).max_by(f64::total_cmp)?;
-        let best = points.iter().find(|point| point.goodput.value >= ABOUT * most)?.cap as f64;
+        let best = points.iter().find(|point| point.goodput.value >= NEAR_BEST * most)?.cap as f64;
         let near = |point: &&Point| {
             let cap = point.cap as f64;
-            cap >= best / BELOW && cap <= best * ABOVE
+            cap >= best / SHAPE_RANGE_BELOW && cap <= best * SHAPE_RANGE_ABOVE
         };
         let shaping: Vec<Point> = points.iter().filter(near).copied().collect();
         let shapes = Shape::parabola(&shaping).into_iter().chain(Shape::elbows(&shaping));
@@ -153,7 +153,8 @@ impl Shape {
         points.iter().all(|point| {
             self.at(point.cap).is_some_and(|value| {
                 let off = (value - point.goodput.value).abs();
-                off <= (OFF * point.goodput.error).max(OFF_SHARE * point.goodput.value)
+                off <= (MAX_RESIDUAL_ERRORS * point.goodput.error)
+                    .max(MAX_RESIDUAL_SHARE * point.goodput.value)
             })
         })
     }

@@ -49,7 +49,7 @@ impl RejectedCap {
 
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    visits: Vec<StepSummary>,
+    summaries: Vec<StepSummary>,
     /// Index of the first step of the era.
     era: usize,
     pub(super) good: Option<usize>,
@@ -60,13 +60,13 @@ pub(super) struct Evidence {
     sizes: [f64; 3],
     /// Number of calls that have ended.
     pub(super) calls: usize,
-    pub(super) tape: RateHistory,
+    pub(super) rate_history: RateHistory,
 }
 
 impl Evidence {
     pub(super) fn call(&mut self, seen: &CallObservation) {
         self.calls += 1;
-        self.tape.call(seen);
+        self.rate_history.call(seen);
         if seen.failure.is_none() {
             self.mix.add(seen.output_tokens as f64, 0.0);
             let size = (seen.input_tokens + seen.output_tokens) as f64;
@@ -79,7 +79,7 @@ impl Evidence {
     pub(super) fn sample_error(&self, cap: usize) -> f64 {
         let [n, sum, squares] = self.sizes;
         let spread = (n * squares / (sum * sum).max(1.0) - 1.0).max(0.0).sqrt();
-        let most = self.accepted().filter(|visit| visit.cap == cap).map(|visit| visit.answered).max();
+        let most = self.accepted().filter(|summary| summary.cap == cap).map(|summary| summary.answered).max();
         spread / (most.unwrap_or(0).max(1) as f64).sqrt()
     }
 
@@ -88,46 +88,46 @@ impl Evidence {
         self.mix.work().unwrap_or_default()
     }
 
-    pub(super) fn visits(&self) -> &[StepSummary] {
-        self.visits.get(self.era..).unwrap_or_default()
+    pub(super) fn summaries(&self) -> &[StepSummary] {
+        self.summaries.get(self.era..).unwrap_or_default()
     }
 
-    pub(super) fn all_visits(&self) -> &[StepSummary] {
-        &self.visits
+    pub(super) fn all_summaries(&self) -> &[StepSummary] {
+        &self.summaries
     }
 
-    pub(super) fn add(&mut self, visit: StepSummary) {
-        self.visits.push(visit);
+    pub(super) fn add(&mut self, summary: StepSummary) {
+        self.summaries.push(summary);
     }
 
     /// Starts a new era. Only the last `keep` steps still count.
     pub(super) fn new_era(&mut self, keep: usize) {
-        self.era = self.visits.len().saturating_sub(keep);
-        self.good = self.accepted().map(|visit| visit.cap).max();
+        self.era = self.summaries.len().saturating_sub(keep);
+        self.good = self.accepted().map(|summary| summary.cap).max();
         self.bad = None;
     }
 
     /// Records an unusable cap, unless a lower one is known.
-    pub(super) fn wall(&mut self, bad: RejectedCap) {
+    pub(super) fn record_rejected_cap(&mut self, bad: RejectedCap) {
         if self.bad.is_none_or(|known| known.cap >= bad.cap) {
             self.bad = Some(bad);
         }
     }
 
     /// Keeps only accepted caps below `cap`.
-    pub(super) fn lower(&mut self, cap: usize) {
-        self.good = self.accepted().map(|visit| visit.cap).filter(|&good| good < cap).max();
+    pub(super) fn keep_accepted_below(&mut self, cap: usize) {
+        self.good = self.accepted().map(|summary| summary.cap).filter(|&good| good < cap).max();
     }
 
     pub(super) fn accepted(&self) -> impl Iterator<Item = &StepSummary> {
-        self.visits().iter().filter(|visit| visit.ended == StepEnd::Accepted)
+        self.summaries().iter().filter(|summary| summary.ended == StepEnd::Accepted)
     }
 
     /// Returns the test for failures at a cap, above the background of failures at low caps.
     pub(super) fn test(&self, settings: &SearchSettings, cap: usize) -> Sprt {
-        let low = self.accepted().filter(|visit| 2 * visit.cap <= cap.max(2 * settings.min_cap));
+        let low = self.accepted().filter(|summary| 2 * summary.cap <= cap.max(2 * settings.min_cap));
         let (failed, attempts) =
-            low.fold((0, 0), |sum, visit| (sum.0 + visit.failed, sum.1 + visit.attempts));
+            low.fold((0, 0), |sum, summary| (sum.0 + summary.failed, sum.1 + summary.attempts));
         let baseline = if failed == 0 {
             0.0
         } else {
@@ -145,19 +145,20 @@ impl Evidence {
 
     /// Returns all accepted steps at a cap of this era, merged.
     pub(super) fn pooled(&self, cap: usize) -> Option<StepSummary> {
-        let mut at = self.accepted().filter(|visit| visit.cap == cap);
+        let mut at = self.accepted().filter(|summary| summary.cap == cap);
         let mut sum = at.next()?.clone();
-        for visit in at {
-            let (n, m) = (sum.service.count() as f64, visit.service.count() as f64);
-            sum.in_flight = (n * sum.in_flight + m * visit.in_flight) / (n + m).max(1.0);
-            sum.service = sum.service.and(&visit.service);
-            sum.met += visit.met;
-            sum.answered += visit.answered;
-            sum.attempts += visit.attempts;
-            sum.failed += visit.failed;
-            sum.top = (sum.top.0 + visit.top.0, sum.top.1 + visit.top.1);
-            sum.preemptions += visit.preemptions;
-            sum.pauses.extend_from_slice(&visit.pauses);
+        for summary in at {
+            let (n, m) = (sum.service.count() as f64, summary.service.count() as f64);
+            sum.in_flight = (n * sum.in_flight + m * summary.in_flight) / (n + m).max(1.0);
+            sum.service = sum.service.and(&summary.service);
+            sum.met += summary.met;
+            sum.answered += summary.answered;
+            sum.attempts += summary.attempts;
+            sum.failed += summary.failed;
+            sum.above_floor =
+                (sum.above_floor.0 + summary.above_floor.0, sum.above_floor.1 + summary.above_floor.1);
+            sum.preemptions += summary.preemptions;
+            sum.pauses.extend_from_slice(&summary.pauses);
         }
         sum.pauses.sort_by(f64::total_cmp);
         Some(sum)
@@ -166,15 +167,15 @@ impl Evidence {
     /// Returns the failed and the successful attempts at an accepted cap.
     pub(super) fn attempts_at(&self, cap: usize) -> (usize, usize) {
         self.accepted()
-            .filter(|visit| visit.cap == cap)
-            .fold((0, 0), |sum, visit| (sum.0 + visit.failed, sum.1 + visit.attempts - visit.failed))
+            .filter(|summary| summary.cap == cap)
+            .fold((0, 0), |sum, summary| (sum.0 + summary.failed, sum.1 + summary.attempts - summary.failed))
     }
 
     /// Returns the goodput at each accepted cap.
     pub(super) fn points(&self) -> Vec<Point> {
         let highest = self.good.unwrap_or(0);
         let mut caps: Vec<usize> =
-            self.accepted().map(|visit| visit.cap).filter(|&cap| cap <= highest).collect();
+            self.accepted().map(|summary| summary.cap).filter(|&cap| cap <= highest).collect();
         caps.sort_unstable();
         caps.dedup();
         let work = self.work();
@@ -193,10 +194,10 @@ impl Evidence {
     /// Returns how long a call of the mix holds its slot at a cap, in seconds: as measured, or
     /// otherwise from the curve.
     pub(super) fn service_at(&self, cap: usize) -> Option<f64> {
-        if let Some(mean) = self.pooled(cap).and_then(|visit| visit.service.at(self.work())) {
+        if let Some(mean) = self.pooled(cap).and_then(|summary| summary.service.at(self.work())) {
             return Some(mean.value);
         }
-        let nearest = self.accepted().min_by_key(|visit| visit.cap.abs_diff(cap))?;
+        let nearest = self.accepted().min_by_key(|summary| summary.cap.abs_diff(cap))?;
         let curve = self.curve()?;
         let points = curve.points();
         let inside = points.first()?.cap <= cap && cap <= points.last()?.cap;

@@ -12,7 +12,7 @@ use crate::normal;
 
 const DRAWS: usize = 300;
 /// Relative model error of each point, because the curve is only a model of the server.
-const MODEL: f64 = 0.015;
+const MODEL_ERROR: f64 = 0.015;
 
 /// Returns the range that contains the middle `confidence` of the knees, or `None` without points.
 pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
@@ -24,7 +24,7 @@ pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -
         .filter_map(|_| {
             let draw = |point: &Point| {
                 let MeanEstimate { value, error } = point.goodput;
-                let error_now = error.hypot(MODEL * value);
+                let error_now = error.hypot(MODEL_ERROR * value);
                 let drawn = (value + error_now * normal::draw(&mut rng)).max(0.05 * value);
                 Point { goodput: MeanEstimate { value: drawn, error }, ..*point }
             };

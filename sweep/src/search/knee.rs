@@ -9,13 +9,13 @@ pub(super) const RESOLUTION: f64 = 0.02;
 /// Relative distance within which a cap counts as measured.
 pub(super) const NEAR: f64 = 0.06;
 /// The peak is passed if it lies below this share of the highest cap.
-const PAST: f64 = 0.8;
+const PAST_PEAK_SHARE: f64 = 0.8;
 /// Doubling the cap by less than this gain makes the following steps smaller.
-const FLAT: f64 = 1.15;
+const FLAT_GAIN: f64 = 1.15;
 /// The goodput has stopped rising if the knee lies below this share of the highest cap.
-const BENT: f64 = 0.85;
+const BENT_SHARE: f64 = 0.85;
 /// Maximum ratio between the answer and the next measured cap below it.
-const SPREAD: f64 = 1.4;
+const MAX_GAP_RATIO: f64 = 1.4;
 
 /// Returns `true` if a measurement at one cap also counts for the other.
 fn near(a: usize, b: usize) -> bool {
@@ -27,7 +27,7 @@ impl Evidence {
     pub(super) fn is_flattening(&self) -> bool {
         match self.points().as_slice() {
             [.., below, last] => {
-                last.goodput.value < FLAT * below.goodput.value && last.cap > 4 * below.cap / 3
+                last.goodput.value < FLAT_GAIN * below.goodput.value && last.cap > 4 * below.cap / 3
             }
             _ => false,
         }
@@ -39,8 +39,9 @@ impl Evidence {
         let points = self.points();
         let Some((last, below)) = points.split_last() else { return false };
         let bar = |factor: f64, value: f64, error: f64| last.goodput.value < factor * value - error;
-        let bends = self.curve().filter(Curve::is_smooth).and_then(|curve| curve.knee(settings.tolerance));
-        if bends.is_some_and(|knee| knee.best_cap as f64 <= PAST * last.cap as f64) {
+        let knee_steps =
+            self.curve().filter(Curve::is_smooth).and_then(|curve| curve.knee(settings.tolerance));
+        if knee_steps.is_some_and(|knee| knee.best_cap as f64 <= PAST_PEAK_SHARE * last.cap as f64) {
             return true;
         }
         // If the upward steps are small, the next lower cap shows little.
@@ -53,10 +54,10 @@ impl Evidence {
     }
 
     /// Returns `true` if the goodput was seen to stop rising above the knee.
-    pub(super) fn is_bent(&self, settings: &SearchSettings) -> bool {
+    pub(super) fn has_stopped_rising(&self, settings: &SearchSettings) -> bool {
         self.curve().is_some_and(|curve| {
             let highest = curve.points().last().map_or(0, |point| point.cap);
-            curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < BENT * highest as f64)
+            curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < BENT_SHARE * highest as f64)
         })
     }
 
@@ -72,7 +73,7 @@ impl Evidence {
 
     /// Returns a cap whose measurement would locate the knee better, or `None` if the knee is
     /// known.
-    pub(super) fn bend(&self, settings: &SearchSettings, good: usize) -> Option<usize> {
+    pub(super) fn next_knee_cap(&self, settings: &SearchSettings, good: usize) -> Option<usize> {
         let curve = self.curve()?;
         let points = curve.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
@@ -106,7 +107,7 @@ impl Evidence {
         let mut below =
             points.iter().rev().filter(|point| point.cap < knee.cap && !near(point.cap, knee.cap));
         let (low, lower) = (below.next()?, below.next());
-        if knee.cap as f64 <= SPREAD * low.cap as f64 {
+        if knee.cap as f64 <= MAX_GAP_RATIO * low.cap as f64 {
             return None;
         }
         // A concave goodput reaches the target no earlier than a straight extrapolation.
@@ -137,7 +138,7 @@ impl Evidence {
     }
 
     /// Returns the cap that the answer is confirmed against.
-    pub(super) fn above(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
+    pub(super) fn confirmation_cap(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
         if let Some(bad) = self.bad
             && bad.cap.saturating_sub(answer) <= ((2.0 * RESOLUTION * answer as f64) as usize).max(1)
         {

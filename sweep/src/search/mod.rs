@@ -73,7 +73,7 @@ pub enum SearchAction {
 pub struct Search {
     settings: SearchSettings,
     policy: Policy,
-    watch: Option<StepMonitor>,
+    monitor: Option<StepMonitor>,
     steps: Vec<StepResult>,
     begun: usize,
 }
@@ -81,7 +81,7 @@ pub struct Search {
 impl Search {
     /// Returns a search without observations.
     pub fn new(settings: SearchSettings) -> Self {
-        Self { settings, policy: Policy::new(), watch: None, steps: Vec::new(), begun: 0 }
+        Self { settings, policy: Policy::new(), monitor: None, steps: Vec::new(), begun: 0 }
     }
 
     /// Returns what to do next, at time `now`. Must be called when the previous action is complete.
@@ -94,7 +94,7 @@ impl Search {
             Some(NextStep::Hold { cap, purpose, need, way }) => {
                 let step = self.begun;
                 self.begun += 1;
-                let known = &self.policy.known;
+                let known = &self.policy.evidence;
                 let task = StepTask {
                     step,
                     cap,
@@ -106,48 +106,48 @@ impl Search {
                     test: known.test(&self.settings, cap),
                     objective: (self.settings.ttft, self.settings.tpot),
                 };
-                self.watch = Some(StepMonitor::new(task, now));
+                self.monitor = Some(StepMonitor::new(task, now));
                 SearchAction::Hold { step, cap, purpose }
             }
         }
     }
 
     fn conclude(&mut self, now: f64) {
-        let Some(watch) = self.watch.take() else { return };
-        let visit = watch.visit(now);
+        let Some(monitor) = self.monitor.take() else { return };
+        let summary = monitor.summary(now);
         let z = normal::quantile(0.5 + 0.5 * self.settings.confidence);
-        self.steps.push(watch.result(&visit, self.policy.known.work(), z));
-        self.policy.learn(&self.settings, visit);
+        self.steps.push(monitor.result(&summary, self.policy.evidence.work(), z));
+        self.policy.learn(&self.settings, summary);
     }
 
     /// Records an ended attempt. Events must be recorded in order of time.
     pub fn attempt(&mut self, seen: &AttemptObservation) {
-        self.policy.known.tape.attempt(seen);
-        if let Some(watch) = &mut self.watch {
-            watch.attempt(seen);
+        self.policy.evidence.rate_history.attempt(seen);
+        if let Some(monitor) = &mut self.monitor {
+            monitor.attempt(seen);
         }
     }
 
     /// Records an ended call.
     pub fn call(&mut self, seen: &CallObservation) {
-        self.policy.known.call(seen);
-        if let Some(watch) = &mut self.watch {
-            watch.call(seen);
+        self.policy.evidence.call(seen);
+        if let Some(monitor) = &mut self.monitor {
+            monitor.call(seen);
         }
     }
 
     /// Records a load sample.
     pub fn pulse(&mut self, pulse: &LoadSample) {
-        self.policy.known.tape.pulse(pulse);
-        if let Some(watch) = &mut self.watch {
-            watch.pulse(pulse);
+        self.policy.evidence.rate_history.pulse(pulse);
+        if let Some(monitor) = &mut self.monitor {
+            monitor.pulse(pulse);
         }
     }
 
     /// Returns `true` if the current cap has been held long enough. Should be called after each
     /// event.
     pub fn is_settled(&self) -> bool {
-        self.watch.as_ref().is_none_or(|watch| watch.is_settled(self.policy.known.work()))
+        self.monitor.as_ref().is_none_or(|monitor| monitor.is_settled(self.policy.evidence.work()))
     }
 
     /// Returns the completed steps.
@@ -157,7 +157,7 @@ impl Search {
 
     /// Returns the highest cap known to be good and the lowest cap known to be bad.
     pub fn bracket(&self) -> (Option<usize>, Option<usize>) {
-        (self.policy.known.good, self.policy.known.bad.map(|bad| bad.cap))
+        (self.policy.evidence.good, self.policy.evidence.bad.map(|bad| bad.cap))
     }
 
     /// Returns the number of remaining calls: lower bound, likely value and upper bound. Before the

@@ -21,25 +21,25 @@ use super::knee::{NEAR, RESOLUTION};
 use super::rate_limited::RateLimited;
 use super::step_monitor::{StepMode, StoppingRule};
 use super::step_summary::{StepEnd, StepSummary};
-use super::stopping_rules::{ACCEPT, AGAIN, LOOK, MEASURE, RAMP, REFERENCE};
+use super::stopping_rules::{ACCEPT, CONFIRM_ABOVE, CONFIRM_ANSWER, MEASURE, RAMP, REFERENCE};
 use crate::observation::LimitHint;
 use crate::result::Purpose;
 
 /// Maximum number of reference steps because of points off the curve.
-const REFERENCES: usize = 4;
+const MAX_REFERENCES: usize = 4;
 /// Maximum number of steps to locate the knee.
-const BENDS: usize = 5;
+const MAX_KNEE_STEPS: usize = 5;
 /// Maximum distance, in steps, of two steps that used up a rate's credit.
-const SPENT_IN: usize = 6;
+const MAX_SPENT_DISTANCE: usize = 6;
 /// Number of calls after which the evidence has to suffice: the knee is no longer refined, and
 /// small contradictions no longer overturn a confirmation.
-const ENOUGH: usize = 2_000;
+const SUFFICIENT_CALLS: usize = 2_000;
 /// Number of calls, in total and per slot of the highest good cap, after which the search ends,
 /// because the server is not stable.
-const MOST_CALLS: usize = 4_000;
-const MOST_TURNS: usize = 20;
+const MAX_CALLS: usize = 4_000;
+const MAX_CALLS_PER_SLOT: usize = 20;
 /// Maximum number of overturned confirmations.
-pub(super) const MOST_ROUNDS: usize = 6;
+pub(super) const MAX_ROUNDS: usize = 6;
 
 /// An action to carry out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,43 +75,43 @@ pub(super) enum NoAnswer {
 pub(super) struct Policy {
     pub(super) phase: Phase,
     pub(super) queue: VecDeque<NextStep>,
-    pub(super) known: Evidence,
+    pub(super) evidence: Evidence,
     /// Number of consecutive unexpected failures of caps.
-    pub(super) lost: usize,
+    pub(super) unexpected_failures: usize,
     /// Highest cap that the last rejection left as usable.
     pub(super) expected: Option<usize>,
     /// The first cap that failed unexpectedly, until the reason is known.
-    pub(super) doubt: Option<usize>,
+    pub(super) unexpected_failure: Option<usize>,
     /// Number of rests after which the server was still slow.
-    pub(super) slow: usize,
+    pub(super) slow_rests: usize,
     /// Number of rests because nothing was accepted any more.
-    pub(super) waits: usize,
+    pub(super) idle_rests: usize,
     /// Whether the effect of the first rejection was measured.
-    pub(super) looked: bool,
+    pub(super) overload_effect_measured: bool,
     /// Number of reference steps because of a point off the curve.
     pub(super) references: usize,
     /// A cap that contradicts other evidence, until it is measured again.
-    pub(super) odd: Option<usize>,
+    pub(super) contradicting: Option<usize>,
     /// Duration of an overload in seconds, if the server has such a state.
-    pub(super) lasts: Option<f64>,
-    pub(super) bends: usize,
+    pub(super) overload_seconds: Option<f64>,
+    pub(super) knee_steps: usize,
     pub(super) rounds: usize,
     /// Size of the last upward step after a rejection turned out to be obsolete.
     pub(super) stride: Option<usize>,
     /// The cap held last, or 0 after a rest.
     pub(super) held: usize,
     /// Maximum rise of the load at once, if the server accepts more only as load grows.
-    pub(super) leap: Option<usize>,
+    pub(super) max_rise: Option<usize>,
     /// Number of rejections that were obsolete after a slower rise.
-    pub(super) refuted: usize,
+    pub(super) retracted_rejections: usize,
     /// The lowest cap that was rejected only because the load rose too quickly.
-    pub(super) hasty: Option<usize>,
+    pub(super) too_fast_rejection: Option<usize>,
     /// The cap at which the goodput fell, until it is known whether the server stays slow.
-    pub(super) fallen: Option<usize>,
+    pub(super) dropped_cap: Option<usize>,
     /// Whether a fall of the goodput had no lasting effect.
-    pub(super) plain: bool,
+    pub(super) drop_was_harmless: bool,
     pub(super) confirmed: bool,
-    pub(super) dead: Option<NoAnswer>,
+    pub(super) no_answer: Option<NoAnswer>,
     pub(super) notes: Vec<String>,
     pub(super) ended: bool,
 }
@@ -121,27 +121,27 @@ impl Policy {
         Self {
             phase: Phase::Ramp,
             queue: VecDeque::new(),
-            known: Evidence::default(),
-            lost: 0,
+            evidence: Evidence::default(),
+            unexpected_failures: 0,
             expected: None,
-            doubt: None,
-            slow: 0,
-            waits: 0,
-            looked: false,
+            unexpected_failure: None,
+            slow_rests: 0,
+            idle_rests: 0,
+            overload_effect_measured: false,
             references: 0,
-            odd: None,
-            lasts: None,
-            bends: 0,
+            contradicting: None,
+            overload_seconds: None,
+            knee_steps: 0,
             rounds: 0,
             stride: None,
             held: 0,
-            leap: None,
-            refuted: 0,
-            hasty: None,
-            fallen: None,
-            plain: false,
+            max_rise: None,
+            retracted_rejections: 0,
+            too_fast_rejection: None,
+            dropped_cap: None,
+            drop_was_harmless: false,
             confirmed: false,
-            dead: None,
+            no_answer: None,
             notes: Vec::new(),
             ended: false,
         }
@@ -149,7 +149,9 @@ impl Policy {
 
     /// Returns the next action, or `None` if the search is done.
     pub(super) fn next(&mut self, settings: &SearchSettings) -> Option<NextStep> {
-        if self.known.calls >= MOST_CALLS + MOST_TURNS * self.known.good.unwrap_or(0) && !self.ended {
+        if self.evidence.calls >= MAX_CALLS + MAX_CALLS_PER_SLOT * self.evidence.good.unwrap_or(0)
+            && !self.ended
+        {
             self.confirmed = false;
             self.notes
                 .push("The server's behaviour did not become stable; the answer is not confirmed.".into());
@@ -165,7 +167,7 @@ impl Policy {
                 Phase::Ramp => self.ramp(settings),
                 Phase::Narrow => self.narrow(settings),
                 Phase::Confirm { .. } => self.confirm(settings),
-                Phase::RateLimited(_) => self.pace(settings),
+                Phase::RateLimited(_) => self.queue_rate_limited_step(settings),
                 Phase::Done => return None,
             }
             if self.ended {
@@ -186,7 +188,7 @@ impl Policy {
 
     /// Inserts an intermediate step if the load may only rise by a limited amount.
     fn limit_rise(&mut self, todo: NextStep) -> NextStep {
-        let next = match (todo, self.leap.map(|leap| self.held + leap)) {
+        let next = match (todo, self.max_rise.map(|max_rise| self.held + max_rise)) {
             (NextStep::Hold { cap: beyond, .. }, Some(cap)) if beyond > cap => {
                 self.queue.push_front(todo);
                 NextStep::Hold { cap, purpose: Purpose::Ramp, need: REFERENCE, way: StepMode::Plain }
@@ -210,8 +212,8 @@ impl Policy {
     }
 
     fn ramp(&mut self, settings: &SearchSettings) {
-        let Some(good) = self.known.good else {
-            match self.known.bad {
+        let Some(good) = self.evidence.good else {
+            match self.evidence.bad {
                 None => self.push_plain_step(
                     settings.start.clamp(settings.min_cap, settings.max_cap),
                     Purpose::Ramp,
@@ -222,17 +224,17 @@ impl Policy {
             return;
         };
         let stride = self.stride.map_or(good, |stride| (2 * stride).min(good));
-        let stride = stride.min(self.leap.unwrap_or(stride));
+        let stride = stride.min(self.max_rise.unwrap_or(stride));
         let next = (good + stride.max(1)).min(settings.max_cap);
-        if self.known.bad.is_some_and(|bad| bad.cap <= next) || good >= settings.max_cap {
+        if self.evidence.bad.is_some_and(|bad| bad.cap <= next) || good >= settings.max_cap {
             self.phase = Phase::Narrow;
             return;
         }
-        if self.known.is_past_peak(settings) {
+        if self.evidence.is_past_peak(settings) {
             self.phase = Phase::Narrow;
             return;
         }
-        let next = if self.known.is_flattening() { next.min(good + good.div_ceil(2)) } else { next };
+        let next = if self.evidence.is_flattening() { next.min(good + good.div_ceil(2)) } else { next };
         if self.stride.is_some() {
             self.stride = Some(stride.max(1));
         }
@@ -240,17 +242,17 @@ impl Policy {
     }
 
     fn narrow(&mut self, settings: &SearchSettings) {
-        let Some(good) = self.known.good else { return self.lower_cap(settings) };
-        if self.bends < BENDS
-            && let Some(cap) = self.known.below_cliff()
+        let Some(good) = self.evidence.good else { return self.lower_cap(settings) };
+        if self.knee_steps < MAX_KNEE_STEPS
+            && let Some(cap) = self.evidence.below_cliff()
         {
-            self.bends += 1;
+            self.knee_steps += 1;
             self.push_plain_step(cap, Purpose::Narrow, ACCEPT);
             return;
         }
-        let knee = self.known.knee(settings);
+        let knee = self.evidence.knee(settings);
         let rises = knee.is_none_or(|knee| knee.cap as f64 >= 0.8 * good as f64);
-        if let Some(bad) = self.known.bad.filter(|_| rises) {
+        if let Some(bad) = self.evidence.bad.filter(|_| rises) {
             let gap = bad.cap.saturating_sub(good);
             // A cliff is not a sharp edge: gains and losses cancel out somewhere near it.
             let resolution = if bad.wall == RejectionCause::Cliff { NEAR } else { RESOLUTION };
@@ -259,8 +261,9 @@ impl Policy {
                     ((good as f64 * bad.cap as f64).sqrt().round() as usize).clamp(good + 1, bad.cap - 1);
                 let guess = bad.guess.filter(|guess| (good + 1..bad.cap).contains(guess));
                 // A guess is tried once, and then the cap just above it.
-                if let Some(bad) = &mut self.known.bad {
-                    let next = guess.filter(|_| bad.next && self.lost == 0).map(|guess| guess + 1);
+                if let Some(bad) = &mut self.evidence.bad {
+                    let next =
+                        guess.filter(|_| bad.next && self.unexpected_failures == 0).map(|guess| guess + 1);
                     bad.guess = next.filter(|&next| next < bad.cap);
                     bad.next &= guess.is_none();
                 }
@@ -268,51 +271,51 @@ impl Policy {
                 return;
             }
         }
-        if self.known.bad.is_none()
+        if self.evidence.bad.is_none()
             && good < settings.max_cap
-            && self.known.calls < ENOUGH
-            && !self.known.is_bent(settings)
+            && self.evidence.calls < SUFFICIENT_CALLS
+            && !self.evidence.has_stopped_rising(settings)
         {
             // The curve seemed to bend, but with more points it does not.
-            let more = good.div_ceil(4).min(self.leap.unwrap_or(good));
+            let more = good.div_ceil(4).min(self.max_rise.unwrap_or(good));
             self.push_plain_step((good + more.max(1)).min(settings.max_cap), Purpose::Ramp, RAMP);
             return;
         }
-        if self.bends < BENDS
-            && self.known.calls < ENOUGH
-            && let Some(cap) = self.known.bend(settings, good)
+        if self.knee_steps < MAX_KNEE_STEPS
+            && self.evidence.calls < SUFFICIENT_CALLS
+            && let Some(cap) = self.evidence.next_knee_cap(settings, good)
         {
-            self.bends += 1;
+            self.knee_steps += 1;
             self.push_plain_step(cap, Purpose::Narrow, MEASURE);
             return;
         }
-        let Some(answer) = self.known.answer(settings) else {
+        let Some(answer) = self.evidence.answer(settings) else {
             self.phase = Phase::Done;
             return;
         };
         // If the answer was measured last, that step counts as its first confirmation.
         let last = self
-            .known
-            .visits()
+            .evidence
+            .summaries()
             .last()
-            .filter(|visit| visit.cap == answer && visit.ended == StepEnd::Accepted);
-        let at = usize::from(last.is_some_and(|visit| visit.service.count() >= AGAIN.calls / 2));
-        self.phase = Phase::Confirm { at, answer, above: self.known.above(settings, answer) };
+            .filter(|summary| summary.cap == answer && summary.ended == StepEnd::Accepted);
+        let at = usize::from(last.is_some_and(|summary| summary.service.count() >= CONFIRM_ANSWER.calls / 2));
+        self.phase = Phase::Confirm { at, answer, above: self.evidence.confirmation_cap(settings, answer) };
     }
 
     fn confirm(&mut self, settings: &SearchSettings) {
         let Phase::Confirm { at, answer, above } = self.phase else { return };
         if at >= 4 {
             // Check whether the answer is still the same with the additional points.
-            let again = self.known.answer(settings);
+            let again = self.evidence.answer(settings);
             let same =
                 again.is_some_and(|cap| cap.abs_diff(answer) as f64 <= (NEAR * answer as f64).max(0.5));
-            if same || self.rounds >= MOST_ROUNDS || self.known.calls >= ENOUGH {
+            if same || self.rounds >= MAX_ROUNDS || self.evidence.calls >= SUFFICIENT_CALLS {
                 self.confirmed = same;
                 self.phase = Phase::Done;
             } else {
                 self.rounds += 1;
-                self.bends = self.bends.min(BENDS - 2);
+                self.knee_steps = self.knee_steps.min(MAX_KNEE_STEPS - 2);
                 self.phase = Phase::Ramp;
             }
             return;
@@ -322,35 +325,35 @@ impl Policy {
             (0, _) => self.push_plain_step(
                 answer,
                 Purpose::Confirm,
-                if at == 0 { AGAIN } else { StoppingRule { accept: true, ..AGAIN } },
+                if at == 0 { CONFIRM_ANSWER } else { StoppingRule { accept: true, ..CONFIRM_ANSWER } },
             ),
-            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, LOOK),
+            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, CONFIRM_ABOVE),
             (_, None) => {}
         }
     }
 
     /// Learns from a completed step.
-    pub(super) fn learn(&mut self, settings: &SearchSettings, visit: StepSummary) {
-        if visit.way != StepMode::Plain {
-            self.learn_paced(settings, &visit, visit.way != StepMode::Paced);
-            self.known.add(visit);
+    pub(super) fn learn(&mut self, settings: &SearchSettings, summary: StepSummary) {
+        if summary.way != StepMode::Plain {
+            self.learn_rate_limited(settings, &summary, summary.way != StepMode::Paced);
+            self.evidence.add(summary);
             return;
         }
-        if let Some(since) = self.is_rate(&visit) {
+        if let Some(since) = self.is_rate(&summary) {
             self.queue.clear();
-            self.phase = Phase::RateLimited(RateLimited::new(&visit, since));
-            self.known.add(visit);
+            self.phase = Phase::RateLimited(RateLimited::new(&summary, since));
+            self.evidence.add(summary);
             return;
         }
-        let (cap, ended) = (visit.cap, visit.ended);
-        let edge = visit.edge;
-        let in_flight = visit.in_flight;
-        let refused = visit.answered == 0 && visit.attempts == 0 && visit.failure.is_some();
-        if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &visit) {
+        let (cap, ended) = (summary.cap, summary.ended);
+        let edge = summary.edge;
+        let in_flight = summary.in_flight;
+        let refused = summary.answered == 0 && summary.attempts == 0 && summary.failure.is_some();
+        if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &summary) {
             return;
         }
-        let looks = ended == StepEnd::Accepted && self.references < REFERENCES;
-        let contradicted = if looks { self.known.contradicted(&visit) } else { None };
+        let looks = ended == StepEnd::Accepted && self.references < MAX_REFERENCES;
+        let contradicted = if looks { self.evidence.contradicting_cap(&summary) } else { None };
         if let Some(other) = contradicted
             && self.is_first_contradiction(cap)
         {
@@ -359,8 +362,8 @@ impl Policy {
             self.measure_again(other, REFERENCE);
             return;
         }
-        self.odd = self.odd.filter(|&odd| odd != cap);
-        self.known.add(visit);
+        self.contradicting = self.contradicting.filter(|&odd| odd != cap);
+        self.evidence.add(summary);
         if ended == StepEnd::Accepted {
             self.check_goodput_drop(cap);
             if self.check_overload(cap) || self.check_cliff(settings, cap) {
@@ -372,30 +375,30 @@ impl Policy {
                 self.expected = None;
                 self.on_accepted_again(cap);
                 self.clear_refuted_rejection(cap);
-                self.known.good = self.known.good.max(Some(cap));
-                if let Some(bad) = self.known.bad.filter(|bad| bad.cap <= cap) {
+                self.evidence.good = self.evidence.good.max(Some(cap));
+                if let Some(bad) = self.evidence.bad.filter(|bad| bad.cap <= cap) {
                     // The limit is gone, or never existed.
-                    self.known.bad = None;
+                    self.evidence.bad = None;
                     self.stride = Some(cap.saturating_sub(bad.cap).max(1));
-                    self.bends = 0;
+                    self.knee_steps = 0;
                     self.rounds += 1;
-                    self.phase = if self.rounds > MOST_ROUNDS { Phase::Narrow } else { Phase::Ramp };
+                    self.phase = if self.rounds > MAX_ROUNDS { Phase::Narrow } else { Phase::Ramp };
                 }
             }
             StepEnd::Rejected => self.on_rejected(cap, edge),
             StepEnd::Client => {
                 let held = in_flight.floor() as usize;
                 let guess = Some(held.clamp(1, cap.saturating_sub(1).max(1)));
-                if self.known.good.is_none_or(|good| good < cap) {
-                    self.known.bad = Some(RejectedCap::new(cap, RejectionCause::Client, guess));
+                if self.evidence.good.is_none_or(|good| good < cap) {
+                    self.evidence.bad = Some(RejectedCap::new(cap, RejectionCause::Client, guess));
                 }
             }
             StepEnd::Rate | StepEnd::Undecided => {
                 if refused {
-                    self.dead = Some(NoAnswer::Refused);
+                    self.no_answer = Some(NoAnswer::Refused);
                     self.phase = Phase::Done;
-                } else if self.known.good.is_none_or(|good| good < cap) {
-                    self.known.bad = Some(RejectedCap::new(cap, RejectionCause::Failures, None));
+                } else if self.evidence.good.is_none_or(|good| good < cap) {
+                    self.evidence.bad = Some(RejectedCap::new(cap, RejectionCause::Failures, None));
                 }
             }
         }
@@ -404,16 +407,21 @@ impl Policy {
     /// Returns the time from which a rate limit applies, if one does: the gate held calls back for
     /// it, the server named it, or positions that were accepted earlier in the same step were
     /// rejected, twice.
-    fn is_rate(&self, visit: &StepSummary) -> Option<f64> {
-        let spent = |visit: &StepSummary| visit.ended == StepEnd::Rejected && visit.spent.is_some();
-        match visit.ended {
-            StepEnd::Rate => Some(visit.began),
-            StepEnd::Rejected if matches!(visit.hint, Some(LimitHint::Requests | LimitHint::Tokens)) => {
-                Some(visit.began)
+    fn is_rate(&self, summary: &StepSummary) -> Option<f64> {
+        let spent = |summary: &StepSummary| summary.ended == StepEnd::Rejected && summary.spent.is_some();
+        match summary.ended {
+            StepEnd::Rate => Some(summary.began),
+            StepEnd::Rejected if matches!(summary.hint, Some(LimitHint::Requests | LimitHint::Tokens)) => {
+                Some(summary.began)
             }
-            StepEnd::Rejected if spent(visit) => {
-                let before =
-                    self.known.all_visits().iter().rev().take(SPENT_IN).find(|visit| spent(visit))?;
+            StepEnd::Rejected if spent(summary) => {
+                let before = self
+                    .evidence
+                    .all_summaries()
+                    .iter()
+                    .rev()
+                    .take(MAX_SPENT_DISTANCE)
+                    .find(|summary| spent(summary))?;
                 before.spent
             }
             _ => None,
@@ -424,17 +432,17 @@ impl Policy {
 impl Policy {
     /// Returns the number of remaining calls: lower bound, likely value and upper bound.
     pub(super) fn remaining_calls(&self, settings: &SearchSettings) -> (usize, usize, usize) {
-        let confirm = 2 * (AGAIN.calls + LOOK.calls);
+        let confirm = 2 * (CONFIRM_ANSWER.calls + CONFIRM_ABOVE.calls);
         match self.phase {
             Phase::Done => (0, 0, 0),
             Phase::RateLimited(_) => (60, 300, 800),
             Phase::Confirm { at, .. } => {
                 let left = confirm * (4 - at.min(4)) / 4;
-                (left.min(AGAIN.calls), left, left + 600)
+                (left.min(CONFIRM_ANSWER.calls), left, left + 600)
             }
             Phase::Narrow => (confirm, confirm + 2 * ACCEPT.calls, confirm + 1_000),
             Phase::Ramp => {
-                let from = self.known.good.unwrap_or(settings.start).max(1);
+                let from = self.evidence.good.unwrap_or(settings.start).max(1);
                 let doublings = |to: usize| (to.max(from) as f64 / from as f64).log2().ceil() as usize + 1;
                 // A step upwards fills its new slots at once, and is evaluated by the calls after
                 // that.

@@ -11,12 +11,12 @@ use crate::observation::{
 };
 
 /// Rejections within this time, in seconds, count as one moment.
-const MOMENT: f64 = 0.25;
+const MOMENT_S: f64 = 0.25;
 /// Maximum number of calls kept.
-const MOST: usize = 20_000;
+const MAX_KEPT_CALLS: usize = 20_000;
 
 /// Number of calls in a stretch whose rate is compared with others.
-const STRETCH: f64 = 20.0;
+const STRETCH_CALLS: f64 = 20.0;
 
 /// A moment without credit, and the number of open calls.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ impl RateHistory {
         if seen.failure.as_ref().is_some_and(|failure| failure.cause == FailureCause::Limited) {
             let taken = seen.position.saturating_sub(1);
             // Calls that are rejected together each counted the ones after them as open.
-            if let Some(last) = self.empty.last_mut().filter(|last| seen.ended_at - last.at < MOMENT) {
+            if let Some(last) = self.empty.last_mut().filter(|last| seen.ended_at - last.at < MOMENT_S) {
                 last.open = last.open.min(taken);
             }
             self.nothing_left(seen.ended_at, taken);
@@ -76,7 +76,7 @@ impl RateHistory {
     }
 
     pub(super) fn call(&mut self, seen: &CallObservation) {
-        if seen.failure.is_some() || self.taken.len() >= MOST {
+        if seen.failure.is_some() || self.taken.len() >= MAX_KEPT_CALLS {
             return;
         }
         let tokens = (seen.input_tokens + seen.output_tokens) as f64;
@@ -87,7 +87,7 @@ impl RateHistory {
     }
 
     fn nothing_left(&mut self, at: f64, open: usize) {
-        if self.empty.last().is_none_or(|last| at - last.at >= MOMENT) {
+        if self.empty.last().is_none_or(|last| at - last.at >= MOMENT_S) {
             self.empty.push(Empty { at, open });
         }
     }
@@ -100,7 +100,7 @@ impl RateHistory {
 
     fn between(&self, first: Empty, last: Empty) -> Option<ObservedRate> {
         let seconds = last.at - first.at;
-        if seconds <= MOMENT {
+        if seconds <= MOMENT_S {
             return None;
         }
         // Calls open at the end began before or during the stretch. Only their number matters.
@@ -130,7 +130,7 @@ impl RateHistory {
         let mut from = *ends.next()?;
         let mut rates: Vec<(f64, f64)> = Vec::new();
         for &empty in ends {
-            let Some(paced) = self.between(from, empty).filter(|paced| paced.calls >= STRETCH) else {
+            let Some(paced) = self.between(from, empty).filter(|paced| paced.calls >= STRETCH_CALLS) else {
                 continue;
             };
             rates.push((paced.per_second, paced.tokens));

@@ -7,7 +7,7 @@
 
 use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
-use super::policy::{MOST_ROUNDS, NextStep, NoAnswer, Phase, Policy};
+use super::policy::{MAX_ROUNDS, NextStep, NoAnswer, Phase, Policy};
 use super::positions::Edge;
 use super::step_monitor::{StepMode, StoppingRule};
 use super::step_summary::{StepEnd, StepSummary};
@@ -15,23 +15,24 @@ use super::stopping_rules::{ACCEPT, MEASURE, REFERENCE};
 use crate::result::Purpose;
 
 /// Maximum number of rejections that are retracted after a slower rise.
-const MOST_REFUTED: usize = 8;
+const MAX_RETRACTED: usize = 8;
 /// Rests after good caps failed, in seconds.
-const RESTS: [f64; 3] = [5.0, 15.0, 45.0];
+const REST_SECONDS: [f64; 3] = [5.0, 15.0, 45.0];
 
 impl Policy {
     /// Queues a lower cap, because no cap is good yet.
     pub(super) fn lower_cap(&mut self, settings: &SearchSettings) {
-        let Some(bad) = self.known.bad else {
+        let Some(bad) = self.evidence.bad else {
             self.phase = Phase::Ramp;
             return;
         };
         if bad.cap <= settings.min_cap {
             // The server worked before, so it may need more time.
-            let worked = self.known.all_visits().iter().any(|visit| visit.ended == StepEnd::Accepted);
-            if let Some(&seconds) = RESTS.get(self.waits).filter(|_| worked) {
-                self.waits += 1;
-                self.lost = 1;
+            let worked =
+                self.evidence.all_summaries().iter().any(|summary| summary.ended == StepEnd::Accepted);
+            if let Some(&seconds) = REST_SECONDS.get(self.idle_rests).filter(|_| worked) {
+                self.idle_rests += 1;
+                self.unexpected_failures = 1;
                 self.push_rest(seconds);
                 self.push_plain_step(
                     settings.start.clamp(settings.min_cap, settings.max_cap),
@@ -40,7 +41,7 @@ impl Policy {
                 );
                 return;
             }
-            self.dead.get_or_insert(NoAnswer::Fails);
+            self.no_answer.get_or_insert(NoAnswer::Fails);
             self.phase = Phase::Done;
             return;
         }
@@ -51,7 +52,7 @@ impl Policy {
     /// Returns `true` if a contradiction at this cap is new. A contradiction counts only if it is
     /// observed twice, because live servers have momentary disturbances.
     pub(super) fn is_first_contradiction(&mut self, cap: usize) -> bool {
-        self.odd.replace(cap) != Some(cap)
+        self.contradicting.replace(cap) != Some(cap)
     }
 
     pub(super) fn measure_again(&mut self, cap: usize, need: StoppingRule) {
@@ -70,101 +71,105 @@ impl Policy {
     pub(super) fn is_consistent_with_earlier(
         &mut self,
         settings: &SearchSettings,
-        visit: &StepSummary,
+        summary: &StepSummary,
     ) -> bool {
         // Near a cliff, the service time varies.
-        let by_cliff = |bad: RejectedCap| bad.wall == RejectionCause::Cliff && 4 * visit.cap >= 3 * bad.cap;
-        if self.fallen.is_none() && self.known.bad.is_some_and(by_cliff) {
+        let by_cliff = |bad: RejectedCap| bad.wall == RejectionCause::Cliff && 4 * summary.cap >= 3 * bad.cap;
+        if self.dropped_cap.is_none() && self.evidence.bad.is_some_and(by_cliff) {
             return true;
         }
-        let suspected = self.fallen.is_some() && self.slow < RESTS.len();
-        let Some(change) = self.known.changed(visit, suspected) else {
-            if self.slow > 0 {
+        let suspected = self.dropped_cap.is_some() && self.slow_rests < REST_SECONDS.len();
+        let Some(change) = self.evidence.service_time_change(summary, suspected) else {
+            if self.slow_rests > 0 {
                 // The last rest was long enough to recover.
-                self.lasts = RESTS.get(self.slow).or(RESTS.last()).copied();
+                self.overload_seconds = REST_SECONDS.get(self.slow_rests).or(REST_SECONDS.last()).copied();
                 self.notes.push("After an overload, the server stays slow for a while.".into());
-                self.slow = 0;
-                if let Some(cap) = self.fallen {
-                    self.known.lower(cap);
-                    self.known.wall(RejectedCap::new(cap, RejectionCause::Overload, None));
+                self.slow_rests = 0;
+                if let Some(cap) = self.dropped_cap {
+                    self.evidence.keep_accepted_below(cap);
+                    self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Overload, None));
                 }
-            } else if self.fallen.is_some() {
-                self.plain = true;
+            } else if self.dropped_cap.is_some() {
+                self.drop_was_harmless = true;
             }
-            self.fallen = None;
+            self.dropped_cap = None;
             return true;
         };
         let walled =
             |bad: RejectedCap| matches!(bad.wall, RejectionCause::Failures | RejectionCause::Overload);
-        let overloaded = self.fallen.is_some() || self.known.bad.is_some_and(walled);
+        let overloaded = self.dropped_cap.is_some() || self.evidence.bad.is_some_and(walled);
         if change > 0.0
-            && let Some(&seconds) = RESTS.get(self.slow)
+            && let Some(&seconds) = REST_SECONDS.get(self.slow_rests)
             && overloaded
         {
-            self.slow += 1;
+            self.slow_rests += 1;
             self.queue.clear();
             self.push_rest(seconds);
-            self.push_plain_step(visit.cap, Purpose::Reference, REFERENCE);
+            self.push_plain_step(summary.cap, Purpose::Reference, REFERENCE);
             return false;
         }
-        if self.is_first_contradiction(visit.cap) {
-            self.measure_again(visit.cap, REFERENCE);
+        if self.is_first_contradiction(summary.cap) {
+            self.measure_again(summary.cap, REFERENCE);
             return false;
         }
-        self.slow = 0;
-        self.fallen = None;
+        self.slow_rests = 0;
+        self.dropped_cap = None;
         let word = if change > 0.0 { "slower" } else { "faster" };
         self.notes.push(format!("The server became {word} during the sweep. Earlier steps are not counted."));
         self.queue.clear();
-        self.known.add(visit.clone());
-        self.known.new_era(1);
-        self.bends = 0;
+        self.evidence.add(summary.clone());
+        self.evidence.new_era(1);
+        self.knee_steps = 0;
         self.stride = None;
         self.rounds += 1;
         // Evidence about higher and lower caps no longer applies.
-        self.push_plain_step((visit.cap / 2).max(settings.min_cap), Purpose::Reference, MEASURE);
-        self.phase = if self.rounds > MOST_ROUNDS { Phase::Narrow } else { Phase::Ramp };
+        self.push_plain_step((summary.cap / 2).max(settings.min_cap), Purpose::Reference, MEASURE);
+        self.phase = if self.rounds > MAX_ROUNDS { Phase::Narrow } else { Phase::Ramp };
         false
     }
 
     /// Queues a reference step at the first fall of the goodput, to see whether the cap, a lasting
     /// overload or a change of the server is the cause.
     pub(super) fn check_goodput_drop(&mut self, cap: usize) {
-        let known = self.known.bad.is_some_and(|bad| bad.wall == RejectionCause::Overload);
-        if self.plain || known || self.fallen.is_some() || !self.known.fell(cap) {
+        let known = self.evidence.bad.is_some_and(|bad| bad.wall == RejectionCause::Overload);
+        if self.drop_was_harmless
+            || known
+            || self.dropped_cap.is_some()
+            || !self.evidence.is_goodput_drop(cap)
+        {
             return;
         }
-        if let Some(best) = self.known.best() {
-            self.fallen = Some(cap);
+        if let Some(best) = self.evidence.best() {
+            self.dropped_cap = Some(cap);
             self.push_plain_step(best.cap, Purpose::Reference, REFERENCE);
         }
     }
 
     /// Returns `true` if a cap below the known overload cap overloads the server too.
     pub(super) fn check_overload(&mut self, cap: usize) -> bool {
-        let Some(bad) = self.known.bad.filter(|bad| bad.wall == RejectionCause::Overload && cap < bad.cap)
+        let Some(bad) = self.evidence.bad.filter(|bad| bad.wall == RejectionCause::Overload && cap < bad.cap)
         else {
             return false;
         };
-        if !self.known.fell(cap) {
+        if !self.evidence.is_goodput_drop(cap) {
             return false;
         }
-        self.known.lower(cap);
-        self.known.wall(RejectedCap { cap, ..bad });
-        self.push_rest(self.lasts.unwrap_or(RESTS[2]));
+        self.evidence.keep_accepted_below(cap);
+        self.evidence.record_rejected_cap(RejectedCap { cap, ..bad });
+        self.push_rest(self.overload_seconds.unwrap_or(REST_SECONDS[2]));
         true
     }
 
     /// Returns `true` if the evidence shows a cliff at this cap or below.
     pub(super) fn check_cliff(&mut self, settings: &SearchSettings, cap: usize) -> bool {
-        let good = self.known.good;
-        self.known.good = good.max(Some(cap));
-        let Some(wall) = self.known.cliff(settings) else {
-            self.known.good = good;
+        let good = self.evidence.good;
+        self.evidence.good = good.max(Some(cap));
+        let Some(wall) = self.evidence.cliff(settings) else {
+            self.evidence.good = good;
             return false;
         };
-        self.known.lower(wall);
-        self.known.wall(RejectedCap::new(wall, RejectionCause::Cliff, None));
+        self.evidence.keep_accepted_below(wall);
+        self.evidence.record_rejected_cap(RejectedCap::new(wall, RejectionCause::Cliff, None));
         self.expected = None;
         if self.phase == Phase::Ramp {
             self.phase = Phase::Narrow;
@@ -181,12 +186,12 @@ impl Policy {
         self.confirmed = false;
         let left = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
         let fine = self.expected.is_some_and(|expected| cap <= expected);
-        let good = self.known.good.filter(|&good| left < good);
+        let good = self.evidence.good.filter(|&good| left < good);
         if let Some(good) = good.filter(|&good| good < cap && !fine) {
             // This is the first cap that was too high, and its effects reject further calls.
             self.expected = Some(good);
-            self.known.wall(RejectedCap::new(cap, RejectionCause::Failures, None));
-            match self.lasts {
+            self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, None));
+            match self.overload_seconds {
                 Some(seconds) => self.push_rest(seconds),
                 None => self.push_plain_step(good, Purpose::Reference, REFERENCE),
             }
@@ -194,75 +199,88 @@ impl Policy {
         }
         if !fine && good.is_none() {
             self.expected = Some(left);
-            let edge = self.known.good.filter(|&good| edge.is_some() && left > good).map(|good| (good, left));
-            self.known
-                .wall(RejectedCap { edge, ..RejectedCap::new(cap, RejectionCause::Failures, Some(left)) });
-            if let Some(seconds) = self.lasts {
+            let edge =
+                self.evidence.good.filter(|&good| edge.is_some() && left > good).map(|good| (good, left));
+            self.evidence.record_rejected_cap(RejectedCap {
+                edge,
+                ..RejectedCap::new(cap, RejectionCause::Failures, Some(left))
+            });
+            if let Some(seconds) = self.overload_seconds {
                 self.push_rest(seconds);
-            } else if let Some(good) = self.known.good.filter(|_| !self.looked) {
+            } else if let Some(good) = self.evidence.good.filter(|_| !self.overload_effect_measured) {
                 // Measure once whether an overload slows the server down.
-                self.looked = true;
+                self.overload_effect_measured = true;
                 self.push_plain_step(good, Purpose::Reference, REFERENCE);
             }
             return;
         }
         self.phase = Phase::Narrow;
-        if let Some(seconds) = self.lasts.filter(|&seconds| seconds < RESTS[2]) {
+        if let Some(seconds) = self.overload_seconds.filter(|&seconds| seconds < REST_SECONDS[2]) {
             // The server needs time to recover, and more than assumed.
-            self.lasts = RESTS.iter().copied().find(|&longer| longer > seconds);
-            self.push_rest(self.lasts.unwrap_or(seconds));
+            self.overload_seconds = REST_SECONDS.iter().copied().find(|&longer| longer > seconds);
+            self.push_rest(self.overload_seconds.unwrap_or(seconds));
             self.push_plain_step(cap, Purpose::Reference, ACCEPT);
             return;
         }
-        if self.doubt.is_none() {
-            self.doubt = Some(cap);
-        } else if self.lost == 0 {
+        if self.unexpected_failure.is_none() {
+            self.unexpected_failure = Some(cap);
+        } else if self.unexpected_failures == 0 {
             // The cap failed again after a rest, so the earlier evidence no longer applies.
-            self.doubt = None;
+            self.unexpected_failure = None;
             self.notes.push(format!(
                 "The server changed during the sweep: {cap} concurrent calls were accepted before, and no longer are."
             ));
-            self.known.new_era(1);
-            self.known.wall(RejectedCap::new(cap, RejectionCause::Failures, Some(left)));
+            self.evidence.new_era(1);
+            self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(left)));
             self.expected = Some(left);
             return;
         }
-        self.lost += 1;
+        self.unexpected_failures += 1;
         self.expected = Some(left / 2);
-        self.known.lower(left / 2);
-        self.known.wall(RejectedCap::new(cap, RejectionCause::Failures, Some(left / 2)));
+        self.evidence.keep_accepted_below(left / 2);
+        self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(left / 2)));
         if left <= 1 {
-            self.push_rest(RESTS.get(self.lost).or(RESTS.last()).copied().unwrap_or_default());
+            self.push_rest(
+                REST_SECONDS
+                    .get(self.unexpected_failures)
+                    .or(REST_SECONDS.last())
+                    .copied()
+                    .unwrap_or_default(),
+            );
         }
     }
 
     /// Retracts a rejection if a cap above its edge is accepted: the load had risen too quickly.
     /// From here on, the load rises by no more than was accepted at once.
     pub(super) fn clear_refuted_rejection(&mut self, cap: usize) {
-        let Some(bad) = self.known.bad.filter(|bad| cap < bad.cap && self.doubt.is_none()) else { return };
+        let Some(bad) = self.evidence.bad.filter(|bad| cap < bad.cap && self.unexpected_failure.is_none())
+        else {
+            return;
+        };
         let Some((from, edge)) = bad.edge.filter(|&(_, edge)| cap > edge) else { return };
-        if self.refuted < MOST_REFUTED {
-            self.refuted += 1;
-            self.hasty = Some(self.hasty.map_or(bad.cap, |known| known.min(bad.cap)));
-            let leap = edge - from;
-            self.leap = Some(self.leap.map_or(leap, |known| known.min(leap)));
-            self.stride = self.leap;
-            self.known.bad = None;
+        if self.retracted_rejections < MAX_RETRACTED {
+            self.retracted_rejections += 1;
+            self.too_fast_rejection =
+                Some(self.too_fast_rejection.map_or(bad.cap, |known| known.min(bad.cap)));
+            let max_rise = edge - from;
+            self.max_rise = Some(self.max_rise.map_or(max_rise, |known| known.min(max_rise)));
+            self.stride = self.max_rise;
+            self.evidence.bad = None;
             self.phase = Phase::Ramp;
         }
     }
 
     /// Handles the first accepted cap after unexpected failures.
     pub(super) fn on_accepted_again(&mut self, cap: usize) {
-        let Some(doubt) = self.doubt else { return };
-        if cap >= doubt {
-            self.doubt = None;
-            self.lasts = Some(RESTS[1]);
+        let Some(unexpected_failure) = self.unexpected_failure else { return };
+        if cap >= unexpected_failure {
+            self.unexpected_failure = None;
+            self.overload_seconds = Some(REST_SECONDS[1]);
             self.notes.push("After an overload, the server takes a while to recover.".into());
-        } else if self.lost > 0 {
-            self.push_rest(RESTS[1]);
-            self.push_plain_step(doubt, Purpose::Reference, ACCEPT);
+        } else if self.unexpected_failures > 0 {
+            self.push_rest(REST_SECONDS[1]);
+            self.push_plain_step(unexpected_failure, Purpose::Reference, ACCEPT);
         }
-        self.lost = 0;
+        self.unexpected_failures = 0;
     }
 }

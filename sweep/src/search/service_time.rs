@@ -17,26 +17,26 @@
 //! of a call, slot time is divided by completions.
 
 /// Minimum share of the variance that the regression must explain.
-const EXPLAINS: f64 = 0.25;
+const MIN_R_SQUARED: f64 = 0.25;
 /// Minimum number of samples for a regression.
-const LINE: f64 = 12.0;
+const MIN_LINE_SAMPLES: f64 = 12.0;
 /// Minimum relative error of any mean, because drifts and waves of a live server are not in the
 /// samples.
-const FLOOR: f64 = 0.004;
+const MIN_RELATIVE_ERROR: f64 = 0.004;
 
 /// If calls of equal length differ by less than this share of the mean, the regression predicts the
 /// duration of a call.
-const REGULAR: f64 = 0.2;
+const REGULAR_RESIDUAL: f64 = 0.2;
 /// Maximum weight of a call.
-const MOST_WEIGHT: f64 = 8.0;
+const MAX_WEIGHT: f64 = 8.0;
 
 /// Relative bias of a window as long as a call, in units of the unexplained variance. Falls with
 /// the square of the window length.
-const SHORT: f64 = 0.35;
+const SHORT_WINDOW_BIAS: f64 = 0.35;
 
 /// Relative error of a count of completions over a window as long as a call. Falls with the inverse
 /// of the window length.
-const WAVE: f64 = 0.06;
+const WAVE_ERROR: f64 = 0.06;
 
 /// One call that was observed completely.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,7 +94,7 @@ impl ServiceTime {
     /// for `occupied` slot-seconds. `begun` are the calls that also began in the window, `all` are
     /// all of them.
     pub(super) fn from_window(window: f64, occupied: f64, begun: &[Sample], all: &Self) -> Self {
-        let weight = |sample: &Sample| (window / (window - sample.took).max(window / MOST_WEIGHT)).max(1.0);
+        let weight = |sample: &Sample| (window / (window - sample.took).max(window / MAX_WEIGHT)).max(1.0);
         let (sum, squares) = begun.iter().map(weight).fold((0.0, 0.0), |sum, w| (sum.0 + w, sum.1 + w * w));
         let mut seen = Self::default();
         if squares > 0.0 {
@@ -105,10 +105,10 @@ impl ServiceTime {
             }
         }
         let unexplained = seen.unexplained();
-        if unexplained <= REGULAR || all.y <= 0.0 {
+        if unexplained <= REGULAR_RESIDUAL || all.y <= 0.0 {
             // A call that ended in less than a call time was fast for its length.
             let calls_long = window / (occupied_by_one(&seen, all)).max(1e-9);
-            let off = unexplained.min(REGULAR) * (SHORT / calls_long.powi(2)).min(1.0);
+            let off = unexplained.min(REGULAR_RESIDUAL) * (SHORT_WINDOW_BIAS / calls_long.powi(2)).min(1.0);
             seen.slack = seen.n * off * off;
             return seen;
         }
@@ -116,7 +116,7 @@ impl ServiceTime {
         let mut counted =
             Self { y: all.y * factor, xy: all.xy * factor, yy: all.yy * factor * factor, ..*all };
         // Calls that began together end together, more or less.
-        let off = WAVE * counted.y / (counted.n.max(1.0) * window);
+        let off = WAVE_ERROR * counted.y / (counted.n.max(1.0) * window);
         counted.slack = counted.n * off * off;
         counted
     }
@@ -127,13 +127,13 @@ impl ServiceTime {
         if self.n < 4.0 || self.y <= 0.0 {
             return f64::INFINITY;
         }
-        let left = if self.explained() < EXPLAINS { syy } else { syy - sxy * sxy / sxx };
+        let left = if self.explained() < MIN_R_SQUARED { syy } else { syy - sxy * sxy / sxx };
         (left.max(0.0) / (self.n - 2.0)).sqrt() * self.n / self.y
     }
 
     /// Returns `true` if the output length predicts the duration of a call.
     pub(super) fn is_regular(&self) -> bool {
-        self.unexplained() <= REGULAR
+        self.unexplained() <= REGULAR_RESIDUAL
     }
 
     /// Returns the sums of both.
@@ -161,7 +161,7 @@ impl ServiceTime {
     /// regression.
     pub(super) fn explained(&self) -> f64 {
         let (sxx, sxy, syy) = self.spread();
-        if self.n < LINE || sxx <= 1e-9 * self.xx || syy <= 0.0 {
+        if self.n < MIN_LINE_SAMPLES || sxx <= 1e-9 * self.xx || syy <= 0.0 {
             return 0.0;
         }
         (sxy * sxy / (sxx * syy)).clamp(0.0, 1.0)
@@ -177,9 +177,9 @@ impl ServiceTime {
         let (mean_x, mean_y) = (self.x / self.n, self.y / self.n);
         let mean = |value: f64, variance: f64| MeanEstimate {
             value,
-            error: variance.max(0.0).sqrt().hypot(self.slack_share() * value).max(FLOOR * value),
+            error: variance.max(0.0).sqrt().hypot(self.slack_share() * value).max(MIN_RELATIVE_ERROR * value),
         };
-        if self.explained() < EXPLAINS {
+        if self.explained() < MIN_R_SQUARED {
             return Some(mean(mean_y, syy / (self.n - 1.0) / self.n));
         }
         let slope = sxy / sxx;

@@ -23,40 +23,40 @@ use crate::observation::{
 use crate::result::Purpose;
 
 /// Minimum share of the cap in use for the cap to count as held.
-const HELD: f64 = 0.95;
+const MIN_HELD_SHARE: f64 = 0.95;
 /// CPU usage above which, and timer delay in seconds above which, the client cannot be trusted to
 /// send in time.
-const BUSY: f64 = 0.93;
-const LATE: f64 = 0.1;
+const MAX_CPU: f64 = 0.93;
+const MAX_LAG_S: f64 = 0.1;
 /// A step is invalid if the client is late or leaves slots free for this share of the time.
-const CLIENT: f64 = 0.2;
+const CLIENT_SHARE: f64 = 0.2;
 /// A step is also invalid if a single slot is free for this share of the time.
-const NEVER: f64 = 0.5;
+const SINGLE_SLOT_SHARE: f64 = 0.5;
 /// A step is rate limited if a rate limit holds calls back for this share of the time.
-const FORBIDDEN: f64 = 0.1;
+const RATE_LIMITED_SHARE: f64 = 0.1;
 /// Length of a window for counting completions, in call times.
-const WAVES: f64 = 2.0;
+const WINDOW_CALL_TIMES: f64 = 2.0;
 /// Number of 429s, or seconds in which the gate held calls back for a rate, that show that no
 /// credit is left.
-const LIMITED: usize = 3;
-const HELD_BACK: f64 = 1.0;
+const MIN_429S: usize = 3;
+const MIN_HELD_BACK_S: f64 = 1.0;
 /// Minimum number of answered calls for reporting the throughput of a step.
-const SHOWN: usize = 8;
+const MIN_REPORTED_CALLS: usize = 8;
 /// Maximum number of calls of a drain that meets no limit.
-const ENDLESS: usize = 300;
+const MAX_DRAIN_CALLS: usize = 300;
 /// Maximum share of rejected attempts at a cap that the rate sustains, and the number of attempts
 /// required.
-const MUCH: f64 = 0.3;
+const MAX_REJECTED_SHARE: f64 = 0.3;
 /// Minimum number of attempts for that share.
-const MANY: usize = 10;
+const MIN_REJECTION_ATTEMPTS: usize = 10;
 /// Minimum number of calls accepted at the full cap before a rejection there shows that something
 /// was used up.
-const TAKEN: usize = 5;
+const MIN_TURNED_OVER: usize = 5;
 /// Number of attempts after which an undecided step ends.
-const MOST_ATTEMPTS: usize = 800;
+const MAX_ATTEMPTS: usize = 800;
 /// Number of rejected requests, without any answered call, that show that the requests themselves
 /// are invalid.
-const REFUSED: usize = 12;
+const MIN_REJECTED_REQUESTS: usize = 12;
 
 /// What a step must establish before it ends, unless it is rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,7 +116,7 @@ pub(super) struct StepMonitor {
     busy: (f64, usize),
     rates: BTreeMap<&'static str, f64>,
     marks: Vec<AttemptMark>,
-    top: (usize, usize),
+    above_floor: (usize, usize),
     all: (usize, usize),
     refused: usize,
     /// Number of 429s.
@@ -157,7 +157,7 @@ impl StepMonitor {
             busy: (0.0, 0),
             rates: BTreeMap::new(),
             marks: Vec::new(),
-            top: (0, 0),
+            above_floor: (0, 0),
             all: (0, 0),
             refused: 0,
             limited: 0,
@@ -210,7 +210,7 @@ impl StepMonitor {
         let count = |tally: &mut (usize, usize)| if failed { tally.0 += 1 } else { tally.1 += 1 };
         count(&mut self.all);
         if seen.position > self.task.floor {
-            count(&mut self.top);
+            count(&mut self.above_floor);
         }
     }
 
@@ -269,14 +269,15 @@ impl StepMonitor {
                     Some(BlockedBy::Nothing) | None => self.gap += passed,
                 }
             }
-            if last.client_lag > LATE {
+            if last.client_lag > MAX_LAG_S {
                 self.lagging += passed;
             }
             if let Some(cpu) = pulse.client_cpu {
                 self.busy = (self.busy.0 + cpu, self.busy.1 + 1);
             }
         }
-        let fills = pulse.in_flight as f64 >= HELD * self.task.cap as f64 && pulse.in_flight <= self.task.cap;
+        let fills = pulse.in_flight as f64 >= MIN_HELD_SHARE * self.task.cap as f64
+            && pulse.in_flight <= self.task.cap;
         if self.full.is_none() && pulse.in_flight == self.task.cap {
             self.full = Some(pulse.at);
         }
@@ -303,26 +304,26 @@ impl StepMonitor {
     fn held_by_rate(&self) -> Option<BlockedBy> {
         let of = |name: &str| self.rates.get(name).copied().unwrap_or_default();
         let (requests, tokens) = (of("requests"), of("tokens"));
-        (self.share_of(requests + tokens) > FORBIDDEN && requests + tokens > 1.0)
+        (self.share_of(requests + tokens) > RATE_LIMITED_SHARE && requests + tokens > 1.0)
             .then_some(if requests > tokens { BlockedBy::Requests } else { BlockedBy::Tokens })
     }
 
     /// Returns `true` if a rate limit has no credit left.
     fn is_empty(&self) -> bool {
         let by_rate = self.rates.get("requests").into_iter().chain(self.rates.get("tokens")).sum::<f64>();
-        self.limited >= if self.after_asked { 1 } else { LIMITED } || by_rate > HELD_BACK
+        self.limited >= if self.after_asked { 1 } else { MIN_429S } || by_rate > MIN_HELD_BACK_S
     }
 
     fn is_rejected(&self) -> bool {
         if self.task.way != StepMode::Plain {
             let (bad, good) = self.all;
             return self.task.way == StepMode::Paced
-                && bad >= LIMITED
-                && bad as f64 > MUCH * (bad + good) as f64
-                && bad + good > MANY;
+                && bad >= MIN_429S
+                && bad as f64 > MAX_REJECTED_SHARE * (bad + good) as f64
+                && bad + good > MIN_REJECTION_ATTEMPTS;
         }
         let held = self.last.filter(|pulse| pulse.cap == self.task.cap).map_or(0, |pulse| pulse.in_flight);
-        let (bad, good) = self.top;
+        let (bad, good) = self.above_floor;
         let taken = held.saturating_sub(self.task.floor.min(self.task.cap));
         let (all_bad, all_good) = self.all;
         let test = &self.task.test;
@@ -335,7 +336,7 @@ impl StepMonitor {
     }
 
     fn share(&self) -> ShareVerdict {
-        let ((bad, good), (bad_before, good_before)) = (self.top, self.task.prior);
+        let ((bad, good), (bad_before, good_before)) = (self.above_floor, self.task.prior);
         self.task.test.of(bad + bad_before, good + good_before)
     }
 
@@ -351,12 +352,12 @@ impl StepMonitor {
 
     fn is_client(&self) -> bool {
         let free = self.task.cap as f64 - self.in_flight();
-        let slack = free > (1.0 - HELD) * self.task.cap as f64 && free >= 0.5;
+        let slack = free > (1.0 - MIN_HELD_SHARE) * self.task.cap as f64 && free >= 0.5;
         let gap = self.share_of(self.gap);
-        let is_busy = self.busy.0 > BUSY * self.busy.1 as f64;
-        (slack && gap > CLIENT)
-            || (free >= 0.5 && gap > NEVER)
-            || self.share_of(self.lagging) > CLIENT
+        let is_busy = self.busy.0 > MAX_CPU * self.busy.1 as f64;
+        (slack && gap > CLIENT_SHARE)
+            || (free >= 0.5 && gap > SINGLE_SLOT_SHARE)
+            || self.share_of(self.lagging) > CLIENT_SHARE
             || is_busy
     }
 
@@ -366,15 +367,15 @@ impl StepMonitor {
 
     /// Returns `true` if the step is complete. `work` is the mean work of the mix.
     pub(super) fn is_settled(&self, work: f64) -> bool {
-        if self.is_rejected() || self.marks.len() >= MOST_ATTEMPTS {
+        if self.is_rejected() || self.marks.len() >= MAX_ATTEMPTS {
             return true;
         }
-        if self.refused >= REFUSED && self.answered == 0 {
+        if self.refused >= MIN_REJECTED_REQUESTS && self.answered == 0 {
             return true;
         }
         match self.task.way {
             StepMode::Drain { calls } => {
-                return (self.is_empty() && self.since_empty >= calls) || self.ended >= ENDLESS;
+                return (self.is_empty() && self.since_empty >= calls) || self.ended >= MAX_DRAIN_CALLS;
             }
             StepMode::Plain if self.held_by_rate().is_some() => return true,
             StepMode::Plain | StepMode::Paced => {}
@@ -384,7 +385,7 @@ impl StepMonitor {
             return false;
         }
         // Failures keep the step open until the test decides.
-        let told = need.accept || (self.top.0 > 0 && self.calls.len() < need.most);
+        let told = need.accept || (self.above_floor.0 > 0 && self.calls.len() < need.most);
         if self.task.way == StepMode::Plain && told && self.share() == ShareVerdict::Open && !self.is_client()
         {
             return false;
@@ -393,7 +394,7 @@ impl StepMonitor {
         let Some(mean) = service.at(work) else { return self.calls.len() >= need.most };
         // If the work does not predict the duration of a call, completions are counted, over more
         // than one wave.
-        let window = if service.is_regular() { 0.0 } else { WAVES * mean.value };
+        let window = if service.is_regular() { 0.0 } else { WINDOW_CALL_TIMES * mean.value };
         self.span >= window && (mean.relative() <= need.error || self.calls.len() >= need.most)
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct StepSummary {
     pub(super) attempts: usize,
     pub(super) failed: usize,
     /// Failed and accepted attempts above the highest known good position.
-    pub(super) top: (usize, usize),
+    pub(super) above_floor: (usize, usize),
     pub(super) edge: Option<Edge>,
     pub(super) held_by: Option<BlockedBy>,
     pub(super) hint: Option<LimitHint>,

@@ -9,8 +9,10 @@ pub(super) const ACCEPT: StoppingRule = StoppingRule { calls: 30, error: 0.03, m
 /// Near the knee.
 pub(super) const MEASURE: StoppingRule = StoppingRule { calls: 60, error: 0.012, most: 100, accept: false };
 /// Confirmation of the answer.
-pub(super) const AGAIN: StoppingRule = StoppingRule { calls: 40, error: 0.02, most: 60, accept: false };
+pub(super) const CONFIRM_ANSWER: StoppingRule =
+    StoppingRule { calls: 40, error: 0.02, most: 60, accept: false };
 /// Confirmation of the cap above the answer.
-pub(super) const LOOK: StoppingRule = StoppingRule { calls: 24, error: 0.025, most: 40, accept: false };
+pub(super) const CONFIRM_ABOVE: StoppingRule =
+    StoppingRule { calls: 24, error: 0.025, most: 40, accept: false };
 /// Check of a cap that was measured before.
 pub(super) const REFERENCE: StoppingRule = StoppingRule { calls: 16, error: 0.05, most: 40, accept: false };

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::outcome::SweepOutcome;
 use crate::report::format::{
-    NOTHING, binding, binding_means, count, cut_short, money, number, perhaps, seconds, share,
+    UNKNOWN, binding, binding_means, count, cut_short, money, number, or_unknown, seconds, share,
 };
 use crate::result::{Estimate, StepResult, StepVerdict, SweepAnswer};
 
@@ -23,7 +23,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
             h1 {
                 @if let Some(cap) = answer.cap { "Hold the cap at " strong { (cap) } } @else { "No cap can be recommended" }
             }
-            p class="sure" { (sure(outcome)) }
+            p class="sure" { (confidence(outcome)) }
             p class="because" {
                 @if let Some(limit) = answer.binding {
                     "Limited by: " b { (binding(limit)) } ". " span class="why" { (binding_means(limit)) } " "
@@ -31,7 +31,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
                 (answer.because)
             }
             @if let Some(cut) = cut_short(outcome.ended) { p class="cut" { (cut) } }
-            (key(outcome))
+            (key_figures(outcome))
             @if !outcome.lines.is_empty() {
                 section class="paste" {
                     div class="head" {
@@ -52,7 +52,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
 }
 
 /// Renders the confidence of the answer.
-fn sure(outcome: &SweepOutcome) -> Markup {
+fn confidence(outcome: &SweepOutcome) -> Markup {
     let answer = &outcome.answer;
     let confidence = share(outcome.provenance.settings.confidence);
     html! {
@@ -78,7 +78,7 @@ fn sure(outcome: &SweepOutcome) -> Markup {
 }
 
 /// Renders the figures at the answer.
-fn key(outcome: &SweepOutcome) -> Markup {
+fn key_figures(outcome: &SweepOutcome) -> Markup {
     let (answer, spend) = (&outcome.answer, &outcome.spend);
     let at = chosen(outcome);
     let objective = outcome.provenance.settings.ttft.is_some() || outcome.provenance.settings.tpot.is_some();
@@ -89,8 +89,8 @@ fn key(outcome: &SweepOutcome) -> Markup {
             @if answer.rpm.is_some() { (rate("Accepted requests", answer.rpm, "per minute")) }
             @if answer.tpm.is_some() { (rate("Accepted tokens", answer.tpm, "per minute")) }
             @if let Some(step) = at {
-                div { dt { "TTFT at the answer" } dd { (perhaps(step.ttft.p50, seconds)) small { "p50; " (tail(step.ttft.p99, step.ttft.n)) } } }
-                div { dt { "Latency at the answer" } dd { (perhaps(step.latency.p50, seconds)) small { "p50; " (tail(step.latency.p99, step.latency.n)) } } }
+                div { dt { "TTFT at the answer" } dd { (or_unknown(step.ttft.p50, seconds)) small { "p50; " (tail(step.ttft.p99, step.ttft.n)) } } }
+                div { dt { "Latency at the answer" } dd { (or_unknown(step.latency.p50, seconds)) small { "p50; " (tail(step.latency.p99, step.latency.n)) } } }
             }
             div { dt { "Used" } dd {
                 (count(spend.calls as u64)) " calls"
@@ -108,7 +108,7 @@ fn rate(name: &str, known: Option<Estimate>, unit: &str) -> Markup {
         div { dt { (name) } dd {
             @match known {
                 Some(known) => { (number(known.value)) small { (unit) ", " (number(known.low)) " to " (number(known.high)) } }
-                None => { (NOTHING) small { (unit) } }
+                None => { (UNKNOWN) small { (unit) } }
             }
         } }
     }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::outcome::{CheckResult, SweepOutcome};
-use crate::report::format::{NOTHING, cause, count, number, perhaps, purpose, seconds, share, verdict};
+use crate::report::format::{UNKNOWN, cause, count, number, or_unknown, purpose, seconds, share, verdict};
 use crate::result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
 
 /// Renders the checks with their figures.
@@ -68,11 +68,11 @@ fn row(step: &StepResult, chosen: bool) -> Markup {
             th scope="row" class="n" { (step.step) }
             td class="n" { (step.cap) }
             td class="whole" { (purpose(step.purpose)) }
-            td class="text" { (judged(&step.verdict)) }
+            td class="text" { (verdict_badge(&step.verdict)) }
             td class="n" { (count(step.calls as u64)) @if step.warm_up > 0 { small { "+" (step.warm_up) " warm-up" } } }
             td class="n" { (count(step.attempts as u64)) }
             td {
-                @if step.failures.values().all(|n| *n == 0) { (NOTHING) }
+                @if step.failures.values().all(|n| *n == 0) { (UNKNOWN) }
                 @for (why, n) in step.failures.iter().filter(|(_, n)| **n > 0) { div class="whole" { (count(*n as u64)) " × " (cause(*why)) } }
             }
             (rate(step.throughput)) (rate(step.goodput))
@@ -85,7 +85,7 @@ fn row(step: &StepResult, chosen: bool) -> Markup {
     }
 }
 
-fn judged(of: &StepVerdict) -> Markup {
+fn verdict_badge(of: &StepVerdict) -> Markup {
     let (name, why) = verdict(of);
     let class = match of {
         StepVerdict::Accepted => "badge good",
@@ -100,7 +100,7 @@ fn rate(known: Option<Estimate>) -> Markup {
         td class="n" {
             @match known {
                 Some(known) => { (number(known.value)) small { (number(known.low)) " to " (number(known.high)) } }
-                None => (NOTHING),
+                None => (UNKNOWN),
             }
         }
     }
@@ -109,7 +109,7 @@ fn rate(known: Option<Estimate>) -> Markup {
 fn quantiles(of: &LatencyQuantiles) -> Markup {
     html! {
         td class="n" {
-            (perhaps(of.p50, seconds))
+            (or_unknown(of.p50, seconds))
             small { @match of.p99 { Some(p99) => (seconds(p99)), None => { "n " (of.n) " of 299" } } }
         }
     }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Plot;
-use super::frame::{Area, Entry, Sample, left_axis, line, px, text, wide};
+use super::frame::{Area, Entry, Sample, left_axis, line, px, text, text_width};
 use super::scale::Scale;
 use crate::observation::FailureCause;
 use crate::outcome::{CallOutcomes, SweepOutcome};
@@ -29,7 +29,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
     let area = Area::below(&legend, width, 300.0);
     let y = Scale::shares(area.y());
     let slot = (area.right - area.left) / stacks.len() as f64;
-    let numbers = stacks.iter().map(|(cap, _)| wide(&short(*cap as f64))).fold(0.0, f64::max) + 6.0;
+    let numbers = stacks.iter().map(|(cap, _)| text_width(&short(*cap as f64))).fold(0.0, f64::max) + 6.0;
     let every = (numbers / slot).ceil().max(1.0) as usize;
     let marks = html! {
         (left_axis(&area, &y, "share of calls", share))
@@ -41,11 +41,11 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
         (line("tg-base", (area.left, area.bottom), (area.right, area.bottom)))
         (text("tg-unit", area.right, area.bottom + 35.0, "end", "cap (slots)"))
     };
-    let told = format!(
+    let description = format!(
         "Shares of calls that completed at once, completed after retries, or failed, by cause, at {} caps.",
         stacks.len()
     );
-    Some(Plot { entries: legend, area, marks, told, note: None })
+    Some(Plot { entries: legend, area, marks, description, note: None })
 }
 
 fn number(outcome: &SweepOutcome, cap: usize, x: f64, area: &Area) -> Markup {

@@ -74,7 +74,7 @@ fn plot(
         }
     };
     let spoken = format!("{name} against cap: {}.", spread(&values));
-    Some(Plot { entries: legend, area, marks, told: spoken, note: too_few(caps, of) })
+    Some(Plot { entries: legend, area, marks, description: spoken, note: too_few(caps, of) })
 }
 
 fn spread(values: &[f64]) -> String {

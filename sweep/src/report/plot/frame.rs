@@ -12,7 +12,7 @@ const LETTER: f64 = 0.58;
 const ROW: f64 = 18.0;
 
 /// Returns the maximum width of a text, in pixels.
-pub(super) fn wide(text: &str) -> f64 {
+pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * TEXT * LETTER
 }
 
@@ -88,7 +88,7 @@ fn placed(legend: &[Entry], width: f64) -> Vec<(f64, f64)> {
     let (mut x, mut y) = (2.0, 0.0);
     let mut places = Vec::with_capacity(legend.len());
     for (_, _, name) in legend {
-        let take = 24.0 + wide(name) + 10.0;
+        let take = 24.0 + text_width(name) + 10.0;
         if x > 2.0 && x + take > width {
             (x, y) = (2.0, y + ROW);
         }
@@ -148,9 +148,10 @@ pub(super) fn bottom_axis(
     let mut numbers: Vec<(f64, String)> = Vec::new();
     for tick in first.iter().chain(&scale.ticks) {
         let (x, label) = (scale.at(*tick), number(*tick));
-        let apart =
-            |(other, text): &(f64, String)| (x - other).abs() > (wide(&label) + wide(text)) / 2.0 + 5.0;
-        if x + wide(&label) / 2.0 < area.width && numbers.iter().all(apart) {
+        let apart = |(other, text): &(f64, String)| {
+            (x - other).abs() > (text_width(&label) + text_width(text)) / 2.0 + 5.0
+        };
+        if x + text_width(&label) / 2.0 < area.width && numbers.iter().all(apart) {
             numbers.push((x, label));
         }
     }
@@ -174,10 +175,10 @@ pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: boo
     let from = caps.at(low as f64) - 2.0;
     let to = if answer.open_above { caps.ends().1 } else { caps.at(high as f64) + 2.0 };
     let label = format!("cap {cap}");
-    let half = wide(&label) / 2.0;
+    let half = text_width(&label) / 2.0;
     html! {
         g class="tg-answer" {
-            title { (said(answer)) }
+            title { (answer_text(answer)) }
             rect class="tg-band" x=(px(from)) y=(px(area.top)) width=(px((to - from).max(0.0))) height=(px(area.bottom - area.top)) {}
             (line("tg-mark", (x, area.top), (x, area.bottom)))
             @if named {
@@ -188,7 +189,7 @@ pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: boo
 }
 
 /// Returns the answer and its interval as text.
-fn said(answer: &SweepAnswer) -> String {
+fn answer_text(answer: &SweepAnswer) -> String {
     match (answer.cap, answer.interval) {
         (None, _) => "no answer".to_owned(),
         (Some(cap), None) => format!("answer: cap {cap}"),

@@ -90,7 +90,7 @@ pub(super) struct Plot {
     area: Area,
     marks: Markup,
     /// Text description of the content.
-    told: String,
+    description: String,
     /// Additional text for the caption.
     pub(super) note: Option<String>,
 }
@@ -103,7 +103,7 @@ impl Plot {
             svg class="tg-plot" xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (px(width)) " " (px(height)) }
                 role="img" aria-labelledby={ "tg-" (id) "-title tg-" (id) "-desc" } {
                 title id={ "tg-" (id) "-title" } { (figure.title()) }
-                desc id={ "tg-" (id) "-desc" } { (self.told) }
+                desc id={ "tg-" (id) "-desc" } { (self.description) }
                 @if let Some(style) = style { style { (PreEscaped(style)) } }
                 (legend(&self.entries, width))
                 (self.marks)
@@ -139,9 +139,9 @@ pub(super) fn document(outcome: &SweepOutcome, figure: Figure) -> String {
 
 fn nothing(width: f64) -> Plot {
     let area = Area { width, height: 60.0, left: 0.0, right: width, top: 0.0, bottom: 60.0, above: 0.0 };
-    let told = "Nothing was measured.".to_owned();
-    let marks = frame::text("tg-text", 12.0, 34.0, "start", &told);
-    Plot { entries: Vec::new(), area, marks, told, note: None }
+    let description = "Nothing was measured.".to_owned();
+    let marks = frame::text("tg-text", 12.0, 34.0, "start", &description);
+    Plot { entries: Vec::new(), area, marks, description, note: None }
 }
 
 /// Returns an axis of caps with a tick at each measured cap. The number of the answer has priority.

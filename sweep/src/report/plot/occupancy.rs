@@ -54,10 +54,10 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
     };
     let least = steps().map(of).fold(f64::INFINITY, f64::min);
     let most = steps().map(|step| step.gap_fraction).fold(0.0, f64::max);
-    let told = format!(
+    let description = format!(
         "The mean slots in flight were at least {} of the cap in each step. The gap fraction, the share of time in which calls waited although slots were free and nothing limited them, was at most {}.",
         share(least),
         share(most)
     );
-    Some(Plot { entries: legend, area: whole, marks, told, note: None })
+    Some(Plot { entries: legend, area: whole, marks, description, note: None })
 }

@@ -18,18 +18,18 @@ const AROUND: f64 = 1.4;
 pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<Pooled<'_>>, width: f64) -> Option<Plot> {
     let (answer, all) = (outcome.answer.cap? as f64, caps.len());
     caps.retain(|pooled| (answer / AROUND..=answer * AROUND).contains(&(pooled.cap as f64)));
-    if caps.len() < 3 || caps.len() == all { None } else { drawn(outcome, &caps, width, true) }
+    if caps.len() < 3 || caps.len() == all { None } else { draw_plot(outcome, &caps, width, true) }
 }
 
 type Of = fn(&StepResult) -> Option<Estimate>;
 
 /// Plots all caps.
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
-    drawn(outcome, caps, width, false)
+    draw_plot(outcome, caps, width, false)
 }
 
 /// Draws the plot. With `close`, the axis starts near the values instead of at zero.
-fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -> Option<Plot> {
+fn draw_plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -> Option<Plot> {
     let all = || caps.iter().flat_map(|p| p.steps.iter().copied());
     let known: Vec<Estimate> = all().filter_map(|step| step.throughput).collect();
     if known.is_empty() {
@@ -78,12 +78,12 @@ fn drawn(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -
     };
     let best = caps.iter().filter_map(|p| Some((p.cap, p.mean(|s| s.throughput.map(|e| e.value))?)));
     let best = best.max_by(|a, b| a.1.total_cmp(&b.1));
-    let told = best.map_or_else(String::new, |(cap, value)| {
+    let description = best.map_or_else(String::new, |(cap, value)| {
         format!(
             "Of {} caps, the highest throughput was at {cap}: {} calls per second.",
             caps.len(),
             number(value)
         )
     });
-    Some(Plot { entries: legend, area, marks, told, note: None })
+    Some(Plot { entries: legend, area, marks, description, note: None })
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Plot;
-use super::frame::{Area, Entry, Sample, bottom_axis, curve, left_axis, px, text, wide};
+use super::frame::{Area, Entry, Sample, bottom_axis, curve, left_axis, px, text, text_width};
 use super::scale::Scale;
 use super::step_marks::heading;
 use crate::outcome::{SeriesPoint, SweepOutcome};
@@ -41,9 +41,9 @@ pub(super) fn plot(outcome: &SweepOutcome, width: f64) -> Option<Plot> {
         (curve("tg-curve tg-thin tg-queue", &line(series, |m| m.waiting, &x, &below)))
         (bottom_axis(&whole, &x, "time since the sweep began", &[], clock))
     };
-    let told =
+    let description =
         format!("Slots in flight and calls waiting over {}, in {} steps.", seconds(end), outcome.steps.len());
-    Some(Plot { entries: legend, area: whole, marks, told, note: None })
+    Some(Plot { entries: legend, area: whole, marks, description, note: None })
 }
 
 fn line(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
@@ -83,7 +83,7 @@ fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
             title { (heading(step)) ", from " (seconds(step.began)) " to " (seconds(step.ended)) }
             rect class={ "tg-fill tg-behind " (class) } x=(px(from)) y=(px(area.top)) width=(px((to - from - 1.0).max(0.5)))
                 height=(px(area.bottom - area.top)) {}
-            @if to - from > wide(&name) + 4.0 {
+            @if to - from > text_width(&name) + 4.0 {
                 (text("tg-text", (from + to) / 2.0, area.top + 13.0, "middle", &name))
             }
         }

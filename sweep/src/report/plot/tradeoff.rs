@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Plot;
-use super::frame::{Area, Entry, Sample, TEXT, bottom_axis, curve, dot, left_axis, text, wide};
+use super::frame::{Area, Entry, Sample, TEXT, bottom_axis, curve, dot, left_axis, text, text_width};
 use super::scale::Scale;
 use crate::outcome::SweepOutcome;
 use crate::report::by_cap::Pooled;
@@ -55,8 +55,8 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
         }
         (names(outcome, &points, &lower, &upper, &area))
     };
-    let told = format!("Median latency against throughput at {} caps.", points.len());
-    Some(Plot { entries: legend, area, marks, told, note: None })
+    let description = format!("Median latency against throughput at {} caps.", points.len());
+    Some(Plot { entries: legend, area, marks, description, note: None })
 }
 
 fn point(pooled: &Pooled<'_>) -> Option<Point> {
@@ -85,7 +85,7 @@ fn names(
     html! {
         @for (point, (x, y)) in named {
             @let name = point.cap.to_string();
-            @let half = wide(&name) / 2.0;
+            @let half = text_width(&name) / 2.0;
             // Candidate positions: below, above, right, left.
             @let tries = [(*x, y + 22.0), (*x, y - 12.0), (x + 14.0 + half, y + 4.0), (x - 14.0 - half, y + 4.0)];
             @let free = tries.into_iter().map(|(x, y)| ((x, y), [x - half, y - TEXT, x + half, y + 3.0]))

@@ -1,6 +1,6 @@
 //! The summary of a completed step for the search, and its result for the report.
 
-use super::{SHOWN, StepMode, StepMonitor, TAKEN};
+use super::{MIN_REPORTED_CALLS, MIN_TURNED_OVER, StepMode, StepMonitor};
 use crate::result::{Estimate, StepResult, StepVerdict};
 use crate::search::positions::{self, Edge};
 use crate::search::quantiles;
@@ -9,7 +9,7 @@ use crate::search::step_summary::{StepEnd, StepSummary};
 
 impl StepMonitor {
     /// Returns the summary for the search.
-    pub(in crate::search) fn visit(&self, now: f64) -> StepSummary {
+    pub(in crate::search) fn summary(&self, now: f64) -> StepSummary {
         let ended = if self.is_rejected() {
             StepEnd::Rejected
         } else if self.task.way != StepMode::Plain {
@@ -39,7 +39,7 @@ impl StepMonitor {
             answered: self.answered,
             attempts: self.all.0 + self.all.1,
             failed: self.all.0,
-            top: self.top,
+            above_floor: self.above_floor,
             edge: self.edge(),
             held_by: self.held_by_rate(),
             hint: self.hints.last().copied(),
@@ -56,7 +56,7 @@ impl StepMonitor {
     /// Returns [`StepSummary::spent`].
     fn spent(&self) -> Option<f64> {
         let limited = 2 * self.limited > self.all.0;
-        self.first_limited.filter(|_| limited && self.turned_over >= TAKEN)
+        self.first_limited.filter(|_| limited && self.turned_over >= MIN_TURNED_OVER)
     }
 
     fn edge(&self) -> Option<Edge> {
@@ -64,13 +64,13 @@ impl StepMonitor {
     }
 
     /// Returns the result for the report.
-    pub(in crate::search) fn result(&self, visit: &StepSummary, work: f64, z: f64) -> StepResult {
+    pub(in crate::search) fn result(&self, summary: &StepSummary, work: f64, z: f64) -> StepResult {
         let answered = || self.calls.iter().filter(|call| call.failure.is_none());
         // A rejection may precede the first answers, and the slot times of a few calls give no
         // throughput.
-        let told = answered().count() >= SHOWN;
-        let throughput = visit.throughput(work).filter(|_| told);
-        let goodput = visit.goodput(work).filter(|_| told);
+        let told = answered().count() >= MIN_REPORTED_CALLS;
+        let throughput = summary.throughput(work).filter(|_| told);
+        let goodput = summary.goodput(work).filter(|_| told);
         let estimate = |mean: Option<MeanEstimate>| {
             mean.map(|mean| Estimate {
                 value: mean.value,
@@ -83,12 +83,12 @@ impl StepMonitor {
             cap: self.task.cap,
             purpose: self.task.purpose,
             began: self.began,
-            ended: visit.ended_at,
+            ended: summary.ended_at,
             warm_up: self.warm_up,
             calls: self.calls.len(),
             attempts: self.marks.len() + self.refused,
             failures: self.failures.clone(),
-            verdict: self.verdict(visit),
+            verdict: self.verdict(summary),
             throughput: estimate(throughput),
             goodput: estimate(goodput),
             latency: quantiles::compute(answered().map(|call| call.ended_at - call.admitted_at)),
@@ -100,14 +100,14 @@ impl StepMonitor {
         }
     }
 
-    fn verdict(&self, visit: &StepSummary) -> StepVerdict {
-        let (bad, good) = self.top;
-        match visit.ended {
+    fn verdict(&self, summary: &StepSummary) -> StepVerdict {
+        let (bad, good) = self.above_floor;
+        match summary.ended {
             StepEnd::Accepted => StepVerdict::Accepted,
             StepEnd::Rejected => StepVerdict::Rejected(if self.task.floor > 0 && bad > 0 {
                 format!("{bad} of {} attempts above {} concurrent calls failed", bad + good, self.task.floor)
             } else {
-                format!("{} of {} attempts failed", visit.failed, visit.attempts)
+                format!("{} of {} attempts failed", summary.failed, summary.attempts)
             }),
             StepEnd::Rate => {
                 StepVerdict::Invalid("a rate limit held calls back, so the cap was not reached".into())

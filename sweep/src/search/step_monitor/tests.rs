@@ -4,7 +4,7 @@ use super::*;
 use crate::observation::ReportedRates;
 use crate::search::step_summary::StepEnd;
 
-fn watch(cap: usize, floor: usize) -> StepMonitor {
+fn monitor(cap: usize, floor: usize) -> StepMonitor {
     let task = StepTask {
         step: 0,
         cap,
@@ -60,60 +60,60 @@ fn call(admitted_at: f64, seconds: f64) -> CallObservation {
 
 /// Holds `in_flight` of `cap` slots for 100 s while calls end.
 fn held(cap: usize, in_flight: usize, by: Option<BlockedBy>) -> StepMonitor {
-    let mut watch = watch(cap, 0);
+    let mut monitor = monitor(cap, 0);
     for tick in 0..1_000 {
         let at = f64::from(tick) / 10.0;
-        watch.pulse(&pulse(at, cap, in_flight, by));
-        watch.attempt(&attempt(at, in_flight, false));
-        watch.call(&call(at - 1.0 - 0.1 * f64::from(tick % 7), 1.0 + 0.1 * f64::from(tick % 7)));
+        monitor.pulse(&pulse(at, cap, in_flight, by));
+        monitor.attempt(&attempt(at, in_flight, false));
+        monitor.call(&call(at - 1.0 - 0.1 * f64::from(tick % 7), 1.0 + 0.1 * f64::from(tick % 7)));
     }
-    watch
+    monitor
 }
 
 #[test]
 fn early_failures_with_open_calls_do_not_reject_a_step() {
-    let mut watch = watch(128, 64);
-    watch.pulse(&pulse(0.0, 128, 128, None));
-    watch.attempt(&attempt(0.0, 100, true));
-    watch.attempt(&attempt(0.0, 101, true));
-    assert!(!watch.is_rejected());
+    let mut monitor = monitor(128, 64);
+    monitor.pulse(&pulse(0.0, 128, 128, None));
+    monitor.attempt(&attempt(0.0, 100, true));
+    monitor.attempt(&attempt(0.0, 101, true));
+    assert!(!monitor.is_rejected());
     for position in 102..110 {
-        watch.attempt(&attempt(0.0, position, true));
+        monitor.attempt(&attempt(0.0, position, true));
     }
-    assert!(watch.is_rejected() && watch.is_settled(100.0));
+    assert!(monitor.is_rejected() && monitor.is_settled(100.0));
 }
 
 #[test]
 fn earlier_steps_do_not_count() {
-    let mut watch = watch(4, 0);
+    let mut monitor = monitor(4, 0);
     for _ in 0..10 {
-        watch.attempt(&attempt(-1.0, 8, true));
+        monitor.attempt(&attempt(-1.0, 8, true));
     }
-    watch.call(&CallObservation { step: 7, ..call(1.0, 1.0) });
-    assert_eq!((watch.all, watch.ended), ((0, 0), 0));
+    monitor.call(&CallObservation { step: 7, ..call(1.0, 1.0) });
+    assert_eq!((monitor.all, monitor.ended), ((0, 0), 0));
 }
 
 #[test]
 fn calls_before_the_cap_is_full_are_warm_up() {
-    let mut watch = watch(4, 0);
-    watch.pulse(&pulse(0.0, 4, 4, None));
-    watch.call(&call(0.0, 1.0));
-    watch.call(&call(0.5, 1.0));
-    assert_eq!((watch.warm_up, watch.calls.len()), (1, 1));
+    let mut monitor = monitor(4, 0);
+    monitor.pulse(&pulse(0.0, 4, 4, None));
+    monitor.call(&call(0.0, 1.0));
+    monitor.call(&call(0.5, 1.0));
+    assert_eq!((monitor.warm_up, monitor.calls.len()), (1, 1));
 }
 
 #[test]
 fn step_is_invalid_if_the_client_does_not_fill_the_cap() {
     let client = held(32, 20, Some(BlockedBy::Nothing));
-    assert_eq!(client.visit(100.0).ended, StepEnd::Client);
+    assert_eq!(client.summary(100.0).ended, StepEnd::Client);
     assert_eq!(
-        held(21, 20, Some(BlockedBy::Nothing)).visit(100.0).ended,
+        held(21, 20, Some(BlockedBy::Nothing)).summary(100.0).ended,
         StepEnd::Client,
         "by a single slot"
     );
-    assert_eq!(held(20, 20, None).visit(100.0).ended, StepEnd::Accepted);
+    assert_eq!(held(20, 20, None).summary(100.0).ended, StepEnd::Accepted);
     assert_eq!(
-        held(32, 20, Some(BlockedBy::CoolDown)).visit(100.0).ended,
+        held(32, 20, Some(BlockedBy::CoolDown)).summary(100.0).ended,
         StepEnd::Accepted,
         "the server's wish"
     );
@@ -121,8 +121,8 @@ fn step_is_invalid_if_the_client_does_not_fill_the_cap() {
 
 #[test]
 fn rate_limited_step_is_not_a_rejection() {
-    let visit = held(32, 12, Some(BlockedBy::Tokens)).visit(100.0);
-    assert_eq!((visit.ended, visit.held_by), (StepEnd::Rate, Some(BlockedBy::Tokens)));
+    let summary = held(32, 12, Some(BlockedBy::Tokens)).summary(100.0);
+    assert_eq!((summary.ended, summary.held_by), (StepEnd::Rate, Some(BlockedBy::Tokens)));
 }
 
 #[test]
@@ -131,21 +131,21 @@ fn spent_credit_shows_at_positions_accepted_earlier() {
     for _ in 0..60 {
         spent.attempt(&attempt(101.0, 30, true));
     }
-    assert_eq!(spent.visit(102.0).spent, Some(101.0));
-    let mut limit = watch(32, 16);
+    assert_eq!(spent.summary(102.0).spent, Some(101.0));
+    let mut limit = monitor(32, 16);
     limit.pulse(&pulse(0.0, 32, 32, None));
     (25..33).for_each(|position| limit.attempt(&attempt(0.0, position, true)));
-    assert_eq!(limit.visit(1.0).spent, None);
-    assert_eq!(limit.visit(1.0).edge.map(|edge| edge.at), Some(24));
+    assert_eq!(limit.summary(1.0).spent, None);
+    assert_eq!(limit.summary(1.0).edge.map(|edge| edge.at), Some(24));
 }
 
 #[test]
 fn rejected_requests_end_a_step() {
-    let mut watch = watch(4, 0);
-    for _ in 0..REFUSED {
+    let mut monitor = monitor(4, 0);
+    for _ in 0..MIN_REJECTED_REQUESTS {
         let refused =
             AttemptFailure { cause: FailureCause::Request, status: Some(404), retry_after: None, hint: None };
-        watch.attempt(&AttemptObservation { failure: Some(refused), ..attempt(0.0, 1, false) });
+        monitor.attempt(&AttemptObservation { failure: Some(refused), ..attempt(0.0, 1, false) });
     }
-    assert!(watch.is_settled(0.0) && !watch.is_rejected());
+    assert!(monitor.is_settled(0.0) && !monitor.is_rejected());
 }
