@@ -20,9 +20,9 @@ pub enum Compression {
     /// Not compressed.
     #[default]
     Plain,
-    /// `.gz`
+    /// Gzip, with the extension `.gz`.
     Gzip,
-    /// `.zst`
+    /// Zstandard, with the extension `.zst`.
     Zstd,
 }
 

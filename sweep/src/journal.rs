@@ -51,7 +51,7 @@ impl JournalHeader {
     }
 }
 
-/// One line after the first.
+/// One entry of the journal, on a line of its own after the header.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalEntry {

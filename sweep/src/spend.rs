@@ -46,13 +46,13 @@ pub struct SweepCeilings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ceiling {
-    /// `--max-cost`
+    /// The cost, limited by `--max-cost`.
     Cost,
-    /// `--max-tokens`
+    /// The tokens, limited by `--max-tokens`.
     Tokens,
-    /// `--max-time`
+    /// The time, limited by `--max-time`.
     Time,
-    /// `--max-calls`
+    /// The requests, limited by `--max-calls`.
     Calls,
 }
 

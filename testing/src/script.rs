@@ -114,15 +114,16 @@ impl Default for ModelReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyEnd {
-    /// Normally.
+    /// The answer ends normally.
     Complete,
-    /// Without the terminal event of a stream, or shorter than its content length.
+    /// The stream ends without its terminal event, or the body is shorter than its content length.
     Truncate,
-    /// Never: nothing more is sent.
+    /// Nothing more is sent, and the answer never ends.
     Stall,
-    /// With an error event under status 200, or a 500 if the answer is not streamed.
+    /// The stream ends with an error event under status 200. An answer that is not streamed is a
+    /// 500.
     Error,
-    /// With a broken connection.
+    /// The connection breaks.
     Break,
 }
 

@@ -65,7 +65,7 @@ pub struct LoggedAttempt {
     pub ended_s: Option<f64>,
     /// HTTP status, once the response head was sent.
     pub status: Option<u16>,
-    /// How it ended.
+    /// How the attempt ended.
     pub outcome: AttemptEnd,
     /// Prompt tokens; 0 if the body could not be parsed.
     pub prompt_tokens: u32,

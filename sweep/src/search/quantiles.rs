@@ -4,7 +4,7 @@ use crate::result::LatencyQuantiles;
 
 /// Number of samples that bound a p95 from above at 95 %: `ln(0.05) / ln(0.95)`.
 const P95: usize = 59;
-/// Number of samples that bound a p99 likewise.
+/// Number of samples that bound a p99 from above at 95 %: `ln(0.05) / ln(0.99)`.
 const P99: usize = 299;
 
 /// Computes the quantiles of samples.

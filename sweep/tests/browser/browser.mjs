@@ -1,4 +1,4 @@
-// A browser, from wherever there is one: named, installed, or out of a package of npm's.
+// Launches a browser: one that is named, one that is installed, or one from an npm package.
 
 import { accessSync, constants, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,11 +11,11 @@ const APPLICATIONS = [
   "/Applications/Chromium.app/Contents/MacOS/Chromium",
   "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
 ];
-// The sandbox wants privileges that containers lack. It guards against pages that one does not trust; these are ours.
+// The sandbox needs privileges that containers lack. The pages under test are trusted.
 const ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
 
-/** Starts one; says how to get one where that fails. */
-export async function launched() {
+/** Launches a browser. The error of a failure says how to install one. */
+export async function launchBrowser() {
   const failures = [];
   for (const candidate of candidates()) {
     try {
@@ -31,11 +31,11 @@ export async function launched() {
   }
   throw new Error(
     `no browser could be started. Install one (Debian, Ubuntu: apt-get install chromium), or name one: \
-TIDEGATE_BROWSER=/path/to/chrome. What was tried:\n${failures.join("\n")}`,
+TIDEGATE_BROWSER=/path/to/chrome. Attempts:\n${failures.join("\n")}`,
   );
 }
 
-/** Each a way to a browser, the likeliest first. */
+/** Returns ways to find a browser, in order of preference. */
 function candidates() {
   const named = process.env.TIDEGATE_BROWSER;
   if (named) {
@@ -46,9 +46,9 @@ function candidates() {
   return process.platform === "linux" ? [...installed, packaged] : installed;
 }
 
-/** Chromium for bare Linux machines, with the libraries that these lack. */
+/** Returns Chromium for minimal Linux machines, with the libraries that they lack. */
 async function packaged() {
-  process.env.AWS_EXECUTION_ENV ??= "AWS_Lambda_nodejs20.x"; // What makes it unpack those libraries.
+  process.env.AWS_EXECUTION_ENV ??= "AWS_Lambda_nodejs20.x"; // Makes the package unpack those libraries.
   const { default: chromium } = await import("@sparticuz/chromium");
   const executablePath = await chromium.executablePath();
   return { executablePath, args: chromium.args, env: { HOME: mkdtempSync(path.join(tmpdir(), "tidegate-browser-")) } };

@@ -1,6 +1,8 @@
-// The report in a real browser: offline, in light and dark, wide and narrow, in print and without its script.
+// Tests the report in a real browser: offline, light and dark, wide and narrow, in print, and
+// without its script.
 //
-// `cargo test -p tidegate-sweep --test report` writes the pages; TIDEGATE_SCREENSHOTS=FOLDER keeps what was seen.
+// `cargo test -p tidegate-sweep --test report` writes the pages. TIDEGATE_SCREENSHOTS=FOLDER keeps
+// the screenshots.
 
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -8,8 +10,8 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { launched } from "./browser.mjs";
-import { clipped, colours, misplaced } from "./looks.mjs";
+import { launchBrowser } from "./browser.mjs";
+import { countColours, findMisplacedMarks, findOverflow } from "./page_checks.mjs";
 
 const PAGES = path.resolve(
   process.env.TIDEGATE_REPORTS ?? path.join(import.meta.dirname, "../../../target/tmp/sweep-report"),
@@ -34,11 +36,11 @@ const pages = existsSync(PAGES) ? readdirSync(PAGES).filter((name) => name.endsW
 let browser;
 before(async () => {
   assert.ok(pages.length > 0, `no pages in ${PAGES}: cargo test -p tidegate-sweep --test report writes them`);
-  browser = await launched();
+  browser = await launchBrowser();
 });
 after(() => browser?.close());
 
-/** Opens a page with no network, and listens to all that it asks for and complains of. */
+/** Opens a page without a network, and records its requests, console messages and errors. */
 async function opened(file, { width = 1280, scheme = "light", media = "screen", script = true } = {}) {
   const page = await browser.newPage();
   const heard = [];
@@ -52,7 +54,7 @@ async function opened(file, { width = 1280, scheme = "light", media = "screen", 
   await page.setJavaScriptEnabled(script);
   await page.setOfflineMode(true);
   await page.setViewport({ width, height: 900 });
-  // Both at once: puppeteer's own functions for the two undo one another.
+  // Set together, because puppeteer's separate functions for the two override each other.
   const features = [{ name: "prefers-color-scheme", value: scheme }];
   await (await page.createCDPSession()).send("Emulation.setEmulatedMedia", { media, features });
   await page.goto(url, { waitUntil: "load" });
@@ -62,12 +64,12 @@ async function opened(file, { width = 1280, scheme = "light", media = "screen", 
 for (const file of pages) {
   const name = path.basename(file, ".html");
   for (const { look, width, scheme } of LOOKS) {
-    test(`${name}, ${look}: all is there, in its place, and nothing was asked for`, async () => {
+    test(`${name}, ${look}: shows the answer within the page, and makes no request`, async () => {
       const { page, heard } = await opened(file, { width, scheme });
       const text = await page.evaluate(() => document.body.innerText);
-      assert.ok(text.includes(ANSWERS[name] ?? "cap"), "the answer is in its text");
-      assert.deepEqual(await page.evaluate(misplaced), []);
-      assert.deepEqual(await page.evaluate(clipped), []);
+      assert.ok(text.includes(ANSWERS[name] ?? "cap"), "the page contains the answer");
+      assert.deepEqual(await page.evaluate(findMisplacedMarks), []);
+      assert.deepEqual(await page.evaluate(findOverflow), []);
       assert.deepEqual(heard, []);
       const picture = Buffer.from(await page.screenshot({ fullPage: true }));
       await page.close();
@@ -76,7 +78,7 @@ for (const file of pages) {
     });
   }
 
-  test(`${name}: nothing from outside is markup`, async () => {
+  test(`${name}: escapes outside text`, async () => {
     const { page } = await opened(file);
     const [title, images, scripts] = await page.evaluate(() => [
       document.title,
@@ -102,7 +104,7 @@ for (const file of pages) {
     }
   });
 
-  test(`${name}: says the same without its script`, async () => {
+  test(`${name}: shows the same text without its script`, async () => {
     const told = [];
     for (const script of [true, false]) {
       const { page } = await opened(file, { script });
@@ -112,18 +114,18 @@ for (const file of pages) {
     assert.equal(told[0], told[1]);
   });
 
-  test(`${name}: prints on white, whatever the screen's scheme`, async () => {
+  test(`${name}: prints dark on white in every colour scheme`, async () => {
     const { page } = await opened(file, { media: "print", scheme: "dark", width: 794 });
-    assert.deepEqual(await page.evaluate(misplaced), []);
+    assert.deepEqual(await page.evaluate(findMisplacedMarks), []);
     const ink = await page.$eval("h1", (heading) => getComputedStyle(heading).color);
     const [red] = ink.match(/\d+/g);
-    assert.ok(Number(red) < 64, `dark ink on paper, and not ${ink}`);
+    assert.ok(Number(red) < 64, `expected dark text on paper, found ${ink}`);
     assert.ok((await page.pdf({ format: "A4" })).length > 10_000);
     await page.close();
   });
 }
 
-test("the lines to paste are copied, or selected where the clipboard is not ours", async () => {
+test("the copy button copies the configuration, or selects it if the clipboard is not available", async () => {
   const { page } = await opened("limit.html");
   await page.click(".copy");
   await page.waitForFunction(() => document.querySelector(".copy").textContent !== "Copy");
@@ -138,9 +140,9 @@ test("the lines to paste are copied, or selected where the clipboard is not ours
 
 async function isNoBlank(picture, width) {
   const blank = await browser.newPage();
-  const seen = await blank.evaluate(colours, picture.toString("base64"));
+  const seen = await blank.evaluate(countColours, picture.toString("base64"));
   await blank.close();
-  assert.ok(seen.colours >= 10, `${seen.colours} colours are too few for a page with something on it`);
+  assert.ok(seen.colours >= 10, `${seen.colours} colours are too few for a page with content`);
   assert.equal(seen.width, width);
   assert.ok(seen.height > 500, `${seen.height} pixels are too low`);
 }

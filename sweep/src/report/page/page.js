@@ -1,4 +1,4 @@
-// A nicety: the page says the same without it.
+// Adds a copy button. The page has the same content without this script.
 const button = document.querySelector(".copy");
 const lines = document.querySelector(".lines");
 button.hidden = false;
@@ -7,7 +7,7 @@ button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(lines.textContent);
     button.textContent = "Copied";
   } catch {
-    // Where the clipboard is not ours to write: select, so that the reader's own keys copy.
+    // The clipboard is not available: select the lines, so that the reader can copy them.
     getSelection().selectAllChildren(lines);
     button.textContent = "Selected";
   }

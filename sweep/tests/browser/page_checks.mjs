@@ -1,48 +1,48 @@
-// What is looked at inside a page. Each function runs there, and returns what is wrong, in words.
+// Checks that run inside a page. Each function returns descriptions of the problems it finds.
 
-/** Marks and texts of plots that are outside of them, and texts that lie on one another. */
-export function misplaced() {
+/** Finds marks and texts outside of their plot, and overlapping texts. */
+export function findMisplacedMarks() {
   const wrong = [];
   const box = (element) => element.getBoundingClientRect();
   for (const svg of document.querySelectorAll("svg.tg-plot")) {
     const frame = box(svg);
-    if (frame.width === 0) continue; // The other width's.
+    if (frame.width === 0) continue; // Hidden: drawn for the other width.
     const plot = svg.querySelector("title").textContent;
     for (const shape of svg.querySelectorAll("line, circle, rect, path, polyline, text")) {
       const { left, right, top, bottom } = box(shape);
       const outside =
         left < frame.left - 1 || right > frame.right + 1 || top < frame.top - 1 || bottom > frame.bottom + 1;
       if (outside) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} is outside`);
-      if (/NaN|inf/i.test(shape.outerHTML)) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} is no place`);
+      if (/NaN|inf/i.test(shape.outerHTML)) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} has an invalid position`);
     }
     const texts = [...svg.querySelectorAll("text")].map((text) => [text.textContent, box(text)]);
     texts.forEach(([one, a], i) => {
       for (const [other, b] of texts.slice(i + 1)) {
         const apart = a.right - 1 < b.left || b.right - 1 < a.left || a.bottom - 3 < b.top || b.bottom - 3 < a.top;
-        if (!apart) wrong.push(`${plot}: "${one}" and "${other}" lie on one another`);
+        if (!apart) wrong.push(`${plot}: "${one}" and "${other}" overlap`);
       }
     });
   }
   return wrong;
 }
 
-/** What sticks out: of the page, or of its panel without a way to scroll there. */
-export function clipped() {
+/** Finds elements that overflow the page, or a panel that cannot be scrolled. */
+export function findOverflow() {
   const wrong = [];
   const { scrollWidth, clientWidth } = document.documentElement;
-  if (scrollWidth > clientWidth) wrong.push(`the page is ${scrollWidth} wide in a window of ${clientWidth}`);
+  if (scrollWidth > clientWidth) wrong.push(`the page is ${scrollWidth} px wide in a window of ${clientWidth} px`);
   for (const panel of document.querySelectorAll(".panel")) {
     const edge = panel.getBoundingClientRect().right;
     for (const inner of panel.querySelectorAll("*")) {
       if (inner.closest(".scroll, pre, svg, thead")) continue;
-      if (inner.getBoundingClientRect().right > edge + 1) wrong.push(`${inner.outerHTML.slice(0, 120)} sticks out`);
+      if (inner.getBoundingClientRect().right > edge + 1) wrong.push(`${inner.outerHTML.slice(0, 120)} overflows`);
     }
   }
   return wrong;
 }
 
-/** How many colours a picture has, up to a hundred; a page that shows nothing has one or two. */
-export async function colours(picture) {
+/** Counts the colours of a picture, up to 100. A blank page has one or two. */
+export async function countColours(picture) {
   const image = new Image();
   image.src = `data:image/png;base64,${picture}`;
   await image.decode();
