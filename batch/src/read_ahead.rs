@@ -5,7 +5,7 @@
 //! once, a limit of eight takes one at a time. The number starts small, doubles whenever no call
 //! was left waiting, and slowly decreases when it was not needed. Pure: all events are inputs.
 
-/// The number of lines to read ahead; see the [module](self).
+/// The number of lines to read ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAhead {
     keep: usize,

@@ -1,4 +1,4 @@
-//! Reports of a sweep: for people ([`html`], [`figure`], [`card`]), spreadsheets ([`csv`]) and
+//! Reports of a sweep: for people ([`html`], [`figure`], [`card`]), spreadsheets ([`csv()`]) and
 //! programs ([`json`]).
 //!
 //! Each report is a pure function of the [`SweepOutcome`]: no clock, no file, no network. An
