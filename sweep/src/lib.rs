@@ -35,6 +35,7 @@ pub mod result;
 pub mod search;
 pub mod spend;
 mod sweep;
+mod waiting;
 
 #[cfg(unix)]
 pub use cpu::cpu_monitor;

@@ -26,6 +26,7 @@ use crate::plan::{Basis, Plan};
 use crate::progress::{SweepProgress, SweepState};
 use crate::search::{Search, SearchAction};
 use crate::spend::{Ceiling, SpendTracker, SweepSpend};
+use crate::waiting::{sleep_until, stop_requested};
 
 /// File name of the call log in the directory of a sweep.
 pub const CALL_LOG_FILE: &str = "calls.jsonl";
@@ -385,21 +386,10 @@ async fn in_time(
     most: Option<f64>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<PreflightResult, SweepError> {
-    let over = async {
-        match most.and_then(|most| clock.at(most)) {
-            Some(over) => tokio::time::sleep_until(over).await,
-            None => std::future::pending().await,
-        }
-    };
-    let stopped = async {
-        if stop.wait_for(|stop| *stop).await.is_err() {
-            std::future::pending().await
-        }
-    };
     tokio::select! {
         biased;
-        () = stopped => Err(SweepError::Preflight("interrupted during the preflight call".to_owned())),
-        () = over => {
+        () = stop_requested(&mut stop) => Err(SweepError::Preflight("interrupted during the preflight call".to_owned())),
+        () = sleep_until(most.and_then(|most| clock.at(most))) => {
             let flag = Ceiling::Time.flag();
             Err(SweepError::Preflight(format!("the preflight call did not finish within {flag}")))
         }

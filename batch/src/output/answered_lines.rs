@@ -80,7 +80,11 @@ impl AnsweredLines {
         if self.lines.insert(read.line, read.sum).is_some() {
             return Err(ScanError::Duplicate(read.line));
         }
-        *(if read.good { &mut self.good } else { &mut self.failed }) += 1;
+        if read.good {
+            self.good += 1;
+        } else {
+            self.failed += 1;
+        }
         Ok(())
     }
 

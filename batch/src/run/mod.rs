@@ -404,8 +404,11 @@ impl<'a> RunState<'a> {
     async fn write(&mut self, records: Vec<(u64, Record)>) -> Result<(), RunError> {
         let mut due = Vec::with_capacity(records.len());
         for (number, record) in records {
-            *(if record.outcome.is_good() { &mut self.progress.good } else { &mut self.progress.failed }) +=
-                1;
+            if record.outcome.is_good() {
+                self.progress.good += 1;
+            } else {
+                self.progress.failed += 1;
+            }
             if self.options.ordered {
                 self.order.put(number, record, |record| due.push(record));
             } else {

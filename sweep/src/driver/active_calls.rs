@@ -20,7 +20,7 @@ pub(super) struct ActiveCalls {
     /// The gate's records of calls that have ended.
     records: HashMap<u64, Arc<CallRecord>>,
     next: u64,
-    all_canceled: bool,
+    all_cancelled: bool,
 }
 
 impl ActiveCalls {
@@ -62,12 +62,12 @@ impl ActiveCalls {
             }
             all &= call.is_given_up();
         }
-        self.all_canceled = all;
+        self.all_cancelled = all;
     }
 
     /// Returns `true` if all calls are being cancelled.
     pub(super) fn is_ending(&self) -> bool {
-        self.all_canceled
+        self.all_cancelled
     }
 
     /// Reads the records that the gate has written since the last call.

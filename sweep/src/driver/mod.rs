@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use tidegate::Client;
 use tidegate::observe::CallRecord;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::active_calls::ActiveCalls;
@@ -50,6 +50,7 @@ use crate::progress::{SweepProgress, SweepState};
 use crate::result::Purpose;
 use crate::search::SearchAction;
 use crate::spend::{Ceiling, SweepSpend};
+use crate::waiting::{sleep_until, stop_requested};
 
 /// Maximum interval between load samples.
 const TICK: Duration = Duration::from_millis(100);
@@ -266,8 +267,8 @@ impl<'a> Driver<'a> {
         let mut events = Vec::new();
         tokio::select! {
             biased;
-            () = stopped(&mut self.parts.stop) => return Ok(Some(SweepEnd::Interrupted)),
-            () = at(over) => return Ok(Some(SweepEnd::Ceiling(Ceiling::Time))),
+            () = stop_requested(&mut self.parts.stop) => return Ok(Some(SweepEnd::Interrupted)),
+            () = sleep_until(over) => return Ok(Some(SweepEnd::Ceiling(Ceiling::Time))),
             // Before the events, however many there are, so that the delay of the client's own
             // timers is measured.
             planned = self.ticker.tick() => {
@@ -283,7 +284,7 @@ impl<'a> Driver<'a> {
                 }
                 self.pulse(0.0, false)?;
             }
-            () = at(until) => {}
+            () = sleep_until(until) => {}
         }
         Ok(None)
     }
@@ -418,19 +419,5 @@ impl<'a> Driver<'a> {
             step_ended,
         };
         (self.parts.progress)(&progress);
-    }
-}
-
-async fn at(when: Option<Instant>) {
-    match when {
-        Some(when) => tokio::time::sleep_until(when).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until a stop is requested. Waits forever if no stop can be requested any more.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    if stop.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending().await
     }
 }
