@@ -66,7 +66,7 @@ impl Sweep {
             )));
         }
         let name = options.name.clone().unwrap_or_else(|| options.model.clone());
-        let target = TargetConfig::named(&name);
+        let target = TargetConfig::new(&name);
         Ok(Self {
             options,
             endpoint,

@@ -213,7 +213,7 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.wait = None;
     target.on_full = OnFull::Wait;
     target.predict = Predict::Off;
-    let room = TargetConfig::named("");
+    let room = TargetConfig::new("");
     target.queue = target.queue.max(room.queue);
     target.backlog = target.backlog.max(room.backlog);
     for tenant in target.tenants.values_mut().chain([&mut target.default_tenant]) {
