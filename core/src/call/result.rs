@@ -53,6 +53,8 @@ pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
 mod tests {
     use std::time::Duration;
 
+    use tidegate_policy::outcome::FailureCause;
+
     use super::*;
     use crate::adaptive::Ended;
     use crate::cooldown::Failure;
@@ -88,7 +90,7 @@ mod tests {
             (rejected(504, None), other, broke, late),
             (rejected(500, None), other, broke, no_sample),
             (rejected(400, None), None, None, no_sample),
-            (failed(ErrorKind::Connect, ConnectRefused), unread, Some(Fault::Gone), no_sample),
+            (failed(ErrorKind::Connect, ConnectRefused), unread, Some(Fault::ConnectRefused), no_sample),
             (failed(ErrorKind::ConnectTimeout, Upstream), unread, unreached, no_sample),
             (failed(ErrorKind::Transport, Upstream), other, broke, no_sample),
             (failed(ErrorKind::FirstTokenTimeout, Upstream), other, broke, late),
