@@ -1,10 +1,11 @@
-# The only commands to know: make demo, make test, make bench, make lint. Each does all its own set-up, and says what toolchain is missing.
+# Builds, tests, checks and measures everything. `make help` lists the targets; each one sets up
+# what it needs below this directory, by lock file, and reports a missing toolchain.
 
 PYTHON ?= python3
 CARGO ?= cargo
 export PYTHON CARGO
 SHELL := bash
-# Environments, each exactly what its lock file says.
+# Python environments. Each one contains exactly what its lock file lists.
 VENV := .venv
 VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
@@ -16,92 +17,125 @@ DENY := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCKS := bindings-python/requirements
-# Optimised, without the link-time optimisation of a release; the wheel and the command line share what they build.
-PROFILE := wheel
-# Where cargo puts what that profile makes.
-BUILT := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-# Tests against a whole provider run its `sim`.
-export TIDEGATE_CLI = $(CURDIR)/$(BUILT)/tidegate
 
-WHEEL_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-common sweep/src sweep/Cargo.toml testing/src testing/Cargo.toml bindings-python/src bindings-python/python \
-    bindings-python/Cargo.toml bindings-python/pyproject.toml -type f -not -name '*.pyc')
+# Tests use the cargo profile `dev`, because `cargo test` builds all crates with it anyway. The
+# demo and the measurements use `wheel`: optimised, without the link-time optimisation of a
+# release.
+# $(call built,PROFILE): the directory in which cargo puts the results of a profile.
+built = target/$(if $(filter dev,$(1)),debug,$(1))
+# The command that serves as the provider in tests and measurements.
+export TIDEGATE_CLI = $(CURDIR)/$(call built,wheel)/tidegate
+test-%: export TIDEGATE_CLI = $(CURDIR)/$(call built,dev)/tidegate
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find $(wildcard core sweep testing bindings-common) -type f \
+    \( -path '*/src/*' -o -name Cargo.toml \))
+WHEEL_SOURCES := $(RUST_SOURCES) $(shell find bindings-python/src bindings-python/python bindings-python/Cargo.toml \
+    bindings-python/pyproject.toml -type f -not -name '*.pyc')
 PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools
 
-# The Node package, its native half as cargo calls it here, and what its scripts are made from.
 NODE := bindings-node
-NODE_BUILT := $(OUT)/node/.built
-# Where the report of a sweep is opened in a browser.
-BROWSER := sweep/tests/browser
+NODE_SOURCES := $(RUST_SOURCES) $(shell find $(NODE)/src $(NODE)/ts $(NODE)/Cargo.toml $(NODE)/tsconfig.json -type f)
+NODE_LIBRARY := libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
 NODE_EXAMPLES := examples/node/node_modules/.ready
-NODE_LIBRARY := $(BUILT)/libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
-NODE_SOURCES := Cargo.toml Cargo.lock $(shell find core/src core/Cargo.toml bindings-common testing/src testing/Cargo.toml $(NODE)/src $(NODE)/Cargo.toml -type f)
-NODE_SCRIPTS := $(shell find $(NODE)/ts -type f) $(NODE)/tsconfig.json
+# The test that opens the report of a sweep in a browser.
+BROWSER := sweep/tests/browser
 
-LINT := lint-format lint-clippy lint-docs lint-structure lint-deny lint-advisories lint-python lint-node
-TEST := test-rust test-report test-python test-openai2 test-node test-examples
-BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
+# Parts of `lint` and `test`. Those before `--` end before those behind it begin, which use what the
+# first ones have built. Others run at the same time; the longest ones are started first.
+LINT := lint-deny -- lint-clippy lint-python lint-node lint-docs lint-structure lint-advisories lint-format
+TEST := test-build -- test-python test-openai2 test-rust test-node test-examples test-report
+BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale \
+    tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
+BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
-.PHONY: help demo test lint advisories bench node setup lock fuzz properties format clean $(LINT) $(TEST) need-cargo need-python need-node cli \
-    $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
+.PHONY: help demo test lint parts advisories bench node setup lock fuzz properties format clean \
+    $(filter-out --,$(LINT) $(TEST)) \
+    need-cargo need-python need-node cli $(addprefix bench-,$(BENCH))
 
 help:
-	@echo 'make demo        three tenants, one bursts: the official client as it is, then wrapped (2 min)'
-	@echo 'make test        every test:  $(TEST)'
-	@echo 'make lint        every check: $(LINT)'
-	@echo 'make advisories  known vulnerabilities in Cargo.lock; ADVISORY_DB=/path/to/advisory-db, a clone of the RustSec database'
-	@echo 'make bench       every experiment, and bench/RESULTS.md; make bench-NAME runs one:'
+	@echo 'make demo        runs the official client without and with Tidegate while one of three tenants bursts (2 min)'
+	@echo 'make test        runs all tests: $(filter-out --,$(TEST))'
+	@echo 'make lint        runs all checks: $(filter-out --,$(LINT))'
+	@echo '                 Both print one line per part, run JOBS=2 parts at a time, and keep the output in $(OUT)/parts.'
+	@echo 'make advisories  checks Cargo.lock for known vulnerabilities; needs ADVISORY_DB=/path/to/advisory-db,'
+	@echo '                 a clone of the RustSec database'
+	@echo 'make bench       runs all experiments and writes bench/RESULTS.md; make bench-NAME runs one of'
 	@echo '                 $(BENCH_RUST)'
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
-	@echo 'make properties  every property on new cases, CASES=10000 of each'
-	@echo 'make fuzz        the fuzz target, until interrupted (needs nightly and cargo-fuzz)'
-	@echo 'make setup       the environments, without running anything'
-	@echo 'make node        the Node package, built in its folder'
-	@echo 'make lock        the lock files of the Python environments anew (needs uv)'
+	@echo 'make properties  runs the property tests on CASES=10000 new random cases each'
+	@echo 'make fuzz        fuzzes the parser of event streams until interrupted (needs nightly and cargo-fuzz)'
+	@echo 'make setup       creates the environments without running anything'
+	@echo 'make node        builds the Node package in $(NODE)'
+	@echo 'make lock        updates the lock files of the Python environments (needs uv)'
+	@echo 'make format      formats all sources'
+	@echo 'make clean       removes everything that was built or installed'
 
-# ---- the demo
+# ---- demo
 
-# A server of your own: TIDEGATE_BASE_URL, TIDEGATE_MODEL, OPENAI_API_KEY; YES=1 sends without asking; ARGS are the demo's own options.
+# To use a real server: TIDEGATE_BASE_URL, TIDEGATE_MODEL, OPENAI_API_KEY. YES=1 sends without
+# asking. ARGS are options of the demo.
 demo: $(VENV)/.wheel cli
-	@$(VENV)/bin/python examples/demo --tidegate $(BUILT)/tidegate --out $(OUT) $(ARGS)
+	@$(VENV)/bin/python examples/demo --tidegate $(call built,wheel)/tidegate --out $(OUT) $(ARGS)
 
 # ---- tests
 
-test: $(TEST)
+JOBS ?= 2
+export JOBS
 
-# The same cases each time: whoever changes nothing sees nothing change. `make properties` looks further.
+test:
+	@.ci/run $(TEST)
+
+parts:
+	@echo $(LINT) -- $(TEST)
+
+# Builds everything that the tests run.
+test-build: need-cargo $(addsuffix /.dev,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2)) $(OUT)/node/.dev \
+    $(NODE_EXAMPLES) $(BROWSER)/node_modules/.ready
+	$(CARGO) test --workspace --locked --no-run
+	$(BUILD_DEV)
+
+# Builds the command line, the libraries and the examples. Although tests need few crates of the
+# workspace, all of them are named, because cargo then builds each dependency with the features that
+# `cargo test` has built it with.
+BUILD_DEV = $(CARGO) build --quiet --locked --workspace --lib --bin tidegate $(addprefix --example ,$(RUST_EXAMPLES))
+RUST_EXAMPLES := chat adaptive_limit
+
+# Property tests run the same cases each time; `make properties` runs new ones.
 test-rust: need-cargo
-	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-20261121} $(CARGO) test --workspace --locked
+	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-20261121} $(CARGO) test --quiet --workspace --locked --no-fail-fast
 
-# In a browser that is installed, or that TIDEGATE_BROWSER names; else, on Linux, in one out of a package.
+# Uses an installed browser or the one that TIDEGATE_BROWSER names; otherwise, on Linux, one from a
+# package.
 test-report: $(BROWSER)/node_modules/.ready need-cargo
 	$(CARGO) test --quiet --workspace --locked --test report
 	cd $(BROWSER) && npm test --silent
 
-# Every property on new cases, CASES of each.
+test-python: $(VENV)/.dev
+	$(BUILD_DEV)
+	cd bindings-python && ../$(VENV)/bin/python -m pytest -q
+
+test-openai2: $(VENV2)/.dev
+	$(BUILD_DEV)
+	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
+
+test-node: $(OUT)/node/.dev
+	cd $(NODE) && npm test --silent
+
+test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
+	$(BUILD_DEV)
+	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --environment openai3=$(FRAMEWORKS)/bin/python \
+	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node $(addprefix target/debug/examples/,$(RUST_EXAMPLES))
+
 properties: CASES ?= 10000
 properties: need-cargo
 	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p tidegate -p tidegate-sim
 
-test-python: $(VENV)/.wheel cli
-	cd bindings-python && ../$(VENV)/bin/python -m pytest -q
-
-test-openai2: $(VENV2)/.wheel cli
-	cd bindings-python && ../$(VENV2)/bin/python -m pytest -q
-
-test-node: $(NODE_BUILT) cli
-	cd $(NODE) && npm test --silent
-
-# With what `cargo test` has built: its profile and features.
-test-examples: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
-	$(CARGO) build --quiet --workspace --bins --examples --locked
-	$(PYTHON) examples/run.py --tidegate target/debug/tidegate --environment openai3=$(FRAMEWORKS)/bin/python \
-	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node target/debug/examples/chat target/debug/examples/adaptive_limit
-
 # ---- checks
 
-lint: $(LINT)
+lint:
+	@.ci/run $(LINT)
 
 lint-format: need-cargo
 	$(CARGO) fmt --all --check
@@ -126,30 +160,31 @@ lint-deny: $(DENY)
 lint-advisories: $(DENY)
 	.ci/test-advisories $(DENY)
 
-# Checks Cargo.lock against a supplied clone of RustSec's advisory database: ADVISORY_DB=/path/to/it.
+# Checks Cargo.lock against a supplied clone of RustSec's advisory database:
+# ADVISORY_DB=/path/to/it.
 advisories: $(DENY)
 	@.ci/advisories $(DENY) "$(ADVISORY_DB)"
 
-lint-python: $(VENV)/.wheel
+lint-python: $(VENV)/.dev
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	cd bindings-python && ../$(VENV)/bin/mypy
 	cd bindings-python && ../$(VENV)/bin/stubtest --allowlist stubtest.txt tidegate._native
 	$(VENV)/bin/mypy --strict examples/demo/*.py
 
-lint-node: $(NODE_BUILT)
+lint-node: $(OUT)/node/.dev
 	cd $(NODE) && npm run --silent lint
 
-# ---- figures
+# ---- measurements
 
-# One line of JSON each; then all of them as a table.
-bench: $(addprefix bench-,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE))
-	cat $(foreach name,$(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
+# Each experiment writes one line of JSON; `render` makes a table of all of them.
+bench: $(addprefix bench-,$(BENCH))
+	cat $(foreach name,$(BENCH),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
 	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
 	cat bench/shortfalls.md >> $(OUT)/RESULTS.md
 	mv $(OUT)/RESULTS.md bench/RESULTS.md
 
-# The last line is the result.
+# $(call MEASURE,COMMAND,NAME) runs a command; the last line of its output is the result.
 MEASURE = mkdir -p $(OUT)/bench && set -o pipefail && { $(1); } | tee $(OUT)/bench/$(2).log \
     && tail -n 1 $(OUT)/bench/$(2).log > $(OUT)/bench/$(2).json
 
@@ -159,11 +194,11 @@ $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
 bench-python: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py,python)
 
-bench-node: $(NODE_BUILT)
+bench-node: $(OUT)/node/.wheel
 	@$(call MEASURE,node --expose-gc bench/node/bench_node.mjs,node)
 
-# As many descriptors as streams.
-bench-node-abort bench-node-memory: bench-node-%: $(NODE_BUILT)
+# The limit of open files allows one descriptor for each stream.
+bench-node-abort bench-node-memory: bench-node-%: $(OUT)/node/.wheel
 	@ulimit -n 16384 && $(call MEASURE,node bench/node/$*.mjs,node-$*)
 
 bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $(BENCH_VENV)/.wheel
@@ -172,24 +207,25 @@ bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $
 bench-run: $(BENCH_VENV)/.ready cli
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/run.py,run)
 
-# LiteLLM looks up prices on the network as it starts, unless told not to.
+# Without this variable LiteLLM downloads a price list when it starts.
 bench-python-cap: export LITELLM_LOCAL_MODEL_COST_MAP := True
 bench-python-cap: $(FRAMEWORKS2)/.wheel
 	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
 
 bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
-bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES)
-	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python $(FRAMEWORKS2)/bin/python node,frameworks)
+bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(OUT)/node/.wheel $(NODE_EXAMPLES)
+	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python \
+	    $(FRAMEWORKS2)/bin/python node,frameworks)
 
-# Both are given what the command line is built as by `make`; aiperf's services come and go for each of its probes, a quarter of an hour in all.
+# Takes about 15 minutes, because aiperf restarts its services for each probe.
 bench-sweep-peer: $(AIPERF)/.ready cli
 	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
 
 # ---- set-up
 
-node: $(NODE_BUILT)
+node: $(OUT)/node/.wheel
 
-setup: $(VENV)/.wheel $(VENV2)/.wheel $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(NODE_EXAMPLES) cli
+setup: $(addsuffix /.wheel,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2)) $(OUT)/node/.wheel $(NODE_EXAMPLES) cli
 
 need-cargo:
 	@.ci/need cargo
@@ -202,19 +238,24 @@ need-node:
 	@.ci/need node
 
 cli: need-cargo
-	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-cli
+	@echo 'Building the command line, optimised (minutes the first time).'
+	@$(CARGO) build --locked --profile wheel -p tidegate-cli
 
-# An environment, anew when its lock file changes; the wheel in it, anew when the wheel does.
+# $(call environment,DIRECTORY,LOCK): an environment, created again when its lock file changes, and
+# in it the wheel, installed again when the wheel changes. An environment holds the wheel of one
+# profile at a time.
 define environment
 $(1)/.ready: $(2) | need-python
-	rm -rf $(1)
-	$$(PYTHON) -m venv $(1)
-	$(1)/bin/python $$(PIP) --require-hashes -r $(2)
-	touch $$@
+	@echo 'Installing the packages of $(2) in $(1).'
+	@rm -rf $(1)
+	@$$(PYTHON) -m venv $(1)
+	@$(1)/bin/python $$(PIP) --require-hashes -r $(2)
+	@touch $$@
 
-$(1)/.wheel: $(OUT)/wheel/.built $(1)/.ready
-	$(1)/bin/python $$(PIP) --force-reinstall --no-deps --no-index --find-links $(OUT)/wheel tidegate
-	touch $$@
+$(1)/.dev $(1)/.wheel: $(1)/.%: $(OUT)/%/.built $(1)/.ready
+	@$(1)/bin/python $$(PIP) --force-reinstall --no-deps --no-index --find-links $(OUT)/$$* tidegate
+	@rm -f $(1)/.dev $(1)/.wheel
+	@touch $$@
 endef
 
 $(eval $(call environment,$(VENV),$(LOCKS)/test.txt))
@@ -224,13 +265,14 @@ $(eval $(call environment,$(FRAMEWORKS),$(LOCKS)/frameworks.txt))
 $(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
 $(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
 
-$(OUT)/wheel/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
-	rm -rf $(OUT)/wheel
-	$(VENV)/bin/maturin build --quiet --locked --profile $(PROFILE) --interpreter $(VENV)/bin/python \
-	    --manifest-path bindings-python/Cargo.toml --out $(OUT)/wheel
-	touch $@
+$(OUT)/dev/.built $(OUT)/wheel/.built: $(OUT)/%/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
+	@echo 'Building the Python package with the profile $* (minutes the first time).'
+	@rm -rf $(@D)
+	@$(VENV)/bin/maturin build --locked --profile $* --interpreter $(VENV)/bin/python \
+	    --manifest-path bindings-python/Cargo.toml --out $(@D)
+	@touch $@
 
-# Exactly what the lock file says; no package's own scripts are run.
+# Installs exactly what the lock file lists, and runs no script of a package.
 $(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | need-node
 	cd $(NODE) && npm ci --ignore-scripts --silent
 	touch $@
@@ -239,21 +281,21 @@ $(BROWSER)/node_modules/.ready: $(BROWSER)/package.json $(BROWSER)/package-lock.
 	cd $(BROWSER) && npm ci --ignore-scripts --silent
 	touch $@
 
-examples/node/node_modules/.ready: examples/node/package.json examples/node/package-lock.json $(NODE_BUILT)
+$(NODE_EXAMPLES): examples/node/package.json examples/node/package-lock.json | need-node
 	cd examples/node && npm ci --ignore-scripts --silent
 	touch $@
 
-$(NODE)/tidegate.node: $(NODE_SOURCES) | need-cargo
-	$(CARGO) build --quiet --locked --profile $(PROFILE) -p tidegate-node
-	cp $(NODE_LIBRARY) $@
-
-$(NODE_BUILT): $(NODE)/tidegate.node $(NODE)/node_modules/.ready $(NODE_SCRIPTS)
+# The package holds the native library of one profile at a time.
+$(OUT)/node/.dev $(OUT)/node/.wheel: $(OUT)/node/.%: $(NODE_SOURCES) $(NODE)/node_modules/.ready | need-cargo
+	$(if $(filter dev,$*),$(BUILD_DEV),$(CARGO) build --locked --profile $* -p tidegate-node)
+	cp $(call built,$*)/$(NODE_LIBRARY) $(NODE)/tidegate.node
 	rm -rf $(NODE)/dist
 	cd $(NODE) && npm run --silent build
 	mkdir -p $(@D)
+	rm -f $(@D)/.dev $(@D)/.wheel
 	touch $@
 
-# Unoptimised: it is quick enough so, and built in half the time.
+# Not optimised: it is fast enough, and builds in half the time.
 $(DENY): | need-cargo
 	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --debug --root .tools
 
