@@ -216,7 +216,7 @@ impl<W> Scheduler<W> {
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
         if !grant.judged {
-            self.capacity.upstream.cooldown_mut().inconclusive(grant.slot.attempt);
+            self.capacity.upstream.cooldown_mut().on_cancelled(grant.slot.attempt);
         }
         if grant.slot.awaits_first_token() {
             self.predictor.on_freed(now, Rule::FirstTokens, &self.queue, &self.capacity);

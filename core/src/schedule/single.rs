@@ -137,13 +137,13 @@ impl Upstream for SingleUpstream {
     }
 
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        self.cooldown.succeeded(now, slot.attempt, self.limiter.slots());
+        self.cooldown.on_success(now, slot.attempt, self.limiter.slots());
         self.note_closed(now);
     }
 
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
         let Failed { call, failure, delay, jitter } = failed;
-        let hold = self.cooldown.failed(now, call, failure, slot.attempt, delay, jitter);
+        let hold = self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);
         self.note_closed(now);
         hold
     }

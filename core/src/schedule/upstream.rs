@@ -266,7 +266,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     /// Returns the state for snapshots.
     fn state(&self, now: Instant) -> State {
-        self.cooldown().shown(now)
+        self.cooldown().state_at(now)
     }
 
     /// Continues a cool-down that began elsewhere.

@@ -17,16 +17,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use super::{LONGEST, spread};
+use super::{MAX_DELAY, retry_after_jitter};
 
 /// The number of keys in the table.
 const CAPACITY: usize = 16_384;
 
 /// Time after which a probe that has not failed counts as a success.
-const PROBE: Duration = Duration::from_secs(1);
+const MAX_PROBE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EntryState {
     /// No call of the key is admitted before `until`.
     Held,
     /// The probe is under way, at most until `until`.
@@ -38,7 +38,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     until: Instant,
-    state: State,
+    state: EntryState,
 }
 
 /// A bounded table of cool-downs by key. Pure: time is an argument.
@@ -71,9 +71,11 @@ impl KeyedCooldowns {
             return false;
         }
         match entry.state {
-            State::Held => self.insert(key, Entry { until: now + PROBE, state: State::Probing }),
-            State::Probing => self.insert(key, Entry { state: State::Open, ..*entry }),
-            State::Open => {}
+            EntryState::Held => {
+                self.insert(key, Entry { until: now + MAX_PROBE, state: EntryState::Probing })
+            }
+            EntryState::Probing => self.insert(key, Entry { state: EntryState::Open, ..*entry }),
+            EntryState::Open => {}
         }
         true
     }
@@ -96,21 +98,21 @@ impl KeyedCooldowns {
     /// day, or the attempt was sent before the probe. In the latter case, the key is held for what
     /// is left of the delay, counted from `sent`.
     pub fn hold(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
-        if delay > LONGEST {
+        if delay > MAX_DELAY {
             return false;
         }
         let entry = self.entries.get(&key);
         let asked_since = match entry {
-            Some(Entry { until, state: State::Probing }) => sent + PROBE < *until,
-            Some(Entry { until, state: State::Open }) => sent < *until,
+            Some(Entry { until, state: EntryState::Probing }) => sent + MAX_PROBE < *until,
+            Some(Entry { until, state: EntryState::Open }) => sent < *until,
             _ => false,
         };
         let ends = if asked_since { sent + delay } else { now + delay };
         if !asked_since || ends > now {
-            let held = entry.filter(|entry| entry.state == State::Held);
-            let until = ends + spread(delay, jitter);
+            let held = entry.filter(|entry| entry.state == EntryState::Held);
+            let until = ends + retry_after_jitter(delay, jitter);
             let until = held.map_or(until, |entry| entry.until.max(until));
-            self.insert(key, Entry { until, state: State::Held });
+            self.insert(key, Entry { until, state: EntryState::Held });
         }
         !asked_since
     }
@@ -118,9 +120,9 @@ impl KeyedCooldowns {
     /// Opens the key if its probe is under way, and returns `true` if so. A success does not end a
     /// Retry-After.
     pub fn on_success(&mut self, now: Instant, key: u64) -> bool {
-        let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == State::Probing);
+        let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == EntryState::Probing);
         if is_probing {
-            self.insert(key, Entry { until: now, state: State::Open });
+            self.insert(key, Entry { until: now, state: EntryState::Open });
         }
         is_probing
     }
@@ -171,7 +173,7 @@ mod tests {
         table.hold(now, now, 1, 5 * SECOND, 0.0);
         let then = now + 5 * SECOND;
         assert!(table.admit(then, 1));
-        assert_eq!((table.admit(then, 1), table.until(then, 1)), (false, Some(then + PROBE)));
+        assert_eq!((table.admit(then, 1), table.until(then, 1)), (false, Some(then + MAX_PROBE)));
         assert!(table.on_success(then, 1));
         assert!(table.admit(then, 1) && table.admit(then, 1));
         assert!(!table.is_cooling(then));

@@ -47,32 +47,32 @@ use tidegate_protocol::duration;
 
 /// The target counts as accepting once no probe has failed for this many times as long as failures take: refusals come fast, generations
 /// do not.
-const PATIENCE: u32 = 4;
+const PATIENCE_FACTOR: u32 = 4;
 /// The shortest patience, since the time until a refusal varies.
-const LEAST_PATIENCE: Duration = Duration::from_millis(200);
+const MIN_PATIENCE: Duration = Duration::from_millis(200);
 /// The least time that a failure is assumed to take until a probe has failed.
-const USUAL: Duration = Duration::from_millis(250);
+const MIN_FAILURE_TIME: Duration = Duration::from_millis(250);
 /// The longest time that a failure is assumed to take. Longer than any client waits for an answer's head by default.
-const SLOWEST: Duration = Duration::from_secs(15 * 60);
+const MAX_FAILURE_TIME: Duration = Duration::from_secs(15 * 60);
 /// The most probes that hang at the same time: the interval between them is this part of the time until a failure.
-const HANGING: u32 = 8;
+const MAX_HANGING_PROBES: u32 = 8;
 /// A ramp ends after this long at the latest.
-const RAMP: Duration = Duration::from_secs(10);
+const MAX_RAMP: Duration = Duration::from_secs(10);
 /// A longer Retry-After concerns the call that got it, not the target: no provider closes for more than a day, and one absurd header must
 /// not close a target until the process is restarted.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// How late a timer may be.
-const LATE: Duration = Duration::from_millis(50);
+const TIMER_SLACK: Duration = Duration::from_millis(50);
 /// Different calls that fail in a row before a target counts as down.
-const OUTAGE: usize = 3;
+const OUTAGE_WITNESSES: usize = 3;
 /// The gate's own intervals between probes of a target that is down. The last bounds both what the outage costs (some 40 attempts a minute,
 /// which at few calls a second is many a call; up to 65 if calls that have failed here alternate with others) and how late its end is seen.
-const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-const LAST_INTERVAL: Duration = Duration::from_millis(1600);
+const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(250);
+const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(1600);
 /// The share of an interval that is drawn, so that the processes of one user do not ask in step.
-const SPREAD: f64 = 0.1;
+const JITTER_SHARE: f64 = 0.1;
 /// If no rate is known, a ramp starts with this share of the limit a second.
-const COLD_SHARE: f64 = 0.25;
+const COLD_START_SHARE: f64 = 0.25;
 
 /// Which cool-down an attempt was admitted after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ enum Phase {
     },
     /// `None`: the first probe is still to come, or the last one was cancelled.
     Probing {
-        out: Option<Probes>,
+        in_flight: Option<Probes>,
     },
     Ramping {
         since: Instant,
@@ -99,7 +99,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Probes {
     /// When the last of them was sent.
-    last: Instant,
+    last_sent: Instant,
     /// When the first of them was sent, or a later failure of one of them.
     unfailed_since: Instant,
 }
@@ -185,14 +185,14 @@ pub struct Cooldown {
     phase: Phase,
     epoch: Epoch,
     /// The rate to return to: what succeeded a second before the first failure, if that is known.
-    steady: Option<f64>,
+    steady_rate: Option<f64>,
     successes: Throughput,
-    worked: bool,
+    has_worked: bool,
     /// Whether it is worth waiting for though it never worked.
-    awaited: bool,
+    is_worth_waiting: bool,
     /// The calls that bore witness, one after the other.
-    failing: Vec<u64>,
-    down: bool,
+    failing_calls: Vec<u64>,
+    is_down: bool,
     /// Whether the target said itself that it is closed, turned a call away, or failed a probe whose call had not failed here:
     /// otherwise only calls have failed that may fail anywhere.
     is_confirmed: bool,
@@ -201,9 +201,9 @@ pub struct Cooldown {
     /// A call that has failed here is not the probe before this time.
     retries_from: Option<Instant>,
     /// The time that failures take here.
-    took: Duration,
+    failure_time: Duration,
     /// Time spent cooling or probing, up to the last change, and since when if now.
-    closed: Duration,
+    closed_for: Duration,
     closed_since: Option<Instant>,
 }
 
@@ -212,17 +212,17 @@ impl Default for Cooldown {
         Self {
             phase: Phase::Open,
             epoch: Epoch(0),
-            steady: None,
+            steady_rate: None,
             successes: Throughput::default(),
-            worked: false,
-            awaited: false,
-            failing: Vec::with_capacity(OUTAGE),
-            down: false,
+            has_worked: false,
+            is_worth_waiting: false,
+            failing_calls: Vec::with_capacity(OUTAGE_WITNESSES),
+            is_down: false,
             is_confirmed: false,
             intervals: 0,
             retries_from: None,
-            took: USUAL,
-            closed: Duration::ZERO,
+            failure_time: MIN_FAILURE_TIME,
+            closed_for: Duration::ZERO,
             closed_since: None,
         }
     }
@@ -240,17 +240,17 @@ impl Cooldown {
     }
 
     /// The phase's name for somebody who looks: a cool-down or a ramp that is over is not shown as one, though nothing has asked since.
-    pub fn shown(&self, now: Instant) -> State {
+    pub fn state_at(&self, now: Instant) -> State {
         match self.phase {
             Phase::Cooling { until } if until <= now => State::Probing,
-            Phase::Ramping { since, .. } if since + RAMP <= now => State::Open,
+            Phase::Ramping { since, .. } if since + MAX_RAMP <= now => State::Open,
             _ => self.state(),
         }
     }
 
     /// Whether the target counts as down.
     pub fn is_down(&self) -> bool {
-        self.down
+        self.is_down
     }
 
     /// The moment before which nothing is admitted, while cooling.
@@ -263,7 +263,8 @@ impl Cooldown {
 
     /// How long wait budgets have been stopped by cool-downs, in all.
     pub fn closed(&self, now: Instant) -> Duration {
-        self.closed + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        self.closed_for
+            + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Whether wait budgets stand still now.
@@ -285,10 +286,12 @@ impl Cooldown {
         let due = match self.phase {
             Phase::Open => now,
             Phase::Cooling { until } => until,
-            Phase::Probing { out } => {
-                let next = out.map_or(now, |out| out.last + (self.took / HANGING).max(LAST_INTERVAL));
+            Phase::Probing { in_flight } => {
+                let next = in_flight.map_or(now, |in_flight| {
+                    in_flight.last_sent + (self.failure_time / MAX_HANGING_PROBES).max(MAX_PROBE_INTERVAL)
+                });
                 let next = next.max(self.retries_from.filter(|_| has_failed).unwrap_or(now));
-                out.map_or(next, |out| next.min(out.unfailed_since + self.patience()))
+                in_flight.map_or(next, |in_flight| next.min(in_flight.unfailed_since + self.patience()))
             }
             Phase::Ramping { since, ramp, admitted } => duration::after(since, ramp.due(f64::from(admitted))),
         };
@@ -299,14 +302,14 @@ impl Cooldown {
     pub fn admit(&mut self, now: Instant, has_failed: bool, slots_bind: bool) -> Attempt {
         match &mut self.phase {
             Phase::Open | Phase::Cooling { .. } => {}
-            Phase::Probing { out } => {
-                let unfailed_since = out.map_or(now, |out| out.unfailed_since);
-                *out = Some(Probes { last: now, unfailed_since });
+            Phase::Probing { in_flight } => {
+                let unfailed_since = in_flight.map_or(now, |in_flight| in_flight.unfailed_since);
+                *in_flight = Some(Probes { last_sent: now, unfailed_since });
             }
             Phase::Ramping { .. } if slots_bind => self.phase = Phase::Open,
             Phase::Ramping { since, ramp, admitted } => {
                 // What nobody asked for is not saved up for a herd, but for what a timer may be late by.
-                let elapsed = now.saturating_duration_since(*since).saturating_sub(LATE);
+                let elapsed = now.saturating_duration_since(*since).saturating_sub(TIMER_SLACK);
                 *admitted = admitted.saturating_add(1).max(ramp.earned(elapsed) as u32);
             }
         }
@@ -314,19 +317,19 @@ impl Cooldown {
     }
 
     /// The upstream accepted an attempt.
-    pub fn succeeded(&mut self, now: Instant, attempt: Attempt, limit: usize) {
+    pub fn on_success(&mut self, now: Instant, attempt: Attempt, limit: usize) {
         if attempt.epoch != self.epoch {
             return;
         }
-        self.worked = true;
-        self.down = false;
+        self.has_worked = true;
+        self.is_down = false;
         self.intervals = 0;
-        self.failing.clear();
-        self.took = USUAL;
+        self.failing_calls.clear();
+        self.failure_time = MIN_FAILURE_TIME;
         let is_confirmed = std::mem::take(&mut self.is_confirmed);
         if self.is_probing() {
             if is_confirmed {
-                self.ramp(now, limit);
+                self.start_ramp(now, limit);
             } else {
                 self.reopen(now, Phase::Open);
             }
@@ -337,16 +340,16 @@ impl Cooldown {
     }
 
     /// An attempt ended without an answer (cancelled): if it was the last probe, the next one may go.
-    pub fn inconclusive(&mut self, attempt: Attempt) {
+    pub fn on_cancelled(&mut self, attempt: Attempt) {
         if attempt.epoch == self.epoch
-            && let Phase::Probing { out } = &mut self.phase
+            && let Phase::Probing { in_flight } = &mut self.phase
         {
-            *out = out.filter(|out| out.last != attempt.sent);
+            *in_flight = in_flight.filter(|in_flight| in_flight.last_sent != attempt.sent);
         }
     }
 
     /// An attempt failed in a way that a retry may mend; `call` tells calls apart. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
-    pub fn failed(
+    pub fn on_failure(
         &mut self,
         now: Instant,
         call: u64,
@@ -356,14 +359,14 @@ impl Cooldown {
         jitter: f64,
     ) -> Hold {
         let present = attempt.epoch == self.epoch;
-        let delay = delay.filter(|delay| *delay <= LONGEST);
+        let delay = delay.filter(|delay| *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
         if let Some(delay) = delay.filter(|_| !present && !is_cooling) {
             // The target has been asked since, so it is held for the rest of the delay only. The call itself waits for all of it.
             let ends = attempt.sent + delay;
             if ends > now {
                 self.is_confirmed = true;
-                self.cool(now, ends + spread(delay, jitter), false);
+                self.cool(now, ends + retry_after_jitter(delay, jitter), false);
             }
             return Hold::No;
         }
@@ -371,23 +374,23 @@ impl Cooldown {
         // The call fails wherever it is sent, for all that is known.
         let repeats = attempt.has_failed && failure == Failure::Other;
         if present {
-            let took = now.saturating_duration_since(attempt.sent).min(SLOWEST);
-            self.took = if is_probe { took } else { self.took.max(took) };
-            self.testify(call, failure, repeats);
+            let took = now.saturating_duration_since(attempt.sent).min(MAX_FAILURE_TIME);
+            self.failure_time = if is_probe { took } else { self.failure_time.max(took) };
+            self.add_witness(call, failure, repeats);
         }
         if let Some(delay) = delay {
             self.is_confirmed = true;
-            self.cool(now, now + delay + spread(delay, jitter), present);
+            self.cool(now, now + delay + retry_after_jitter(delay, jitter), present);
         } else if is_probe {
             // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream
             // that fails one call in twenty would otherwise never get to its end.
             self.probe_failed(now, attempt.sent, repeats, jitter);
-        } else if present && self.down && !repeats {
+        } else if present && self.is_down && !repeats {
             let interval = self.next_interval(jitter);
             self.cool(now, now + interval, true);
         }
         match self.phase {
-            _ if self.down && self.is_closed() => Hold::Outage,
+            _ if self.is_down && self.is_closed() => Hold::Outage,
             Phase::Cooling { .. } => Hold::CoolDown,
             Phase::Probing { .. } if is_probe => Hold::CoolDown,
             _ => Hold::No,
@@ -397,44 +400,45 @@ impl Cooldown {
     /// Cools the target for an interval, unless another probe was sent since. `repeats`: the call has failed here before.
     fn probe_failed(&mut self, now: Instant, sent: Instant, repeats: bool, jitter: f64) {
         self.is_confirmed |= !repeats;
-        if let Phase::Probing { out: Some(out) } = &mut self.phase {
-            out.unfailed_since = now;
-            if out.last != sent {
+        if let Phase::Probing { in_flight: Some(in_flight) } = &mut self.phase {
+            in_flight.unfailed_since = now;
+            if in_flight.last_sent != sent {
                 return;
             }
         }
         // From one probe's sending to the next one's, however long the first took to fail.
         let took = now.saturating_duration_since(sent);
-        let after = |interval: Duration| now + interval.saturating_sub(took).max(FIRST_INTERVAL / 2);
+        let after = |interval: Duration| now + interval.saturating_sub(took).max(MIN_PROBE_INTERVAL / 2);
         let next = after(self.next_interval(jitter));
         self.retries_from = Some(next);
-        self.cool(now, if repeats { next.min(after(FIRST_INTERVAL)) } else { next }, true);
+        self.cool(now, if repeats { next.min(after(MIN_PROBE_INTERVAL)) } else { next }, true);
     }
 
     /// The next of the gate's own intervals.
     fn next_interval(&mut self, jitter: f64) -> Duration {
-        let interval = FIRST_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(LAST_INTERVAL);
+        let interval = MIN_PROBE_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(MAX_PROBE_INTERVAL);
         self.intervals += 1;
-        interval.mul_f64(1.0 - SPREAD * jitter)
+        interval.mul_f64(1.0 - JITTER_SHARE * jitter)
     }
 
     /// The time without a failure after which the probes count as accepted.
     fn patience(&self) -> Duration {
-        (self.took * PATIENCE).max(LEAST_PATIENCE)
+        (self.failure_time * PATIENCE_FACTOR).max(MIN_PATIENCE)
     }
 
     /// Hears a witness, and decides whether the target is down.
-    fn testify(&mut self, call: u64, failure: Failure, repeats: bool) {
-        let anew = self.worked && matches!(failure, Failure::Unread { .. });
-        if anew || !repeats && !self.failing.contains(&call) {
-            if self.failing.len() == OUTAGE {
-                self.failing.remove(0);
+    fn add_witness(&mut self, call: u64, failure: Failure, repeats: bool) {
+        let is_new_attempt_witness = self.has_worked && matches!(failure, Failure::Unread { .. });
+        if is_new_attempt_witness || !repeats && !self.failing_calls.contains(&call) {
+            if self.failing_calls.len() == OUTAGE_WITNESSES {
+                self.failing_calls.remove(0);
             }
-            self.failing.push(call);
+            self.failing_calls.push(call);
         }
         self.is_confirmed |= failure != Failure::Other;
-        self.awaited |= failure == Failure::Unread { worth_waiting: true };
-        self.down |= (self.worked || self.awaited) && self.failing.len() >= OUTAGE;
+        self.is_worth_waiting |= failure == Failure::Unread { worth_waiting: true };
+        self.is_down |=
+            (self.has_worked || self.is_worth_waiting) && self.failing_calls.len() >= OUTAGE_WITNESSES;
     }
 
     /// Continues a cool-down that began at a shared target.
@@ -447,7 +451,7 @@ impl Cooldown {
         // What only prolongs a cool-down does not begin one.
         let begins = present || self.until().is_none();
         if let Phase::Open = self.phase {
-            self.steady = self.successes.rate(now);
+            self.steady_rate = self.successes.rate(now);
         }
         let until = self.until().map_or(until, |present| present.max(until));
         self.phase = Phase::Cooling { until };
@@ -457,8 +461,8 @@ impl Cooldown {
         }
     }
 
-    fn ramp(&mut self, now: Instant, limit: usize) {
-        let ramp = Ramp::new(self.steady, (limit as f64 * COLD_SHARE).max(1.0));
+    fn start_ramp(&mut self, now: Instant, limit: usize) {
+        let ramp = Ramp::new(self.steady_rate, (limit as f64 * COLD_START_SHARE).max(1.0));
         // The probe was the first.
         self.reopen(now, Phase::Ramping { since: now, ramp, admitted: 1 });
     }
@@ -467,24 +471,26 @@ impl Cooldown {
         self.phase = phase;
         self.retries_from = None;
         if let Some(since) = self.closed_since.take() {
-            self.closed += now.saturating_duration_since(since);
+            self.closed_for += now.saturating_duration_since(since);
         }
     }
 
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
-            Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { out: None },
-            Phase::Probing { out: Some(out) } if out.unfailed_since + self.patience() <= now => {
-                self.ramp(now, limit);
+            Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { in_flight: None },
+            Phase::Probing { in_flight: Some(in_flight) }
+                if in_flight.unfailed_since + self.patience() <= now =>
+            {
+                self.start_ramp(now, limit);
             }
-            Phase::Ramping { since, .. } if since + RAMP <= now => self.phase = Phase::Open,
+            Phase::Ramping { since, .. } if since + MAX_RAMP <= now => self.phase = Phase::Open,
             _ => {}
         }
     }
 }
 
 /// Returns the jitter added to a Retry-After, so that the calls of one user do not return in step.
-fn spread(delay: Duration, jitter: f64) -> Duration {
+fn retry_after_jitter(delay: Duration, jitter: f64) -> Duration {
     ((delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20)).mul_f64(jitter)
 }
 

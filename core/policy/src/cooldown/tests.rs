@@ -17,7 +17,7 @@ fn down(took: f64) -> (Cooldown, Instant) {
     let (mut target, sent) = healthy(epoch());
     let (attempt, now) = (at(&target, sent), sent + secs(took));
     for call in 0..3 {
-        target.failed(now, call, Failure::Other, attempt, None, 0.0);
+        target.on_failure(now, call, Failure::Other, attempt, None, 0.0);
     }
     assert_eq!(target.state(), State::Cooling);
     (target, now)
@@ -37,7 +37,7 @@ fn healthy(start: Instant) -> (Cooldown, Instant) {
     let mut target = Cooldown::default();
     for k in 0..200 {
         let at_once = start + secs(f64::from(k) * 0.05);
-        target.succeeded(at_once, at(&target, at_once), LIMIT);
+        target.on_success(at_once, at(&target, at_once), LIMIT);
     }
     (target, start + secs(10.0))
 }
@@ -60,11 +60,14 @@ fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration>
 }
 
 #[test]
-fn a_retry_after_is_a_floor_and_jitter_lies_above_it() {
+fn jitter_is_added_to_retry_after() {
     for jitter in [0.0, 0.5, 0.999] {
         let (mut target, now) = healthy(epoch());
         let attempt = at(&target, now);
-        assert_eq!(target.failed(now, 1, Failure::Other, attempt, Some(secs(3.0)), jitter), Hold::CoolDown);
+        assert_eq!(
+            target.on_failure(now, 1, Failure::Other, attempt, Some(secs(3.0)), jitter),
+            Hold::CoolDown
+        );
         let until = target.until().expect("cooling");
         assert!(until >= now + secs(3.0) && until <= now + secs(3.4));
         assert_eq!(target.ready(until - secs(0.001), LIMIT, false), Err(until));
@@ -73,50 +76,50 @@ fn a_retry_after_is_a_floor_and_jitter_lies_above_it() {
 }
 
 #[test]
-fn a_shorter_retry_after_never_shortens_a_longer_one() {
+fn shorter_retry_after_does_not_shorten_a_longer_one() {
     let (mut target, now) = healthy(epoch());
     let before = at(&target, now);
-    target.failed(now, 1, Failure::Other, before, Some(secs(30.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, before, Some(secs(30.0)), 0.0);
     let until = target.until();
-    target.failed(now, 2, Failure::Other, before, Some(secs(1.0)), 0.0);
+    target.on_failure(now, 2, Failure::Other, before, Some(secs(1.0)), 0.0);
     assert_eq!(target.until(), until);
-    target.failed(now, 3, Failure::Other, before, Some(secs(60.0)), 0.0);
+    target.on_failure(now, 3, Failure::Other, before, Some(secs(60.0)), 0.0);
     assert!(target.until() > until);
 }
 
 #[test]
-fn one_probe_goes_first_and_its_failure_cools_again() {
+fn failed_probe_starts_another_cool_down() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     assert_eq!(target.ready(after, LIMIT, false), Ok(()));
     target.admit(after, false, false);
     assert!(target.ready(after, LIMIT, false).is_err(), "the second waits for the probe");
     let probe = at(&target, after);
-    assert_ne!(target.failed(after + secs(0.01), 2, Failure::Other, probe, None, 0.0), Hold::No);
+    assert_ne!(target.on_failure(after + secs(0.01), 2, Failure::Other, probe, None, 0.0), Hold::No);
     assert_eq!(target.state(), State::Cooling);
     assert_ne!(target.epoch, probe.epoch);
 }
 
 #[test]
-fn a_cancelled_probe_is_replaced() {
+fn cancelled_probe_is_replaced() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     target.ready(after, LIMIT, false).expect("a probe");
     target.admit(after, false, false);
-    target.inconclusive(at(&target, after));
+    target.on_cancelled(at(&target, after));
     assert_eq!(target.ready(after, LIMIT, false), Ok(()));
 }
 
 #[test]
-fn the_way_back_is_a_flow_at_the_old_rate() {
+fn ramp_starts_at_the_previous_rate() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
     target.ready(after, LIMIT, false).expect("a probe");
     target.admit(after, false, false);
-    target.succeeded(after, at(&target, after), LIMIT);
+    target.on_success(after, at(&target, after), LIMIT);
     let times = let_in(&mut target, after, after + secs(2.0));
     let first = times.iter().filter(|at| **at < secs(1.0)).count();
     let second = times.len() - first;
@@ -125,13 +128,13 @@ fn the_way_back_is_a_flow_at_the_old_rate() {
 }
 
 #[test]
-fn a_ramp_that_nobody_used_is_not_saved_up_for_a_herd() {
+fn unused_ramp_capacity_is_not_saved() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     target.ready(after, LIMIT, false).expect("a probe");
     target.admit(after, false, false);
-    target.succeeded(after, at(&target, after), LIMIT);
+    target.on_success(after, at(&target, after), LIMIT);
     // Two seconds of silence at 20 a second, rising to 40: a burst then gets the next second's worth, not that of three.
     let burst = let_in(&mut target, after + secs(2.0), after + secs(3.0));
     assert!((35..=65).contains(&burst.len()), "{}", burst.len());
@@ -139,51 +142,51 @@ fn a_ramp_that_nobody_used_is_not_saved_up_for_a_herd() {
 }
 
 #[test]
-fn a_probe_that_hangs_is_taken_as_accepted_if_failures_were_quick() {
+fn hanging_probe_counts_as_accepted_if_failures_were_fast() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let sent = next(&mut target, now, false).sent;
-    let accepted = sent + USUAL * PATIENCE;
+    let accepted = sent + MIN_FAILURE_TIME * PATIENCE_FACTOR;
     assert_eq!(target.ready(accepted - secs(0.001), LIMIT, false), Err(accepted));
     assert!(target.ready(accepted, LIMIT, false).is_err(), "the probe was the first of the ramp");
     assert_eq!(target.state(), State::Ramping);
 }
 
 #[test]
-fn patience_with_a_probe_follows_how_fast_the_last_one_failed() {
-    for (took, patience) in [(0.01, LEAST_PATIENCE), (0.1, secs(0.4)), (0.35, secs(1.4))] {
+fn patience_follows_the_last_failure_time() {
+    for (took, patience) in [(0.01, MIN_PATIENCE), (0.1, secs(0.4)), (0.35, secs(1.4))] {
         let (mut target, now) = down(0.0);
         let first = next(&mut target, now, false);
-        target.failed(first.sent + secs(took), 3, Failure::Other, first, None, 0.0);
+        target.on_failure(first.sent + secs(took), 3, Failure::Other, first, None, 0.0);
         let second = next(&mut target, first.sent, false).sent;
         assert_eq!(target.ready(second, LIMIT, false), Err(second + patience));
     }
 }
 
 #[test]
-fn a_hanging_target_is_lost_one_slot_an_interval_and_never_opened() {
-    for (took, interval) in [(5.0, LAST_INTERVAL), (30.0, secs(3.75))] {
+fn hanging_target_takes_one_slot_per_interval_and_stays_closed() {
+    for (took, interval) in [(5.0, MAX_PROBE_INTERVAL), (30.0, secs(3.75))] {
         let (mut target, start) = down(took);
-        let (mut out, mut sent): (Vec<(Instant, Attempt)>, Vec<Instant>) = Default::default();
+        let (mut in_flight, mut sent): (Vec<(Instant, Attempt)>, Vec<Instant>) = Default::default();
         let mut now = start;
         for call in 10..200 {
             let due = target.ready(now, LIMIT, false).err();
-            match out.first().copied().filter(|(fails, _)| due.is_some_and(|due| *fails <= due)) {
+            match in_flight.first().copied().filter(|(fails, _)| due.is_some_and(|due| *fails <= due)) {
                 Some((fails, probe)) => {
-                    out.remove(0);
+                    in_flight.remove(0);
                     now = now.max(fails);
-                    assert_eq!(target.failed(now, call, Failure::Other, probe, None, 0.0), Hold::Outage);
+                    assert_eq!(target.on_failure(now, call, Failure::Other, probe, None, 0.0), Hold::Outage);
                 }
                 None => {
                     now = due.unwrap_or(now);
                     if target.ready(now, LIMIT, false).is_ok() {
-                        out.push((now + secs(took), target.admit(now, false, false)));
+                        in_flight.push((now + secs(took), target.admit(now, false, false)));
                         sent.push(now);
                     }
                 }
             }
             assert!(matches!(target.state(), State::Cooling | State::Probing), "it was opened");
-            assert!(out.len() <= HANGING as usize);
+            assert!(in_flight.len() <= MAX_HANGING_PROBES as usize);
         }
         assert!(sent.len() > 50);
         // The first is the one that ends the cool-down.
@@ -191,11 +194,11 @@ fn a_hanging_target_is_lost_one_slot_an_interval_and_never_opened() {
             assert!(pair[1] - pair[0] >= interval, "{:?}", pair[1] - pair[0]);
         }
         // Whichever of them is accepted.
-        target.succeeded(now, out[0].1, LIMIT);
+        target.on_success(now, in_flight[0].1, LIMIT);
         assert_eq!(target.state(), State::Ramping);
         let epoch = target.epoch;
-        for (call, (_, late)) in out.iter().skip(1).enumerate() {
-            assert_eq!(target.failed(now, call as u64, Failure::Other, *late, None, 0.0), Hold::No);
+        for (call, (_, late)) in in_flight.iter().skip(1).enumerate() {
+            assert_eq!(target.on_failure(now, call as u64, Failure::Other, *late, None, 0.0), Hold::No);
         }
         assert_eq!((target.state(), target.epoch), (State::Ramping, epoch), "what hung before says nothing");
     }
@@ -209,35 +212,39 @@ fn call_that_fails_again_does_not_hold_up_the_next_probe() {
         let probe = at(&target, now);
         let retry = Attempt { has_failed: true, ..probe };
         let failed = now + secs(0.01);
-        assert_eq!(target.failed(failed, k % 3, Failure::Other, retry, None, 0.0), Hold::Outage);
+        assert_eq!(target.on_failure(failed, k % 3, Failure::Other, retry, None, 0.0), Hold::Outage);
         let waits = target.ready(failed, LIMIT, false).expect_err("cooling") - failed;
-        assert!(waits <= FIRST_INTERVAL, "{waits:?} after {k}");
+        assert!(waits <= MIN_PROBE_INTERVAL, "{waits:?} after {k}");
         now = next(&mut target, failed, true).sent;
     }
-    target.succeeded(now, at(&target, now), LIMIT);
+    target.on_success(now, at(&target, now), LIMIT);
     assert_eq!(target.state(), State::Open, "there was no outage");
     for call in 0..30 {
         let retry = target.admit(now, true, false);
-        assert_eq!(target.failed(now, call, Failure::Other, retry, None, 0.0), Hold::No, "no new witness");
+        assert_eq!(
+            target.on_failure(now, call, Failure::Other, retry, None, 0.0),
+            Hold::No,
+            "no new witness"
+        );
     }
     assert_eq!(target.state(), State::Open);
 }
 
 #[test]
-fn retries_alone_ask_a_target_that_is_down_as_seldom_as_new_calls_do() {
+fn retries_probe_a_down_target_as_rarely_as_new_calls() {
     let (mut target, start) = down(0.1);
     let (mut now, mut probes) = (start, 0);
     while now < start + secs(60.0) {
         let retry = next(&mut target, now, true);
         now = retry.sent + secs(0.01);
-        target.failed(now, probes, Failure::Other, retry, None, 0.9);
+        target.on_failure(now, probes, Failure::Other, retry, None, 0.9);
         probes += 1;
     }
     assert!((35..=45).contains(&probes), "{probes}");
 }
 
 #[test]
-fn accepted_by_silence_a_target_is_not_closed_by_calls_that_fail_again() {
+fn repeated_failures_do_not_close_a_target_accepted_by_silence() {
     let (mut target, now) = down(0.1);
     let probe = next(&mut target, now, false);
     let mut now = next(&mut target, probe.sent, false).sent;
@@ -245,10 +252,10 @@ fn accepted_by_silence_a_target_is_not_closed_by_calls_that_fail_again() {
     for call in 0..30 {
         let retry = next(&mut target, now, true);
         now = retry.sent;
-        target.failed(now, call, Failure::Other, retry, None, 0.0);
+        target.on_failure(now, call, Failure::Other, retry, None, 0.0);
         assert_ne!(target.state(), State::Cooling);
     }
-    target.failed(now, 99, Failure::Other, probe, None, 0.0);
+    target.on_failure(now, 99, Failure::Other, probe, None, 0.0);
     assert_eq!(target.state(), State::Cooling, "but by its probe");
 }
 
@@ -260,24 +267,24 @@ fn call_that_fails_again_at_a_target_accepted_by_silence_backs_off() {
     let probe = next(&mut target, now, false);
     let retry = next(&mut target, probe.sent + secs(60.0), true);
     assert_eq!(target.state(), State::Ramping);
-    assert_eq!(target.failed(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
-    let retry = next(&mut target, retry.sent + RAMP, true);
+    assert_eq!(target.on_failure(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
+    let retry = next(&mut target, retry.sent + MAX_RAMP, true);
     assert_eq!(target.state(), State::Open);
-    assert_eq!(target.failed(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
+    assert_eq!(target.on_failure(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
 }
 
 #[test]
-fn the_ramp_after_a_trickle_is_as_fast_as_after_silence() {
+fn ramp_after_few_calls_is_as_fast_as_after_none() {
     let gone = |successes: u32| {
         let mut target = Cooldown::default();
         for k in 0..successes {
             let now = epoch() + secs(f64::from(k));
-            target.succeeded(now, at(&target, now), LIMIT);
+            target.on_success(now, at(&target, now), LIMIT);
         }
         let now = epoch() + secs(9.0);
-        target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+        target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
         let probe = next(&mut target, now, false);
-        target.succeeded(probe.sent, probe, LIMIT);
+        target.on_success(probe.sent, probe, LIMIT);
         let_in(&mut target, probe.sent, probe.sent + secs(5.0))
     };
     let silence = gone(0);
@@ -292,56 +299,56 @@ fn the_ramp_after_a_trickle_is_as_fast_as_after_silence() {
 }
 
 #[test]
-fn a_late_retry_after_that_is_over_does_not_close_the_target_again() {
+fn expired_late_retry_after_does_not_close_the_target() {
     let (mut target, sent) = healthy(epoch());
     let late = at(&target, sent);
-    target.failed(sent + secs(0.1), 1, Failure::Other, at(&target, sent), Some(secs(2.0)), 0.0);
+    target.on_failure(sent + secs(0.1), 1, Failure::Other, at(&target, sent), Some(secs(2.0)), 0.0);
     let probe = next(&mut target, sent, false);
     let back = probe.sent + secs(0.1);
-    let over = |target: &mut Cooldown| target.failed(back, 2, Failure::Other, late, Some(secs(2.0)), 0.0);
+    let over = |target: &mut Cooldown| target.on_failure(back, 2, Failure::Other, late, Some(secs(2.0)), 0.0);
     assert_eq!((over(&mut target), target.state()), (Hold::No, State::Probing));
-    target.succeeded(back, probe, LIMIT);
+    target.on_success(back, probe, LIMIT);
     assert_eq!((over(&mut target), target.state()), (Hold::No, State::Ramping));
-    let longer = target.failed(back, 3, Failure::Other, late, Some(secs(5.0)), 0.0);
+    let longer = target.on_failure(back, 3, Failure::Other, late, Some(secs(5.0)), 0.0);
     assert_eq!(longer, Hold::No, "the call waits for all of it");
     assert_eq!(target.until(), Some(sent + secs(5.0)), "the target for what is left of it");
 }
 
 #[test]
-fn the_probe_counts_as_the_first_of_the_ramp() {
+fn probe_counts_as_first_call_of_the_ramp() {
     let mut target = Cooldown::default();
     for k in 0..20 {
         let now = epoch() + secs(f64::from(k));
-        target.succeeded(now, at(&target, now), LIMIT);
+        target.on_success(now, at(&target, now), LIMIT);
     }
     let now = epoch() + secs(20.0);
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
     target.ready(after, LIMIT, false).expect("a probe");
     target.admit(after, false, false);
-    target.succeeded(after, at(&target, after), LIMIT);
+    target.on_success(after, at(&target, after), LIMIT);
     let next = target.ready(after, LIMIT, false).expect_err("one a second was steady");
     assert!((secs(0.7)..secs(1.0)).contains(&(next - after)), "{:?}", next - after);
 }
 
 #[test]
-fn an_outage_needs_three_different_calls_and_an_earlier_success() {
+fn outage_needs_three_calls_and_an_earlier_success() {
     let (mut target, now) = healthy(epoch());
     let e = at(&target, now);
     for _ in 0..10 {
         assert_eq!(
-            target.failed(now, 1, Failure::Other, e, None, 0.0),
+            target.on_failure(now, 1, Failure::Other, e, None, 0.0),
             Hold::No,
             "one poisoned call is no outage"
         );
     }
-    assert_eq!(target.failed(now, 2, Failure::Other, e, None, 0.0), Hold::No);
-    assert_eq!(target.failed(now, 3, Failure::Other, e, None, 0.0), Hold::Outage);
+    assert_eq!(target.on_failure(now, 2, Failure::Other, e, None, 0.0), Hold::No);
+    assert_eq!(target.on_failure(now, 3, Failure::Other, e, None, 0.0), Hold::Outage);
 
     let mut never = Cooldown::default();
     for call in 0..10 {
         assert_eq!(
-            never.failed(now, call, Failure::Other, at(&never, now), None, 0.0),
+            never.on_failure(now, call, Failure::Other, at(&never, now), None, 0.0),
             Hold::No,
             "a mistyped URL is no outage"
         );
@@ -349,37 +356,37 @@ fn an_outage_needs_three_different_calls_and_an_earlier_success() {
 }
 
 #[test]
-fn a_target_that_only_ever_said_that_it_has_no_room_is_waited_for() {
+fn target_that_only_reported_overload_is_waited_for() {
     let mut new = Cooldown::default();
     let (now, e) = (epoch(), at(&new, epoch()));
     for _ in 0..5 {
         assert_eq!(
-            new.failed(now, 1, Failure::Unread { worth_waiting: true }, e, None, 0.0),
+            new.on_failure(now, 1, Failure::Unread { worth_waiting: true }, e, None, 0.0),
             Hold::No,
             "one call alone is told"
         );
     }
-    assert_eq!(new.failed(now, 2, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::No);
-    assert_eq!(new.failed(now, 3, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::Outage);
+    assert_eq!(new.on_failure(now, 2, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::No);
+    assert_eq!(new.on_failure(now, 3, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::Outage);
 }
 
 #[test]
-fn what_a_working_target_turns_away_unread_bears_witness_each_time() {
+fn each_unread_rejection_of_a_working_target_is_a_witness() {
     for failure in [Failure::Unread { worth_waiting: true }, Failure::Unread { worth_waiting: false }] {
         let (mut target, now) = healthy(epoch());
         let e = at(&target, now);
-        let holds: Vec<_> = (0..3).map(|_| target.failed(now, 1, failure, e, None, 0.0)).collect();
+        let holds: Vec<_> = (0..3).map(|_| target.on_failure(now, 1, failure, e, None, 0.0)).collect();
         assert_eq!(holds, [Hold::No, Hold::No, Hold::Outage]);
     }
 }
 
 #[test]
-fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
+fn outage_probes_follow_within_the_maximum_interval() {
     let (mut target, mut now) = healthy(epoch());
     let end = now + secs(60.0);
     let e = at(&target, now);
     for call in 0..3 {
-        target.failed(now, call, Failure::Other, e, None, 0.9);
+        target.on_failure(now, call, Failure::Other, e, None, 0.9);
     }
     let mut probes = 0;
     while now < end {
@@ -387,13 +394,13 @@ fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
             Ok(()) => {
                 target.admit(now, false, false);
                 assert_eq!(
-                    target.failed(now, 100 + probes, Failure::Other, at(&target, now), None, 0.9),
+                    target.on_failure(now, 100 + probes, Failure::Other, at(&target, now), None, 0.9),
                     Hold::Outage
                 );
                 probes += 1;
             }
             Err(at) => {
-                assert!(at - now <= LAST_INTERVAL);
+                assert!(at - now <= MAX_PROBE_INTERVAL);
                 now = at;
             }
         }
@@ -401,77 +408,77 @@ fn probes_of_an_outage_stay_within_their_longest_interval_of_each_other() {
     assert!((35..=45).contains(&probes), "{probes}");
     target.ready(now, LIMIT, false).expect("a probe");
     target.admit(now, false, false);
-    target.succeeded(now, at(&target, now), LIMIT);
+    target.on_success(now, at(&target, now), LIMIT);
     let epoch = at(&target, now);
     for call in [7, 8] {
         assert_eq!(
-            target.failed(now, call, Failure::Other, epoch, None, 0.0),
+            target.on_failure(now, call, Failure::Other, epoch, None, 0.0),
             Hold::No,
             "a stray failure is no relapse"
         );
         assert_eq!(target.state(), State::Ramping);
     }
-    assert_eq!(target.failed(now, 9, Failure::Other, epoch, None, 0.0), Hold::Outage);
+    assert_eq!(target.on_failure(now, 9, Failure::Other, epoch, None, 0.0), Hold::Outage);
 }
 
 #[test]
-fn late_failures_of_what_was_in_flight_do_not_prolong_an_outage() {
+fn late_failures_of_earlier_attempts_do_not_prolong_an_outage() {
     let (mut target, now) = healthy(epoch());
     let before = at(&target, now);
     for call in 0..3 {
-        target.failed(now, call, Failure::Other, before, None, 0.0);
+        target.on_failure(now, call, Failure::Other, before, None, 0.0);
     }
     let until = target.until();
     for call in 3..50 {
-        assert_eq!(target.failed(now + secs(0.1), call, Failure::Other, before, None, 0.9), Hold::Outage);
+        assert_eq!(target.on_failure(now + secs(0.1), call, Failure::Other, before, None, 0.9), Hold::Outage);
     }
     assert_eq!(target.until(), until);
 }
 
 #[test]
-fn wait_budgets_stand_still_while_closed() {
+fn wait_budgets_are_paused_while_closed() {
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     assert_eq!(target.closed(now + secs(2.0)), secs(2.0));
     target.ready(now + secs(3.5), LIMIT, false).expect("a probe");
     target.admit(now + secs(3.5), false, false);
-    target.succeeded(now + secs(4.0), at(&target, now + secs(4.0)), LIMIT);
+    target.on_success(now + secs(4.0), at(&target, now + secs(4.0)), LIMIT);
     assert_eq!(target.closed(now + secs(9.0)), secs(4.0));
 }
 
 #[test]
-fn an_absurd_retry_after_does_not_close_the_target_for_years() {
+fn absurd_retry_after_does_not_close_the_target() {
     for absurd in [Duration::from_secs(1_000_000_000), Duration::MAX] {
         let (mut target, now) = healthy(epoch());
-        assert_eq!(target.failed(now, 1, Failure::Other, at(&target, now), Some(absurd), 0.9), Hold::No);
+        assert_eq!(target.on_failure(now, 1, Failure::Other, at(&target, now), Some(absurd), 0.9), Hold::No);
         assert_eq!(target.state(), State::Open);
     }
     let (mut target, now) = healthy(epoch());
-    target.failed(now, 1, Failure::Other, at(&target, now), Some(LONGEST), 0.0);
-    assert_eq!(target.until(), Some(now + LONGEST), "a day is believed");
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(MAX_DELAY), 0.0);
+    assert_eq!(target.until(), Some(now + MAX_DELAY), "a day is believed");
 }
 
 /// A Retry-After that arrives late, from an attempt of an earlier epoch, closes an open target. What was in flight then is not the probe.
 #[test]
-fn a_cool_down_begun_by_a_late_failure_has_an_epoch_of_its_own() {
+fn cool_down_begun_by_late_failure_has_its_own_epoch() {
     let (mut target, now) = healthy(epoch());
     let first = at(&target, now);
-    target.failed(now, 1, Failure::Other, first, Some(secs(1.0)), 0.0);
+    target.on_failure(now, 1, Failure::Other, first, Some(secs(1.0)), 0.0);
     let back = now + secs(1.0);
     target.ready(back, LIMIT, false).expect("a probe");
     target.admit(back, false, true);
-    target.succeeded(back, at(&target, back), LIMIT);
-    let open = back + RAMP;
+    target.on_success(back, at(&target, back), LIMIT);
+    let open = back + MAX_RAMP;
     target.ready(open, LIMIT, false).expect("open");
     assert_eq!(target.state(), State::Open);
     let in_flight = at(&target, open);
 
-    target.failed(open, 2, Failure::Other, first, Some(open - now + secs(1.0)), 0.0);
+    target.on_failure(open, 2, Failure::Other, first, Some(open - now + secs(1.0)), 0.0);
     let probing = open + secs(1.0);
     target.ready(probing, LIMIT, false).expect("a probe");
     target.admit(probing, false, false);
-    target.inconclusive(in_flight);
+    target.on_cancelled(in_flight);
     assert!(target.ready(probing, LIMIT, false).is_err(), "the probe is still out");
-    target.succeeded(probing, in_flight, LIMIT);
+    target.on_success(probing, in_flight, LIMIT);
     assert_eq!(target.state(), State::Probing, "an answer from before is not the probe's");
 }

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 const SECONDS: usize = 10;
 /// The number of successes within [`SECONDS`] from which on their rate counts as known. Fewer are as good as none: the target would
 /// take more if it were asked.
-const KNOWN: u32 = 8;
+const MIN_KNOWN: u32 = 8;
 /// The ramp doubles its rate in this time.
 const DOUBLING: Duration = Duration::from_secs(2);
 /// The time for which a known rate holds a ramp below the cold one.
-const HEAD_START: Duration = Duration::from_secs(1);
+const MAX_LAG: Duration = Duration::from_secs(1);
 
 /// Counts events in one-second bins over the last ten seconds.
 #[derive(Debug, Default)]
@@ -23,25 +23,25 @@ pub(crate) struct Throughput {
 impl Throughput {
     /// Counts one event.
     pub(crate) fn count(&mut self, now: Instant) {
-        self.turn(now);
+        self.rotate(now);
         if let Some(bin) = self.bins.get_mut(self.second as usize % SECONDS) {
             *bin += 1;
         }
     }
 
     /// Events a second over the window, or over the time since the first event if that is shorter (but at least one second). `None` if
-    /// there were fewer than [`KNOWN`].
+    /// there were fewer than [`MIN_KNOWN`].
     pub(crate) fn rate(&mut self, now: Instant) -> Option<f64> {
-        self.turn(now);
+        self.rotate(now);
         let count = self.bins.iter().sum::<u32>();
-        let origin = self.origin.filter(|_| count >= KNOWN)?;
+        let origin = self.origin.filter(|_| count >= MIN_KNOWN)?;
         let elapsed = now.saturating_duration_since(origin).as_secs_f64();
         // The newest bin is only partly filled.
         let window = elapsed.clamp(1.0, (SECONDS - 1) as f64 + elapsed.fract());
         Some(f64::from(count) / window)
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn rotate(&mut self, now: Instant) {
         let origin = *self.origin.get_or_insert(now);
         let second = now.saturating_duration_since(origin).as_secs();
         let passed = second.saturating_sub(self.second).min(SECONDS as u64);
@@ -68,7 +68,7 @@ impl Ramp {
     /// A ramp that starts at the known rate, or at `cold`, in events a second.
     ///
     /// A known rate that is lower than `cold` bounds the first second only: a ramp is never more than
-    /// [`HEAD_START`] behind the one of a target of which nothing is known.
+    /// [`MAX_LAG`] behind the one of a target of which nothing is known.
     pub(crate) fn new(known: Option<f64>, cold: f64) -> Self {
         Self { known: known.filter(|known| *known < cold), cold: known.unwrap_or(cold).max(cold) }
     }
@@ -76,13 +76,13 @@ impl Ramp {
     /// When `count` events are due, from the start of the ramp.
     pub(crate) fn due(&self, count: f64) -> Duration {
         let cold = due(count, self.cold);
-        self.known.map_or(cold, |known| due(count, known).min(HEAD_START.saturating_add(cold)))
+        self.known.map_or(cold, |known| due(count, known).min(MAX_LAG.saturating_add(cold)))
     }
 
     /// How many events are due after `elapsed`.
     pub(crate) fn earned(&self, elapsed: Duration) -> f64 {
         match self.known {
-            Some(known) => earned(elapsed, known).max(earned(elapsed.saturating_sub(HEAD_START), self.cold)),
+            Some(known) => earned(elapsed, known).max(earned(elapsed.saturating_sub(MAX_LAG), self.cold)),
             None => earned(elapsed, self.cold),
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     use crate::testing::epoch;
 
     #[test]
-    fn a_steady_rate_is_seen_as_it_is() {
+    fn constant_rate_is_measured() {
         let start = epoch();
         let mut seen = Throughput::default();
         for k in 0..600 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_unknown_after_silence_and_after_a_trickle() {
+    fn rate_is_unknown_after_silence_or_few_events() {
         let start = epoch();
         let mut seen = Throughput::default();
         for k in 0..20 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn due_and_earned_are_each_others_inverse() {
+    fn due_is_the_inverse_of_earned() {
         for ramp in [Ramp::new(None, 20.0), Ramp::new(Some(1.0), 20.0), Ramp::new(Some(50.0), 20.0)] {
             for count in [0.0, 1.0, 17.0, 4000.0] {
                 let earned = ramp.earned(ramp.due(count));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_lets_at_most_one_and_a_half_seconds_worth_into_its_first_second() {
+    fn first_second_of_ramp_admits_at_most_1_5_seconds_worth() {
         for (known, cold) in [(20.0, 1.0), (20.0, 250.0)] {
             let ramp = Ramp::new(Some(known), cold);
             let within = (1..).take_while(|&n| ramp.due(f64::from(n)) < Duration::from_secs(1));
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_is_never_more_than_its_head_start_behind_the_cold_one() {
+    fn ramp_lags_the_cold_ramp_by_at_most_max_lag() {
         let cold = Ramp::new(None, 16.0);
         for known in [0.01, 1.0, 8.0, 15.9, 16.0, 400.0] {
             let ramp = Ramp::new(Some(known), 16.0);
             for count in 0..2_000 {
-                let (due, latest) = (ramp.due(f64::from(count)), cold.due(f64::from(count)) + HEAD_START);
+                let (due, latest) = (ramp.due(f64::from(count)), cold.due(f64::from(count)) + MAX_LAG);
                 assert!(due <= latest, "{known}/s: {count} at {due:?}, cold at {latest:?}");
             }
         }

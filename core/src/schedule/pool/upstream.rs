@@ -256,7 +256,7 @@ impl Upstream for Pool {
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
         let Failed { call, failure, delay, jitter } = failed;
         let Some(assignment) = &slot.assignment else {
-            return self.cooldown.failed(now, call, failure, slot.attempt, delay, jitter);
+            return self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);
         };
         let unread = matches!(failure, Failure::Unread { .. });
         self.failed(now, assignment, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
