@@ -1,7 +1,10 @@
-//! When a target may be sent anything at all: cool-downs, outages, and the way back.
+//! Cool-down state machine: decides when a target may be sent attempts after a failure.
 //!
-//! Why for the whole target, and not for one call: a provider that says "come back in 3 s" says it to everybody who shares the
-//! credential. A retry that only sleeps by itself leaves a hundred others to ask again and be refused again, which stock clients do.
+//! The cool-down holds the whole target, not one call. A provider's "come back in 3 s" applies to
+//! everybody who shares the credential. A retry that only sleeps by itself leaves a hundred others
+//! to ask again and be rejected again, which is what stock clients do.
+//!
+//! # Algorithm
 //!
 //! ```text
 //!            Retry-After, or an outage                 time is up
@@ -11,28 +14,39 @@
 //!    |                                      +--------------------------+  |
 //!    |  slots bind, or 10 s                    a probe succeeded, or none |
 //!    +-------------------------  Ramping  <-------------------------------+
-//!    |                                         has failed for PATIENCE    |
+//!    |                                         has failed for its patience
 //!    +--------------------------------------------------------------------+
 //!        a probe succeeded, and only calls that fail anywhere had failed
 //! ```
 //!
-//! - A provider's Retry-After is a floor: nothing is admitted before it; jitter is added on top.
-//! - An **outage** is three witnesses of failure one after the other, with no success between. A witness is a call, since one poisoned call is
-//!   no outage; at a target that has worked before, each attempt that was turned away unread is one as well. Then the target is cooled
-//!   by the gate's own, short, growing intervals. A target that has never answered (a mistyped URL) is not held: its callers hear at once,
-//!   unless a deadline was set, for the call or its target, that says how long to wait.
-//! - The **probe** is a call that has not failed here before, if one waits: an error may be the call's own. A call that fails again is
-//!   no new witness, and if it was the probe, the next call that has not failed here follows after the shortest interval.
-//!   If that one is accepted, and nothing but calls of their own has failed, there was no outage: the target is open at once.
-//! - While a probe **hangs**, another one is admitted each interval. The target counts as accepting once no probe has failed for
-//!   several times as long as failures take here, so a hanging target is not taken for one that accepts.
-//! - **Ramping** opens at the rate of the last good ten seconds and doubles every two seconds, so that a minute of held calls returns as a
-//!   flow and not as a herd. If that rate is not known, it opens at a share of the limit, and is never more than a second behind that.
-//! - Each cool-down, and each probe that succeeds, begins a new *epoch*. Only attempts admitted in the present epoch are judged, so that
-//!   the late failures of earlier attempts neither prolong a cool-down nor begin one. A late Retry-After prolongs a cool-down. Once that
-//!   is over, it is counted from when its attempt was sent, and concerns its call alone if that time has passed.
+//! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
+//! - **Outage**: three witnesses of failure in a row, without a success in between. A witness is a
+//!   distinct call, because one invalid call is no outage. At a target that has worked before, each
+//!   attempt that was rejected unread is a witness as well. An outage cools the target by short,
+//!   growing intervals. A target that has never worked (for example a mistyped URL) is not cooled,
+//!   so its callers get the error at once, unless a deadline of the call or target says how long to
+//!   wait.
+//! - **Probe**: a call that has not failed here before, if one waits, because a failure may be the
+//!   call's own fault. A call that fails again is no new witness. If it was the probe, the next
+//!   call that has not failed here follows after the shortest interval. If that call is accepted,
+//!   and only calls of their own fault have failed, there was no outage, and the target opens at
+//!   once.
+//! - **Hanging probe**: while a probe has neither succeeded nor failed, another one is admitted per
+//!   interval. The target counts as accepting after no probe has failed for several times the usual
+//!   failure time.
+//! - **Ramp**: the target reopens at the rate of the last good ten seconds, which doubles every two
+//!   seconds, so that a minute of held calls does not arrive at once. If that rate is unknown, the
+//!   ramp starts at a share of the limit. A ramp with a known rate is never more than a second
+//!   behind that one.
+//! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
+//!   current epoch change the state, so late failures of earlier attempts neither prolong nor start
+//!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down it is
+//!   counted from when its attempt was sent, and if that time has passed, it applies to its call
+//!   alone.
 //!
-//! The reasons are in `docs/design/cool-down.md`.
+//! # Rationale
+//!
+//! See `docs/design/cool-down.md`.
 
 mod by_key;
 mod outcome;
@@ -45,36 +59,40 @@ use throughput::{Ramp, Throughput};
 
 use tidegate_protocol::duration;
 
-/// The target counts as accepting once no probe has failed for this many times as long as failures take: refusals come fast, generations
-/// do not.
+/// The target counts as accepting after no probe has failed for this many times the usual failure
+/// time: rejections are fast, generations are not.
 const PATIENCE_FACTOR: u32 = 4;
-/// The shortest patience, since the time until a refusal varies.
+/// Minimum patience, because the time until a rejection varies.
 const MIN_PATIENCE: Duration = Duration::from_millis(200);
-/// The least time that a failure is assumed to take until a probe has failed.
+/// Minimum failure time that is assumed until a probe has failed.
 const MIN_FAILURE_TIME: Duration = Duration::from_millis(250);
-/// The longest time that a failure is assumed to take. Longer than any client waits for an answer's head by default.
+/// Maximum failure time that is assumed. Longer than any client waits for a response head by
+/// default.
 const MAX_FAILURE_TIME: Duration = Duration::from_secs(15 * 60);
-/// The most probes that hang at the same time: the interval between them is this part of the time until a failure.
+/// Maximum number of hanging probes: the interval between them is this fraction of the failure
+/// time.
 const MAX_HANGING_PROBES: u32 = 8;
-/// A ramp ends after this long at the latest.
+/// Maximum duration of a ramp.
 const MAX_RAMP: Duration = Duration::from_secs(10);
-/// A longer Retry-After concerns the call that got it, not the target: no provider closes for more than a day, and one absurd header must
-/// not close a target until the process is restarted.
+/// Maximum Retry-After that holds the target. A longer one applies to its call alone, so that one
+/// absurd header cannot close a target until the process restarts.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// How late a timer may be.
+/// Maximum delay of a timer.
 const TIMER_SLACK: Duration = Duration::from_millis(50);
-/// Different calls that fail in a row before a target counts as down.
+/// Number of consecutive witnesses of failure that make an outage.
 const OUTAGE_WITNESSES: usize = 3;
-/// The gate's own intervals between probes of a target that is down. The last bounds both what the outage costs (some 40 attempts a minute,
-/// which at few calls a second is many a call; up to 65 if calls that have failed here alternate with others) and how late its end is seen.
+/// Shortest and longest interval between the probes of an outage.
+///
+/// The longest interval bounds both the cost of the outage (about 40 attempts per minute, up to 65
+/// if calls that have failed here alternate with others) and the delay until its end is detected.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(1600);
-/// The share of an interval that is drawn, so that the processes of one user do not ask in step.
+/// Share of an interval that is random, so that the processes of one user do not probe in step.
 const JITTER_SHARE: f64 = 0.1;
-/// If no rate is known, a ramp starts with this share of the limit a second.
+/// Attempts per second at the start of a ramp without a known rate, as a share of the limit.
 const COLD_START_SHARE: f64 = 0.25;
 
-/// Which cool-down an attempt was admitted after.
+/// Identifies the cool-down after which an attempt was admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch(u64);
 
@@ -84,7 +102,7 @@ enum Phase {
     Cooling {
         until: Instant,
     },
-    /// `None`: the first probe is still to come, or the last one was cancelled.
+    /// `None` before the first probe, and after the last one was cancelled.
     Probing {
         in_flight: Option<Probes>,
     },
@@ -95,16 +113,16 @@ enum Phase {
     },
 }
 
-/// The probes that are under way.
+/// The probes in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Probes {
-    /// When the last of them was sent.
+    /// When the last probe was sent.
     last_sent: Instant,
-    /// When the first of them was sent, or a later failure of one of them.
+    /// When the first probe was sent, or when a probe last failed.
     unfailed_since: Instant,
 }
 
-/// An admitted attempt, as its target's cool-down knows it.
+/// An admitted attempt, as the cool-down of its target sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     epoch: Epoch,
@@ -113,29 +131,33 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// When the attempt was admitted.
+    /// Returns when the attempt was admitted.
     pub fn sent(&self) -> Instant {
         self.sent
     }
 
-    /// Returns `true` if an earlier attempt of its call failed in a way that may be the call's own doing.
+    /// Returns `true` if an earlier attempt of its call failed in a way that may be the call's own
+    /// fault.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 }
 
-/// The name of a phase, for snapshots.
+/// The state of a target, for snapshots and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum State {
+    /// Attempts are admitted.
     Open,
+    /// No attempt is admitted before a known time.
     Cooling,
+    /// Single attempts find out whether the target works again.
     Probing,
+    /// Attempts are admitted at a growing rate.
     Ramping,
 }
 
 impl State {
-    /// The stable name.
+    /// Returns the stable name used in metrics and snapshots, such as `"cooling"`.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Open => "open",
@@ -164,45 +186,62 @@ pub enum Hold {
     Outage,
 }
 
-/// How an attempt failed, as far as its target's state depends on it.
+/// How an attempt failed, as far as the state of its target depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It never ran: no connection was made, or the upstream turned it away unread for want of room (503, 529). `worth_waiting`: also at a
-    /// target that never worked, since the upstream said so, or the caller set a deadline, and so said how long it would wait.
+    /// The upstream did not read the request: no connection was made, or it was rejected for lack
+    /// of capacity (503, 529).
     Unread {
-        /// See above.
+        /// Whether calls wait for the target even if it has never worked: the upstream asked for
+        /// it, or the caller set a deadline.
         worth_waiting: bool,
     },
-    /// The upstream turned it away because calls come too fast (429).
+    /// The upstream rejected the request because calls arrive too fast (429).
     Limited,
-    /// It may have run, or was turned away for another reason.
+    /// The request may have run, or was rejected for another reason.
     Other,
 }
 
-/// The state machine of one target. Knows no clock: each method is told `now`.
+/// The cool-down state machine of one target. Each method takes the current time as `now`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tidegate_policy::cooldown::{Cooldown, Failure, State};
+///
+/// let now = Instant::now();
+/// let mut target = Cooldown::default();
+/// let attempt = target.admit(now, false, false);
+/// let retry_after = Some(Duration::from_secs(3));
+/// target.on_failure(now, 1, Failure::Limited, attempt, retry_after, 0.0);
+/// assert_eq!(target.state(), State::Cooling);
+/// assert_eq!(target.ready(now, 8, false), Err(now + Duration::from_secs(3)));
+/// ```
 #[derive(Debug)]
 pub struct Cooldown {
     phase: Phase,
     epoch: Epoch,
-    /// The rate to return to: what succeeded a second before the first failure, if that is known.
+    /// Rate to return to: successes per second before the first failure, if known.
     steady_rate: Option<f64>,
     successes: Throughput,
     has_worked: bool,
-    /// Whether it is worth waiting for though it never worked.
+    /// Whether calls wait for the target even if it has never worked.
     is_worth_waiting: bool,
-    /// The calls that bore witness, one after the other.
+    /// The calls that were witnesses of failure, in order.
     failing_calls: Vec<u64>,
     is_down: bool,
-    /// Whether the target said itself that it is closed, turned a call away, or failed a probe whose call had not failed here:
-    /// otherwise only calls have failed that may fail anywhere.
+    /// Whether the target itself reported that it is closed, rejected a call, or failed a probe of
+    /// a call that had not failed here. Otherwise only calls have failed that may fail anywhere.
     is_confirmed: bool,
-    /// Intervals of the gate's own since the outage began.
+    /// Number of probe intervals since the outage began.
     intervals: u32,
-    /// A call that has failed here is not the probe before this time.
+    /// Time before which a call that has failed here is not the probe.
     retries_from: Option<Instant>,
-    /// The time that failures take here.
+    /// Usual time from sending an attempt to its failure.
     failure_time: Duration,
-    /// Time spent cooling or probing, up to the last change, and since when if now.
+    /// Time spent cooling or probing until the last change, and the start of the current closed
+    /// period.
     closed_for: Duration,
     closed_since: Option<Instant>,
 }
@@ -229,7 +268,7 @@ impl Default for Cooldown {
 }
 
 impl Cooldown {
-    /// The phase's name.
+    /// Returns the state as of the last event.
     pub fn state(&self) -> State {
         match self.phase {
             Phase::Open => State::Open,
@@ -239,7 +278,8 @@ impl Cooldown {
         }
     }
 
-    /// The phase's name for somebody who looks: a cool-down or a ramp that is over is not shown as one, though nothing has asked since.
+    /// Returns the state at `now`. Unlike [`Cooldown::state`], a cool-down or ramp that has expired
+    /// is not reported, even if no call has asked since.
     pub fn state_at(&self, now: Instant) -> State {
         match self.phase {
             Phase::Cooling { until } if until <= now => State::Probing,
@@ -248,12 +288,12 @@ impl Cooldown {
         }
     }
 
-    /// Whether the target counts as down.
+    /// Returns `true` if the target is in an outage.
     pub fn is_down(&self) -> bool {
         self.is_down
     }
 
-    /// The moment before which nothing is admitted, while cooling.
+    /// Returns the time before which no attempt is admitted, if the target is cooling.
     pub fn until(&self) -> Option<Instant> {
         match self.phase {
             Phase::Cooling { until } => Some(until),
@@ -261,23 +301,30 @@ impl Cooldown {
         }
     }
 
-    /// How long wait budgets have been stopped by cool-downs, in all.
+    /// Returns how long wait budgets have been paused by cool-downs, in total.
     pub fn closed(&self, now: Instant) -> Duration {
         self.closed_for
             + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Whether wait budgets stand still now.
+    /// Returns `true` if wait budgets are paused now.
     pub fn is_closed(&self) -> bool {
         self.closed_since.is_some()
     }
 
-    /// Returns `true` if what is admitted now is a probe. As of the last call of [`Cooldown::ready`].
+    /// Returns `true` if the next admitted attempt is a probe, as of the last call of
+    /// [`Cooldown::ready`].
     pub fn is_probing(&self) -> bool {
         matches!(self.phase, Phase::Probing { .. })
     }
 
-    /// Whether an attempt may go now; if not, when to ask again. `has_failed`: see [`Attempt::has_failed`].
+    /// Returns `Ok` if an attempt may be admitted now.
+    ///
+    /// `limit` is the target's number of slots, and `has_failed` as in [`Attempt::has_failed`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the time at which to ask again if no attempt may be admitted.
     pub fn ready(&mut self, now: Instant, limit: usize, has_failed: bool) -> Result<(), Instant> {
         if let Phase::Open = self.phase {
             return Ok(());
@@ -298,7 +345,8 @@ impl Cooldown {
         if due <= now { Ok(()) } else { Err(due) }
     }
 
-    /// Counts an attempt that is admitted now. `slots_bind`: it took the last slot, so that slots are what paces from here on.
+    /// Records an attempt that is admitted now. `slots_bind` is `true` if it took the last slot, so
+    /// that slots pace the target from now on.
     pub fn admit(&mut self, now: Instant, has_failed: bool, slots_bind: bool) -> Attempt {
         match &mut self.phase {
             Phase::Open | Phase::Cooling { .. } => {}
@@ -308,7 +356,7 @@ impl Cooldown {
             }
             Phase::Ramping { .. } if slots_bind => self.phase = Phase::Open,
             Phase::Ramping { since, ramp, admitted } => {
-                // What nobody asked for is not saved up for a herd, but for what a timer may be late by.
+                // Unused capacity is not saved, except for what a late timer may have missed.
                 let elapsed = now.saturating_duration_since(*since).saturating_sub(TIMER_SLACK);
                 *admitted = admitted.saturating_add(1).max(ramp.earned(elapsed) as u32);
             }
@@ -316,7 +364,7 @@ impl Cooldown {
         Attempt { epoch: self.epoch, sent: now, has_failed }
     }
 
-    /// The upstream accepted an attempt.
+    /// Handles a success of an attempt.
     pub fn on_success(&mut self, now: Instant, attempt: Attempt, limit: usize) {
         if attempt.epoch != self.epoch {
             return;
@@ -333,13 +381,13 @@ impl Cooldown {
             } else {
                 self.reopen(now, Phase::Open);
             }
-            // What hangs of the other probes says nothing of the target from here on.
+            // The remaining hanging probes say nothing about the target from now on.
             self.epoch.0 += 1;
         }
         self.successes.count(now);
     }
 
-    /// An attempt ended without an answer (cancelled): if it was the last probe, the next one may go.
+    /// Handles a cancelled attempt. If it was the last probe, the next one may be admitted.
     pub fn on_cancelled(&mut self, attempt: Attempt) {
         if attempt.epoch == self.epoch
             && let Phase::Probing { in_flight } = &mut self.phase
@@ -348,7 +396,10 @@ impl Cooldown {
         }
     }
 
-    /// An attempt failed in a way that a retry may mend; `call` tells calls apart. `delay` is the provider's Retry-After; `jitter` is uniform in [0, 1).
+    /// Handles a failure that a retry may fix. Returns what it means for the call.
+    ///
+    /// `call` identifies the call, `delay` is the provider's Retry-After, and `jitter` is uniform
+    /// in [0, 1).
     pub fn on_failure(
         &mut self,
         now: Instant,
@@ -362,7 +413,8 @@ impl Cooldown {
         let delay = delay.filter(|delay| *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
         if let Some(delay) = delay.filter(|_| !present && !is_cooling) {
-            // The target has been asked since, so it is held for the rest of the delay only. The call itself waits for all of it.
+            // The target was asked since, so it is held only for the rest of the delay. The call
+            // itself waits for all of it.
             let ends = attempt.sent + delay;
             if ends > now {
                 self.is_confirmed = true;
@@ -371,7 +423,7 @@ impl Cooldown {
             return Hold::No;
         }
         let is_probe = present && self.is_probing();
-        // The call fails wherever it is sent, for all that is known.
+        // As far as is known, the call fails wherever it is sent.
         let repeats = attempt.has_failed && failure == Failure::Other;
         if present {
             let took = now.saturating_duration_since(attempt.sent).min(MAX_FAILURE_TIME);
@@ -382,8 +434,9 @@ impl Cooldown {
             self.is_confirmed = true;
             self.cool(now, now + delay + retry_after_jitter(delay, jitter), present);
         } else if is_probe {
-            // A probe that failed says that the target is not back: no second and third witness are needed. On the ramp they are: an upstream
-            // that fails one call in twenty would otherwise never get to its end.
+            // A failed probe shows that the target is not back, without further witnesses. A ramp
+            // needs them: otherwise an upstream that fails one call in twenty would never reach its
+            // end.
             self.probe_failed(now, attempt.sent, repeats, jitter);
         } else if present && self.is_down && !repeats {
             let interval = self.next_interval(jitter);
@@ -397,7 +450,8 @@ impl Cooldown {
         }
     }
 
-    /// Cools the target for an interval, unless another probe was sent since. `repeats`: the call has failed here before.
+    /// Cools the target for one interval, unless another probe was sent since. `repeats` is `true`
+    /// if the call has failed here before.
     fn probe_failed(&mut self, now: Instant, sent: Instant, repeats: bool, jitter: f64) {
         self.is_confirmed |= !repeats;
         if let Phase::Probing { in_flight: Some(in_flight) } = &mut self.phase {
@@ -406,7 +460,8 @@ impl Cooldown {
                 return;
             }
         }
-        // From one probe's sending to the next one's, however long the first took to fail.
+        // The interval counts from one probe's sending to the next one's, however long the first
+        // took to fail.
         let took = now.saturating_duration_since(sent);
         let after = |interval: Duration| now + interval.saturating_sub(took).max(MIN_PROBE_INTERVAL / 2);
         let next = after(self.next_interval(jitter));
@@ -414,19 +469,19 @@ impl Cooldown {
         self.cool(now, if repeats { next.min(after(MIN_PROBE_INTERVAL)) } else { next }, true);
     }
 
-    /// The next of the gate's own intervals.
+    /// Returns the next probe interval.
     fn next_interval(&mut self, jitter: f64) -> Duration {
         let interval = MIN_PROBE_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(MAX_PROBE_INTERVAL);
         self.intervals += 1;
         interval.mul_f64(1.0 - JITTER_SHARE * jitter)
     }
 
-    /// The time without a failure after which the probes count as accepted.
+    /// Returns the time without a failure after which hanging probes count as accepted.
     fn patience(&self) -> Duration {
         (self.failure_time * PATIENCE_FACTOR).max(MIN_PATIENCE)
     }
 
-    /// Hears a witness, and decides whether the target is down.
+    /// Adds a witness of failure, and decides whether the target is down.
     fn add_witness(&mut self, call: u64, failure: Failure, repeats: bool) {
         let is_new_attempt_witness = self.has_worked && matches!(failure, Failure::Unread { .. });
         if is_new_attempt_witness || !repeats && !self.failing_calls.contains(&call) {
@@ -441,14 +496,15 @@ impl Cooldown {
             (self.has_worked || self.is_worth_waiting) && self.failing_calls.len() >= OUTAGE_WITNESSES;
     }
 
-    /// Continues a cool-down that began at a shared target.
+    /// Continues a cool-down until `until` that began at a shared target.
     pub fn resume(&mut self, now: Instant, until: Instant) {
         self.is_confirmed = true;
         self.cool(now, until, true);
     }
 
+    /// Starts or prolongs a cool-down.
     fn cool(&mut self, now: Instant, until: Instant, present: bool) {
-        // What only prolongs a cool-down does not begin one.
+        // Prolonging a cool-down does not begin a new one.
         let begins = present || self.until().is_none();
         if let Phase::Open = self.phase {
             self.steady_rate = self.successes.rate(now);
@@ -461,12 +517,14 @@ impl Cooldown {
         }
     }
 
+    /// Starts a ramp.
     fn start_ramp(&mut self, now: Instant, limit: usize) {
         let ramp = Ramp::new(self.steady_rate, (limit as f64 * COLD_START_SHARE).max(1.0));
-        // The probe was the first.
+        // The probe counts as the first attempt of the ramp.
         self.reopen(now, Phase::Ramping { since: now, ramp, admitted: 1 });
     }
 
+    /// Ends the closed period.
     fn reopen(&mut self, now: Instant, phase: Phase) {
         self.phase = phase;
         self.retries_from = None;
@@ -475,6 +533,7 @@ impl Cooldown {
         }
     }
 
+    /// Applies the changes that the passing of time causes.
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
             Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { in_flight: None },

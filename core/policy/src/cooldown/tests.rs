@@ -7,12 +7,13 @@ fn secs(s: f64) -> Duration {
     Duration::from_secs_f64(s)
 }
 
-/// An attempt of the present epoch that was sent then, of a call that has not failed before.
+/// Returns an attempt of the current epoch sent at `sent`, of a call that has not failed before.
 fn at(target: &Cooldown, sent: Instant) -> Attempt {
     Attempt { epoch: target.epoch, sent, has_failed: false }
 }
 
-/// A target at which three calls failed, each of them `took` after it was sent, and the time since when it is down.
+/// Returns a target at which three calls failed, each `took` seconds after it was sent, and the
+/// time since which it is down.
 fn down(took: f64) -> (Cooldown, Instant) {
     let (mut target, sent) = healthy(epoch());
     let (attempt, now) = (at(&target, sent), sent + secs(took));
@@ -23,7 +24,7 @@ fn down(took: f64) -> (Cooldown, Instant) {
     (target, now)
 }
 
-/// Admits the next attempt as soon as it may go.
+/// Admits the next attempt as soon as possible.
 fn next(target: &mut Cooldown, mut now: Instant, has_failed: bool) -> Attempt {
     while let Err(due) = target.ready(now, LIMIT, has_failed) {
         assert!(due > now);
@@ -32,7 +33,7 @@ fn next(target: &mut Cooldown, mut now: Instant, has_failed: bool) -> Attempt {
     target.admit(now, has_failed, false)
 }
 
-/// Twenty successes a second for ten seconds.
+/// Returns a target with 20 successes per second for ten seconds.
 fn healthy(start: Instant) -> (Cooldown, Instant) {
     let mut target = Cooldown::default();
     for k in 0..200 {
@@ -42,7 +43,7 @@ fn healthy(start: Instant) -> (Cooldown, Instant) {
     (target, start + secs(10.0))
 }
 
-/// Admits everything that the policy lets in over a time, as a pump would, and says when.
+/// Admits all attempts that are allowed between two times. Returns when each was admitted.
 fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration> {
     let mut now = from;
     let mut times = Vec::new();
@@ -135,7 +136,8 @@ fn unused_ramp_capacity_is_not_saved() {
     target.ready(after, LIMIT, false).expect("a probe");
     target.admit(after, false, false);
     target.on_success(after, at(&target, after), LIMIT);
-    // Two seconds of silence at 20 a second, rising to 40: a burst then gets the next second's worth, not that of three.
+    // After two seconds of silence at 20 to 40 per second, a burst gets the next second's worth,
+    // not that of three.
     let burst = let_in(&mut target, after + secs(2.0), after + secs(3.0));
     assert!((35..=65).contains(&burst.len()), "{}", burst.len());
     assert!(burst.iter().filter(|at| **at < secs(0.1)).count() <= 10);
@@ -189,11 +191,11 @@ fn hanging_target_takes_one_slot_per_interval_and_stays_closed() {
             assert!(in_flight.len() <= MAX_HANGING_PROBES as usize);
         }
         assert!(sent.len() > 50);
-        // The first is the one that ends the cool-down.
+        // The first probe ends the cool-down.
         for pair in sent[1..].windows(2) {
             assert!(pair[1] - pair[0] >= interval, "{:?}", pair[1] - pair[0]);
         }
-        // Whichever of them is accepted.
+        // Any of the probes may be accepted.
         target.on_success(now, in_flight[0].1, LIMIT);
         assert_eq!(target.state(), State::Ramping);
         let epoch = target.epoch;
@@ -292,7 +294,7 @@ fn ramp_after_few_calls_is_as_fast_as_after_none() {
     for trickle in 1..8 {
         assert_eq!(gone(trickle), silence, "{trickle} successes");
     }
-    // A known rate is kept to for a second, and no longer.
+    // A known rate is kept for one second at most.
     for (known, cold) in gone(9).iter().zip(&silence) {
         assert!(*known <= *cold + secs(1.001), "{known:?} after {cold:?}");
     }
@@ -458,7 +460,8 @@ fn absurd_retry_after_does_not_close_the_target() {
     assert_eq!(target.until(), Some(now + MAX_DELAY), "a day is believed");
 }
 
-/// A Retry-After that arrives late, from an attempt of an earlier epoch, closes an open target. What was in flight then is not the probe.
+/// A Retry-After of an attempt of an earlier epoch arrives late and closes an open target. An
+/// attempt that was in flight then is not the probe.
 #[test]
 fn cool_down_begun_by_late_failure_has_its_own_epoch() {
     let (mut target, now) = healthy(epoch());

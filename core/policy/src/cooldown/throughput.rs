@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 const SECONDS: usize = 10;
-/// The number of successes within [`SECONDS`] from which on their rate counts as known. Fewer are as good as none: the target would
-/// take more if it were asked.
+/// Number of successes within [`SECONDS`] from which their rate is known. With fewer, the target
+/// would accept more if it were asked.
 const MIN_KNOWN: u32 = 8;
 /// The ramp doubles its rate in this time.
 const DOUBLING: Duration = Duration::from_secs(2);
@@ -29,8 +29,8 @@ impl Throughput {
         }
     }
 
-    /// Events a second over the window, or over the time since the first event if that is shorter (but at least one second). `None` if
-    /// there were fewer than [`MIN_KNOWN`].
+    /// Returns events per second over the window, or over the time since the first event if that is
+    /// shorter (but at least one second). Returns `None` if there were fewer than [`MIN_KNOWN`].
     pub(crate) fn rate(&mut self, now: Instant) -> Option<f64> {
         self.rotate(now);
         let count = self.bins.iter().sum::<u32>();
@@ -55,7 +55,7 @@ impl Throughput {
     }
 }
 
-/// The pace of the way back: starts at a rate, which doubles every [`DOUBLING`].
+/// The pace of a reopening target: a start rate that doubles every [`DOUBLING`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ramp {
     /// The known rate, in events a second, if it is below `cold`.
@@ -65,21 +65,21 @@ pub(crate) struct Ramp {
 }
 
 impl Ramp {
-    /// A ramp that starts at the known rate, or at `cold`, in events a second.
+    /// Creates a ramp that starts at the known rate, or at `cold`, in events per second.
     ///
-    /// A known rate that is lower than `cold` bounds the first second only: a ramp is never more than
-    /// [`MAX_LAG`] behind the one of a target of which nothing is known.
+    /// A known rate below `cold` applies for the first second only: a ramp lags the ramp of an
+    /// unknown target by at most [`MAX_LAG`].
     pub(crate) fn new(known: Option<f64>, cold: f64) -> Self {
         Self { known: known.filter(|known| *known < cold), cold: known.unwrap_or(cold).max(cold) }
     }
 
-    /// When `count` events are due, from the start of the ramp.
+    /// Returns when `count` events are due, from the start of the ramp.
     pub(crate) fn due(&self, count: f64) -> Duration {
         let cold = due(count, self.cold);
         self.known.map_or(cold, |known| due(count, known).min(MAX_LAG.saturating_add(cold)))
     }
 
-    /// How many events are due after `elapsed`.
+    /// Returns how many events are due after `elapsed`.
     pub(crate) fn earned(&self, elapsed: Duration) -> f64 {
         match self.known {
             Some(known) => earned(elapsed, known).max(earned(elapsed.saturating_sub(MAX_LAG), self.cold)),
@@ -88,7 +88,7 @@ impl Ramp {
     }
 }
 
-/// When `count` events are due at a rate that doubles every [`DOUBLING`].
+/// Returns when `count` events are due at a rate that doubles every [`DOUBLING`].
 ///
 /// Their integral is `rate * doubling / ln 2 * (2^(t / doubling) - 1)`; this is its inverse.
 fn due(count: f64, rate: f64) -> Duration {
@@ -97,7 +97,7 @@ fn due(count: f64, rate: f64) -> Duration {
     Duration::try_from_secs_f64(t).unwrap_or(Duration::MAX)
 }
 
-/// How many events are due at that rate after `elapsed`.
+/// Returns how many events are due at that rate after `elapsed`.
 fn earned(elapsed: Duration, rate: f64) -> f64 {
     let doubling = DOUBLING.as_secs_f64();
     rate * doubling / std::f64::consts::LN_2 * ((elapsed.as_secs_f64() / doubling).exp2() - 1.0)
