@@ -7,17 +7,17 @@
 //! Prompts and answers are looked at and not kept. What leaves this module is facts: a model's name, a class of error, a
 //! number of tokens.
 
-pub mod base;
+pub mod base_url;
 pub mod classify;
 pub mod duration;
+pub mod headers;
 mod json;
+pub mod json_edit;
 pub mod observe;
 pub mod prompt;
 pub mod rate;
 pub mod request;
 pub mod retry_after;
-pub mod sealed;
-pub mod splice;
 pub mod sse;
 #[cfg(test)]
 mod testing;

@@ -54,13 +54,13 @@ impl RateHeaders {
     pub fn read(headers: &HeaderMap, wall: SystemTime) -> Self {
         let mut rates = Self::default();
         let mut now = None;
-        let (mut togethers, mut bare) = (false, false);
+        let (mut is_together_response, mut bare) = (false, false);
         for (name, value) in headers {
             let name = name.as_str();
-            let Some(words) = words(name) else { continue };
+            let Some(words) = budget_words(name) else { continue };
             let Ok(value) = value.to_str() else { continue };
-            let Some((window, field)) = rates.place(name, words) else { continue };
-            togethers |= is_togethers(name);
+            let Some((window, field)) = rates.window_for(name, words) else { continue };
+            is_together_response |= is_together(name);
             bare |= name == "x-ratelimit-limit";
             match field {
                 Field::Limit => window.limit = count(value),
@@ -71,7 +71,7 @@ impl RateHeaders {
                 }
             }
         }
-        if togethers && bare {
+        if is_together_response && bare {
             rates.requests.over = Some(SECOND);
         }
         rates
@@ -83,7 +83,7 @@ impl RateHeaders {
     }
 
     /// Whether nothing is left of one of them.
-    pub fn shows_nothing_left(&self) -> bool {
+    pub fn has_exhausted(&self) -> bool {
         self.windows().iter().any(|window| window.remaining == Some(0))
     }
 
@@ -91,7 +91,7 @@ impl RateHeaders {
     ///
     /// Resets of budgets that are not empty say nothing about this failure and are not looked at. Of several the largest
     /// counts, since all of them must have room.
-    pub fn exhausted(&self) -> Option<Duration> {
+    pub fn longest_exhausted_reset(&self) -> Option<Duration> {
         self.windows()
             .into_iter()
             .filter(|window| window.remaining == Some(0))
@@ -110,10 +110,10 @@ impl RateHeaders {
         ]
     }
 
-    fn place(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
+    fn window_for(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
         let mut field = None;
-        let mut tokens = name.starts_with("x-ratelimitbysize") || is_togethers(name);
-        let (mut input, mut output, mut day, mut second) = (false, false, false, is_togethers(name));
+        let mut tokens = name.starts_with("x-ratelimitbysize") || is_together(name);
+        let (mut input, mut output, mut day, mut second) = (false, false, false, is_together(name));
         for word in words.split('-') {
             match word {
                 "limit" => field = Some(Field::Limit),
@@ -144,12 +144,12 @@ impl RateHeaders {
     }
 }
 
-fn is_togethers(name: &str) -> bool {
+fn is_together(name: &str) -> bool {
     name.starts_with("x-tokenlimit-")
 }
 
 /// The part of a header's name that says which budget and what of it.
-fn words(name: &str) -> Option<&str> {
+fn budget_words(name: &str) -> Option<&str> {
     const PREFIXES: [&str; 5] =
         ["x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "x-ratelimitbysize-", "x-tokenlimit-"];
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
@@ -181,7 +181,7 @@ fn reset(value: &str, now: SystemTime) -> Option<Duration> {
     }
     let since = if number < 1e12 { number } else { number / 1e3 };
     let then = Duration::try_from_secs_f64(since).ok().and_then(time::unix);
-    Some(then.map_or(time::LONGEST, |then| time::until(then, now)))
+    Some(then.map_or(time::MAX_DURATION, |then| time::until(then, now)))
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         ]);
         assert_eq!(rates.requests, window(5000, 4999, 12));
         assert_eq!(rates.tokens, window(160_000, 0, 360_000));
-        assert_eq!(rates.exhausted(), Some(Duration::from_secs(360)));
+        assert_eq!(rates.longest_exhausted_reset(), Some(Duration::from_secs(360)));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn fireworks_and_together_count_by_the_second() {
+    fn fireworks_and_together_limits_are_per_second() {
         let fireworks = read(&[
             ("x-ratelimit-limit-tokens-prompt", "6000"),
             ("x-ratelimit-limit-tokens-generated", "3000"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn azure_says_minus_one_when_it_does_not_know() {
+    fn azure_minus_one_means_unknown() {
         let rates = read(&[
             ("x-ratelimit-remaining-requests", "-1"),
             ("x-ratelimit-reset-requests", "10"),
@@ -280,6 +280,6 @@ mod tests {
         ]);
         assert_eq!(rates.requests.remaining, None);
         assert_eq!(rates.tokens, Window::default());
-        assert_eq!(rates.exhausted(), None);
+        assert_eq!(rates.longest_exhausted_reset(), None);
     }
 }

@@ -19,10 +19,10 @@ use memchr::{memchr, memchr2};
 pub const MAX_EVENT: usize = 1 << 20;
 
 /// Buffers above this are given back after the event that needed them.
-const KEEP: usize = 64 << 10;
+const MAX_KEPT_BUFFER: usize = 64 << 10;
 
 /// What a line is shows within its first bytes, a BOM included; no limit is lower.
-const NAME: usize = 16;
+const MIN_LIMIT: usize = 16;
 
 /// One event. Its `Debug` shows sizes, not content: answers do not belong in logs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,12 +57,12 @@ struct Pending {
     has_data: bool,
     oversized: bool,
     /// What is gathered is a bare JSON document: each line is a part of it, up to the empty one.
-    bare: bool,
+    is_bare_json: bool,
 }
 
 /// The part of the pending event that still lies in the chunk at hand.
 #[derive(Default)]
-struct Held<'a> {
+struct Borrowed<'a> {
     name: Option<&'a [u8]>,
     data: Option<&'a [u8]>,
 }
@@ -101,7 +101,7 @@ impl Scanner {
     /// A scanner that keeps lines and events of up to `limit` bytes, at least 16.
     pub fn with_limit(limit: usize) -> Self {
         Self {
-            limit: limit.max(NAME),
+            limit: limit.max(MIN_LIMIT),
             line: Vec::new(),
             skipping: false,
             after_cr: false,
@@ -112,7 +112,7 @@ impl Scanner {
 
     /// Takes the next bytes of the body and reports each event that they complete.
     pub fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
-        let mut held = Held::default();
+        let mut borrowed = Borrowed::default();
         let mut rest = chunk;
         if mem::take(&mut self.after_cr) {
             match rest {
@@ -133,10 +133,10 @@ impl Scanner {
                 [_, tail @ ..] => tail,
                 [] => &[],
             };
-            self.end_line(line, &mut held, &mut on_event);
+            self.end_line(line, &mut borrowed, &mut on_event);
         }
-        self.carry(rest);
-        self.event.keep(&mut held, self.limit);
+        self.buffer(rest);
+        self.event.copy_borrowed(&mut borrowed, self.limit);
     }
 
     /// Ends the body. Reports an event whose closing empty line never came.
@@ -144,15 +144,15 @@ impl Scanner {
     /// A browser would drop that event. We report it because some servers end `data: [DONE]` with the connection, and because
     /// half an event cannot be mistaken for a whole one: its JSON does not parse.
     pub fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
-        let mut held = Held::default();
+        let mut borrowed = Borrowed::default();
         if self.skipping || !self.line.is_empty() {
-            self.end_line(b"", &mut held, &mut on_event);
+            self.end_line(b"", &mut borrowed, &mut on_event);
         }
-        self.event.dispatch(&mut held, &mut on_event);
+        self.event.dispatch(&mut borrowed, &mut on_event);
     }
 
     /// Keeps the beginning of a line for the next chunk, or lets it go where it is too long.
-    fn carry(&mut self, part: &[u8]) {
+    fn buffer(&mut self, part: &[u8]) {
         if self.skipping || part.is_empty() {
             return;
         }
@@ -160,8 +160,8 @@ impl Scanner {
             self.line.extend_from_slice(part);
             return;
         }
-        if self.line.len() < NAME {
-            self.line.extend_from_slice(part.get(..NAME).unwrap_or(part));
+        if self.line.len() < MIN_LIMIT {
+            self.line.extend_from_slice(part.get(..MIN_LIMIT).unwrap_or(part));
         }
         self.skip_line();
     }
@@ -173,7 +173,12 @@ impl Scanner {
         self.event.overflow(strip_bom(&line, self.first_line));
     }
 
-    fn end_line<'a>(&mut self, tail: &'a [u8], held: &mut Held<'a>, on_event: &mut impl FnMut(Event<'_>)) {
+    fn end_line<'a>(
+        &mut self,
+        tail: &'a [u8],
+        borrowed: &mut Borrowed<'a>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) {
         if self.line.is_empty() && !self.skipping {
             let line = tail;
             if line.len() > self.limit {
@@ -181,20 +186,20 @@ impl Scanner {
             } else {
                 let line = strip_bom(line, self.first_line);
                 if line.is_empty() {
-                    self.event.dispatch(held, on_event);
+                    self.event.dispatch(borrowed, on_event);
                 } else {
-                    self.event.field(line, held, self.limit);
+                    self.event.field(line, borrowed, self.limit);
                 }
             }
         } else {
-            self.carry(tail);
+            self.buffer(tail);
             if !mem::take(&mut self.skipping) {
                 let line = mem::take(&mut self.line);
                 let whole = strip_bom(&line, self.first_line);
                 if !whole.is_empty() {
-                    let mut carried = Held::default();
+                    let mut carried = Borrowed::default();
                     self.event.field(whole, &mut carried, self.limit);
-                    self.event.keep(&mut carried, self.limit);
+                    self.event.copy_borrowed(&mut carried, self.limit);
                 }
                 self.line = reuse(line);
             }
@@ -205,10 +210,10 @@ impl Scanner {
 
 impl Pending {
     /// Takes one line that is neither empty nor too long.
-    fn field<'a>(&mut self, line: &'a [u8], held: &mut Held<'a>, limit: usize) {
+    fn field<'a>(&mut self, line: &'a [u8], borrowed: &mut Borrowed<'a>, limit: usize) {
         // No field begins so.
-        if self.bare || line.first() == Some(&b'{') && !self.has_data && held.data.is_none() {
-            self.bare = true;
+        if self.is_bare_json || line.first() == Some(&b'{') && !self.has_data && borrowed.data.is_none() {
+            self.is_bare_json = true;
             return self.append(line, limit);
         }
         let (name, value) = match memchr(b':', line) {
@@ -221,16 +226,16 @@ impl Pending {
         };
         match name {
             b"data" => {
-                if self.has_data || held.data.is_some() {
-                    self.keep(held, limit);
+                if self.has_data || borrowed.data.is_some() {
+                    self.copy_borrowed(borrowed, limit);
                     self.append(value, limit);
                 } else {
-                    held.data = Some(value);
+                    borrowed.data = Some(value);
                 }
             }
             b"event" => {
                 self.name.clear();
-                held.name = Some(value);
+                borrowed.name = Some(value);
             }
             // Comments (an empty name), `id`, `retry`, and what nobody has defined.
             _ => {}
@@ -247,12 +252,12 @@ impl Pending {
     }
 
     /// Moves what lies in the chunk into our own memory, before the chunk goes away.
-    fn keep(&mut self, held: &mut Held<'_>, limit: usize) {
-        if let Some(name) = held.name.take() {
+    fn copy_borrowed(&mut self, borrowed: &mut Borrowed<'_>, limit: usize) {
+        if let Some(name) = borrowed.name.take() {
             self.name.clear();
             self.name.extend_from_slice(name);
         }
-        if let Some(data) = held.data.take() {
+        if let Some(data) = borrowed.data.take() {
             self.append(data, limit);
         }
     }
@@ -277,9 +282,9 @@ impl Pending {
     }
 
     /// The empty line: reports the event, if there is one, and starts the next.
-    fn dispatch(&mut self, held: &mut Held<'_>, on_event: &mut impl FnMut(Event<'_>)) {
-        let name = held.name.take().unwrap_or(&self.name);
-        let data = held.data.take();
+    fn dispatch(&mut self, borrowed: &mut Borrowed<'_>, on_event: &mut impl FnMut(Event<'_>)) {
+        let name = borrowed.name.take().unwrap_or(&self.name);
+        let data = borrowed.data.take();
         if self.oversized {
             on_event(Event { name, data: b"", oversized: true });
         } else if let Some(data) = data {
@@ -291,7 +296,7 @@ impl Pending {
         self.data = reuse(mem::take(&mut self.data));
         self.has_data = false;
         self.oversized = false;
-        self.bare = false;
+        self.is_bare_json = false;
     }
 }
 
@@ -301,7 +306,7 @@ fn strip_bom(line: &[u8], first: bool) -> &[u8] {
 
 /// An emptied buffer, or a fresh one where it has grown large.
 fn reuse(mut buffer: Vec<u8>) -> Vec<u8> {
-    if buffer.capacity() > KEEP {
+    if buffer.capacity() > MAX_KEPT_BUFFER {
         return Vec::new();
     }
     buffer.clear();

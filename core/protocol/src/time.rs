@@ -3,14 +3,14 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 // Longer Retry-After values are reduced to ten years.
-pub(super) use crate::duration::MAX as LONGEST;
+pub(super) use crate::duration::MAX as MAX_DURATION;
 
-/// Seconds as a duration: negative and NaN mean nothing, anything past [`LONGEST`] is [`LONGEST`].
+/// Seconds as a duration: negative and NaN mean nothing, anything past [`MAX_DURATION`] is [`MAX_DURATION`].
 pub(super) fn seconds(value: f64) -> Option<Duration> {
     if value.is_nan() || value < 0.0 {
         return None;
     }
-    Some(if value < LONGEST.as_secs_f64() { Duration::from_secs_f64(value) } else { LONGEST })
+    Some(if value < MAX_DURATION.as_secs_f64() { Duration::from_secs_f64(value) } else { MAX_DURATION })
 }
 
 /// A decimal number and nothing else. `inf` and `NaN`, which Rust would parse, are not numbers here; `1e999` is a large one.
@@ -64,7 +64,7 @@ fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
 
 /// How long until `then`; a moment that has passed is zero.
 pub(super) fn until(then: SystemTime, now: SystemTime) -> Duration {
-    then.duration_since(now).unwrap_or(Duration::ZERO).min(LONGEST)
+    then.duration_since(now).unwrap_or(Duration::ZERO).min(MAX_DURATION)
 }
 
 /// A moment after 1970, so many seconds on.
@@ -79,10 +79,10 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     let zone = rest.find(['Z', 'z', '+', '-'])?;
     let (clock, zone) = rest.split_at_checked(zone)?;
 
-    let mut date = date.split('-').map(whole);
+    let mut date = date.split('-').map(digits);
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let mut clock = clock.split(':');
-    let (hour, minute) = (whole(clock.next()?)?, whole(clock.next()?)?);
+    let (hour, minute) = (digits(clock.next()?)?, digits(clock.next()?)?);
     let second: f64 = number(clock.next()?)?;
     if date.next().is_some() || clock.next().is_some() {
         return None;
@@ -106,11 +106,11 @@ fn offset(zone: &str) -> Option<i64> {
         _ => 1,
     };
     let (hours, minutes) = zone.get(1..)?.split_once(':')?;
-    let (hours, minutes) = (whole(hours)?, whole(minutes)?);
+    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-fn whole(text: &str) -> Option<i64> {
+fn digits(text: &str) -> Option<i64> {
     if text.is_empty() || text.len() > 4 || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_follows_the_last() {
+    fn consecutive_days_have_consecutive_numbers() {
         let mut expected = days_since_1970(1999, 12, 31);
         for year in 2000..2008 {
             for month in 1..=12 {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use memchr::memchr2;
 use memchr::memmem;
 
-use crate::wire::splice::Object;
+use crate::wire::json_edit::Object;
 use crate::wire::sse::MAX_EVENT;
 
 const USAGE: &[u8] = b"\"usage\"";

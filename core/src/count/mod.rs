@@ -24,7 +24,7 @@ use http::HeaderMap;
 pub use layer::CountLayer;
 use tokio::sync::Semaphore;
 
-use crate::wire::request::{LONGEST_DECODED, decoded};
+use crate::wire::request::{MAX_DECOMPRESSED, decompress};
 
 /// The longest that counting holds a call up.
 pub const LONGEST: Duration = Duration::from_millis(250);
@@ -33,7 +33,7 @@ pub const LONGEST: Duration = Duration::from_millis(250);
 pub const LARGEST: usize = 1 << 20;
 
 // More is not decoded, so that what was short enough as it was sent still is.
-const _: () = assert!(LONGEST_DECODED <= LARGEST);
+const _: () = assert!(MAX_DECOMPRESSED <= LARGEST);
 
 /// For so long a server is left alone that did not answer.
 pub const SILENT: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ impl Counters {
         let counted = tokio::task::spawn_blocking(move || {
             // Held to the end, also when nobody waits for it any more: the threads are what is bounded.
             let _permit = permit;
-            work(&decoded(&headers, &body)?)
+            work(&decompress(&headers, &body)?)
         });
         counted.await.ok().flatten()
     }

@@ -12,7 +12,7 @@ use tower::ServiceExt;
 
 use super::Counters;
 use crate::transport::{ProxyRules, Transport};
-use crate::wire::splice::Object;
+use crate::wire::json_edit::Object;
 use crate::wire::{Dialect, RequestFacts};
 
 /// The fields of a chat or a completion that `/tokenize` takes.

@@ -15,10 +15,10 @@ use crate::body::RequestBody;
 use crate::credential::{Credential, same_server};
 use crate::transport::Foreign;
 use crate::wire::Dialect;
-use crate::wire::base::Base;
+use crate::wire::base_url::BaseUrl;
+use crate::wire::headers::{is_compressed, is_signed};
+use crate::wire::json_edit::{Object, quoted};
 use crate::wire::request::model_in_path;
-use crate::wire::sealed::{is_compressed, is_signed};
-use crate::wire::splice::{Object, quoted};
 
 /// The characters that a path segment holds unescaped.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -32,7 +32,7 @@ pub(super) struct Original {
 /// How calls reach a fallback target.
 pub(super) struct Address {
     /// The base URLs. Empty if the target is matched by models alone.
-    pub(super) bases: Vec<Base>,
+    pub(super) bases: Vec<BaseUrl>,
     pub(super) model: Option<Arc<str>>,
     pub(super) credential: Option<Credential>,
     /// A pool's calls go to a replica that is chosen later, so the server is not known here.
@@ -49,7 +49,7 @@ impl Address {
     pub(super) fn request(
         &self,
         original: &Original,
-        there: &[Base],
+        there: &[BaseUrl],
         dialect: Dialect,
     ) -> Result<Request<RequestBody>, &'static str> {
         let parts = &original.parts;
@@ -82,12 +82,12 @@ impl Address {
     }
 
     /// Returns the URL below the base URL of this target.
-    fn place(&self, uri: &Uri, there: &[Base]) -> Option<Uri> {
-        let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.holds(uri)))
+    fn place(&self, uri: &Uri, there: &[BaseUrl]) -> Option<Uri> {
+        let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.contains(uri)))
         else {
             return Some(uri.clone());
         };
-        first.address(uri, there.iter().find(|base| base.holds(uri)))
+        first.rebase(uri, there.iter().find(|base| base.contains(uri)))
     }
 
     /// Replaces the model in the path and in the body.

@@ -11,7 +11,7 @@ use crate::credential::Credential;
 use crate::error::Error;
 use crate::identify::Identify;
 use crate::target::Target;
-use crate::wire::base::Base;
+use crate::wire::base_url::BaseUrl;
 
 /// The routes of a gate, by the name of the fallback target.
 #[derive(Default)]
@@ -95,6 +95,6 @@ fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     })
 }
 
-fn bases(config: &TargetConfig) -> Vec<Base> {
-    config.matches.urls.iter().filter_map(|url| Base::parse(url)).collect()
+fn bases(config: &TargetConfig) -> Vec<BaseUrl> {
+    config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect()
 }

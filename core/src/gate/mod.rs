@@ -191,7 +191,7 @@ impl Gate {
         }
         self.0.identify.open()?;
         let call =
-            self.0.identify.call((target, None), RequestFacts::unseen(), context, Timeouts::default(), None);
+            self.0.identify.call((target, None), RequestFacts::unknown(), context, Timeouts::default(), None);
         Slot::take(call, self.0.log.clone(), &self.0.active).await
     }
 

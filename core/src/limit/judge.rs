@@ -44,7 +44,7 @@ pub trait Judge: Send + Sync + 'static {
         let verdict = classify(status, headers, b"", clock::wall());
         Head::Ended(match verdict.class {
             Class::RateLimited => {
-                let shows_a_rate = || RateHeaders::read(headers, clock::wall()).shows_nothing_left();
+                let shows_a_rate = || RateHeaders::read(headers, clock::wall()).has_exhausted();
                 Ended::Limited { by_rate: verdict.delay.is_some() || shows_a_rate() }
             }
             Class::Overloaded => Ended::Overloaded,

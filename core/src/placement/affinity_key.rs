@@ -82,7 +82,7 @@ impl Counts {
 }
 
 fn candidates(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
-    affinity.session.into_iter().chain(affinity.beginnings.iter().copied()).take(DEEP)
+    affinity.session.into_iter().chain(affinity.prefixes.iter().copied()).take(DEEP)
 }
 
 /// Returns half of the share that one replica should carry.
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn of(beginnings: &[u64]) -> Affinity {
-        Affinity { beginnings: beginnings.into(), ..Affinity::default() }
+        Affinity { prefixes: beginnings.into(), ..Affinity::default() }
     }
 
     #[test]

@@ -304,7 +304,7 @@ impl Placement {
         if let Some(wants) = wants {
             let affinity = &wants.affinity;
             self.counts.sent(affinity, members);
-            for (index, beginning) in affinity.beginnings.iter().enumerate() {
+            for (index, beginning) in affinity.prefixes.iter().enumerate() {
                 let tokens = affinity.tokens(index, work.input);
                 self.prefix_cache.put(*beginning, &replica.load.cache, tokens, self.calls);
             }
@@ -347,7 +347,7 @@ impl Placement {
         replica.health.ended(placed_call.number);
         let leaves = replica.draining && replica.load.calls() == 0;
         if placed_call.awaited.is_some() && !placed_call.accepted {
-            let Affinity { session, beginnings, .. } = &placed_call.affinity;
+            let Affinity { session, prefixes: beginnings, .. } = &placed_call.affinity;
             for hash in session.iter().chain(beginnings.iter()) {
                 self.prefix_cache.take_back(*hash, placed_call.cache, placed_call.number);
             }

@@ -132,10 +132,10 @@ impl Placement {
         let cache = |candidate: &Candidate| self.cache(candidate.at).map(|cache| (cache, 0));
         let mut caches: Vec<(EngineCache, u64)> = candidates.iter().filter_map(cache).collect();
         let of = |index: usize| affinity.tokens(index, work.input);
-        self.prefix_cache.known(&affinity.beginnings, of, &mut caches);
+        self.prefix_cache.known(&affinity.prefixes, of, &mut caches);
         for (candidate, (cache, known)) in candidates.iter_mut().zip(caches) {
             // A session's earlier prompt says nothing about a prompt that starts differently.
-            let named = affinity.session.filter(|_| affinity.beginnings.is_empty());
+            let named = affinity.session.filter(|_| affinity.prefixes.is_empty());
             let session = named.map_or(0, |session| self.prefix_cache.session(session, &cache));
             candidate.cached = known.max(session).min(work.input);
         }

@@ -10,38 +10,39 @@ use parking_lot::RwLock;
 
 use crate::config::TargetConfig;
 use crate::placement::MOST;
-use crate::wire::base::Base;
+use crate::wire::base_url::BaseUrl;
 
 /// The addresses of one pool.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     /// The pool's own, the longest first: of those that hold a request, its base is the most particular.
-    of_pool: Vec<Base>,
+    of_pool: Vec<BaseUrl>,
     /// Of replicas that calls went to.
-    of_replicas: RwLock<Vec<(Arc<str>, Base)>>,
+    of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
     turns: AtomicUsize,
 }
 
 impl Addresses {
     /// Those of this target. One that names no URL is addressed by its name: `http://NAME`.
     pub(crate) fn new(config: &TargetConfig) -> Self {
-        let mut of_pool: Vec<Base> = config.matches.urls.iter().filter_map(|url| Base::parse(url)).collect();
+        let mut of_pool: Vec<BaseUrl> =
+            config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect();
         if of_pool.is_empty() {
-            of_pool.extend(Base::parse(&format!("http://{}", config.name)));
+            of_pool.extend(BaseUrl::parse(&format!("http://{}", config.name)));
         }
-        of_pool.sort_by_key(|base| std::cmp::Reverse(base.depth()));
+        of_pool.sort_by_key(|base| std::cmp::Reverse(base.path_len()));
         Self { of_pool, of_replicas: RwLock::default(), turns: AtomicUsize::new(0) }
     }
 
     /// A request's URL at a replica; `None` for what cannot be put below its base URL.
     pub(crate) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         let to = self.base(replica)?;
-        let there = self.of_pool.iter().find(|base| base.holds(uri)).cloned();
+        let there = self.of_pool.iter().find(|base| base.contains(uri)).cloned();
         // A client that was pointed at one replica gets the pool.
         let there = there.or_else(|| {
-            self.of_replicas.read().iter().map(|(_, base)| base).find(|base| base.holds(uri)).cloned()
+            self.of_replicas.read().iter().map(|(_, base)| base).find(|base| base.contains(uri)).cloned()
         });
-        to.address(uri, there.as_ref())
+        to.rebase(uri, there.as_ref())
     }
 
     /// The next number, for those that take turns.
@@ -49,14 +50,14 @@ impl Addresses {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn base(&self, replica: &Arc<str>) -> Option<Base> {
-        let known = |all: &[(Arc<str>, Base)]| {
+    fn base(&self, replica: &Arc<str>) -> Option<BaseUrl> {
+        let known = |all: &[(Arc<str>, BaseUrl)]| {
             all.iter().find(|(url, _)| url == replica).map(|(_, base)| base.clone())
         };
         if let Some(base) = known(&self.of_replicas.read()) {
             return Some(base);
         }
-        let base = Base::parse(replica)?;
+        let base = BaseUrl::parse(replica)?;
         let mut all = self.of_replicas.write();
         if known(&all).is_none() {
             // Replicas come and go under new addresses; no more are kept than there can be at a time.

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::placement::Placed;
-use crate::wire::sealed::is_signed;
+use crate::wire::headers::is_signed;
 use crate::wire::{Dialect, Observer, classify};
 use tidegate_policy::outcome::AttemptOutcome;
 

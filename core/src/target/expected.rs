@@ -150,7 +150,7 @@ mod tests {
 
     fn facts() -> RequestFacts {
         let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(4_000), ..Prompt::default() };
-        RequestFacts { prompt: Some(prompt), task: Task::Text, stream: true, ..RequestFacts::unseen() }
+        RequestFacts { prompt: Some(prompt), task: Task::Text, stream: true, ..RequestFacts::unknown() }
     }
 
     /// Returns what one call comes to hold at most, after answers of 10 tokens and one in ten of 2,000.

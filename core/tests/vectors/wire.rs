@@ -106,7 +106,7 @@ fn request_facts_vectors() {
         let found = json!({
             "route": match facts.route {
                 Route::Inference => "inference",
-                Route::Beside => "beside",
+                Route::Bypass => "beside",
             },
             "dialect": dialect_name(facts.dialect),
             "model": facts.model,

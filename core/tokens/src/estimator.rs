@@ -102,7 +102,7 @@ impl Estimator {
 
     /// What a call is expected to take. Takes about 1.5 µs.
     pub fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
-        if facts.route == Route::Beside {
+        if facts.route == Route::Bypass {
             return Demand::default();
         }
         let prompt = facts.prompt.as_ref();
@@ -167,7 +167,7 @@ impl Estimator {
         sample: &mut LengthSample,
         usage: &Usage,
     ) {
-        if facts.route == Route::Beside {
+        if facts.route == Route::Bypass {
             return;
         }
         self.learn_input(facts, tenant, usage);
@@ -223,7 +223,7 @@ impl Estimator {
         let length = tokens.div_ceil(answers);
         sample.counted(length, answers);
         // Nothing that answers answers with nothing, and what runs no model says nothing of one.
-        if tokens == 0 || answers > MOST_ANSWERS || facts.route == Route::Beside {
+        if tokens == 0 || answers > MOST_ANSWERS || facts.route == Route::Bypass {
             return;
         }
         let Answer::Learned(_) = answer(facts.task, prompt) else { return };

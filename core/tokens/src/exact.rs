@@ -102,7 +102,7 @@ mod tests {
     /// The example of OpenAI's cookbook ("How to count tokens with tiktoken"): 129 with `cl100k`, and 124 with `o200k`, as its API counted them.
     /// Two of its messages have a name, which is a token more; it is text here.
     #[test]
-    fn the_cookbook_is_counted_as_the_api_counts_it() {
+    fn exact_count_matches_the_api_examples() {
         let said = |name: Option<&str>, content: &str| match name {
             Some(name) => json!({"role": "system", "name": name, "content": content}),
             None => json!({"role": "user", "content": content}),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_counted_token_by_token_and_the_rest_by_rule() {
+    fn text_is_tokenized_and_media_are_estimated() {
         assert_eq!(counted("/v1/completions", &json!({"model": "gpt-4o", "prompt": "hello world"})), 2);
         assert_eq!(counted("/v1/completions", &json!({"model": "gpt-4o", "prompt": [1, 2, 3]})), 3);
         assert_eq!(
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_has_its_vocabulary() {
+    fn model_selects_its_vocabulary() {
         let older = bpe_openai::cl100k_base();
         for model in ["gpt-4", "gpt-4-turbo", "openai/gpt-4", "ft:gpt-3.5-turbo:me", "text-embedding-3-small"]
         {

@@ -133,7 +133,7 @@ impl Client {
     }
 
     fn ours(&mut self, beginnings: &[u64], work: Work) -> usize {
-        let affinity = Affinity { beginnings: beginnings.into(), ..Affinity::default() };
+        let affinity = Affinity { prefixes: beginnings.into(), ..Affinity::default() };
         let wants = Wants { affinity, ..Wants::default() };
         let open: ReplicaSet = self.ours.eligible(self.now);
         let at = self.ours.choose(self.now, Some(&wants), work, open).unwrap_or_default();

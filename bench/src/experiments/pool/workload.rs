@@ -109,7 +109,7 @@ fn beginnings(blocks: &[u64], block_size: u32, input: u32) -> Arc<[u64]> {
         let block = blocks.get(last as usize)?;
         Some(mixed(*block, u64::from(chunk) + 1))
     };
-    Affinity::of(None, (0..whole).map_while(of)).beginnings
+    Affinity::from_hashes(None, (0..whole).map_while(of)).prefixes
 }
 
 const SESSIONS: usize = 900;

@@ -31,7 +31,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bounds_double_up_to_the_longest() {
+    fn bounds_double_up_to_the_maximum() {
         let bounds: Vec<_> = (1..=6)
             .map(|n| bound(Duration::from_millis(500), Duration::from_secs(4), n).as_millis())
             .collect();

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn the_area_under_what_is_held() {
+    fn cost_is_the_area_under_memory_use() {
         for (input, output) in [(0, 0), (512, 128), (12_000, 1), (1, 4_096)] {
             let (ttft, tpot) = (0.3, 0.05);
             let area = step_by_step(input, output, ttft, tpot);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_never_below_zero_nor_no_number() {
+    fn nonsense_is_never_negative_or_nan() {
         for time in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
             let cost = cost(u64::MAX, u64::MAX, time, time);
             assert!(cost == 0.0, "{cost}");

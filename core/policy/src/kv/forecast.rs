@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_outgrown_drops_out() {
+    fn exceeded_lengths_are_dropped() {
         let forecast = Forecast::of([30, 10, 20]);
         assert_eq!(left(&forecast, 0), [30, 20, 10]);
         assert_eq!(left(&forecast, 10), [20, 10]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_maximum_bounds_it() {
+    fn forecast_is_bounded_by_max_tokens() {
         let forecast = Forecast::of([10, 500]).at_most(Some(100)).at_most(None).at_most(Some(200));
         assert_eq!(left(&forecast, 0), [100, 10]);
         assert_eq!(left(&forecast, 99), [1]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_at_least_a_token() {
+    fn unknown_length_is_at_least_one_token() {
         assert!(Forecast::default().is_empty());
         assert_eq!(left(&Forecast::default(), 0), [1]);
         assert_eq!(Forecast::default().mean(), 0.0);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lengths_keep_their_mean() {
+    fn merged_lengths_keep_their_mean() {
         let forecast = Forecast::of(1..=3200);
         assert_eq!(forecast.remaining(0).count(), POINTS);
         assert!((forecast.mean() - 1600.5).abs() <= 1.0, "{}", forecast.mean());

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_ends_no_sooner_than_what_is_in_it_and_hardly_later() {
+    fn step_ends_at_or_slightly_after_its_calls() {
         let mut last = 0;
         for left in (1..100_000u32).chain([1 << 20, (1 << 20) + 1, u32::MAX - 1, u32::MAX]) {
             let at = moment(left);

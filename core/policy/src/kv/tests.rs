@@ -79,7 +79,7 @@ const PLENTY: u64 = 1 << 40;
 
 proptest! {
     #[test]
-    fn certain_lengths_peak_where_step_by_step_they_do(
+    fn peak_of_fixed_lengths_matches_simulation(
         calls in vec((0..200u64, 0..300u64, 1..600u64), 1..12)
     ) {
         let calls: Vec<InFlight> = calls.into_iter().map(|(i, produced, left)| (i, produced, vec![produced + left])).collect();
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn likely_lengths_have_the_mean_and_the_deviation_of_all_that_may_come(
+    fn peak_of_random_lengths_matches_mean_and_deviation(
         calls in vec((0..40u64, 0..12u64, vec(1..30u64, 1..4)), 1..5)
     ) {
         // Within 32 tokens no moment is rounded.
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn books_kept_up_are_those_made_anew(
+    fn incremental_state_equals_rebuilt_state(
         steps in vec((0..3u8, 0..20usize, 0..500u64, vec(1..2_000u64, 0..5), any::<bool>()), 1..60)
     ) {
         let mut kv = Kv::new(20_000, 0.1);
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn call_fits_if_the_peak_with_it_stays_usable_and_room_bounds_what_fits(
+    fn call_fits_if_its_peak_is_usable_and_room_is_an_upper_bound(
         calls in vec((0..40u64, 0..12u64, vec(1..30u64, 1..4)), 1..4),
         (input, lengths) in (0..60u64, vec(1..30u64, 1..4)),
         capacity in 40..300u64
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn shared_beginnings_count_once_whatever_order_their_calls_end_in(
+    fn shared_prefixes_count_once_in_any_order_of_completion(
         steps in vec((any::<bool>(), 0..20usize, 0..3u64, 0..6usize, 0..100u64), 1..80)
     ) {
         let mut kv = Kv::new(PLENTY, 0.0);
@@ -202,7 +202,7 @@ proptest! {
 }
 
 #[test]
-fn an_idle_engine_takes_whatever_it_can_hold_and_says_what_it_cannot() {
+fn idle_engine_admits_any_call_it_can_hold() {
     let mut kv = Kv::new(1_000, 0.1);
     assert_eq!((kv.most(), kv.room()), (1_000, 900));
     assert_eq!(kv.need(&demand(950, 50)), 900, "into the headroom, alone");
@@ -221,7 +221,7 @@ fn an_idle_engine_takes_whatever_it_can_hold_and_says_what_it_cannot() {
 
 /// Each holds 30,000 tokens that all have, and 1,500 of its own.
 #[test]
-fn calls_with_a_long_common_beginning_hold_it_once() {
+fn long_shared_prefix_is_counted_once() {
     let admitted = |prefix: &Prefix| {
         let mut kv = Kv::new(800_000, 0.1);
         let call = demand(31_500, 50);
@@ -243,7 +243,7 @@ fn calls_with_a_long_common_beginning_hold_it_once() {
 
 /// A beginning that its first holder leaves to others counts once until the last of these ends.
 #[test]
-fn beginning_stays_counted_when_the_call_that_brought_it_ends() {
+fn shared_prefix_stays_counted_after_its_first_call_ends() {
     let mut kv = Kv::new(10_000, 0.0);
     let admit = |kv: &mut Kv| {
         kv.admit_expecting(
@@ -267,7 +267,7 @@ fn beginning_stays_counted_when_the_call_that_brought_it_ends() {
 /// The reserve is what the call itself may take, whatever the calls before took.
 /// The same 256 bytes, once before text and once before a rest with more tokens for its bytes.
 #[test]
-fn beginning_saves_no_more_than_the_call_that_brought_it_counted_for_it() {
+fn shared_prefix_saves_at_most_what_it_was_counted_for() {
     let hashes = [1, 2, 3, 4];
     let ends = || vec![64, 128, 192, 256];
     let calls = [
@@ -303,7 +303,7 @@ fn short_call_fits_beside_one_long_call() {
 }
 
 #[test]
-fn nonsense_leaves_nothing_behind() {
+fn invalid_events_leave_no_usage_behind() {
     let mut kv = Kv::new(90_000, 0.1);
     let progress = Progress::default();
     let good =
@@ -325,7 +325,7 @@ fn nonsense_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_answer_does_not_shrink() {
+fn produced_tokens_never_decrease() {
     let mut kv = Kv::new(10_000, 0.0);
     let progress = Progress::default();
     let place =
@@ -339,7 +339,7 @@ fn an_answer_does_not_shrink() {
 
 /// What sets it apart from a reservation: calls in different phases do not hold their most at the same time.
 #[test]
-fn calls_in_different_phases_share_what_they_do_not_hold_yet() {
+fn calls_in_different_phases_reuse_future_memory() {
     let phases: Vec<InFlight> = (0..10).map(|k| (0, 100 * k, vec![1_000])).collect();
     let (kv, _places) = books(PLENTY, &phases);
     let reserved = 10.0 * 1_000.0;
@@ -348,7 +348,7 @@ fn calls_in_different_phases_share_what_they_do_not_hold_yet() {
 
 /// An answer in one piece is not seen to grow: it counts whole, at every moment.
 #[test]
-fn what_comes_in_one_piece_counts_whole() {
+fn unary_answer_counts_in_full() {
     let mut kv = Kv::new(10_000, 0.0);
     let forecast = Forecast::exact(400).in_one_piece();
     let first = kv.admit_expecting(&demand(100, 0), forecast.clone(), Prefix::default(), Progress::default());
@@ -362,10 +362,10 @@ fn what_comes_in_one_piece_counts_whole() {
 
 /// What a target learns of its answers is what memory is planned with.
 #[test]
-fn a_forecast_of_what_was_learned_has_its_mean_and_its_bound() {
+fn learned_forecast_keeps_mean_and_maximum() {
     let mut estimator = Estimator::new();
     let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(900), ..Prompt::default() };
-    let facts = RequestFacts { prompt: Some(prompt), task: Task::Text, ..RequestFacts::unseen() };
+    let facts = RequestFacts { prompt: Some(prompt), task: Task::Text, ..RequestFacts::unknown() };
     let tenant: Arc<str> = "a".into();
     for round in 0..200u64 {
         let usage = Usage { input: 8, output: 50 + 10 * (round % 100), ..Usage::default() };
@@ -380,7 +380,7 @@ fn a_forecast_of_what_was_learned_has_its_mean_and_its_bound() {
 
 /// A call may have waited since nothing was known of its target.
 #[test]
-fn what_is_known_when_a_call_goes_counts_and_not_what_was_known_when_it_came() {
+fn forecast_is_taken_at_admission() {
     let known = Arc::new(AtomicU64::new(4_096));
     let forecast = Forecast::later({
         let known = known.clone();

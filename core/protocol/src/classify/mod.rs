@@ -10,7 +10,7 @@
 //!
 //! Bodies are untrusted: bounded by the caller, perhaps cut off, perhaps not JSON. Only a short identifier is ever kept of one.
 
-mod words;
+mod error_fields;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::retry_after;
-use words::Words;
+use error_fields::ErrorFields;
 
 /// The kinds of failure, as metrics and logs name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl Class {
         }
     }
 
-    fn of(status: u16) -> Self {
+    fn from_status(status: u16) -> Self {
         match status {
             400 | 422 => Class::BadRequest,
             401 | 403 => Class::Unauthorized,
@@ -119,41 +119,42 @@ pub struct Verdict {
 
 /// Judges a response that is not a success. `body` is its body, or the first part of it; `wall` is the local wall clock.
 pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Verdict {
-    let words = Words::read(headers, body);
-    let told = headers.get("x-should-retry").and_then(|value| match value.as_bytes() {
+    let fields = ErrorFields::extract(headers, body);
+    let should_retry = headers.get("x-should-retry").and_then(|value| match value.as_bytes() {
         b"true" => Some(true),
         b"false" => Some(false),
         _ => None,
     });
-    judge(status.as_u16(), &words, told, || retry_after::delay(headers, body, wall))
+    decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
 }
 
 /// Judges an error that came as an event, or as a whole JSON body, under a status of success. `error` is that JSON, with or
 /// without the `{"error": ...}` around it.
 pub fn classify_event(error: &[u8]) -> Verdict {
-    let words = Words::read(&HeaderMap::new(), error);
+    let fields = ErrorFields::extract(&HeaderMap::new(), error);
     // An error that does not say what it is, is the server's.
-    let status = words.status().unwrap_or(500);
-    judge(status, &words, None, || retry_after::in_body(error))
+    let status = fields.status().unwrap_or(500);
+    decide(status, &fields, None, || retry_after::in_body(error))
 }
 
-fn judge(
+fn decide(
     status: u16,
-    words: &Words,
-    told: Option<bool>,
+    fields: &ErrorFields,
+    should_retry: Option<bool>,
     delay: impl FnOnce() -> Option<Duration>,
 ) -> Verdict {
-    let class = if words.quota_exhausted(status) { Class::QuotaExhausted } else { Class::of(status) };
+    let class =
+        if fields.quota_exhausted(status) { Class::QuotaExhausted } else { Class::from_status(status) };
     let by_status = matches!(status, 408 | 409 | 429 | 500..) && !matches!(status, 501 | 505);
     let quota = class == Class::QuotaExhausted;
-    let retryable = !quota && told.unwrap_or(by_status);
+    let retryable = !quota && should_retry.unwrap_or(by_status);
     Verdict {
         class,
         status,
         retryable,
         // The texts of other errors may quote the prompt, which can say "retry in 5h" as well as anything.
         delay: if retryable || quota { delay() } else { None },
-        code: words.code(),
+        code: fields.code(),
         never_executed: matches!(class, Class::RateLimited | Class::Overloaded),
     }
 }

@@ -10,21 +10,21 @@ use crate::sse::Event;
 pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     let kind = super::kind(event);
     match kind.as_ref() {
-        b"content_block_delta" => observer.delta(on),
-        b"content_block_start" if event.oversized || begins_with_output(event.data) => observer.delta(on),
+        b"content_block_delta" => observer.on_delta(on),
+        b"content_block_start" if event.oversized || begins_with_output(event.data) => observer.on_delta(on),
         b"message_start" => {
             let start = json::parse::<MessageStart>(event.data).unwrap_or_default();
-            observer.count(start.message.usage, on);
+            observer.on_usage(start.message.usage, on);
         }
         b"message_delta" => {
             let delta = json::parse::<Message>(event.data).unwrap_or_default();
-            observer.count(delta.usage, on);
+            observer.on_usage(delta.usage, on);
         }
-        b"message_stop" => observer.end_well(on),
-        b"error" => observer.fail(event.data, on),
+        b"message_stop" => observer.on_terminal(on),
+        b"error" => observer.on_error(event.data, on),
         b"content_block_start" | b"content_block_stop" | b"ping" => {}
         // New kinds may come, but gateways also put errors of their own shape into the stream.
-        _ if super::is_error(event) => observer.fail(event.data, on),
+        _ if super::is_error(event) => observer.on_error(event.data, on),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::holds::{self, Holds};
+use super::output_keys::{self, HasOutput};
 use super::usage::Counts;
 use super::{Observer, Signal};
 use crate::json::{self, Any};
@@ -17,10 +17,10 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     if event.oversized {
         // A picture, most likely, and perhaps the finishReason with it.
         observer.expects_terminal = false;
-        return observer.delta(on);
+        return observer.on_delta(on);
     }
     if super::is_error(event) {
-        return observer.fail(event.data, on);
+        return observer.on_error(event.data, on);
     }
     let Some(chunk) = json::parse::<Chunk>(event.data) else {
         // As with chat: whole, but of a shape we do not know.
@@ -32,21 +32,21 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         let parts = candidate.content.as_ref().and_then(|content| content.parts.as_ref());
         if parts.is_some_and(|parts| parts.iter().any(|part| part.0)) {
             observer.choices.begin(index);
-            observer.delta(on);
+            observer.on_delta(on);
         }
-        if says(&candidate.finish_reason) {
+        if is_set(&candidate.finish_reason) {
             observer.choices.finish(index);
         }
     }
-    observer.count(chunk.usage_metadata, on);
-    let blocked = chunk.prompt_feedback.is_some_and(|feedback| says(&feedback.block_reason));
+    observer.on_usage(chunk.usage_metadata, on);
+    let blocked = chunk.prompt_feedback.is_some_and(|feedback| is_set(&feedback.block_reason));
     if blocked || observer.choices.all_finished() {
-        observer.end_well(on);
+        observer.on_terminal(on);
     }
 }
 
 /// Whether an enumeration of Google's has a value; its zero means that it has none.
-fn says(reason: &Any<Option<String>>) -> bool {
+fn is_set(reason: &Any<Option<String>>) -> bool {
     reason.0.as_deref().is_some_and(|reason| !reason.is_empty() && !reason.ends_with("_UNSPECIFIED"))
 }
 
@@ -104,7 +104,7 @@ impl From<Metadata> for Counts {
 }
 
 /// Whether a part holds output: not a signature alone, not empty text. That it is a thought is said beside its text.
-type Part = Holds<Key>;
+type Part = HasOutput<Key>;
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -120,7 +120,7 @@ enum Key {
     Other,
 }
 
-impl holds::Key for Key {
+impl output_keys::Key for Key {
     fn is_output(&self) -> bool {
         !matches!(self, Key::Other)
     }

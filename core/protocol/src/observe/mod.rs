@@ -8,11 +8,11 @@
 //! What it cannot read (another content type, a compressed body, a dialect without a known terminal) it lets pass as complete.
 
 mod anthropic;
-mod elements;
+mod element_splitter;
 mod gemini;
-mod holds;
-mod members;
+mod member_reader;
 mod openai;
+mod output_keys;
 mod responses;
 mod usage;
 
@@ -25,12 +25,12 @@ use memchr::memmem::{self, Finder};
 use serde::Deserialize;
 
 use super::classify::{Verdict, classify_event};
+use super::headers::is_compressed;
 use super::json::{self, Any, Present};
 use super::request::Dialect;
-use super::sealed::is_compressed;
 use super::sse::{Event, MAX_EVENT, Scanner};
-use elements::Elements;
-use members::Members;
+use element_splitter::ElementSplitter;
+use member_reader::MemberReader;
 pub use usage::Usage;
 
 /// The members of a whole answer that say something here, and the most that is kept of them.
@@ -78,9 +78,9 @@ pub struct Observer {
 enum Body {
     Events(Scanner),
     /// The elements of a list are the events.
-    List(Elements),
+    List(ElementSplitter),
     /// One document.
-    Json(Members),
+    Json(MemberReader),
     /// Nothing to be seen.
     Opaque,
 }
@@ -110,13 +110,13 @@ impl Observer {
         } else if is(b"text/event-stream") {
             Body::Events(Scanner::new())
         } else if dialect == Dialect::Gemini && stream && is(b"json") {
-            Body::List(Elements::new(MAX_EVENT))
+            Body::List(ElementSplitter::new(MAX_EVENT))
         } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
-            Body::Json(Members::new(MEMBERS, MAX_MEMBERS))
+            Body::Json(MemberReader::new(MEMBERS, MAX_MEMBERS))
         } else if dialect != Dialect::Other && stream {
             Body::Events(Scanner::new())
         } else if dialect != Dialect::Other && content_type.is_none() {
-            Body::Json(Members::new(MEMBERS, MAX_MEMBERS))
+            Body::Json(MemberReader::new(MEMBERS, MAX_MEMBERS))
         } else {
             Body::Opaque
         };
@@ -209,7 +209,7 @@ impl Observer {
     }
 
     /// The end of a body that is one document.
-    fn json(&mut self, members: Members, on: &mut dyn FnMut(Signal)) {
+    fn json(&mut self, members: MemberReader, on: &mut dyn FnMut(Signal)) {
         #[derive(Deserialize, Default)]
         #[serde(default, rename_all = "camelCase")]
         struct Answer {
@@ -225,22 +225,22 @@ impl Observer {
         };
         let answer = json::parse::<Answer>(&members).unwrap_or_default();
         if answer.error.0.0 {
-            return self.fail(&members, on);
+            return self.on_error(&members, on);
         }
-        self.count(answer.usage, on);
-        self.count(answer.usage_metadata, on);
+        self.on_usage(answer.usage, on);
+        self.on_usage(answer.usage_metadata, on);
         self.terminal = true;
     }
 
     /// One more output delta.
-    fn delta(&mut self, on: &mut dyn FnMut(Signal)) {
+    fn on_delta(&mut self, on: &mut dyn FnMut(Signal)) {
         self.deltas += 1;
         if self.deltas == 1 {
             on(Signal::FirstToken);
         }
     }
 
-    fn count(&mut self, said: Option<impl Into<usage::Counts>>, on: &mut dyn FnMut(Signal)) {
+    fn on_usage(&mut self, said: Option<impl Into<usage::Counts>>, on: &mut dyn FnMut(Signal)) {
         if let Some(said) = said
             && self.usage.update(said.into())
         {
@@ -248,14 +248,14 @@ impl Observer {
         }
     }
 
-    fn end_well(&mut self, on: &mut dyn FnMut(Signal)) {
+    fn on_terminal(&mut self, on: &mut dyn FnMut(Signal)) {
         if !self.terminal && !self.failed {
             self.terminal = true;
             on(Signal::Terminal);
         }
     }
 
-    fn fail(&mut self, error: &[u8], on: &mut dyn FnMut(Signal)) {
+    fn on_error(&mut self, error: &[u8], on: &mut dyn FnMut(Signal)) {
         if !self.failed {
             self.failed = true;
             on(Signal::Error(classify_event(error)));
@@ -269,9 +269,9 @@ type Words = LazyLock<Finder<'static>>;
 /// A dialect that we do not know: every event with data counts as a delta, and only errors that look like errors are believed.
 fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     if is_error(event) {
-        observer.fail(event.data, on);
+        observer.on_error(event.data, on);
     } else if event.name != b"ping" && event.data != b"[DONE]" {
-        observer.delta(on);
+        observer.on_delta(on);
     }
 }
 
@@ -356,7 +356,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_in_any_order_cut_anywhere_tell_one_story(
+        fn any_split_of_any_events_yields_consistent_signals(
             picks in prop::collection::vec(0..EVENTS.len(), 0..12),
             spoil in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
             dialect in prop::sample::select(&DIALECTS[..]),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_too_long_to_keep_is_output_and_ends_the_judging() {
+    fn oversized_event_is_output_and_disables_truncation_check() {
         let mut body = b"data: {\"choices\":[{\"delta\":{\"audio\":\"".to_vec();
         body.resize(2 * MAX_EVENT, b'A');
         body.extend_from_slice(b"\"}}]}\n\n");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_long_answer_cost_is_read_behind_its_megabytes() {
+    fn usage_is_read_after_megabytes_of_answer() {
         let mut body =
             b"{\"candidates\": [{\"content\": {\"parts\": [{\"inlineData\": {\"data\": \"".to_vec();
         body.resize(3 * MAX_EVENT, b'A');
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_an_answer_is_shown_by_debug() {
+    fn debug_shows_no_content() {
         let mut observer = Observer::new(Dialect::OpenAiChat, &headers("application/json"), false);
         observer.push(b"{\"secret\": \"", |_| {});
         let mut scanner = Scanner::new();

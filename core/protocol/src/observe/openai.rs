@@ -12,7 +12,7 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::holds::{self, Holds};
+use super::output_keys::{self, HasOutput};
 use super::usage::Fields;
 use super::{Observer, Signal, Words};
 use crate::json::{self, Any, Present};
@@ -50,20 +50,20 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     if event.oversized {
         // An image or a sound, most likely, and perhaps the finish_reason with it.
         observer.expects_terminal = false;
-        return observer.delta(on);
+        return observer.on_delta(on);
     }
     if event.data == b"[DONE]" {
         if observer.choices.any_finished || !observer.expects_terminal {
-            observer.end_well(on);
+            observer.on_terminal(on);
         }
         return;
     }
     if super::is_error(event) {
-        return observer.fail(event.data, on);
+        return observer.on_error(event.data, on);
     }
     if is_plain(event.data) {
         observer.choices.begin(0);
-        return observer.delta(on);
+        return observer.on_delta(on);
     }
     let Some(chunk) = json::parse::<Chunk>(event.data) else {
         // Whole, but of a shape we do not know: it may have held the finish_reason. Half a chunk did not.
@@ -74,13 +74,13 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         let index = choice.index.0.unwrap_or(0);
         if choice.delta.as_ref().is_some_and(|delta| delta.0) || choice.text.0.0 {
             observer.choices.begin(index);
-            observer.delta(on);
+            observer.on_delta(on);
         }
         if choice.finish_reason.0.0 {
             observer.choices.finish(index);
         }
     }
-    observer.count(chunk.usage, on);
+    observer.on_usage(chunk.usage, on);
 }
 
 /// Whether a chunk can only be some more text of its one choice, as nearly all are. Told by its bytes, in an eighth of the time of
@@ -119,7 +119,7 @@ struct Choice {
 }
 
 /// Whether a delta holds output: not a role, not empty strings.
-type Delta = Holds<Key>;
+type Delta = HasOutput<Key>;
 
 /// What counts as output. Reasoning has as many names as there are servers.
 #[derive(Deserialize)]
@@ -138,7 +138,7 @@ enum Key {
     Other,
 }
 
-impl holds::Key for Key {
+impl output_keys::Key for Key {
     fn is_output(&self) -> bool {
         !matches!(self, Key::Other)
     }
@@ -190,7 +190,7 @@ mod tests {
     proptest! {
         /// A blank behind `"choices":` is enough to be parsed, so the two ways can be compared.
         #[test]
-        fn the_short_way_sees_what_parsing_sees(chunks in prop::collection::vec(chunk(), 0..5)) {
+        fn fast_path_agrees_with_parsing(chunks in prop::collection::vec(chunk(), 0..5)) {
             let parsed: Vec<String> =
                 chunks.iter().map(|chunk| chunk.replace("\"choices\":[", "\"choices\": [")).collect();
             prop_assert!(!parsed.iter().any(|chunk| is_plain(chunk.as_bytes())));

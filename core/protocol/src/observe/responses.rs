@@ -13,18 +13,18 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         b"response.completed" | b"response.incomplete" => {
             // The whole answer is in it, so it may be too long to keep: a terminal by its name alone, then.
             let last = json::parse::<Last>(event.data).unwrap_or_default();
-            observer.count(last.response.usage, on);
-            observer.end_well(on);
+            observer.on_usage(last.response.usage, on);
+            observer.on_terminal(on);
         }
         b"response.failed" => {
             let last = json::parse::<Last>(event.data).unwrap_or_default();
-            observer.count(last.response.usage, on);
-            observer.fail(event.data, on);
+            observer.on_usage(last.response.usage, on);
+            observer.on_error(event.data, on);
         }
-        b"error" => observer.fail(event.data, on),
-        kind if is_output(kind) => observer.delta(on),
+        b"error" => observer.on_error(event.data, on),
+        kind if is_output(kind) => observer.on_delta(on),
         kind if kind.starts_with(b"response.") => {}
-        _ if event.data != b"[DONE]" && super::is_error(event) => observer.fail(event.data, on),
+        _ if event.data != b"[DONE]" && super::is_error(event) => observer.on_error(event.data, on),
         _ => {}
     }
 }

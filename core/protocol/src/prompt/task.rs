@@ -38,7 +38,7 @@ pub enum Task {
 
 impl Task {
     /// By the name of a model whose endpoint is the same for everything.
-    pub fn of_model(model: &str) -> Self {
+    pub fn from_model(model: &str) -> Self {
         let named = |words: &[&str]| words.iter().any(|word| model.contains(word));
         if named(&["embed"]) {
             Task::Embed

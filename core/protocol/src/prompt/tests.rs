@@ -70,12 +70,12 @@ fn key() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = facts(&bytes);
     }
 
     #[test]
-    fn all_json_has_an_estimate(fields in prop::collection::vec((key(), anything()), 0..6)) {
+    fn any_json_has_an_estimate(fields in prop::collection::vec((key(), anything()), 0..6)) {
         let body: Value = fields.into_iter().collect::<serde_json::Map<_, _>>().into();
         input(&body);
     }
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn the_base64_of_an_image_is_not_counted(base64 in "[A-Za-z0-9+/]{4,4000}") {
+    fn image_base64_is_not_counted_as_text(base64 in "[A-Za-z0-9+/]{4,4000}") {
         let url = format!("data:image/png;base64,{base64}");
         let source = json!({"media_type": "image/jpeg", "data": base64, "type": "base64"});
         for part in [
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn the_base64_of_sound_and_files_counts_as_seconds_and_pages(kilobytes in 1u64..400) {
+    fn audio_and_file_base64_counts_as_seconds_and_pages(kilobytes in 1u64..400) {
         let base64 = "A".repeat(kilobytes as usize * 4000 / 3 / 4 * 4);
         let sound = input(&said(json!([{"type": "input_audio", "input_audio": {"data": base64, "format": "mp3"}}])));
         prop_assert_eq!(sound, MESSAGE + 32 * kilobytes.div_ceil(16));
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_counted_still_has_its_model() {
+fn uncountable_body_still_has_its_model() {
     let deep = format!(r#"{{"messages": {}{}, "model": "m"}}"#, "[".repeat(500), "]".repeat(500));
     let half_a_character = br#"{"messages": [{"content": "\ud83d"}], "model": "m"}"#;
     let no_text = b"{\"messages\": [{\"content\": \"caf\xe9\"}], \"model\": \"m\"}";
@@ -147,7 +147,7 @@ fn sums_saturate() {
 }
 
 #[test]
-fn a_number_in_json_counts_as_it_is_written() {
+fn json_number_counts_by_its_text() {
     for text in ["0.125", "12.0", "-2.5e-7", "1e308", "5e-324", "1e16", "123456.5"] {
         let body = format!(r#"{{"tools":[{text}]}}"#);
         let prompt = facts(body.as_bytes()).prompt.expect("JSON");

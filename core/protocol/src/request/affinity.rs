@@ -11,17 +11,17 @@
 //! The hashes are the same in every process and version that runs beside this one, since clients agree by them. They are no secret and no proof: two prompts
 //! that are made to have one hash share a replica, and count as sharing its memory; answers are never shared by them.
 
+mod chunk_hasher;
 mod prefixes;
-mod text;
 mod walk;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 
-use self::text::{Text, both};
-use self::walk::Shared;
-use super::{Prefix, RequestFacts, decoded};
+use self::chunk_hasher::{ChunkHasher, combine};
+use self::walk::PromptHashes;
+use super::{Prefix, RequestFacts, decompress};
 
 /// Bytes of prompt from one beginning to the next.
 pub const CHUNK: usize = 1024;
@@ -33,7 +33,7 @@ pub struct Affinity {
     pub session: Option<u64>,
     /// Of its prompt, the hash of each beginning: of its first [`CHUNK`] bytes, of twice as many, and so on, each of all that stands before its end,
     /// with model and cache salt in the first. Empty where the prompt is shorter, or cannot be read.
-    pub beginnings: Arc<[u64]>,
+    pub prefixes: Arc<[u64]>,
     /// The same beginnings with their lengths: what the call may share of an engine's memory. The default, where the lengths are not
     /// known, shares nothing.
     pub prefix: Prefix,
@@ -48,16 +48,16 @@ pub fn affinity(
     body: Option<&[u8]>,
     session: Option<&HeaderName>,
 ) -> Affinity {
-    let content = body.and_then(|body| decoded(headers, body));
-    let shared = content.and_then(|content| Shared::read(&content)).unwrap_or_default();
-    let mut whose = Text::default();
+    let content = body.and_then(|body| decompress(headers, body));
+    let shared = content.and_then(|content| PromptHashes::read(&content)).unwrap_or_default();
+    let mut whose = ChunkHasher::default();
     whose.text(facts.model.as_deref().unwrap_or_default());
     whose.text(shared.salt.as_deref().unwrap_or_default());
     let whose = whose.hash();
     let named = session.and_then(|name| headers.get(name)).filter(|value| !value.is_empty());
     let session = named.map(|value| value.as_bytes()).or(shared.session.as_deref().map(str::as_bytes));
     let session = session.map(|session| {
-        let mut of = Text::after(!whose);
+        let mut of = ChunkHasher::after(!whose);
         of.bytes(session);
         of.hash()
     });
@@ -68,13 +68,13 @@ pub fn affinity(
             // Many engines put the instructions before the tools: in memory, tools are the same only
             // under the same instructions.
             let (tools, instructions) = shared.tools_and_instructions();
-            let mut affinity = Affinity::measured(session, shared.beginnings(whose), bytes);
+            let mut affinity = Affinity::from_hashes_with_lengths(session, shared.prefixes(whose), bytes);
             if tools > 0 {
-                affinity.prefix = affinity.prefix.rehashed(tools, |hash| both(instructions, hash));
+                affinity.prefix = affinity.prefix.rehashed(tools, |hash| combine(instructions, hash));
             }
             affinity
         }
-        None => Affinity::of(session, shared.beginnings(whose).map(|(hash, _)| hash)),
+        None => Affinity::from_hashes(session, shared.prefixes(whose).map(|(hash, _)| hash)),
     }
 }
 

@@ -6,9 +6,9 @@
 //! The body is walked once and nothing of it is kept but the model's name, and how much of it there is for the model to read.
 
 mod affinity;
-mod content;
-mod fields;
-mod form;
+mod body_fields;
+mod decompress;
+mod multipart;
 mod path;
 mod prefix;
 #[cfg(test)]
@@ -21,8 +21,8 @@ use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
 pub use self::affinity::{Affinity, CHUNK, affinity};
-pub use self::content::{LONGEST as LONGEST_DECODED, decoded};
-use self::fields::Peek;
+use self::body_fields::BodyFields;
+pub use self::decompress::{MAX_DECOMPRESSED, decompress};
 use self::path::Path;
 pub use self::path::model_in_path;
 pub use self::prefix::Prefix;
@@ -55,7 +55,7 @@ pub enum Route {
     /// Runs a model, or may: waits its turn.
     Inference,
     /// Known to run none (files, models, batches, counting tokens): passes beside the queue.
-    Beside,
+    Bypass,
 }
 
 /// What admission and the observer need to know of a request.
@@ -80,7 +80,7 @@ pub struct RequestFacts {
 
 impl RequestFacts {
     /// Of a call whose request does not pass through here: it runs a model, and nothing else is known.
-    pub fn unseen() -> Self {
+    pub fn unknown() -> Self {
         Self {
             route: Route::Inference,
             dialect: Dialect::Other,
@@ -101,7 +101,7 @@ impl RequestFacts {
         if method != Method::POST {
             // No provider runs a model behind another method.
             return Self {
-                route: Route::Beside,
+                route: Route::Bypass,
                 dialect: Dialect::Other,
                 model: None,
                 stream: false,
@@ -122,32 +122,34 @@ impl RequestFacts {
         };
         if facts.route == Route::Inference {
             match body {
-                Some(body) => facts.look_into(headers, body),
-                None if form::is_form(headers) => facts.prompt = form::unread(headers, facts.task),
+                Some(body) => facts.read_body(headers, body),
+                None if multipart::is_multipart(headers) => {
+                    facts.prompt = multipart::from_headers(headers, facts.task)
+                }
                 None => {}
             }
         }
         facts
     }
 
-    fn look_into(&mut self, headers: &HeaderMap, body: &[u8]) {
-        let Some(content) = decoded(headers, body) else { return };
-        let peek = if form::is_form(headers) {
-            form::read(headers, &content, self.task)
+    fn read_body(&mut self, headers: &HeaderMap, body: &[u8]) {
+        let Some(content) = decompress(headers, body) else { return };
+        let fields = if multipart::is_multipart(headers) {
+            multipart::read(headers, &content, self.task)
         } else {
-            Peek::json(&content)
+            BodyFields::json(&content)
         };
-        self.model = self.model.take().or(peek.model);
-        self.stream |= peek.stream;
-        self.prompt = peek.prompt;
+        self.model = self.model.take().or(fields.model);
+        self.stream |= fields.stream;
+        self.prompt = fields.prompt;
     }
 }
 
 /// A model's name out of a path segment.
 fn name(segment: &str) -> Option<Arc<str>> {
-    believable(&percent_decode_str(segment).decode_utf8_lossy())
+    parse_model(&percent_decode_str(segment).decode_utf8_lossy())
 }
 
-fn believable(model: &str) -> Option<Arc<str>> {
+fn parse_model(model: &str) -> Option<Arc<str>> {
     (!model.is_empty() && model.len() <= MAX_MODEL).then(|| model.into())
 }

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::{Dialect, Route};
+use crate::json_edit::range_of;
 use crate::prompt::Task;
-use crate::splice::within;
 
 /// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
 pub fn model_in_path(path: &str) -> Option<Range<usize>> {
-    within(path, Path::read(path).model?)
+    range_of(path, Path::read(path).model?)
 }
 
 /// What the path alone tells.
@@ -32,8 +32,8 @@ impl<'a> Path<'a> {
         Self { task, ..Self::inference(Dialect::Other) }
     }
 
-    fn beside() -> Self {
-        Self { route: Route::Beside, ..Self::inference(Dialect::Other) }
+    fn bypass() -> Self {
+        Self { route: Route::Bypass, ..Self::inference(Dialect::Other) }
     }
 
     fn unknown() -> Self {
@@ -60,7 +60,7 @@ impl<'a> Path<'a> {
             return Self::google(path, model, verb);
         }
         let facts = match (third, second, last) {
-            ("threads", _, "messages") => Self::beside(),
+            ("threads", _, "messages") => Self::bypass(),
             ("threads", _, "runs") | (_, "threads", "runs") | (_, _, "submit_tool_outputs") => {
                 Self::unknown()
             }
@@ -71,7 +71,7 @@ impl<'a> Path<'a> {
             (_, _, "messages") => Self::inference(Dialect::AnthropicMessages),
             ("model", model, "converse") => Self::task(Task::Text).named(model),
             ("model", model, "converse-stream") => Self::task(Task::Text).named(model).streamed(true),
-            ("model", model, "invoke") => Self::task(Task::of_model(model)).named(model),
+            ("model", model, "invoke") => Self::task(Task::from_model(model)).named(model),
             ("model", model, "invoke-with-response-stream") => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
@@ -85,11 +85,11 @@ impl<'a> Path<'a> {
             | (_, "api", "chat" | "generate")
             | (_, "v1" | "v2", "chat" | "complete" | "ocr") => Self::task(Task::Text),
             (_, _, "videos") => Self { task: Task::Video, ..Self::unknown() },
-            (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::beside(),
-            ("responses" | "runs" | "interactions", _, "cancel") => Self::beside(),
+            (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::bypass(),
+            ("responses" | "runs" | "interactions", _, "cancel") => Self::bypass(),
             // Changes the metadata of a stored completion.
-            ("chat", "completions", _) => Self::beside(),
-            _ if collection(path) => Self::beside(),
+            ("chat", "completions", _) => Self::bypass(),
+            _ if collection(path) => Self::bypass(),
             _ => Self::unknown(),
         };
         match deployment(path) {
@@ -109,7 +109,7 @@ impl<'a> Path<'a> {
             "generateContent" => Self::inference(Dialect::Gemini).named(model),
             "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(true),
             "embedContent" | "batchEmbedContents" => Self::task(Task::Embed).named(model),
-            "predict" | "rawPredict" => Self::task(Task::of_model(model)).named(model),
+            "predict" | "rawPredict" => Self::task(Task::from_model(model)).named(model),
             "streamRawPredict" | "serverStreamingPredict" => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
@@ -119,7 +119,7 @@ impl<'a> Path<'a> {
             | "batchGenerateContent"
             | "asyncBatchEmbedContent"
             | "cancel"
-            | "fetchPredictOperation" => Self::beside(),
+            | "fetchPredictOperation" => Self::bypass(),
             _ => Self::unknown().named(model),
         }
     }

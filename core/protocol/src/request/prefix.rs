@@ -57,20 +57,20 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_are_whole_blocks_and_never_the_whole_prompt() {
+    fn prefixes_are_whole_blocks_and_never_the_whole_prompt() {
         assert_eq!(tokens(&[1_024, 2_048, 3_000], 4_000, 1_000), [256, 256, 736 - 512]);
         assert_eq!(tokens(&[1_024, 2_048], 2_048, 512), [256, 240], "the last token is computed anew");
         assert_eq!(tokens(&[1_024], 1_024, 16), [0]);
     }
 
     #[test]
-    fn hash_that_occurs_again_ends_what_is_shared() {
+    fn repeated_hash_ends_the_shared_prefixes() {
         let prefix = Prefix::new([7, 8, 7, 9].into(), vec![64, 128, 192, 256], 256);
         assert_eq!(prefix.chunks(256, 16).collect::<Vec<_>>(), [(7, 64), (8, 64)]);
     }
 
     #[test]
-    fn nonsense_shares_no_more_than_the_input() {
+    fn nonsense_never_shares_more_than_the_input() {
         for (ends, bytes, input) in
             [(vec![u32::MAX; 3], 0, u64::MAX), (vec![500, 10], 100, 64), (vec![1], 1, 0)]
         {

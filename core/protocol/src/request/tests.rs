@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use proptest::prelude::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-use super::content::LONGEST;
+use super::decompress::MAX_DECOMPRESSED;
 use super::*;
 
 fn read(path: &'static str, headers: &[(&'static str, &str)], body: Option<&[u8]>) -> RequestFacts {
@@ -58,7 +58,7 @@ const BROTLI_OF: &[u8] = br#"{"model":"m","stream":true,"max_tokens":7,"messages
 const BROTLI_BOMB: &str = include_str!("tests/brotli_bomb.hex");
 
 #[test]
-fn compressed_it_is_the_same_request() {
+fn compressed_body_yields_the_same_facts() {
     let plain = chat(None, BROTLI_OF);
     assert_eq!((plain.model.as_deref(), plain.stream), (Some("m"), true));
     assert_eq!(chat(Some("br"), &unhex(BROTLI)), plain);
@@ -79,7 +79,7 @@ fn compressed_it_is_the_same_request() {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_a_body_of_which_nothing_is_known() {
+fn undecodable_body_yields_no_facts() {
     let nothing = read("/v1/chat/completions", &[], None);
     assert_eq!((nothing.model.as_deref(), nothing.prompt), (None, None));
     let whole = coded("gzip", BROTLI_OF);
@@ -98,12 +98,12 @@ fn what_cannot_be_decoded_is_a_body_of_which_nothing_is_known() {
 }
 
 #[test]
-fn bombs_are_cut() {
+fn decompression_bombs_are_rejected() {
     let text = of_length(64 << 20);
     let steep = coded("gzip", text.as_bytes());
     assert!(steep.len() < 100_000, "steep enough");
-    let longer = of_length(LONGEST + 1_000);
-    let (head, tail) = longer.as_bytes().split_at(LONGEST - 1_000);
+    let longer = of_length(MAX_DECOMPRESSED + 1_000);
+    let (head, tail) = longer.as_bytes().split_at(MAX_DECOMPRESSED - 1_000);
     for (coding, body) in [
         ("gzip, gzip", coded("gzip", &steep)),
         ("gzip", steep),
@@ -126,11 +126,11 @@ fn of_length(length: usize) -> String {
 }
 
 #[test]
-fn what_is_decoded_ends_at_a_mebibyte() {
+fn decompression_is_limited_to_one_mebibyte() {
     let nothing = read("/v1/chat/completions", &[], None);
     for coding in ["gzip", "deflate", "raw deflate", "zstd"] {
         let name = coding.trim_start_matches("raw ");
-        let (most, more) = (of_length(LONGEST), of_length(LONGEST + 1));
+        let (most, more) = (of_length(MAX_DECOMPRESSED), of_length(MAX_DECOMPRESSED + 1));
         assert_eq!(
             chat(Some(name), &coded(coding, most.as_bytes())),
             chat(None, most.as_bytes()),
@@ -139,16 +139,16 @@ fn what_is_decoded_ends_at_a_mebibyte() {
         assert_eq!(chat(Some(name), &coded(coding, more.as_bytes())), nothing, "{coding}");
     }
     // What is not compressed is read however long it is, and so is a path.
-    let more = of_length(2 * LONGEST);
+    let more = of_length(2 * MAX_DECOMPRESSED);
     assert_eq!(chat(Some("identity"), more.as_bytes()).model.as_deref(), Some("m"));
     let body = coded("gzip", more.as_bytes());
     let azure = "/openai/deployments/d/chat/completions";
     let facts = read(azure, &[("content-encoding", "gzip")], Some(&body));
     assert_eq!((facts.model.as_deref(), facts.prompt), (Some("d"), None));
     // One that is longer as it is sent is not begun: of empty members, a decoder would never see the end.
-    let empty = coded("gzip", b"").repeat(LONGEST / 20);
+    let empty = coded("gzip", b"").repeat(MAX_DECOMPRESSED / 20);
     let body = [&empty[..], &coded("gzip", BROTLI_OF)].concat();
-    assert!(body.len() > LONGEST);
+    assert!(body.len() > MAX_DECOMPRESSED);
     assert_eq!(chat(Some("gzip"), &body), nothing);
 }
 
@@ -170,7 +170,7 @@ const FILE: &str =
 const MODEL: &str = "content-disposition: form-data; name=\"model\"";
 
 #[test]
-fn a_form_counts_its_files_by_size() {
+fn form_files_count_by_size() {
     let sound = vec![7; 320_000];
     let body = form(&[
         (FILE, &sound),
@@ -200,7 +200,7 @@ fn a_form_counts_its_files_by_size() {
 }
 
 #[test]
-fn an_upload_under_way_counts_by_the_length_it_says() {
+fn streamed_upload_counts_by_content_length() {
     let headers = [("content-type", FORM), ("content-length", "1600000")];
     let prompt = read("/v1/audio/transcriptions", &headers, None).prompt.expect("a length");
     assert_eq!((prompt.media, prompt.media_tokens), (1, 3_200));
@@ -208,7 +208,7 @@ fn an_upload_under_way_counts_by_the_length_it_says() {
 }
 
 #[test]
-fn forms_that_are_none() {
+fn malformed_forms_yield_no_facts() {
     for (kind, body) in [
         ("multipart/form-data", &b"--xyz\r\n"[..]),
         ("multipart/form-data; boundary=", b"--\r\n"),
@@ -238,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_coded_panics(
+    fn any_encoded_body_is_read_without_panic(
         body in prop::collection::vec(any::<u8>(), 0..300),
         coding in prop::sample::select(&["gzip", "deflate", "zstd", "br", "zstd, br"][..]),
         flip in any::<prop::sample::Index>(),

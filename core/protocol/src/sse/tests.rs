@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_split_shows_what_the_whole_body_holds(
+    fn any_split_yields_the_same_events(
         body in body(),
         limit in 16usize..64,
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_comes(
+    fn memory_is_bounded_for_any_input(
         chunks in prop::collection::vec((0usize..20_000, any::<bool>()), 1..40),
         limit in 16usize..5_000,
     ) {
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_of_ten_megabytes_passes_by() {
+fn line_of_ten_megabytes_is_skipped() {
     let mut events = Vec::new();
     let mut scanner = Scanner::new();
     scanner.push(b"data: ", |_| {});

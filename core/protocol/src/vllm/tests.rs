@@ -15,7 +15,7 @@ fn standing_of(running: f64, waiting: f64) -> EngineMetrics {
 }
 
 #[test]
-fn an_engine_says_how_it_stands() {
+fn engine_metrics_are_read() {
     let expected = EngineMetrics {
         kv_usage: Some(0.3716450216450217),
         kv_tokens: Some(443_520),
@@ -33,7 +33,7 @@ fn an_engine_says_how_it_stands() {
 
 /// As vLLM 0.33.0 told it after some load on little memory; histograms left out.
 #[test]
-fn a_real_engine_is_understood() {
+fn metrics_of_a_real_engine_are_read() {
     let expected = EngineMetrics {
         kv_usage: Some(0.0),
         kv_tokens: Some(2_592),
@@ -47,7 +47,7 @@ fn a_real_engine_is_understood() {
 }
 
 #[test]
-fn prefixes_are_shared_only_by_one_engine_that_says_so() {
+fn prefix_sharing_needs_one_engine_with_prefix_caching() {
     let of = |engines: &[&str]| {
         let info = |caches: &&str| {
             format!("vllm:cache_config_info{{block_size=\"16\",{caches}num_gpu_blocks=\"9\"}} 1\n")
@@ -69,7 +69,7 @@ fn prefixes_are_shared_only_by_one_engine_that_says_so() {
 }
 
 #[test]
-fn engines_behind_one_address_are_put_together() {
+fn engines_behind_one_address_are_aggregated() {
     let expected = EngineMetrics {
         kv_usage: Some(0.6),
         kv_tokens: Some(41_000 * 16),
@@ -84,7 +84,7 @@ fn engines_behind_one_address_are_put_together() {
 }
 
 #[test]
-fn what_has_had_two_names_is_not_counted_twice() {
+fn renamed_series_are_not_counted_twice() {
     let seen = standing(include_bytes!("fixtures/old_names_too.txt")).unwrap();
     let expected = EngineMetrics {
         kv_usage: Some(0.25),
@@ -96,7 +96,7 @@ fn what_has_had_two_names_is_not_counted_twice() {
 }
 
 #[test]
-fn older_and_other_engines_are_understood_as_far_as_they_say_the_same() {
+fn older_and_other_engines_are_read_where_compatible() {
     let v0 = EngineMetrics { kv_usage: Some(0.0625), kv_tokens: Some(9_216 * 16), ..standing_of(4.0, 1.0) };
     assert_eq!(standing(include_bytes!("fixtures/v0.txt")), Some(v0));
     let sglang = EngineMetrics { kv_usage: Some(0.28), kv_tokens: Some(471_258), ..standing_of(8.0, 2.0) };
@@ -106,7 +106,7 @@ fn older_and_other_engines_are_understood_as_far_as_they_say_the_same() {
 }
 
 #[test]
-fn nonsense_in_a_series_is_left_out() {
+fn invalid_samples_are_ignored() {
     let base = "vllm:num_requests_running{a=\"}\\\"\",b=\"x\"} 1 1700000000\nvllm:num_requests_waiting 2\n";
     assert_eq!(standing(base.as_bytes()), Some(standing_of(1.0, 2.0)));
     for more in [
@@ -127,7 +127,7 @@ fn nonsense_in_a_series_is_left_out() {
 }
 
 #[test]
-fn a_server_says_what_it_serves() {
+fn models_of_a_server_are_read() {
     let base: std::sync::Arc<str> = "meta-llama/Llama-3.1-8B-Instruct".into();
     let expected = [
         Model { name: base.clone(), longest: Some(131_072), parent: None },
@@ -142,7 +142,7 @@ fn a_server_says_what_it_serves() {
 }
 
 #[test]
-fn an_engine_that_is_full_says_so_either_way() {
+fn full_engine_is_reported_in_either_format() {
     let body = include_bytes!("fixtures/full.json");
     let (status, headers) = (http::StatusCode::SERVICE_UNAVAILABLE, http::HeaderMap::new());
     let verdict = classify(status, &headers, body, std::time::SystemTime::UNIX_EPOCH);

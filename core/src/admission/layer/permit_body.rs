@@ -197,7 +197,7 @@ impl PermitBody {
 fn is_by_rate(permit: &Permit, result: &AttemptResult, outcome: &AttemptOutcome) -> bool {
     let shows_nothing_left = || {
         let headers = result.as_ref().ok().map(|response| response.headers());
-        headers.is_some_and(|headers| RateHeaders::read(headers, clock::wall()).shows_nothing_left())
+        headers.is_some_and(|headers| RateHeaders::read(headers, clock::wall()).has_exhausted())
     };
     outcome.retry_after().is_some() || shows_nothing_left() || permit.is_spent()
 }

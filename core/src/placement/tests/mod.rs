@@ -37,7 +37,7 @@ fn work(input: u64) -> Work {
 
 /// A call whose prompt has these prefixes.
 fn wants(beginnings: &[u64]) -> Wants {
-    Wants { affinity: Affinity { beginnings: beginnings.into(), ..Affinity::default() }, ..Wants::default() }
+    Wants { affinity: Affinity { prefixes: beginnings.into(), ..Affinity::default() }, ..Wants::default() }
 }
 
 impl Placement {

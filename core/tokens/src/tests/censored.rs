@@ -85,7 +85,7 @@ fn burst(seed: u64, in_flight_counts: bool, even: bool, share: f64) -> (Output, 
 }
 
 #[test]
-fn estimates_in_a_burst_are_those_of_all_its_calls() {
+fn estimates_during_a_burst_include_unfinished_calls() {
     for (seed, even) in (1..=6).flat_map(|seed| [(seed, true), (seed, false)]) {
         for share in [0.1, 0.25, 0.5] {
             let (expected, lengths) = burst(seed, true, even, share);
@@ -110,7 +110,7 @@ fn estimates_in_a_burst_are_those_of_all_its_calls() {
 
 /// The same test fails by far if the estimator is told of completed answers only.
 #[test]
-fn completed_answers_of_a_burst_alone_are_too_short() {
+fn completed_answers_alone_underestimate_a_burst() {
     for seed in 1..=6 {
         for (share, most) in [(0.1, 0.25), (0.25, 0.45), (0.5, 0.65)] {
             let (expected, lengths) = burst(seed, false, true, share);
@@ -123,7 +123,7 @@ fn completed_answers_of_a_burst_alone_are_too_short() {
 /// Answers in flight must not count for more than the completed ones that began with them, however
 /// many of these are forgotten.
 #[test]
-fn estimates_are_right_with_more_calls_in_flight_than_are_remembered() {
+fn estimates_hold_with_more_calls_in_flight_than_remembered() {
     let mut noise = Noise(fastrand::Rng::with_seed(3));
     let mut answers = Answers::new(true);
     let mut begun = Vec::new();
@@ -161,7 +161,7 @@ fn produce(estimator: &mut Estimator, facts: &tidegate_protocol::RequestFacts, l
 }
 
 #[test]
-fn answers_that_broke_off_are_at_least_so_long_and_are_forgotten_like_others() {
+fn truncated_answers_are_censored_and_expire_like_others() {
     let mut estimator = Estimator::new();
     let (facts, a) = (call(100, None), tenant("a"));
     for _ in 0..100 {
@@ -181,7 +181,7 @@ fn answers_that_broke_off_are_at_least_so_long_and_are_forgotten_like_others() {
 
 /// Until answers complete, what is believed of a model that is not known holds.
 #[test]
-fn answers_in_flight_alone_do_not_shorten_a_cold_estimate() {
+fn answers_in_flight_do_not_shorten_a_cold_estimate() {
     let mut estimator = Estimator::new();
     let facts = call(100, Some(MAX_TOKENS));
     for _ in 0..50 {
@@ -201,7 +201,7 @@ fn answers_in_flight_alone_do_not_shorten_a_cold_estimate() {
 
 /// What is known of a tenant may be displaced while its answers come.
 #[test]
-fn an_answer_that_outlives_what_was_known_of_it_counts_from_there() {
+fn answer_longer_than_expected_is_censored_at_its_length() {
     let mut estimator = Estimator::new();
     let (facts, a) = (call(100, None), tenant("a"));
     let mut sample = produce(&mut estimator, &facts, 300);
@@ -234,7 +234,7 @@ fn product_limit(samples: &[(u64, bool)]) -> (Vec<f64>, f64) {
 
 proptest! {
     #[test]
-    fn lengths_are_the_product_limit_estimate(
+    fn lengths_equal_the_kaplan_meier_estimate(
         samples in prop::collection::vec((2_u64..6_000, prop::bool::weighted(0.6)), 8..60),
     ) {
         // All begin before any ends, so that none weighs less than another.
@@ -267,7 +267,7 @@ proptest! {
 
     /// Whatever comes, in whatever order: shares of lengths that add up to 1, and a finite mean.
     #[test]
-    fn whatever_is_observed_lengths_are_sound(
+    fn any_observations_yield_a_valid_distribution(
         steps in prop::collection::vec((0..6_usize, any::<bool>(), 0..64_u32, any::<bool>()), 0..80),
         cold in 0_u64..10_000,
         most in prop_oneof![Just(u64::MAX), 1_u64..5_000],
@@ -290,8 +290,8 @@ proptest! {
 }
 
 #[test]
-fn calls_that_run_no_model_teach_nothing_on_the_way() {
-    let beside = RequestFacts { route: Route::Beside, ..call(100, None) };
+fn calls_that_run_no_model_are_not_observed() {
+    let beside = RequestFacts { route: Route::Bypass, ..call(100, None) };
     let mut estimator = Estimator::new();
     let cold = estimator.expect(&call(100, None), &tenant("a")).mean();
     for _ in 0..50 {
@@ -301,7 +301,7 @@ fn calls_that_run_no_model_teach_nothing_on_the_way() {
 }
 
 #[test]
-fn an_answer_that_teaches_nothing_is_not_looked_at_again_for_each_token() {
+fn ignored_answer_is_not_processed_per_token() {
     let mut facts = call(100, None);
     let mut prompt = facts.prompt.take().unwrap_or_default();
     prompt.answers = Some(100_000);
@@ -312,7 +312,7 @@ fn an_answer_that_teaches_nothing_is_not_looked_at_again_for_each_token() {
 }
 
 #[test]
-fn answers_that_have_just_begun_do_not_shorten_the_first_whole_ones() {
+fn new_answers_do_not_shorten_the_first_complete_ones() {
     let (facts, a) = (call(100, Some(MAX_TOKENS)), tenant("a"));
     let mut estimator = Estimator::new();
     for _ in 0..200 {

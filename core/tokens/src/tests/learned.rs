@@ -19,7 +19,7 @@ pub(super) fn call(bytes: u64, max_tokens: Option<u64>) -> RequestFacts {
         model: Some("m".into()),
         prompt: Some(Prompt { text_bytes: bytes, messages: 1, max_tokens, ..Prompt::default() }),
         task: Task::Text,
-        ..RequestFacts::unseen()
+        ..RequestFacts::unknown()
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn near(found: f64, wanted: f64, off: f64) -> bool {
 }
 
 #[test]
-fn cold_it_says_what_is_documented() {
+fn cold_estimates_match_the_documentation() {
     let estimator = Estimator::new();
     let a = tenant("a");
     let demand = |facts: &RequestFacts| {
@@ -58,7 +58,7 @@ fn cold_it_says_what_is_documented() {
     };
     assert_eq!(demand(&call(1_000, None)), (300 + MESSAGE, COLD_OUTPUT, None));
     assert_eq!(demand(&call(1_000, Some(4_096))), (300 + MESSAGE, 4_096, Some(4_096)));
-    assert_eq!(demand(&RequestFacts::unseen()), (UNSEEN_INPUT, COLD_OUTPUT, None));
+    assert_eq!(demand(&RequestFacts::unknown()), (UNSEEN_INPUT, COLD_OUTPUT, None));
     for (task, output, most) in [
         (Task::Embed, 0, Some(0)),
         (Task::Rank, 0, Some(0)),
@@ -79,7 +79,7 @@ fn cold_it_says_what_is_documented() {
 }
 
 #[test]
-fn warm_after_eight_responses() {
+fn estimates_are_warm_after_eight_responses() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let facts = call(4_000, Some(32_768));
@@ -92,7 +92,7 @@ fn warm_after_eight_responses() {
 }
 
 #[test]
-fn several_answers_are_so_many_times_one() {
+fn several_choices_multiply_the_output() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let mut three = call(100, Some(1_000));
@@ -108,7 +108,7 @@ fn several_answers_are_so_many_times_one() {
 }
 
 #[test]
-fn it_converges_to_the_true_line_under_noise() {
+fn line_converges_under_noise() {
     let mut estimator = Estimator::new();
     let mut noise = Noise::seeded();
     let a = tenant("a");
@@ -129,7 +129,7 @@ fn it_converges_to_the_true_line_under_noise() {
 }
 
 #[test]
-fn it_follows_a_step() {
+fn line_follows_a_step_change() {
     let mut estimator = Estimator::new();
     let mut noise = Noise::seeded();
     let a = tenant("a");
@@ -152,7 +152,7 @@ fn it_follows_a_step() {
 }
 
 #[test]
-fn nonsense_does_not_poison() {
+fn nonsense_usage_is_ignored() {
     let a = tenant("a");
     let facts = call(4_000, None);
     let sane = |estimator: &mut Estimator| {
@@ -182,7 +182,7 @@ fn nonsense_does_not_poison() {
 
 /// A provider that always says nothing is one of which nothing is known.
 #[test]
-fn zeros_are_not_believed() {
+fn zero_usage_is_ignored() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let facts = call(4_000, Some(500));
@@ -194,7 +194,7 @@ fn zeros_are_not_believed() {
 }
 
 #[test]
-fn the_cache_is_learned() {
+fn cached_share_is_learned() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let facts = call(4_000, None);
@@ -213,7 +213,7 @@ fn the_cache_is_learned() {
 }
 
 #[test]
-fn what_a_provider_keeps_is_learned_apart() {
+fn stored_context_is_learned_separately() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let plain = call(400, None);
@@ -228,7 +228,7 @@ fn what_a_provider_keeps_is_learned_apart() {
 }
 
 #[test]
-fn media_are_learned_apart() {
+fn media_are_learned_separately() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let plain = call(400, None);
@@ -244,7 +244,7 @@ fn media_are_learned_apart() {
 }
 
 #[test]
-fn a_tenant_is_known_apart_and_a_stranger_by_its_model() {
+fn tenant_is_learned_separately_and_unknown_tenant_uses_the_model() {
     let mut estimator = Estimator::new();
     let (short, long, new) = (tenant("short"), tenant("long"), tenant("new"));
     let facts = call(1_000, None);
@@ -261,7 +261,7 @@ fn a_tenant_is_known_apart_and_a_stranger_by_its_model() {
 }
 
 #[test]
-fn millions_of_names_stay_bounded() {
+fn number_of_models_and_tenants_is_bounded() {
     let mut estimator = Estimator::new();
     let regular = tenant("regular");
     let facts = call(1_000, None);
@@ -279,7 +279,7 @@ fn millions_of_names_stay_bounded() {
 
 /// Against the exact distribution of what was taught: a lognormal, as lengths of answers are.
 #[test]
-fn quantiles_are_those_of_what_was_seen() {
+fn quantiles_match_the_observations() {
     let mut estimator = Estimator::new();
     let mut noise = Noise::seeded();
     let a = tenant("a");
@@ -309,7 +309,7 @@ fn quantiles_are_those_of_what_was_seen() {
 }
 
 #[test]
-fn what_is_allowed_bounds_what_is_expected() {
+fn max_tokens_bounds_the_expected_output() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     for _ in 0..100 {
@@ -350,7 +350,7 @@ fn anything() -> impl Strategy<Value = (RequestFacts, Usage)> {
                     }
                 });
             let model = (model > 0).then(|| format!("m{model}").into());
-            let facts = RequestFacts { model, prompt, task, ..RequestFacts::unseen() };
+            let facts = RequestFacts { model, prompt, task, ..RequestFacts::unknown() };
             let (input, output, cached_input) = counted;
             (facts, Usage { input, output, cached_input })
         },
@@ -372,7 +372,7 @@ const TASKS: [Task; 9] = [
 proptest! {
     /// Whatever is taught: finite, within what the call allows, and in order.
     #[test]
-    fn whatever_it_is_taught_its_answers_are_sound(
+    fn any_observations_yield_valid_estimates(
         lessons in prop::collection::vec(anything(), 0..40),
         (facts, _) in anything(),
     ) {

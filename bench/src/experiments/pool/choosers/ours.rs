@@ -58,7 +58,7 @@ impl Ours {
             .filter(|seen| self.placement.index_of(seen.id).is_some_and(|at| ask.tried.contains(at)));
         Wants {
             model: None,
-            affinity: Affinity { beginnings, ..Affinity::default() },
+            affinity: Affinity { prefixes: beginnings, ..Affinity::default() },
             avoid: avoid.map(|seen| seen.id).collect(),
         }
     }

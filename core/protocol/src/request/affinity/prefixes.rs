@@ -1,4 +1,4 @@
-//! Where the beginnings of a prompt end: after each of the first [`EACH`] chunks, then after every second of twice as many, every fourth, and so on. So a long prompt
+//! Where the beginnings of a prompt end: after each of the first [`DENSE_PREFIXES`] chunks, then after every second of twice as many, every fourth, and so on. So a long prompt
 //! has few of them, and two prompts that share more than a chunk share a beginning that is most of it.
 
 use std::sync::Arc;
@@ -7,36 +7,40 @@ use super::Affinity;
 use crate::request::Prefix;
 
 /// After so many beginnings they stand twice as far apart.
-const EACH: usize = 64;
+const DENSE_PREFIXES: usize = 64;
 /// The most beginnings of a prompt: of 960 chunks.
-const MOST: usize = 4 * EACH;
+const MAX_COUNT: usize = 4 * DENSE_PREFIXES;
 
 impl Affinity {
     /// Of a prompt of which these are the hashes of all that stands before the end of each chunk, in order.
-    pub fn of(session: Option<u64>, chunks: impl IntoIterator<Item = u64>) -> Self {
+    pub fn from_hashes(session: Option<u64>, chunks: impl IntoIterator<Item = u64>) -> Self {
         let chunks = chunks.into_iter().map(|hash| (hash, 0));
-        Self { prefix: Prefix::default(), ..Self::measured(session, chunks, 0) }
+        Self { prefix: Prefix::default(), ..Self::from_hashes_with_lengths(session, chunks, 0) }
     }
 
     /// The same, with the bytes before the end of each chunk, of a prompt of so many.
-    pub fn measured(session: Option<u64>, chunks: impl IntoIterator<Item = (u64, u64)>, bytes: u64) -> Self {
-        let (mut beginnings, mut ends) = (Vec::new(), Vec::new());
+    pub fn from_hashes_with_lengths(
+        session: Option<u64>,
+        chunks: impl IntoIterator<Item = (u64, u64)>,
+        bytes: u64,
+    ) -> Self {
+        let (mut prefixes, mut ends) = (Vec::new(), Vec::new());
         for (index, (hash, end)) in chunks.into_iter().enumerate() {
-            if beginnings.len() == MOST {
+            if prefixes.len() == MAX_COUNT {
                 break;
             }
-            if chunks_to(beginnings.len()) == index + 1 {
-                beginnings.push(hash);
+            if chunks_to(prefixes.len()) == index + 1 {
+                prefixes.push(hash);
                 ends.push(u32::try_from(end).unwrap_or(u32::MAX));
             }
         }
-        let beginnings: Arc<[u64]> = beginnings.into();
-        Self { session, prefix: Prefix::new(beginnings.clone(), ends, bytes), beginnings }
+        let prefixes: Arc<[u64]> = prefixes.into();
+        Self { session, prefix: Prefix::new(prefixes.clone(), ends, bytes), prefixes }
     }
 
     /// Tokens up to the end of the beginning of this index, of a prompt of so many: the last one is as good as all of it.
     pub fn tokens(&self, index: usize, input: u64) -> u64 {
-        let all = chunks_to(self.beginnings.len().saturating_sub(1));
+        let all = chunks_to(self.prefixes.len().saturating_sub(1));
         let part = chunks_to(index) as f64 / all as f64;
         (input as f64 * part.min(1.0)) as u64
     }
@@ -44,10 +48,10 @@ impl Affinity {
 
 /// How many chunks are in the beginning of this index.
 fn chunks_to(index: usize) -> usize {
-    let index = index.min(MOST - 1);
-    let level = index / EACH;
+    let index = index.min(MAX_COUNT - 1);
+    let level = index / DENSE_PREFIXES;
     let step = 1 << level;
-    EACH * (step - 1) + (index % EACH + 1) * step
+    DENSE_PREFIXES * (step - 1) + (index % DENSE_PREFIXES + 1) * step
 }
 
 #[cfg(test)]
@@ -55,8 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginnings_are_close_at_first_and_then_sparser() {
-        let ends: Vec<usize> = (0..MOST).map(chunks_to).collect();
+    fn prefixes_are_dense_at_first_and_sparse_later() {
+        let ends: Vec<usize> = (0..MAX_COUNT).map(chunks_to).collect();
         assert_eq!(ends[..3], [1, 2, 3]);
         assert_eq!(ends[63..66], [64, 66, 68]);
         assert_eq!(ends[127..129], [192, 196]);
@@ -65,20 +69,20 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_prompt_has_the_beginnings_of_the_shorter() {
-        let chunks = |count: u64| Affinity::of(None, 1..=count).beginnings;
+    fn longer_prompt_has_the_prefixes_of_the_shorter() {
+        let chunks = |count: u64| Affinity::from_hashes(None, 1..=count).prefixes;
         for (shorter, longer) in [(1, 2), (60, 70), (100, 5_000)] {
             let (shorter, longer) = (chunks(shorter), chunks(longer));
             assert_eq!(longer[..shorter.len()], shorter[..]);
         }
-        assert_eq!(chunks(100_000).len(), MOST);
+        assert_eq!(chunks(100_000).len(), MAX_COUNT);
         assert!(chunks(0).is_empty());
     }
 
     #[test]
     fn tokens_are_in_proportion_to_chunks() {
-        let affinity = Affinity::of(None, 1..=192);
-        assert_eq!(affinity.beginnings.len(), 128);
+        let affinity = Affinity::from_hashes(None, 1..=192);
+        assert_eq!(affinity.prefixes.len(), 128);
         assert_eq!(affinity.tokens(127, 19_200), 19_200);
         assert_eq!(affinity.tokens(63, 19_200), 6_400);
         assert_eq!(affinity.tokens(500, 19_200), 19_200, "never more than there are");

@@ -37,36 +37,36 @@ fn long(seed: &str, bytes: usize) -> String {
 
 /// How many beginnings two have in common, from the first on.
 fn common(one: &Affinity, other: &Affinity) -> usize {
-    one.beginnings.iter().zip(&*other.beginnings).take_while(|(one, other)| one == other).count()
+    one.prefixes.iter().zip(&*other.prefixes).take_while(|(one, other)| one == other).count()
 }
 
 #[test]
-fn the_next_turn_begins_with_the_one_before() {
+fn next_turn_extends_the_prefixes_of_the_previous_one() {
     let system = long("You are terse. ", 3_000);
     let mut messages = vec![said("system", &system), said("user", "hello")];
     let mut before = of(&chat(json!(messages)));
-    assert_eq!(before.beginnings.len(), 3, "two chunks, and where the user's first message ends");
+    assert_eq!(before.prefixes.len(), 3, "two chunks, and where the user's first message ends");
     for turn in 0..5 {
         messages.push(said("assistant", &long("well, ", 900 + turn)));
         messages.push(said("user", &long("and then? ", 500)));
         let next = of(&chat(json!(messages)));
-        assert_eq!(common(&before, &next), before.beginnings.len());
-        assert!(next.beginnings.len() > before.beginnings.len());
+        assert_eq!(common(&before, &next), before.prefixes.len());
+        assert!(next.prefixes.len() > before.prefixes.len());
         before = next;
     }
 }
 
 #[test]
-fn conversations_under_one_system_prompt_differ_from_the_first_message_on() {
+fn conversations_with_one_system_prompt_differ_after_it() {
     let system = long("You are terse. ", 5_000);
     let [one, other] =
         ["hello", "hi"].map(|text| of(&chat(json!([said("system", &system), said("user", text)]))));
-    assert_eq!(one.beginnings.len(), 5);
+    assert_eq!(one.prefixes.len(), 5);
     assert_eq!(common(&one, &other), 4);
 }
 
 #[test]
-fn every_prompt_has_a_beginning() {
+fn every_prompt_has_a_prefix() {
     for (path, body) in [
         ("/v1/chat/completions", chat(json!([said("user", "x")]))),
         ("/v1/chat/completions", chat(json!([said("system", "x")]))),
@@ -84,17 +84,17 @@ fn every_prompt_has_a_beginning() {
             json!({"contents": [{"role": "user", "parts": [{"text": "x"}]}]}),
         ),
     ] {
-        assert_eq!(read(path, &[], &body).beginnings.len(), 1, "{body}");
+        assert_eq!(read(path, &[], &body).prefixes.len(), 1, "{body}");
     }
     for body in [json!({}), json!([]), json!({"messages": []}), json!({"prompt": null})] {
-        assert!(of(&body).beginnings.is_empty(), "{body}");
+        assert!(of(&body).prefixes.is_empty(), "{body}");
     }
-    assert!(raw("/v1/completions", &[], b"no json").beginnings.is_empty());
-    assert!(raw("/v1/completions", &[], br#"{"prompt": "\ud800"}"#).beginnings.is_empty());
+    assert!(raw("/v1/completions", &[], b"no json").prefixes.is_empty());
+    assert!(raw("/v1/completions", &[], br#"{"prompt": "\ud800"}"#).prefixes.is_empty());
 }
 
 #[test]
-fn what_is_the_same_to_the_model_is_the_same() {
+fn equivalent_prompts_have_equal_prefixes() {
     let plain = of(&chat(json!([said("user", &long("abc", 2_000))])));
     let cut = json!({"type": "text", "text": long("abc", 2_000), "cache_control": {"type": "ephemeral"}});
     assert_eq!(plain, of(&chat(json!([{"role": "user", "content": [cut]}]))));
@@ -107,7 +107,7 @@ fn what_is_the_same_to_the_model_is_the_same() {
 }
 
 #[test]
-fn model_salt_tools_and_system_are_in_every_beginning() {
+fn every_prefix_depends_on_model_salt_tools_and_system() {
     let text = long("abc", 3_000);
     let base = json!({"model": "m", "prompt": text});
     let others = [
@@ -125,11 +125,11 @@ fn model_salt_tools_and_system_are_in_every_beginning() {
     // Tools are read first, and have beginnings of their own.
     let tools = json!([{"name": "f", "description": text}]);
     let [one, other] = ["x", "y"].map(|ask| of(&json!({"messages": [said("user", ask)], "tools": tools})));
-    assert_eq!((one.beginnings.len(), common(&one, &other)), (3, 2));
+    assert_eq!((one.prefixes.len(), common(&one, &other)), (3, 2));
 }
 
 #[test]
-fn sessions_are_the_header_else_the_cache_key() {
+fn session_is_the_header_or_the_cache_key() {
     let keyed = json!({"model": "m", "prompt": "x", "prompt_cache_key": "a"});
     let plain = json!({"model": "m", "prompt": "x"});
     let named = |name: &str, body: &Value| read("/v1/completions", &[("x-session-id", name)], body).session;
@@ -143,34 +143,34 @@ fn sessions_are_the_header_else_the_cache_key() {
 }
 
 #[test]
-fn an_image_is_not_a_thousand_chunks() {
+fn image_is_not_split_into_chunks() {
     let picture = |seed: &str| format!("data:image/png;base64,{}", long(seed, 900_000));
     let body = |seed: &str| {
         let image = json!({"type": "image_url", "image_url": {"url": picture(seed)}});
         chat(json!([{"role": "user", "content": [image, {"type": "text", "text": "what is it?"}]}]))
     };
-    assert_eq!(of(&body("abcd")).beginnings.len(), 1);
+    assert_eq!(of(&body("abcd")).prefixes.len(), 1);
     assert_ne!(of(&body("abcd")), of(&body("abce")));
 }
 
 #[test]
-fn what_is_compressed_is_the_same() {
+fn compressed_prompt_has_equal_prefixes() {
     use std::io::Write;
     let text = json!({"model": "m", "prompt": long("abc", 5_000)}).to_string();
     let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     coder.write_all(text.as_bytes()).unwrap();
     let coded = coder.finish().unwrap();
     let plain = raw("/v1/completions", &[], text.as_bytes());
-    assert_eq!(plain.beginnings.len(), 4);
+    assert_eq!(plain.prefixes.len(), 4);
     assert_eq!(raw("/v1/completions", &[("content-encoding", "gzip")], &coded), plain);
 }
 
 #[test]
-fn beginnings_are_bounded_and_the_same_for_ever() {
+fn prefixes_are_bounded_and_stable() {
     let huge = of(&json!({"model": "m", "prompt": long("abc", 3_000_000)}));
-    assert_eq!(huge.beginnings.len(), 256);
+    assert_eq!(huge.prefixes.len(), 256);
     let known = of(&json!({"model": "m", "prompt": "x"}));
-    assert_eq!(known.beginnings[..], [KNOWN], "clients of other versions run beside this one");
+    assert_eq!(known.prefixes[..], [KNOWN], "clients of other versions run beside this one");
 }
 
 /// Of model `m` and prompt `x`.
@@ -182,9 +182,9 @@ proptest! {
         let shorter = of(&json!({"prompt": text}));
         let longer = of(&json!({"prompt": format!("{text}{more}")}));
         if text.len() >= CHUNK {
-            prop_assert_eq!(common(&shorter, &longer), shorter.beginnings.len());
+            prop_assert_eq!(common(&shorter, &longer), shorter.prefixes.len());
         }
-        prop_assert!(longer.beginnings.len() <= (text.len() + more.len()).div_ceil(CHUNK).max(1));
+        prop_assert!(longer.prefixes.len() <= (text.len() + more.len()).div_ceil(CHUNK).max(1));
     }
 
     #[test]

@@ -6,23 +6,23 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use super::text::{Text, both};
+use super::chunk_hasher::{ChunkHasher, combine};
 use crate::json::{Any, FromAny};
 
 /// What of a body others may have too.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct PromptHashes {
     /// Whoever has another salt shall not meet what this one left in the cache.
     pub(super) salt: Option<Box<str>>,
     pub(super) session: Option<Box<str>>,
-    tools: Text,
-    system: Text,
+    tools: ChunkHasher,
+    system: ChunkHasher,
     turns: Turns,
 }
 
 #[derive(Default)]
 struct Turns {
-    text: Text,
+    text: ChunkHasher,
     /// The hash of the messages with instructions that come first.
     instructions: u64,
     /// A message has come that is none of these.
@@ -31,7 +31,7 @@ struct Turns {
     begun: bool,
 }
 
-impl Shared {
+impl PromptHashes {
     /// `None`: it is no JSON object.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let mut shared = Self::default();
@@ -53,16 +53,16 @@ impl Shared {
 
     /// Returns the bytes of the tools, and the hash of all instructions.
     pub(super) fn tools_and_instructions(&self) -> (u64, u64) {
-        (self.tools.length, both(self.system.hash(), self.turns.instructions))
+        (self.tools.length, combine(self.system.hash(), self.turns.instructions))
     }
 
     /// Hashes of all that stands before the end of each chunk, after `whose`, and how many bytes that is.
-    pub(super) fn beginnings(self, whose: u64) -> impl Iterator<Item = (u64, u64)> {
-        let tools = both(whose, self.tools.hash());
-        let system = both(tools, self.system.hash());
-        let of = |before: u64, bytes: u64, text: Text| {
+    pub(super) fn prefixes(self, whose: u64) -> impl Iterator<Item = (u64, u64)> {
+        let tools = combine(whose, self.tools.hash());
+        let system = combine(tools, self.system.hash());
+        let of = |before: u64, bytes: u64, text: ChunkHasher| {
             let ends = text.ends.into_iter().zip(text.lengths);
-            ends.map(move |(end, length)| (both(before, end), bytes + length))
+            ends.map(move |(end, length)| (combine(before, end), bytes + length))
         };
         let (of_tools, of_system) = (self.tools.length, self.tools.length + self.system.length);
         let first = of(whose, 0, self.tools).chain(of(tools, of_tools, self.system));
@@ -80,7 +80,7 @@ impl FromAny for Option<Box<str>> {
     }
 }
 
-struct Body<'a>(&'a mut Shared);
+struct Body<'a>(&'a mut PromptHashes);
 
 impl<'de> Visitor<'de> for Body<'_> {
     type Value = ();
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Name {
 
 /// Hashes one value. `all`: its keys too, since the model reads it as JSON.
 struct Walk<'a> {
-    text: &'a mut Text,
+    text: &'a mut ChunkHasher,
     all: bool,
 }
 

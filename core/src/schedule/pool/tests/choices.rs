@@ -250,7 +250,7 @@ fn call_that_all_replicas_rejected_waits() {
 /// Returns a call with four bytes per token, whose first `common` tokens are shared by all.
 fn beginning_with(common: u64, input: u64, now: Instant) -> Ticket {
     let chunks = (1..=common * 4 / 1_024).map(|nth| (nth, nth * 1_024));
-    let affinity = crate::placement::Affinity::measured(None, chunks, input * 4);
+    let affinity = crate::placement::Affinity::from_hashes_with_lengths(None, chunks, input * 4);
     Ticket { wants: Some(Box::new(Wants { affinity, ..Wants::default() })), ..of_input(input, now) }
 }
 

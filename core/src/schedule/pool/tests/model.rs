@@ -354,7 +354,7 @@ impl PoolModel {
         let forecast = Forecast::default();
         let place = memory.admit_expecting(&ticket.demand, forecast, affinity.prefix, Progress::default());
         let begun = self.begun(id);
-        let begins = affinity.beginnings;
+        let begins = affinity.prefixes;
         self.shared.extend(begins.iter().filter(|hash| begun.contains(hash)).map(|hash| (id, *hash)));
         self.running.push(Running { grant, ticket, place, held, begins, answered: false, others });
     }
@@ -438,7 +438,7 @@ impl PoolModel {
         if all.is_empty() {
             return if ticket.demand.input <= capacity { capacity as f64 } else { f64::NEG_INFINITY };
         }
-        let begins = ticket.wants.as_ref().expect("always").affinity.beginnings.clone();
+        let begins = ticket.wants.as_ref().expect("always").affinity.prefixes.clone();
         let begins = if self.sharing.contains(&id) { begins } else { Arc::default() };
         let begun = self.begun(id);
         let mut shared: BTreeSet<u64> = begins.iter().copied().filter(|hash| begun.contains(hash)).collect();
@@ -570,7 +570,7 @@ impl PoolModel {
 fn beginning((branch, depth): (u64, u64), tokens: u64) -> Affinity {
     let depth = depth.min(tokens.saturating_sub(1) / BEGINNING);
     let hash = |nth| if nth < 2 { nth } else { 10 * branch + nth };
-    Affinity::measured(None, (0..depth).map(|nth| (hash(nth), BEGINNING * (nth + 1))), tokens)
+    Affinity::from_hashes_with_lengths(None, (0..depth).map(|nth| (hash(nth), BEGINNING * (nth + 1))), tokens)
 }
 
 /// Returns what a call takes of a memory of that capacity.

@@ -7,50 +7,50 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Uri, uri};
 
 /// Providers that have their API below a path of its own, which their base URLs without a path leave out.
-const MOUNTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
+const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
 
 /// A base URL.
 #[derive(Clone, Debug)]
-pub struct Base {
+pub struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
     /// Without a final slash: empty for the root.
     path: Box<str>,
 }
 
-impl Base {
+impl BaseUrl {
     /// `None` for what is no absolute URL.
     pub fn parse(url: &str) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let path = uri.path().trim_end_matches('/');
-        let path = if path.is_empty() { mount(uri.host()?) } else { path };
+        let path = if path.is_empty() { api_root(uri.host()?) } else { path };
         Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), path: path.into() })
     }
 
     /// Whether a request is under it already: as targets are matched, whether or not a default port or a host's final dot is written.
-    pub fn holds(&self, uri: &Uri) -> bool {
+    pub fn contains(&self, uri: &Uri) -> bool {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         uri.scheme() == Some(&self.scheme)
-            && uri
-                .host()
-                .is_some_and(|host| undotted(host).eq_ignore_ascii_case(undotted(self.authority.host())))
+            && uri.host().is_some_and(|host| {
+                without_final_dot(host).eq_ignore_ascii_case(without_final_dot(self.authority.host()))
+            })
             && uri.port_u16().unwrap_or(default) == self.authority.port_u16().unwrap_or(default)
-            && below(uri.path(), &self.path).is_some()
+            && strip_path_prefix(uri.path(), &self.path).is_some()
     }
 
     /// How long its path is: of two that hold a request, the longer is the more particular.
-    pub fn depth(&self) -> usize {
+    pub fn path_len(&self) -> usize {
         self.path.len()
     }
 
-    /// A request's URL here, which is `there` now.
-    pub fn address(&self, uri: &Uri, there: Option<&Base>) -> Option<Uri> {
-        let tail = match there {
-            Some(there) => tail(uri.path(), &there.path),
-            None => tail(uri.path(), mount(uri.host().unwrap_or_default())),
+    /// A request's URL here, which is `from` now.
+    pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {
+        let tail = match from {
+            Some(from) => tail(uri.path(), &from.path),
+            None => tail(uri.path(), api_root(uri.host().unwrap_or_default())),
         };
         let tail = match tail.get(1..).and_then(|tail| tail.split_once('/')) {
-            Some((version, _)) if is_version(version) && is_version(last(&self.path)) => {
+            Some((version, _)) if is_version(version) && is_version(last_segment(&self.path)) => {
                 tail.get(1 + version.len()..)?
             }
             _ => tail,
@@ -68,8 +68,8 @@ impl Base {
 
 /// The path below a prefix, with the version that the prefix ends with.
 fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
-    let Some(rest) = below(path, prefix) else { return path };
-    let version = last(prefix);
+    let Some(rest) = strip_path_prefix(path, prefix) else { return path };
+    let version = last_segment(prefix);
     if !is_version(version) {
         return rest;
     }
@@ -77,15 +77,15 @@ fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
     path.get(from..).unwrap_or(rest)
 }
 
-fn undotted(host: &str) -> &str {
+fn without_final_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
+fn strip_path_prefix<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn last(path: &str) -> &str {
+fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
@@ -94,16 +94,16 @@ fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-fn mount(host: &str) -> &'static str {
-    MOUNTS.iter().find(|(known, _)| host.eq_ignore_ascii_case(known)).map_or("", |(_, path)| path)
+fn api_root(host: &str) -> &'static str {
+    API_ROOTS.iter().find(|(known, _)| host.eq_ignore_ascii_case(known)).map_or("", |(_, path)| path)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Base;
+    use super::BaseUrl;
 
     #[test]
-    fn what_is_below_one_base_goes_below_the_other() {
+    fn path_is_moved_from_one_base_to_the_other() {
         let chat = "chat/completions";
         for (from, url, to, expected) in [
             (
@@ -152,19 +152,19 @@ mod tests {
                 "http://b/v1/models/m:generateContent?alt=sse".to_owned(),
             ),
         ] {
-            let (from, to) = (Base::parse(from).unwrap(), Base::parse(to).unwrap());
+            let (from, to) = (BaseUrl::parse(from).unwrap(), BaseUrl::parse(to).unwrap());
             let url = url.parse().unwrap();
-            assert!(from.holds(&url), "{url}");
-            assert_eq!(to.address(&url, Some(&from)).unwrap(), *expected);
+            assert!(from.contains(&url), "{url}");
+            assert_eq!(to.rebase(&url, Some(&from)).unwrap(), *expected);
         }
     }
 
     #[test]
-    fn of_a_target_without_a_base_the_whole_path_is_kept() {
-        let to = Base::parse("http://b/v1").unwrap();
+    fn whole_path_is_kept_without_a_base() {
+        let to = BaseUrl::parse("http://b/v1").unwrap();
         let url = "http://a/v1/completions".parse().unwrap();
-        assert_eq!(to.address(&url, None).unwrap(), "http://b/v1/completions");
-        assert!(!to.holds(&url));
-        assert!(Base::parse("nonsense").is_none());
+        assert_eq!(to.rebase(&url, None).unwrap(), "http://b/v1/completions");
+        assert!(!to.contains(&url));
+        assert!(BaseUrl::parse("nonsense").is_none());
     }
 }

@@ -21,9 +21,9 @@ pub struct Member<'a> {
     /// What its key means: escapes are resolved.
     pub key: Cow<'a, str>,
     /// Where its key begins, quote and all.
-    begin: usize,
+    start: usize,
     /// Where its value is.
-    at: Range<usize>,
+    value_range: Range<usize>,
     /// Its value's text.
     pub value: &'a str,
 }
@@ -32,15 +32,15 @@ impl<'a> Object<'a> {
     /// The members of an object; `None` for what is no JSON object.
     pub fn read(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let Entries(entries) = serde_json::from_str(text).ok()?;
+        let RawMembers(entries) = serde_json::from_str(text).ok()?;
         let mut members: Vec<Member<'a>> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let value = value.get();
-            let at = within(text, value)?;
-            let before = members.last().map_or(0, |member| member.at.end);
+            let at = range_of(text, value)?;
+            let before = members.last().map_or(0, |member| member.value_range.end);
             // Between two members stand a comma and blanks, before the first a bracket.
-            let begin = before + text.get(before..at.start)?.find('"')?;
-            members.push(Member { key, begin, at, value });
+            let start = before + text.get(before..at.start)?.find('"')?;
+            members.push(Member { key, start, value_range: at, value });
         }
         Some(Self { text, members })
     }
@@ -56,17 +56,17 @@ impl<'a> Object<'a> {
             .members
             .iter()
             .filter(|member| member.key == key)
-            .map(|member| (member.at.clone(), json.to_owned()))
+            .map(|member| (member.value_range.clone(), json.to_owned()))
             .collect();
         if edits.is_empty() {
-            edits.push(self.addition(key, json));
+            edits.push(self.insertion(key, json));
         }
         edit(self.text, &edits)
     }
 
     /// The text with this in place of one member's value.
     pub fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
-        edit(self.text, &[(member.at.clone(), json.to_owned())])
+        edit(self.text, &[(member.value_range.clone(), json.to_owned())])
     }
 
     /// The text without these members.
@@ -79,9 +79,9 @@ impl<'a> Object<'a> {
                 let before = index.checked_sub(1).and_then(|before| self.members.get(before));
                 // With the comma before it; the first has none, and takes the one behind.
                 edits.push(match (before, self.members.get(next)) {
-                    (Some(before), _) => (before.at.end..last.at.end, String::new()),
-                    (None, Some(after)) => (first.begin..after.begin, String::new()),
-                    (None, None) => (first.begin..last.at.end, String::new()),
+                    (Some(before), _) => (before.value_range.end..last.value_range.end, String::new()),
+                    (None, Some(after)) => (first.start..after.start, String::new()),
+                    (None, None) => (first.start..last.value_range.end, String::new()),
                 });
             }
             index = next;
@@ -90,10 +90,10 @@ impl<'a> Object<'a> {
     }
 
     /// Where one more member goes, and its text.
-    fn addition(&self, key: &str, json: &str) -> (Range<usize>, String) {
+    fn insertion(&self, key: &str, json: &str) -> (Range<usize>, String) {
         let member = format!("{}:{json}", quoted(key));
         match self.members.last() {
-            Some(last) => (last.at.end..last.at.end, format!(",{member}")),
+            Some(last) => (last.value_range.end..last.value_range.end, format!(",{member}")),
             None => {
                 let inside = self.text.find('{').map_or(self.text.len(), |bracket| bracket + 1);
                 (inside..inside, member)
@@ -108,7 +108,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Where a part of a text is in it.
-pub fn within(text: &str, part: &str) -> Option<Range<usize>> {
+pub fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let range = start..start + part.len();
     (text.get(range.clone())? == part).then_some(range)
@@ -128,29 +128,29 @@ fn edit(text: &str, edits: &[(Range<usize>, String)]) -> Vec<u8> {
 }
 
 /// The members as they stand: all of them, also those whose key comes twice.
-struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct RawMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 /// A key, borrowed where it has no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Entries<'de> {
+impl<'de> Deserialize<'de> for RawMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Walk;
 
         impl<'de> Visitor<'de> for Walk {
-            type Value = Entries<'de>;
+            type Value = RawMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawMembers<'de>, A::Error> {
                 let mut entries = Vec::new();
                 while let Some((Key(key), value)) = map.next_entry()? {
                     entries.push((key, value));
                 }
-                Ok(Entries(entries))
+                Ok(RawMembers(entries))
             }
         }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_value_in_question_is_written() {
+    fn set_changes_only_the_value() {
         for (text, expected) in [
             (r#"{"model":"a","n":1.0}"#, r#"{"model":"b","n":1.0}"#),
             ("{ \"n\" : 1e3 ,\n \"model\" : \"a\\u0062\" }\n", "{ \"n\" : 1e3 ,\n \"model\" : \"b\" }\n"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_goes_with_its_comma() {
+    fn without_removes_members_with_their_commas() {
         for (text, expected) in [
             (r#"{"a":1,"u":null,"b":2}"#, r#"{"a":1,"b":2}"#),
             (r#"{"a": 1, "u": null}"#, r#"{"a": 1}"#),

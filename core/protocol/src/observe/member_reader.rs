@@ -10,7 +10,7 @@ use memchr::memchr2;
 const LONGEST_KEY: usize = 32;
 
 /// The incremental reader.
-pub(super) struct Members {
+pub(super) struct MemberReader {
     wanted: &'static [&'static str],
     limit: usize,
     depth: usize,
@@ -21,7 +21,7 @@ pub(super) struct Members {
     empty: bool,
     /// Whether the document is an object: the strings at the top of a list are no keys.
     is_object: bool,
-    place: Place,
+    place: Position,
     key: Vec<u8>,
     /// The wanted members, as a document of their own without its last bracket.
     kept: Vec<u8>,
@@ -31,13 +31,13 @@ pub(super) struct Members {
 
 /// Where in a member the next byte stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Key,
     Wanted,
     Unwanted,
 }
 
-impl Members {
+impl MemberReader {
     /// A reader of the members with these names, which keeps up to `limit` bytes of them.
     pub(super) fn new(wanted: &'static [&'static str], limit: usize) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Members {
             begun: false,
             empty: true,
             is_object: false,
-            place: Place::Key,
+            place: Position::Key,
             key: Vec::new(),
             kept: Vec::new(),
             member: 0,
@@ -63,8 +63,8 @@ impl Members {
         while let Some((byte, tail)) = rest.split_first() {
             rest = tail;
             self.step(*byte);
-            if self.place == Place::Unwanted && !self.escaped {
-                rest = rest.get(self.idle(rest)..).unwrap_or_default();
+            if self.place == Position::Unwanted && !self.escaped {
+                rest = rest.get(self.skippable(rest)..).unwrap_or_default();
             }
         }
     }
@@ -86,7 +86,7 @@ impl Members {
     }
 
     /// How many of these bytes, inside an unwanted member, change nothing: text and numbers, which are most of a document.
-    fn idle(&self, rest: &[u8]) -> usize {
+    fn skippable(&self, rest: &[u8]) -> usize {
         let next = match (self.in_string, self.depth) {
             (true, _) => memchr2(b'"', b'\\', rest),
             (false, 0 | 1) => return 0,
@@ -113,7 +113,7 @@ impl Members {
             }
             b'{' | b'[' if self.depth == 0 => {
                 (self.depth, self.begun, self.is_object) = (1, true, byte == b'{');
-                self.begin(if self.is_object { Place::Key } else { Place::Unwanted });
+                self.begin(if self.is_object { Position::Key } else { Position::Unwanted });
             }
             b'{' | b'[' => {
                 self.depth += 1;
@@ -124,8 +124,8 @@ impl Members {
                 self.depth -= 1;
                 self.copy(byte);
             }
-            b':' if at_top && self.place == Place::Key => self.choose(),
-            b',' if at_top => self.begin(Place::Key),
+            b':' if at_top && self.place == Position::Key => self.start_value(),
+            b',' if at_top => self.begin(Position::Key),
             b' ' | b'\t' | b'\r' | b'\n' => {}
             _ => {
                 self.begun = true;
@@ -134,20 +134,20 @@ impl Members {
         }
     }
 
-    fn begin(&mut self, place: Place) {
+    fn begin(&mut self, place: Position) {
         self.key.clear();
         self.place = place;
         self.member = self.kept.len();
     }
 
     /// The key has been read: is its member wanted?
-    fn choose(&mut self) {
+    fn start_value(&mut self) {
         let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
         if !name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name)) {
-            self.place = Place::Unwanted;
+            self.place = Position::Unwanted;
             return;
         }
-        self.place = Place::Wanted;
+        self.place = Position::Wanted;
         self.kept.push(if self.kept.is_empty() { b'{' } else { b',' });
         self.kept.append(&mut self.key);
         self.kept.push(b':');
@@ -155,13 +155,13 @@ impl Members {
 
     fn copy(&mut self, byte: u8) {
         match self.place {
-            Place::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),
-            Place::Wanted if self.kept.len() < self.limit => self.kept.push(byte),
-            Place::Unwanted => {}
+            Position::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),
+            Position::Wanted if self.kept.len() < self.limit => self.kept.push(byte),
+            Position::Unwanted => {}
             // A key that is too long cannot be meant. Of a member that is too long no part is of use.
-            Place::Key | Place::Wanted => {
+            Position::Key | Position::Wanted => {
                 self.kept.truncate(self.member);
-                self.place = Place::Unwanted;
+                self.place = Position::Unwanted;
             }
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, limit: usize) -> Option<Vec<u8>> {
-        let mut members = Members::new(&["usage", "a"], limit);
+        let mut members = MemberReader::new(&["usage", "a"], limit);
         pieces.for_each(|piece| members.push(piece));
         members.finish()
     }
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_parsing_finds_wherever_it_is_cut(
+        fn any_split_finds_the_members_that_parsing_finds(
             document in value(),
             pretty in any::<bool>(),
             size in 1usize..30,
@@ -225,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_the_same_wherever_it_is_cut_and_takes_no_more_than_its_bound(
+        fn any_split_of_nonsense_is_equal_and_bounded(
             bytes in prop::collection::vec(prop::sample::select(&b"{}[]\"\\a:, "[..]), 0..80),
             size in 1usize..8,
             limit in 0usize..40,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_too_long_is_left_out_and_the_next_is_not() {
+    fn oversized_member_is_dropped_and_the_next_is_kept() {
         let text = format!(r#"{{"a": "{}", "usage": [1]}}"#, "x".repeat(1000));
         assert_eq!(read(text.as_bytes().chunks(7), 64).as_deref(), Some(&br#"{"usage":[1]}"#[..]));
     }

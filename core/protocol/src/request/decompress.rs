@@ -3,7 +3,7 @@
 //! Few clients compress what they send, and few providers take it; but one that does must not be unlimited for it. What is decoded is looked at and
 //! dropped.
 //!
-//! Decoding is done on the thread that serves the call, and holds up the others that are there: 8 ms for a megabyte. So it ends at [`LONGEST`]. A body
+//! Decoding is done on the thread that serves the call, and holds up the others that are there: 8 ms for a megabyte. So it ends at [`MAX_DECOMPRESSED`]. A body
 //! that is longer, as it is sent or as what is in it, is as if it were not at hand; so is one that is cut off, or coded in a way not known here. Its
 //! call runs on, with no model but one that its path names, and no estimate of its prompt.
 
@@ -15,16 +15,16 @@ use http::header::{CONTENT_ENCODING, HeaderMap};
 use ruzstd::decoding::StreamingDecoder;
 
 /// The longest body that is decoded, and the most bytes that are decoded of it; of each coding, where there are several.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_DECOMPRESSED: usize = 1 << 20;
 
 /// The widest window of zstd, by RFC 9659: what its decoder takes before there is anything to see.
-const WIDEST: u64 = 8 << 20;
+const MAX_ZSTD_WINDOW: u64 = 8 << 20;
 
 /// More codings one upon the other than anybody applies.
-const MOST_CODINGS: usize = 3;
+const MAX_CODINGS: usize = 3;
 
-/// The content of a body, decoded where its headers say that it is coded. `None` where that cannot be done, or is more than [`LONGEST`].
-pub fn decoded<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+/// The content of a body, decoded where its headers say that it is coded. `None` where that cannot be done, or is more than [`MAX_DECOMPRESSED`].
+pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let mut content = Cow::Borrowed(body);
     if !headers.contains_key(CONTENT_ENCODING) {
         return Some(content);
@@ -34,12 +34,12 @@ pub fn decoded<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>>
         codings.extend(value.to_str().ok()?.split(',').map(str::trim).filter(|coding| !coding.is_empty()));
     }
     codings.retain(|coding| !coding.eq_ignore_ascii_case("identity"));
-    if codings.len() > MOST_CODINGS {
+    if codings.len() > MAX_CODINGS {
         return None;
     }
     // In the order in which they were applied: the last comes off first.
     for coding in codings.iter().rev() {
-        if content.len() > LONGEST {
+        if content.len() > MAX_DECOMPRESSED {
             return None;
         }
         content = Cow::Owned(decode(coding, &content)?);
@@ -49,13 +49,12 @@ pub fn decoded<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>>
 
 fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
     match &*coding.to_ascii_lowercase() {
-        "gzip" | "x-gzip" => all(MultiGzDecoder::new(coded), LONGEST),
+        "gzip" | "x-gzip" => all(MultiGzDecoder::new(coded), MAX_DECOMPRESSED),
         // With a header by the standard; some send none.
-        "deflate" => {
-            all(ZlibDecoder::new(coded), LONGEST).or_else(|| all(DeflateDecoder::new(coded), LONGEST))
-        }
+        "deflate" => all(ZlibDecoder::new(coded), MAX_DECOMPRESSED)
+            .or_else(|| all(DeflateDecoder::new(coded), MAX_DECOMPRESSED)),
         "zstd" => zstd(coded),
-        "br" => all(brotli_decompressor::Decompressor::new(coded, 16 * 1024), LONGEST),
+        "br" => all(brotli_decompressor::Decompressor::new(coded, 16 * 1024), MAX_DECOMPRESSED),
         _ => None,
     }
 }
@@ -64,8 +63,8 @@ fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
 fn zstd(mut coded: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     while !coded.is_empty() {
-        let frame = StreamingDecoder::new_with_max_window_size(&mut coded, WIDEST).ok()?;
-        content.append(&mut all(frame, LONGEST - content.len())?);
+        let frame = StreamingDecoder::new_with_max_window_size(&mut coded, MAX_ZSTD_WINDOW).ok()?;
+        content.append(&mut all(frame, MAX_DECOMPRESSED - content.len())?);
     }
     Some(content)
 }

@@ -3,14 +3,14 @@
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use memchr::memmem;
 
-use super::believable;
-use super::fields::Peek;
+use super::body_fields::BodyFields;
+use super::parse_model;
 use crate::prompt::{Prompt, Task};
 
 /// The longest field that is read as text: a prompt.
-const LONGEST_FIELD: usize = 64 * 1024;
+const MAX_FIELD: usize = 64 * 1024;
 
-pub(super) fn is_form(headers: &HeaderMap) -> bool {
+pub(super) fn is_multipart(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"multipart/"))
 }
 
@@ -25,9 +25,9 @@ fn boundary(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Reads a form. Files count by their size, never by what is in them.
-pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> Peek {
-    let mut peek = Peek::default();
-    let Some(boundary) = boundary(headers) else { return peek };
+pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
+    let mut fields = BodyFields::default();
+    let Some(boundary) = boundary(headers) else { return fields };
     let mut prompt = Prompt::default();
     for (part, whole) in parts(body, boundary) {
         let Some((head, value)) = split(part) else { continue };
@@ -36,21 +36,21 @@ pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> Peek {
             prompt.file(task, format, value.len() as u64);
             continue;
         }
-        let text = Some(value).filter(|value| whole && value.len() <= LONGEST_FIELD);
+        let text = Some(value).filter(|value| whole && value.len() <= MAX_FIELD);
         let Some(text) = text.and_then(|value| std::str::from_utf8(value).ok()) else { continue };
         match parameter(head, "name") {
-            Some("model") => peek.model = believable(text),
-            Some("stream") => peek.stream = text == "true",
+            Some("model") => fields.model = parse_model(text),
+            Some("stream") => fields.stream = text == "true",
             Some(name) => prompt.field(name, text),
             None => {}
         }
     }
-    peek.prompt = Some(prompt);
-    peek
+    fields.prompt = Some(prompt);
+    fields
 }
 
 /// What an upload that is not at hand will be, by how long it says it is.
-pub(super) fn unread(headers: &HeaderMap, task: Task) -> Option<Prompt> {
+pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> Option<Prompt> {
     if !matches!(task, Task::Transcribe | Task::Image) {
         return None;
     }

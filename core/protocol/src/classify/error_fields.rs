@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// What the providers' bodies have in common, whatever their shape.
 #[derive(Default)]
-pub(super) struct Words {
+pub(super) struct ErrorFields {
     /// `error.code` as text, Bedrock's exception, or Gemini's `status`.
     code: Option<String>,
     /// `error.type`.
@@ -21,20 +21,20 @@ pub(super) struct Words {
     daily: bool,
 }
 
-impl Words {
-    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Self {
-        let mut words = match serde_json::from_slice::<Value>(body) {
-            Ok(value) => Self::parsed(&value),
-            Err(_) => Self::searched(body),
+impl ErrorFields {
+    pub(super) fn extract(headers: &HeaderMap, body: &[u8]) -> Self {
+        let mut fields = match serde_json::from_slice::<Value>(body) {
+            Ok(value) => Self::from_json(&value),
+            Err(_) => Self::search(body),
         };
         // `ServiceQuotaExceededException:http://internal.amazon.com/...`
         if let Some(exception) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
-            words.code = exception.split(':').next().map(str::to_owned);
+            fields.code = exception.split(':').next().map(str::to_owned);
         }
-        words
+        fields
     }
 
-    fn parsed(value: &Value) -> Self {
+    fn from_json(value: &Value) -> Self {
         // Gemini wraps its error in a list where the answer would have been one.
         let value = value.get(0).unwrap_or(value);
         let error = match value.get("error").or_else(|| value.get("response")?.get("error")) {
@@ -62,13 +62,13 @@ impl Words {
     }
 
     /// A body that was cut off, or is no JSON: quotes inside its strings are escaped, so a bare `"code"` is a key.
-    fn searched(body: &[u8]) -> Self {
-        let code = value_of(body, b"\"code\"");
+    fn search(body: &[u8]) -> Self {
+        let code = value_after_key(body, b"\"code\"");
         let number = code.as_deref().and_then(|code| code.parse().ok());
         Self {
             number,
-            code: code.filter(|_| number.is_none()).or_else(|| value_of(body, b"\"status\"")),
-            kind: value_of(body, b"\"type\""),
+            code: code.filter(|_| number.is_none()).or_else(|| value_after_key(body, b"\"status\"")),
+            kind: value_after_key(body, b"\"type\""),
             message: String::from_utf8_lossy(body).into_owned(),
             daily: memmem::find(body, b"\"quotaId\"").is_some() && memmem::find(body, b"PerDay").is_some(),
         }
@@ -83,22 +83,22 @@ impl Words {
                 && text.bytes().all(allowed)
                 && !text.bytes().all(|b| b.is_ascii_digit())
         };
-        self.named().find(identifier).map(Arc::from)
+        self.names().find(identifier).map(Arc::from)
     }
 
-    fn named(&self) -> impl Iterator<Item = &str> {
+    fn names(&self) -> impl Iterator<Item = &str> {
         self.code.as_deref().into_iter().chain(self.kind.as_deref())
     }
 
     /// The status that an error without one would have had.
     pub(super) fn status(&self) -> Option<u16> {
         let number = self.number.filter(|number| (400..600).contains(number));
-        number.or_else(|| self.named().find_map(status_of))
+        number.or_else(|| self.names().find_map(status_of))
     }
 
     /// Whether this is about a quota that a short wait does not refill.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
-        let by_name = self.named().any(|name| {
+        let by_name = self.names().any(|name| {
             matches!(
                 name,
                 "insufficient_quota"
@@ -111,20 +111,23 @@ impl Words {
                     | "serviceQuotaExceededException"
             ) || name.ends_with("spend_limit_exceeded")
         });
-        let says = |text: &str| self.message.contains(text);
+        let message_has = |text: &str| self.message.contains(text);
         by_name
             || match status {
                 // Anthropic names neither of these but in the text.
-                400 => says("credit balance is too low") || says("reached your specified API usage limits"),
+                400 => {
+                    message_has("credit balance is too low")
+                        || message_has("reached your specified API usage limits")
+                }
                 // Azure API Management: the token quota, by the month or so.
-                403 => says("quota") || says("Quota"),
-                429 => self.daily || self.limit_of_zero() || says("spend limit"),
+                403 => message_has("quota") || message_has("Quota"),
+                429 => self.daily || self.has_zero_limit() || message_has("spend limit"),
                 _ => false,
             }
     }
 
     /// Gemini's `limit: 0` for a model that the plan does not include. `limit: 0.5` or `limit: 05` would be something else.
-    fn limit_of_zero(&self) -> bool {
+    fn has_zero_limit(&self) -> bool {
         self.message
             .split("limit: 0")
             .skip(1)
@@ -134,7 +137,7 @@ impl Words {
 }
 
 /// The string or number that follows this key.
-fn value_of(body: &[u8], key: &[u8]) -> Option<String> {
+fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
     let rest = body.get(memmem::find(body, key)? + key.len()..)?;
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     let value = match rest.strip_prefix(b"\"") {

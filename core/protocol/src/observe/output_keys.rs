@@ -14,9 +14,9 @@ pub(super) trait Key {
 }
 
 /// Whether there is something under a key that says output.
-pub(super) struct Holds<K>(pub(super) bool, PhantomData<K>);
+pub(super) struct HasOutput<K>(pub(super) bool, PhantomData<K>);
 
-impl<'de, K: Key + Deserialize<'de>> Deserialize<'de> for Holds<K> {
+impl<'de, K: Key + Deserialize<'de>> Deserialize<'de> for HasOutput<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Fields(PhantomData))
     }
@@ -25,13 +25,13 @@ impl<'de, K: Key + Deserialize<'de>> Deserialize<'de> for Holds<K> {
 struct Fields<K>(PhantomData<K>);
 
 impl<'de, K: Key + Deserialize<'de>> Visitor<'de> for Fields<K> {
-    type Value = Holds<K>;
+    type Value = HasOutput<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Holds<K>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HasOutput<K>, A::Error> {
         let mut output = false;
         while let Some(key) = map.next_key::<K>()? {
             if key.is_output() {
@@ -40,6 +40,6 @@ impl<'de, K: Key + Deserialize<'de>> Visitor<'de> for Fields<K> {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(Holds(output, PhantomData))
+        Ok(HasOutput(output, PhantomData))
     }
 }

@@ -3,14 +3,14 @@
 use super::CHUNK;
 
 /// Of more chunks than this nothing is told.
-const MOST: usize = 960;
+const MAX_COUNT: usize = 960;
 
 /// Odd, and with as many ones as zeros: of what wyhash multiplies by.
-const BY: u64 = 0xa076_1d64_78bd_642f;
+const MULTIPLIER: u64 = 0xa076_1d64_78bd_642f;
 
 /// Hashes of all that came, at the end of each chunk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Text {
+pub(super) struct ChunkHasher {
     state: u64,
     /// Bytes since the last end.
     since: usize,
@@ -23,14 +23,14 @@ pub(super) struct Text {
     pub(super) opaque: bool,
 }
 
-impl Text {
+impl ChunkHasher {
     pub(super) fn after(state: u64) -> Self {
         Self { state, ..Self::default() }
     }
 
     /// Of all that came so far.
     pub(super) fn hash(&self) -> u64 {
-        folded(self.state ^ BY, self.since as u64 ^ BY)
+        fold_multiply(self.state ^ MULTIPLIER, self.since as u64 ^ MULTIPLIER)
     }
 
     pub(super) fn text(&mut self, text: &str) {
@@ -40,7 +40,7 @@ impl Text {
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
         let mut reached = self.length;
         self.length += bytes.len() as u64;
-        while self.ends.len() < MOST {
+        while self.ends.len() < MAX_COUNT {
             let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.since));
             self.take(now);
             self.since += now.len();
@@ -63,12 +63,12 @@ impl Text {
 
     /// What tells things apart that have the same bytes. Counts as none.
     pub(super) fn mark(&mut self, mark: u64) {
-        self.state = folded(self.state ^ mark, BY);
+        self.state = fold_multiply(self.state ^ mark, MULTIPLIER);
     }
 
     /// An end here, unless there is one already.
     pub(super) fn close(&mut self) {
-        if self.since > 0 && self.ends.len() < MOST {
+        if self.since > 0 && self.ends.len() < MAX_COUNT {
             self.end(self.length);
         }
     }
@@ -80,24 +80,24 @@ impl Text {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        let mut state = self.state ^ (bytes.len() as u64).wrapping_mul(BY);
+        let mut state = self.state ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
-            state = folded(state ^ u64::from_le_bytes(*word), BY);
+            state = fold_multiply(state ^ u64::from_le_bytes(*word), MULTIPLIER);
         }
         let mut last = [0; 8];
         last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        self.state = folded(state ^ u64::from_le_bytes(last), BY.rotate_left(31));
+        self.state = fold_multiply(state ^ u64::from_le_bytes(last), MULTIPLIER.rotate_left(31));
     }
 }
 
 /// Two hashes made one.
-pub(super) fn both(before: u64, after: u64) -> u64 {
-    folded(before ^ BY, after ^ BY.rotate_left(17))
+pub(super) fn combine(before: u64, after: u64) -> u64 {
+    fold_multiply(before ^ MULTIPLIER, after ^ MULTIPLIER.rotate_left(17))
 }
 
 /// Both halves of the product.
-fn folded(one: u64, other: u64) -> u64 {
+fn fold_multiply(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product as u64) ^ ((product >> 64) as u64)
 }

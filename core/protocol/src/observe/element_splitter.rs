@@ -8,7 +8,7 @@ use std::mem;
 use crate::sse::Event;
 
 /// The incremental splitter. Holds at most one element, and none over its limit.
-pub(super) struct Elements {
+pub(super) struct ElementSplitter {
     limit: usize,
     /// Brackets open within the element; 0: between elements.
     depth: usize,
@@ -18,7 +18,7 @@ pub(super) struct Elements {
     oversized: bool,
 }
 
-impl Elements {
+impl ElementSplitter {
     /// A splitter that keeps elements of up to `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, depth: 0, in_string: false, escaped: false, element: Vec::new(), oversized: false }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, limit: usize) -> Vec<(Vec<u8>, bool)> {
-        let mut elements = Elements::new(limit);
+        let mut elements = ElementSplitter::new(limit);
         let mut found = Vec::new();
         for piece in pieces {
             elements.push(piece, |event| found.push((event.data.to_vec(), event.oversized)));
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_was_written_wherever_it_is_cut(
+        fn any_split_yields_the_written_elements(
             objects in prop::collection::vec(prop::collection::hash_map("[a}]{0,3}", value(), 0..3), 0..5),
             pretty in any::<bool>(),
             size in 1usize..30,
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_the_same_wherever_it_is_cut(
+        fn any_split_of_nonsense_is_equal(
             bytes in prop::collection::vec(prop::sample::select(&b"{}[]\"\\a,"[..]), 0..60),
             size in 1usize..8,
             limit in 0usize..20,

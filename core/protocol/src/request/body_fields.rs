@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::believable;
+use super::parse_model;
 use crate::json::{Any, FromAny};
 use crate::prompt::{Prompt, Role};
 
 /// What of a body matters here.
 #[derive(Default)]
-pub(super) struct Peek {
+pub(super) struct BodyFields {
     pub(super) model: Option<Arc<str>>,
     pub(super) stream: bool,
     pub(super) prompt: Option<Prompt>,
 }
 
-impl Peek {
+impl BodyFields {
     pub(super) fn json(body: &[u8]) -> Self {
         let read = |fields: Fields| {
             let mut json = serde_json::Deserializer::from_slice(body);
-            let peek = fields.deserialize(&mut json)?;
-            json.end().map(|()| peek)
+            let fields = fields.deserialize(&mut json)?;
+            json.end().map(|()| fields)
         };
         // Counting reads what is else passed over, and so may meet what cannot be read: half a character, or a nest too deep.
         read(Fields { counted: true }).or_else(|_| read(Fields { counted: false })).unwrap_or_default()
@@ -66,7 +66,7 @@ impl FromAny for Option<Arc<str>> {
     }
 
     fn text(text: &str) -> Self {
-        believable(text)
+        parse_model(text)
     }
 }
 
@@ -87,32 +87,32 @@ struct Fields {
 }
 
 impl<'de> DeserializeSeed<'de> for Fields {
-    type Value = Peek;
+    type Value = BodyFields;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Peek, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<BodyFields, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Fields {
-    type Value = Peek;
+    type Value = BodyFields;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Peek, A::Error> {
-        let mut peek = Peek { prompt: self.counted.then(Prompt::default), ..Peek::default() };
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BodyFields, A::Error> {
+        let mut fields = BodyFields { prompt: self.counted.then(Prompt::default), ..BodyFields::default() };
         while let Some(key) = map.next_key()? {
-            match (key, &mut peek.prompt) {
-                (Key::Model, _) => peek.model = map.next_value::<Any<_>>()?.0,
-                (Key::Stream, _) => peek.stream = map.next_value::<Any<_>>()?.0,
+            match (key, &mut fields.prompt) {
+                (Key::Model, _) => fields.model = map.next_value::<Any<_>>()?.0,
+                (Key::Stream, _) => fields.stream = map.next_value::<Any<_>>()?.0,
                 (Key::Counted(role), Some(prompt)) => prompt.take(role, &mut map)?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(peek)
+        Ok(fields)
     }
 }
