@@ -1,25 +1,38 @@
-//! Where a request goes at another target, or at a replica: its base URL, and the path from there on. Pure.
+//! Base URLs, and moving a request from one base URL to another.
 //!
-//! What a request's path has below its own target's base URL goes below the other's. Base URLs are written with the version (`https://host/v1`) or
-//! without it (`https://host`), so a version that only one of the two names is kept, and one that both name stands there once.
+//! The path below the request's own base URL is appended to the new one. Base URLs are written with
+//! a version (`https://host/v1`) or without it (`https://host`): a version that only one of them
+//! has is kept, and one that both have is not repeated.
+//!
+//! # Examples
+//!
+//! ```
+//! use tidegate_protocol::base_url::BaseUrl;
+//!
+//! let from = BaseUrl::parse("https://api.openai.com/v1").expect("an absolute URL");
+//! let to = BaseUrl::parse("http://replica-0:8000").expect("an absolute URL");
+//! let request = "https://api.openai.com/v1/chat/completions".parse().expect("a URL");
+//! let moved = to.rebase(&request, Some(&from)).expect("a URL");
+//! assert_eq!(moved, "http://replica-0:8000/v1/chat/completions");
+//! ```
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Uri, uri};
 
-/// Providers that have their API below a path of its own, which their base URLs without a path leave out.
+/// Providers whose API has a root path that base URLs without a path omit.
 const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
 
-/// A base URL.
+/// A base URL: scheme, host, port and path prefix.
 #[derive(Clone, Debug)]
 pub struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
-    /// Without a final slash: empty for the root.
+    /// Path without a trailing slash, empty for the root.
     path: Box<str>,
 }
 
 impl BaseUrl {
-    /// `None` for what is no absolute URL.
+    /// Parses an absolute URL. Returns `None` for any other text.
     pub fn parse(url: &str) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let path = uri.path().trim_end_matches('/');
@@ -27,7 +40,8 @@ impl BaseUrl {
         Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), path: path.into() })
     }
 
-    /// Whether a request is under it already: as targets are matched, whether or not a default port or a host's final dot is written.
+    /// Returns `true` if the request's URL is below this base URL. Default ports and a final dot of
+    /// the host are ignored, as in target matching.
     pub fn contains(&self, uri: &Uri) -> bool {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         uri.scheme() == Some(&self.scheme)
@@ -38,12 +52,14 @@ impl BaseUrl {
             && strip_path_prefix(uri.path(), &self.path).is_some()
     }
 
-    /// How long its path is: of two that hold a request, the longer is the more particular.
+    /// Returns the length of the path in bytes. Of two base URLs that contain a request, the one
+    /// with the longer path is more specific.
     pub fn path_len(&self) -> usize {
         self.path.len()
     }
 
-    /// A request's URL here, which is `from` now.
+    /// Returns the URL of a request below this base URL. `from` is the base URL that contains the
+    /// request, if any.
     pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {
         let tail = match from {
             Some(from) => tail(uri.path(), &from.path),
@@ -66,7 +82,7 @@ impl BaseUrl {
     }
 }
 
-/// The path below a prefix, with the version that the prefix ends with.
+/// Returns the path below a prefix, including the version that the prefix ends with.
 fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
     let Some(rest) = strip_path_prefix(path, prefix) else { return path };
     let version = last_segment(prefix);
@@ -89,7 +105,7 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// `v1`, `v1beta`.
+/// Returns `true` for `v1`, `v1beta` and the like.
 fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }

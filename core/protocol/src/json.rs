@@ -1,13 +1,14 @@
-//! JSON as strangers write it: a field of the wrong type is a missing field, never a failed document.
+//! Lenient JSON: a field of the wrong type is a missing field, and never fails the document.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A value made from whatever JSON stands in its place. What it does not override is [`FromAny::missing`].
+/// A value that can be made from any JSON. Methods that are not overridden return
+/// [`FromAny::missing`].
 pub(super) trait FromAny: Sized {
-    /// For `null`, and for every type of value that means nothing here.
+    /// Returns the value for `null` and for types without a meaning here.
     fn missing() -> Self;
 
     fn flag(_: bool) -> Self {
@@ -22,13 +23,13 @@ pub(super) trait FromAny: Sized {
         Self::missing()
     }
 
-    /// For an array or an object, skipped over.
+    /// Returns the value for an array or object, which is skipped.
     fn nested(_empty: bool) -> Self {
         Self::missing()
     }
 }
 
-/// Reads a `T` leniently, wherever serde wants a field.
+/// Deserializes a `T` from any JSON.
 pub(super) struct Any<T>(pub(super) T);
 
 impl<T: FromAny> Default for Any<T> {
@@ -93,7 +94,7 @@ impl<'de, T: FromAny> Visitor<'de> for AnyVisitor<T> {
     }
 }
 
-/// Whether something is there: not `null`, not `""`, not `[]`, not `{}`.
+/// Whether a value is present: not `null`, `""`, `[]` or `{}`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Present(pub(super) bool);
 
@@ -119,14 +120,14 @@ impl FromAny for Present {
     }
 }
 
-/// A number of tokens. Some servers write it as `12.0`.
+/// A number of tokens, which some servers write as `12.0`.
 impl FromAny for Option<u64> {
     fn missing() -> Self {
         None
     }
 
     fn number(value: f64) -> Self {
-        // The cast saturates; no provider counts past 2^53.
+        // The cast saturates; no provider counts beyond 2^53.
         (value >= 0.0).then_some(value as u64)
     }
 }
@@ -141,8 +142,8 @@ impl FromAny for Option<String> {
     }
 }
 
-/// Parses one document. Invalid UTF-8 inside strings is replaced, because a provider that cuts a character in half has still
-/// sent a token.
+/// Parses a document. Invalid UTF-8 inside strings is replaced, because a provider that splits a
+/// character has still sent a token.
 pub(super) fn parse<T: DeserializeOwned>(data: &[u8]) -> Option<T> {
     match serde_json::from_slice(data) {
         Ok(value) => Some(value),

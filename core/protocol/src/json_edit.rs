@@ -1,7 +1,16 @@
-//! Small edits of a JSON object's text, which leave every other byte as it is.
+//! Edits members of a JSON object's text without changing any other byte.
 //!
-//! A body that we change is still its writer's: numbers keep their digits, keys their order and their duplicates, strings their escapes. So
-//! nothing is written anew but the members in question.
+//! A request body belongs to its author: numbers keep their digits, keys their order and
+//! duplicates, strings their escapes. Only the edited members are written anew.
+//!
+//! # Examples
+//!
+//! ```
+//! use tidegate_protocol::json_edit::Object;
+//!
+//! let object = Object::read(br#"{"n": 1.0, "stream": false}"#).expect("a JSON object");
+//! assert_eq!(object.set("stream", "true"), br#"{"n": 1.0, "stream": true}"#);
+//! ```
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,26 +19,26 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// An object, as places in its text.
+/// A JSON object, parsed into the positions of its members.
 pub struct Object<'a> {
     text: &'a str,
     members: Vec<Member<'a>>,
 }
 
-/// One member of it.
+/// One member of an object.
 pub struct Member<'a> {
-    /// What its key means: escapes are resolved.
+    /// The key, with escapes resolved.
     pub key: Cow<'a, str>,
-    /// Where its key begins, quote and all.
+    /// Start of the key in the text, at its quote.
     start: usize,
-    /// Where its value is.
+    /// Range of the value in the text.
     value_range: Range<usize>,
-    /// Its value's text.
+    /// Text of the value.
     pub value: &'a str,
 }
 
 impl<'a> Object<'a> {
-    /// The members of an object; `None` for what is no JSON object.
+    /// Parses an object. Returns `None` if the text is not a JSON object.
     pub fn read(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let RawMembers(entries) = serde_json::from_str(text).ok()?;
@@ -38,19 +47,20 @@ impl<'a> Object<'a> {
             let value = value.get();
             let at = range_of(text, value)?;
             let before = members.last().map_or(0, |member| member.value_range.end);
-            // Between two members stand a comma and blanks, before the first a bracket.
+            // A comma and white space stand between two members, a bracket before the first.
             let start = before + text.get(before..at.start)?.find('"')?;
             members.push(Member { key, start, value_range: at, value });
         }
         Some(Self { text, members })
     }
 
-    /// The member that servers go by: the last of its name.
+    /// Returns the last member with this key, which is the one that servers use.
     pub fn last(&self, key: &str) -> Option<&Member<'a>> {
         self.members.iter().rev().find(|member| member.key == key)
     }
 
-    /// The text with this value, which is JSON, under the key: in place of every one that it has, else behind all others.
+    /// Returns the text with `key` set to the value `json`. Replaces each member with that key, or
+    /// appends one.
     pub fn set(&self, key: &str, json: &str) -> Vec<u8> {
         let mut edits: Vec<_> = self
             .members
@@ -64,12 +74,12 @@ impl<'a> Object<'a> {
         edit(self.text, &edits)
     }
 
-    /// The text with this in place of one member's value.
+    /// Returns the text with another value of one member.
     pub fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
         edit(self.text, &[(member.value_range.clone(), json.to_owned())])
     }
 
-    /// The text without these members.
+    /// Returns the text without the unwanted members.
     pub fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
         let mut edits = Vec::new();
         let mut index = 0;
@@ -77,7 +87,8 @@ impl<'a> Object<'a> {
             let next = index + run.len();
             if let (Some(first), Some(last)) = (run.first().filter(|member| unwanted(member)), run.last()) {
                 let before = index.checked_sub(1).and_then(|before| self.members.get(before));
-                // With the comma before it; the first has none, and takes the one behind.
+                // Each member is removed with the comma before it. The first one has none and takes
+                // the comma after it.
                 edits.push(match (before, self.members.get(next)) {
                     (Some(before), _) => (before.value_range.end..last.value_range.end, String::new()),
                     (None, Some(after)) => (first.start..after.start, String::new()),
@@ -89,7 +100,7 @@ impl<'a> Object<'a> {
         edit(self.text, &edits)
     }
 
-    /// Where one more member goes, and its text.
+    /// Returns where a new member is inserted, and its text.
     fn insertion(&self, key: &str, json: &str) -> (Range<usize>, String) {
         let member = format!("{}:{json}", quoted(key));
         match self.members.last() {
@@ -102,19 +113,19 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A string as JSON.
+/// Returns a string as JSON, with quotes and escapes.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Where a part of a text is in it.
+/// Returns the range of `part` in `text`, if `part` is a slice of `text`.
 pub fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let range = start..start + part.len();
     (text.get(range.clone())? == part).then_some(range)
 }
 
-/// The text with these places, which are in order, written anew.
+/// Returns the text with these ranges replaced, which must be in ascending order.
 fn edit(text: &str, edits: &[(Range<usize>, String)]) -> Vec<u8> {
     let mut made = Vec::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
     let mut copied = 0;
@@ -127,10 +138,10 @@ fn edit(text: &str, edits: &[(Range<usize>, String)]) -> Vec<u8> {
     made
 }
 
-/// The members as they stand: all of them, also those whose key comes twice.
+/// All members in order, including those with duplicate keys.
 struct RawMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// A key, borrowed where it has no escapes.
+/// A key, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 

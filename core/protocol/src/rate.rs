@@ -1,8 +1,10 @@
-//! Rate-limit headers: what is left of which budget, and when it is whole again.
+//! Rate-limit headers: what is left of each budget, and when it is full again.
 //!
-//! Every provider has its own spelling: `x-ratelimit-remaining-tokens`, `anthropic-ratelimit-tokens-remaining`,
-//! `x-ratelimit-limit-tokens-prompt`, `x-ratelimitbysize-remaining`. The words are the same and only their order differs, so a
-//! name is read as a set of words. Windows of an hour or a month are passed over: no provider we know puts one on a 429.
+//! Each provider has its own spelling: `x-ratelimit-remaining-tokens`,
+//! `anthropic-ratelimit-tokens-remaining`, `x-ratelimit-limit-tokens-prompt`,
+//! `x-ratelimitbysize-remaining`. The words are the same and only their order differs, so a name is
+//! read as a set of words. Windows of an hour or a month are ignored, because no known provider
+//! puts them on a 429.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,37 +12,40 @@ use http::header::{DATE, HeaderMap};
 
 use super::time;
 
-/// One budget as the provider sees it. What it did not say, or said as -1 (Azure), is `None`.
+/// One budget as the provider reports it. A value that is missing, or that Azure reports as -1, is
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// The budget's size, in requests or tokens per window.
+    /// Size of the budget, in requests or tokens per window.
     pub limit: Option<u64>,
-    /// What is left of it.
+    /// Requests or tokens left.
     pub remaining: Option<u64>,
-    /// How long until it is whole again; zero where that moment has passed.
+    /// Time until the budget is full again. Zero if that time has passed.
     pub reset: Option<Duration>,
-    /// What the limit is over, where the name tells; `None`: a minute as a rule, or a day.
+    /// Window of the limit, if its name tells. `None`: usually a minute, sometimes a day.
     pub over: Option<Duration>,
 }
 
-/// The budgets that one response spoke of.
+/// The budgets that one response reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateHeaders {
-    /// Requests, per minute where nothing else was said. (Groq's are per day under this name.)
+    /// Requests, per minute unless stated otherwise. (Groq reports requests per day under this
+    /// name.)
     pub requests: Window,
-    /// Tokens, input and output together.
+    /// Input and output tokens together.
     pub tokens: Window,
-    /// Input tokens, where they are counted apart.
+    /// Input tokens, if counted separately.
     pub input_tokens: Window,
-    /// Output tokens, where they are counted apart.
+    /// Output tokens, if counted separately.
     pub output_tokens: Window,
-    /// Requests in a day, where they are counted besides.
+    /// Requests per day, if reported in addition.
     pub requests_per_day: Window,
-    /// Tokens in a day, where they are counted besides.
+    /// Tokens per day, if reported in addition.
     pub tokens_per_day: Window,
 }
 
-/// Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and what stands beside it without a unit) count by the second.
+/// Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and the headers without a
+/// unit beside it) use limits per second.
 const SECOND: Duration = Duration::from_secs(1);
 
 enum Field {
@@ -50,7 +55,8 @@ enum Field {
 }
 
 impl RateHeaders {
-    /// Reads them from a response. `wall` is the local wall clock, used only where the response has no `Date` of its own.
+    /// Reads the budgets from a response. `wall` is the local wall clock, used only if the response
+    /// has no `Date` header.
     pub fn read(headers: &HeaderMap, wall: SystemTime) -> Self {
         let mut rates = Self::default();
         let mut now = None;
@@ -77,20 +83,21 @@ impl RateHeaders {
         rates
     }
 
-    /// Whether the response spoke of none.
+    /// Returns `true` if the response reports no budget.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether nothing is left of one of them.
+    /// Returns `true` if nothing is left of at least one budget.
     pub fn has_exhausted(&self) -> bool {
         self.windows().iter().any(|window| window.remaining == Some(0))
     }
 
-    /// How long until every budget with nothing left is whole again; `None` where none is known to be empty.
+    /// Returns the time until each exhausted budget is full again, or `None` if no budget is known
+    /// to be exhausted.
     ///
-    /// Resets of budgets that are not empty say nothing about this failure and are not looked at. Of several the largest
-    /// counts, since all of them must have room.
+    /// Resets of other budgets say nothing about the failure and are ignored. The largest reset
+    /// counts, because each budget must have capacity.
     pub fn longest_exhausted_reset(&self) -> Option<Duration> {
         self.windows()
             .into_iter()
@@ -148,29 +155,30 @@ fn is_together(name: &str) -> bool {
     name.starts_with("x-tokenlimit-")
 }
 
-/// The part of a header's name that says which budget and what of it.
+/// Returns the part of a header's name that names the budget and its field.
 fn budget_words(name: &str) -> Option<&str> {
     const PREFIXES: [&str; 5] =
         ["x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "x-ratelimitbysize-", "x-tokenlimit-"];
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }
 
-/// The response's own clock where it shows one: a delay read against ours would be off by the skew between the two.
+/// Returns the response's own time, or `wall` if it has none. Against the local clock, a reset
+/// would be wrong by the clock skew.
 pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
     date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(wall)
 }
 
-/// A count; of `100, 100;w=60` the first.
+/// Parses a count. Of `100, 100;w=60`, it is the first.
 fn count(value: &str) -> Option<u64> {
     let first = value.split([',', ';']).next()?;
     let value = time::number(first)?;
-    // The cast saturates, so that "more than can be counted" stays just that.
+    // The cast saturates, so that "more than can be counted" is preserved.
     (value >= 0.0).then_some(value as u64)
 }
 
-/// A reset: a duration, a moment in RFC 3339, or a bare number. A number of a billion or more is Unix time, in seconds or
-/// from 10^12 on in milliseconds: as a delay it would be thirty years.
+/// Parses a reset: a duration, a time in RFC 3339, or a bare number. A number from 10^9 is Unix
+/// time in seconds, one from 10^12 in milliseconds: as a delay it would be thirty years.
 fn reset(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let Some(number) = time::number(value) else {

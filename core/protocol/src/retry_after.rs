@@ -1,17 +1,20 @@
-//! When a provider wants us back.
+//! Reads how long a provider asks callers to wait.
 //!
-//! # What counts
+//! # Algorithm
 //!
-//! 1. What it says of *this* failure: `retry-after-ms`, `Retry-After` (seconds, also fractional, or an HTTP date), and in the
-//!    body Gemini's `RetryInfo.retryDelay` or a sentence ("Please retry in 10h17m5.7s", "try again in 20s", "retry after 26
-//!    seconds"). The largest wins, since the answer is a floor and a floor is never shortened. One exception:
-//!    `retry-after-ms` and a `Retry-After` at most one second above it are one statement, rounded up, and the finer is taken.
-//! 2. Only without any of these: the `reset` of those budgets whose `remaining` is 0. A reset tells when a budget is *whole*
-//!    again, often long after there is room for one call, so it never lengthens an explicit word.
+//! 1. Explicit statements about the failure: `retry-after-ms`, `Retry-After` (seconds, also
+//!    fractional, or an HTTP date), and in the body Gemini's `RetryInfo.retryDelay` or a sentence
+//!    ("Please retry in 10h17m5.7s", "try again in 20s", "retry after 26 seconds"). The largest
+//!    counts, because the delay is a lower bound. Exception: `retry-after-ms` and a `Retry-After`
+//!    at most one second above it are the same value, rounded, and the finer one counts.
+//! 2. Only without these: the `reset` of the budgets whose `remaining` is 0. A reset says when a
+//!    budget is *full* again, often long after one call would fit, so it never extends an explicit
+//!    statement.
 //!
-//! # Nonsense
+//! # Guarantees
 //!
-//! Negative, NaN, infinite and unreadable: no hint. A date in the past: zero. Beyond ten years: ten years.
+//! Negative, NaN, infinite and unreadable values are ignored. A date in the past is zero. Values
+//! beyond ten years are ten years.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,10 +24,11 @@ use memchr::memmem;
 use super::{rate, time};
 use crate::RateHeaders;
 
-/// How long to stay away, or `None` where the provider did not say.
+/// Returns how long the provider asks callers to wait, or `None` if it does not say.
 ///
-/// `body` is the error body, or its first part; `wall` is the local wall clock, used only where the response has no `Date`.
-/// Meant for failures: on a success it would read the resets of budgets that the call has just emptied.
+/// `body` is the error body or its first part. `wall` is the local wall clock, used only if the
+/// response has no `Date` header. Call this for failures only: for a success, it would return the
+/// resets of budgets that the call has just used up.
 pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
     in_headers(headers, wall)
         .max(in_body(body))
@@ -52,7 +56,7 @@ fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<
     }
 }
 
-/// What an error body says, found by its words rather than by parsing, since it may be cut anywhere.
+/// Returns the delay that an error body states, found by its words because the body may be cut off.
 pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     let field = after(body, b"\"retryDelay\"").and_then(|rest| {
         let quote = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
@@ -63,7 +67,7 @@ pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     field.max(sentence).map(|(delay, _)| delay)
 }
 
-/// What follows the first of these words.
+/// Returns what follows the first occurrence of `words`.
 fn after<'a>(body: &'a [u8], words: &[u8]) -> Option<&'a [u8]> {
     body.get(memmem::find(body, words)? + words.len()..)
 }

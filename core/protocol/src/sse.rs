@@ -1,66 +1,84 @@
-//! Server-sent events out of bytes that arrive in any pieces.
+//! Incremental parser of server-sent events.
 //!
-//! Follows the WHATWG rules: lines end in LF, CR or CRLF, wherever a chunk was cut; one BOM at the start; comments; `data` lines
-//! joined by LF; an event ends at an empty line and is nothing without data. `id` and `retry` are passed over.
+//! # Algorithm
 //!
-//! One thing more than those rules: a bare JSON document between events, over any number of lines, is reported as an event. Google
-//! writes its errors so in the middle of a stream.
+//! The parser follows the WHATWG HTML specification: lines end in LF, CR or CRLF, also across
+//! chunks; one BOM at the start is skipped; comments are ignored; `data` lines are joined by LF; an
+//! event ends at an empty line and needs data. `id` and `retry` are ignored.
 //!
-//! The scanner only observes: the bytes themselves go their own way, untouched. So it may be strict about memory (an event or
-//! line over the limit is counted and skipped, never kept) and lenient about content (invalid UTF-8 is the reader's business).
+//! In addition, a bare JSON document between events, over any number of lines, is reported as an
+//! event, because Google writes errors that way within a stream.
 //!
-//! An event that lies whole inside one chunk is not copied.
+//! # Guarantees
+//!
+//! The scanner only observes, and the bytes are forwarded unchanged. It is strict about memory (an
+//! event or line beyond the limit is reported as oversized and not kept) and lenient about content
+//! (invalid UTF-8 is left to the reader). An event within one chunk is not copied.
 
 use std::{fmt, mem};
 
 use memchr::{memchr, memchr2};
 
-/// The longest line, and the most data in one event, that is kept by default: 1 MiB.
+/// Default limit for a line and for the data of one event: 1 MiB.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// Buffers above this are given back after the event that needed them.
+/// Buffers larger than this are freed after the event that needed them.
 const MAX_KEPT_BUFFER: usize = 64 << 10;
 
-/// What a line is shows within its first bytes, a BOM included; no limit is lower.
+/// The first bytes of a line, including a BOM, show its field. The limit is never lower than this.
 const MIN_LIMIT: usize = 16;
 
-/// One event. Its `Debug` shows sizes, not content: answers do not belong in logs.
+/// One event. Its `Debug` output shows sizes and no content, because answers must not be logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The `event` field; empty where there was none, which means "message".
+    /// The `event` field. Empty if there is none, which means "message".
     pub name: &'a [u8],
-    /// The `data` lines, joined by LF; empty where `oversized`.
+    /// The `data` lines, joined by LF. Empty if `oversized`.
     pub data: &'a [u8],
-    /// Whether a line or the data went over the limit and was let go.
+    /// Whether a line or the data exceeded the limit and was dropped.
     pub oversized: bool,
 }
 
-/// The incremental parser. Holds at most one line and one event, each bounded by the limit.
+/// An incremental parser of server-sent events. Holds at most one line and one event, each within
+/// the limit.
+///
+/// # Examples
+///
+/// ```
+/// use tidegate_protocol::Scanner;
+///
+/// let mut scanner = Scanner::new();
+/// let mut events = Vec::new();
+/// for chunk in [&b"data: hel"[..], b"lo\n\n"] {
+///     scanner.push(chunk, |event| events.push(event.data.to_vec()));
+/// }
+/// assert_eq!(events, [b"hello"]);
+/// ```
 pub struct Scanner {
     limit: usize,
-    /// The beginning of a line whose end has not come.
+    /// Start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// That line is over the limit and being skipped.
+    /// Whether the current line exceeds the limit and is skipped.
     skipping: bool,
-    /// The last byte was a CR: an LF now belongs to it.
+    /// Whether the last byte was a CR, so that a following LF belongs to it.
     after_cr: bool,
-    /// No line has ended yet, so a BOM may stand in front.
+    /// Whether no line has ended yet, so that a BOM may come first.
     first_line: bool,
     event: Pending,
 }
 
-/// The event being gathered.
+/// The event being assembled.
 #[derive(Default)]
 struct Pending {
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
     oversized: bool,
-    /// What is gathered is a bare JSON document: each line is a part of it, up to the empty one.
+    /// Whether the event is a bare JSON document: each line up to the empty one belongs to it.
     is_bare_json: bool,
 }
 
-/// The part of the pending event that still lies in the chunk at hand.
+/// The part of the pending event that still lies in the current chunk.
 #[derive(Default)]
 struct Borrowed<'a> {
     name: Option<&'a [u8]>,
@@ -93,12 +111,12 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// A scanner with the default limit, [`MAX_EVENT`].
+    /// Creates a scanner with the default limit, [`MAX_EVENT`].
     pub fn new() -> Self {
         Self::with_limit(MAX_EVENT)
     }
 
-    /// A scanner that keeps lines and events of up to `limit` bytes, at least 16.
+    /// Creates a scanner with a limit of `limit` bytes, at least 16, for lines and events.
     pub fn with_limit(limit: usize) -> Self {
         Self {
             limit: limit.max(MIN_LIMIT),
@@ -110,14 +128,14 @@ impl Scanner {
         }
     }
 
-    /// Takes the next bytes of the body and reports each event that they complete.
+    /// Parses the next bytes of the body. Calls `on_event` for each completed event.
     pub fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         let mut rest = chunk;
         if mem::take(&mut self.after_cr) {
             match rest {
                 [b'\n', tail @ ..] => rest = tail,
-                // Nothing came: the LF may still.
+                // The chunk was empty, so the LF may still follow.
                 [] => self.after_cr = true,
                 _ => {}
             }
@@ -139,10 +157,11 @@ impl Scanner {
         self.event.copy_borrowed(&mut borrowed, self.limit);
     }
 
-    /// Ends the body. Reports an event whose closing empty line never came.
+    /// Ends the body. Reports an event without its closing empty line.
     ///
-    /// A browser would drop that event. We report it because some servers end `data: [DONE]` with the connection, and because
-    /// half an event cannot be mistaken for a whole one: its JSON does not parse.
+    /// A browser would drop that event. It is reported here because some servers end `data: [DONE]`
+    /// with the connection, and because an incomplete event cannot be mistaken for a complete one:
+    /// its JSON does not parse.
     pub fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         if self.skipping || !self.line.is_empty() {
@@ -151,7 +170,7 @@ impl Scanner {
         self.event.dispatch(&mut borrowed, &mut on_event);
     }
 
-    /// Keeps the beginning of a line for the next chunk, or lets it go where it is too long.
+    /// Buffers the start of a line for the next chunk, or starts skipping a line that is too long.
     fn buffer(&mut self, part: &[u8]) {
         if self.skipping || part.is_empty() {
             return;
@@ -166,7 +185,7 @@ impl Scanner {
         self.skip_line();
     }
 
-    /// Lets the line in the buffer go. Only a field that makes part of an event makes that event oversized.
+    /// Drops the buffered line. Only a field that is part of an event makes that event oversized.
     fn skip_line(&mut self) {
         self.skipping = true;
         let line = mem::take(&mut self.line);
@@ -209,9 +228,9 @@ impl Scanner {
 }
 
 impl Pending {
-    /// Takes one line that is neither empty nor too long.
+    /// Handles a line that is neither empty nor too long.
     fn field<'a>(&mut self, line: &'a [u8], borrowed: &mut Borrowed<'a>, limit: usize) {
-        // No field begins so.
+        // No field begins with a brace.
         if self.is_bare_json || line.first() == Some(&b'{') && !self.has_data && borrowed.data.is_none() {
             self.is_bare_json = true;
             return self.append(line, limit);
@@ -237,12 +256,12 @@ impl Pending {
                 self.name.clear();
                 borrowed.name = Some(value);
             }
-            // Comments (an empty name), `id`, `retry`, and what nobody has defined.
+            // Comments (an empty name), `id`, `retry` and unknown fields.
             _ => {}
         }
     }
 
-    /// A line that was too long to keep.
+    /// Handles a line that was too long to keep.
     fn overflow(&mut self, beginning: &[u8]) {
         let name = memchr(b':', beginning).and_then(|colon| beginning.get(..colon)).unwrap_or(beginning);
         if name == b"data" || name == b"event" {
@@ -251,7 +270,7 @@ impl Pending {
         }
     }
 
-    /// Moves what lies in the chunk into our own memory, before the chunk goes away.
+    /// Copies the parts that lie in the chunk, before the chunk is released.
     fn copy_borrowed(&mut self, borrowed: &mut Borrowed<'_>, limit: usize) {
         if let Some(name) = borrowed.name.take() {
             self.name.clear();
@@ -264,7 +283,7 @@ impl Pending {
 
     fn append(&mut self, value: &[u8], limit: usize) {
         if self.oversized {
-            // Data all the same: what follows in this event is no bare document.
+            // This still is data, so what follows in the event is no bare document.
             self.has_data = true;
             return;
         }
@@ -281,7 +300,7 @@ impl Pending {
         self.has_data = true;
     }
 
-    /// The empty line: reports the event, if there is one, and starts the next.
+    /// Handles the empty line: reports the pending event, if any, and starts the next one.
     fn dispatch(&mut self, borrowed: &mut Borrowed<'_>, on_event: &mut impl FnMut(Event<'_>)) {
         let name = borrowed.name.take().unwrap_or(&self.name);
         let data = borrowed.data.take();
@@ -304,7 +323,7 @@ fn strip_bom(line: &[u8], first: bool) -> &[u8] {
     if first { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line }
 }
 
-/// An emptied buffer, or a fresh one where it has grown large.
+/// Returns the buffer emptied, or a new one if it has grown large.
 fn reuse(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > MAX_KEPT_BUFFER {
         return Vec::new();

@@ -1,11 +1,13 @@
-//! The spellings of time: `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds`, `1.5`, RFC 3339, Unix time.
+//! Time formats of providers: `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds`, `1.5`, RFC 3339 and Unix
+//! time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 // Longer Retry-After values are reduced to ten years.
 pub(super) use crate::duration::MAX as MAX_DURATION;
 
-/// Seconds as a duration: negative and NaN mean nothing, anything past [`MAX_DURATION`] is [`MAX_DURATION`].
+/// Converts seconds to a duration of at most [`MAX_DURATION`]. Returns `None` for negative numbers
+/// and NaN.
 pub(super) fn seconds(value: f64) -> Option<Duration> {
     if value.is_nan() || value < 0.0 {
         return None;
@@ -13,14 +15,15 @@ pub(super) fn seconds(value: f64) -> Option<Duration> {
     Some(if value < MAX_DURATION.as_secs_f64() { Duration::from_secs_f64(value) } else { MAX_DURATION })
 }
 
-/// A decimal number and nothing else. `inf` and `NaN`, which Rust would parse, are not numbers here; `1e999` is a large one.
+/// Parses a decimal number. `inf` and `NaN`, which Rust would parse, are rejected; `1e999` is a
+/// large number.
 pub(super) fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let decimal = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'+' | b'-' | b'e' | b'E');
     if text.bytes().all(decimal) { text.parse().ok() } else { None }
 }
 
-/// A whole string that is a duration: a bare number of seconds, or numbers with units.
+/// Parses a whole string as a duration: a bare number of seconds, or numbers with units.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     if let Some(value) = number(text) {
@@ -30,7 +33,8 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     (used == text.len()).then_some(found)
 }
 
-/// The duration with units that a text begins with, and the bytes it takes: `10h17m5.7s. Then` gives 37,025.7 s and 10.
+/// Parses the duration with units that a text begins with. Returns it with its length in bytes:
+/// `10h17m5.7s. Then` gives 37,025.7 s and 10.
 pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
     let mut total = 0.0;
     let mut used = 0;
@@ -41,7 +45,7 @@ pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
     if used == 0 { None } else { Some((seconds(total)?, used)) }
 }
 
-/// One number with its unit, in seconds.
+/// Parses one number with its unit. Returns it in seconds, with its length in bytes.
 fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
     let value: f64 = std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()?;
@@ -62,17 +66,18 @@ fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
     Some((value * unit, digits + space + letters))
 }
 
-/// How long until `then`; a moment that has passed is zero.
+/// Returns the time from `now` to `then`, or zero if `then` has passed.
 pub(super) fn until(then: SystemTime, now: SystemTime) -> Duration {
     then.duration_since(now).unwrap_or(Duration::ZERO).min(MAX_DURATION)
 }
 
-/// A moment after 1970, so many seconds on.
+/// Returns the time that is `since` after the Unix epoch.
 pub(super) fn unix(since: Duration) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(since)
 }
 
-/// RFC 3339, as `2026-11-21T08:48:00Z`, with an optional fraction and any offset. None for anything else or before 1970.
+/// Parses RFC 3339, such as `2026-11-21T08:48:00Z`, with an optional fraction and any offset.
+/// Returns `None` for anything else and for times before 1970.
 pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let (date, rest) = text.split_once(['T', 't', ' '])?;
@@ -98,7 +103,7 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     unix(Duration::from_secs(u64::try_from(whole_seconds).ok()?).checked_add(seconds(second)?)?)
 }
 
-/// The zone's offset in seconds east of Greenwich.
+/// Returns the offset of a time zone in seconds east of Greenwich.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.chars().next()? {
         'Z' | 'z' => return (zone.len() == 1).then_some(0),
@@ -117,7 +122,8 @@ fn digits(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Days of the proleptic Gregorian calendar, counted in years that begin in March so that the leap day comes last.
+/// Returns the number of days since 1970 in the proleptic Gregorian calendar. Years are counted
+/// from March, so that the leap day is the last day.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;

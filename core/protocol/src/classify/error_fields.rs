@@ -1,4 +1,4 @@
-//! The few words of an error body that decide anything.
+//! The fields of an error body that decide how the error is classified.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use http::header::HeaderMap;
 use memchr::memmem;
 use serde_json::Value;
 
-/// What the providers' bodies have in common, whatever their shape.
+/// The error fields that all providers' bodies have in common.
 #[derive(Default)]
 pub(super) struct ErrorFields {
     /// `error.code` as text, Bedrock's exception, or Gemini's `status`.
@@ -15,19 +15,20 @@ pub(super) struct ErrorFields {
     kind: Option<String>,
     /// `error.code` as a number.
     number: Option<u16>,
-    /// `error.message`, or the whole body where it cannot be parsed; never leaves this module.
+    /// `error.message`, or the whole body if it cannot be parsed. Never leaves this module.
     message: String,
-    /// A quota of Gemini's that is counted by the day.
+    /// Whether the error is about one of Gemini's quotas per day.
     daily: bool,
 }
 
 impl ErrorFields {
+    /// Reads the fields from a body, which may be cut off or not JSON.
     pub(super) fn extract(headers: &HeaderMap, body: &[u8]) -> Self {
         let mut fields = match serde_json::from_slice::<Value>(body) {
             Ok(value) => Self::from_json(&value),
             Err(_) => Self::search(body),
         };
-        // `ServiceQuotaExceededException:http://internal.amazon.com/...`
+        // For example `ServiceQuotaExceededException:http://internal.amazon.com/...`
         if let Some(exception) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
             fields.code = exception.split(':').next().map(str::to_owned);
         }
@@ -35,7 +36,7 @@ impl ErrorFields {
     }
 
     fn from_json(value: &Value) -> Self {
-        // Gemini wraps its error in a list where the answer would have been one.
+        // Gemini wraps the error in a list if the answer would have been one.
         let value = value.get(0).unwrap_or(value);
         let error = match value.get("error").or_else(|| value.get("response")?.get("error")) {
             Some(error) if !error.is_null() => error,
@@ -61,7 +62,8 @@ impl ErrorFields {
         }
     }
 
-    /// A body that was cut off, or is no JSON: quotes inside its strings are escaped, so a bare `"code"` is a key.
+    /// Searches a body that was cut off or is not JSON. Quotes inside its strings are escaped, so a
+    /// bare `"code"` is a key.
     fn search(body: &[u8]) -> Self {
         let code = value_after_key(body, b"\"code\"");
         let number = code.as_deref().and_then(|code| code.parse().ok());
@@ -74,7 +76,7 @@ impl ErrorFields {
         }
     }
 
-    /// The identifier to show: the most particular one that looks like an identifier.
+    /// Returns the identifier to report: the most specific field that looks like an identifier.
     pub(super) fn code(&self) -> Option<Arc<str>> {
         let identifier = |text: &&str| {
             let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
@@ -86,17 +88,18 @@ impl ErrorFields {
         self.names().find(identifier).map(Arc::from)
     }
 
+    /// Returns the names of the error, the most specific first.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.code.as_deref().into_iter().chain(self.kind.as_deref())
     }
 
-    /// The status that an error without one would have had.
+    /// Returns the status that an error event would have had as a response.
     pub(super) fn status(&self) -> Option<u16> {
         let number = self.number.filter(|number| (400..600).contains(number));
         number.or_else(|| self.names().find_map(status_of))
     }
 
-    /// Whether this is about a quota that a short wait does not refill.
+    /// Returns `true` if the error is about a quota that a short wait does not refill.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
         let by_name = self.names().any(|name| {
             matches!(
@@ -114,19 +117,20 @@ impl ErrorFields {
         let message_has = |text: &str| self.message.contains(text);
         by_name
             || match status {
-                // Anthropic names neither of these but in the text.
+                // Anthropic names these two only in the message.
                 400 => {
                     message_has("credit balance is too low")
                         || message_has("reached your specified API usage limits")
                 }
-                // Azure API Management: the token quota, by the month or so.
+                // Azure API Management: the token quota, for example per month.
                 403 => message_has("quota") || message_has("Quota"),
                 429 => self.daily || self.has_zero_limit() || message_has("spend limit"),
                 _ => false,
             }
     }
 
-    /// Gemini's `limit: 0` for a model that the plan does not include. `limit: 0.5` or `limit: 05` would be something else.
+    /// Returns `true` for Gemini's `limit: 0`, which means that the plan does not include the
+    /// model. `limit: 0.5` and `limit: 05` are different.
     fn has_zero_limit(&self) -> bool {
         self.message
             .split("limit: 0")
@@ -136,7 +140,7 @@ impl ErrorFields {
     }
 }
 
-/// The string or number that follows this key.
+/// Returns the string or number that follows the first occurrence of `key`.
 fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
     let rest = body.get(memmem::find(body, key)? + key.len()..)?;
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
@@ -147,6 +151,7 @@ fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
     std::str::from_utf8(value).ok().filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
+/// Returns the status that an error name stands for.
 fn status_of(name: &str) -> Option<u16> {
     Some(match name {
         "invalid_request_error"

@@ -1,14 +1,20 @@
-//! What kind of failure this is, and whether the same call may succeed later.
+//! Classifies failed responses: the kind of failure, and whether the same request may succeed
+//! later.
 //!
-//! Judged by status, then corrected by what the body says, since the same 429 means "in a second" and "when you have paid". In
-//! order, the later overriding:
+//! # Algorithm
 //!
-//! 1. The status: 408, 409, 429 and everything from 500 on but 501 and 505 may be repeated.
-//! 2. `x-should-retry: true | false` of the upstream, which knows better.
-//! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, daily quotas, a limit of 0) is never retried,
-//!    whatever else was said.
+//! The status decides first, then the body corrects it, because the same 429 can mean "in a second"
+//! or "after you have paid". Later rules override earlier ones:
 //!
-//! Bodies are untrusted: bounded by the caller, perhaps cut off, perhaps not JSON. Only a short identifier is ever kept of one.
+//! 1. Statuses 408, 409, 429, and 500 and above except 501 and 505 are retryable.
+//! 2. `x-should-retry: true | false` overrides the status.
+//! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, daily quotas, a
+//!    limit of 0) is never retryable.
+//!
+//! # Guarantees
+//!
+//! Bodies are untrusted: they are bounded by the caller, and may be cut off or not JSON. Only a
+//! short identifier of a body is kept.
 
 mod error_fields;
 
@@ -21,36 +27,36 @@ use http::header::HeaderMap;
 use super::retry_after;
 use error_fields::ErrorFields;
 
-/// The kinds of failure, as metrics and logs name them.
+/// The kind of a failure, as metrics and logs name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// Too many requests or tokens for now (429).
+    /// Too many requests or tokens at the moment (429).
     RateLimited,
-    /// The server has no room (503, 529).
+    /// The server has no capacity (503, 529).
     Overloaded,
-    /// The server failed (500, 502 and the rest).
+    /// The server failed (500, 502 and others).
     ServerError,
     /// The server gave up waiting (408, 504, 522, 524).
     Timeout,
     /// A conflict with another request (409).
     Conflict,
-    /// A quota, credit or spend limit that waiting a little does not refill.
+    /// A quota, credit or spend limit that a short wait does not refill.
     QuotaExhausted,
-    /// The request is wrong (400, 422).
+    /// The request is invalid (400, 422).
     BadRequest,
-    /// Not allowed (401, 403).
+    /// The credential is missing or lacks permission (401, 403).
     Unauthorized,
     /// The body is too large (413).
     TooLarge,
-    /// No such model or path (404).
+    /// The model or path does not exist (404).
     NotFound,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
 impl Class {
-    /// Every class, so that each metric series exists from the start.
+    /// All classes, so that each metric series exists from the start.
     pub const ALL: [Class; 11] = [
         Class::RateLimited,
         Class::Overloaded,
@@ -65,7 +71,7 @@ impl Class {
         Class::Other,
     ];
 
-    /// The stable name, as in metrics.
+    /// Returns the stable name used in metrics, such as `"rate_limited"`.
     pub fn as_str(self) -> &'static str {
         match self {
             Class::RateLimited => "rate_limited",
@@ -82,6 +88,7 @@ impl Class {
         }
     }
 
+    /// Returns the class that a status stands for.
     fn from_status(status: u16) -> Self {
         match status {
             400 | 422 => Class::BadRequest,
@@ -99,25 +106,45 @@ impl Class {
     }
 }
 
-/// What to make of a failed attempt.
+/// The classification of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The kind of failure.
     pub class: Class,
-    /// The status; for an error event under 200, the one it would have had.
+    /// The status. For an error event under status 200, the status it would have had.
     pub status: u16,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// How long the provider wants us to stay away. Also set on an exhausted quota, where it tells the caller when to return.
+    /// How long the provider asks callers to wait. Also set for an exhausted quota, as information
+    /// for the caller.
     pub delay: Option<Duration>,
-    /// The provider's own identifier of the error, such as `rate_limit_exceeded`: at most 64 letters, digits and `_ - .`
+    /// The provider's own identifier of the error, such as `rate_limit_exceeded`: at most 64
+    /// letters, digits and `_ - .`
     pub code: Option<Arc<str>>,
-    /// Whether the upstream turned the request away before it did any work (429, 503, 529), so that sending it elsewhere cannot do it
-    /// twice. Of an error event this holds only as long as no token has been delivered, which the caller knows.
+    /// Whether the upstream rejected the request before it did any work (429, 503, 529), so that
+    /// sending it elsewhere cannot execute it twice. For an error event, this holds only until a
+    /// token has been delivered, which the caller knows.
     pub never_executed: bool,
 }
 
-/// Judges a response that is not a success. `body` is its body, or the first part of it; `wall` is the local wall clock.
+/// Classifies a response whose status is not a success.
+///
+/// `body` is the body or its first part. `wall` is the local wall clock, used to read dates if the
+/// response has no `Date` header.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
+/// use tidegate_protocol::{Class, classify};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert(RETRY_AFTER, "3".parse().unwrap());
+/// let verdict = classify(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}", SystemTime::now());
+/// assert_eq!((verdict.class, verdict.retryable), (Class::RateLimited, true));
+/// assert_eq!(verdict.delay, Some(Duration::from_secs(3)));
+/// ```
 pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Verdict {
     let fields = ErrorFields::extract(headers, body);
     let should_retry = headers.get("x-should-retry").and_then(|value| match value.as_bytes() {
@@ -128,15 +155,16 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: Syst
     decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
 }
 
-/// Judges an error that came as an event, or as a whole JSON body, under a status of success. `error` is that JSON, with or
-/// without the `{"error": ...}` around it.
+/// Classifies an error that arrived as an event, or as a whole JSON body, under a success status.
+/// `error` is its JSON, with or without the enclosing `{"error": ...}`.
 pub fn classify_event(error: &[u8]) -> Verdict {
     let fields = ErrorFields::extract(&HeaderMap::new(), error);
-    // An error that does not say what it is, is the server's.
+    // An error without a type is a server error.
     let status = fields.status().unwrap_or(500);
     decide(status, &fields, None, || retry_after::in_body(error))
 }
 
+/// Combines the status, the body's fields and the upstream's own hint.
 fn decide(
     status: u16,
     fields: &ErrorFields,
@@ -152,7 +180,7 @@ fn decide(
         class,
         status,
         retryable,
-        // The texts of other errors may quote the prompt, which can say "retry in 5h" as well as anything.
+        // Texts of other errors may quote the prompt, which may contain "retry in 5h".
         delay: if retryable || quota { delay() } else { None },
         code: fields.code(),
         never_executed: matches!(class, Class::RateLimited | Class::Overloaded),

@@ -1,16 +1,14 @@
-//! The objects of a JSON list that comes bit by bit, as Gemini streams where it was not asked for events.
-//!
-//! Finds where each object begins and ends by its brackets and strings alone, and leaves the reading to whoever gets it. What stands
-//! between objects (the list's own brackets, commas) is passed over, so that an error in place of the list is an element too.
+//! Splits a JSON list that arrives in pieces into its objects. Gemini streams such a list unless
+//! events are requested.
 
 use std::mem;
 
 use crate::sse::Event;
 
-/// The incremental splitter. Holds at most one element, and none over its limit.
+/// The incremental splitter. Holds at most one element, within its limit.
 pub(super) struct ElementSplitter {
     limit: usize,
-    /// Brackets open within the element; 0: between elements.
+    /// Open brackets within the element, or 0 between elements.
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -19,12 +17,12 @@ pub(super) struct ElementSplitter {
 }
 
 impl ElementSplitter {
-    /// A splitter that keeps elements of up to `limit` bytes.
+    /// Creates a splitter that keeps elements of up to `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, depth: 0, in_string: false, escaped: false, element: Vec::new(), oversized: false }
     }
 
-    /// Takes the next bytes of the body and reports each object that they complete, as an event without a name.
+    /// Reads the next bytes of the body. Reports each completed object as an event without a name.
     pub(super) fn push(&mut self, chunk: &[u8], mut on_element: impl FnMut(Event<'_>)) {
         let mut rest = chunk;
         while let Some(at) = rest.iter().position(|byte| self.depth > 0 || *byte == b'{') {
@@ -39,7 +37,7 @@ impl ElementSplitter {
         }
     }
 
-    /// Where the element ends, if it does so in these bytes.
+    /// Returns where the element ends, if it ends in these bytes.
     fn walk(&mut self, part: &[u8]) -> Option<usize> {
         for (at, byte) in part.iter().enumerate() {
             if mem::take(&mut self.escaped) {

@@ -1,12 +1,8 @@
-//! A few members of a JSON document that passes by, of any length, in bounded memory.
-//!
-//! An answer that does not stream says what it cost in a member at its top, and may be many megabytes long (pictures, embeddings). So the
-//! document is not kept: its brackets and strings are followed, and only the wanted members at the top are copied out. Whether a document is
-//! whole shows in the same way; whether it is valid in all its parts is for its reader to find.
+//! Reads selected members of a JSON document of any length, incrementally and in bounded memory.
 
 use memchr::memchr2;
 
-/// The longest key that is wanted, with its quotes.
+/// Maximum length of a wanted key, including quotes.
 const LONGEST_KEY: usize = 32;
 
 /// The incremental reader.
@@ -17,19 +13,19 @@ pub(super) struct MemberReader {
     in_string: bool,
     escaped: bool,
     begun: bool,
-    /// Nothing at all came.
+    /// Whether no byte has arrived.
     empty: bool,
-    /// Whether the document is an object: the strings at the top of a list are no keys.
+    /// Whether the document is an object. Strings at the top of a list are no keys.
     is_object: bool,
     place: Position,
     key: Vec<u8>,
-    /// The wanted members, as a document of their own without its last bracket.
+    /// The wanted members, as a document without its closing bracket.
     kept: Vec<u8>,
-    /// Where the member at hand begins in it.
+    /// Start of the current member in that document.
     member: usize,
 }
 
-/// Where in a member the next byte stands.
+/// Position of the next byte within a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
     Key,
@@ -38,7 +34,7 @@ enum Position {
 }
 
 impl MemberReader {
-    /// A reader of the members with these names, which keeps up to `limit` bytes of them.
+    /// Creates a reader of the members with these names that keeps up to `limit` bytes.
     pub(super) fn new(wanted: &'static [&'static str], limit: usize) -> Self {
         Self {
             wanted,
@@ -56,7 +52,7 @@ impl MemberReader {
         }
     }
 
-    /// Takes the next bytes of the document.
+    /// Reads the next bytes of the document.
     pub(super) fn push(&mut self, chunk: &[u8]) {
         self.empty = self.empty && chunk.is_empty();
         let mut rest = chunk;
@@ -85,7 +81,8 @@ impl MemberReader {
         Some(self.kept)
     }
 
-    /// How many of these bytes, inside an unwanted member, change nothing: text and numbers, which are most of a document.
+    /// Returns how many of the bytes can be skipped because they are text or numbers inside an
+    /// unwanted member.
     fn skippable(&self, rest: &[u8]) -> usize {
         let next = match (self.in_string, self.depth) {
             (true, _) => memchr2(b'"', b'\\', rest),
@@ -140,7 +137,7 @@ impl MemberReader {
         self.member = self.kept.len();
     }
 
-    /// The key has been read: is its member wanted?
+    /// Decides whether the member whose key was just read is wanted.
     fn start_value(&mut self) {
         let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
         if !name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name)) {
@@ -158,7 +155,8 @@ impl MemberReader {
             Position::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),
             Position::Wanted if self.kept.len() < self.limit => self.kept.push(byte),
             Position::Unwanted => {}
-            // A key that is too long cannot be meant. Of a member that is too long no part is of use.
+            // A key that is too long cannot be wanted, and a member that is too long is dropped as
+            // a whole.
             Position::Key | Position::Wanted => {
                 self.kept.truncate(self.member);
                 self.place = Position::Unwanted;

@@ -1,11 +1,31 @@
-//! What happens in a response: first token, usage, errors, and whether it ended as it should.
+//! Observes successful responses: first token, usage, errors, and whether the response is complete.
 //!
-//! Sees a copy of the bytes of a *successful* response (2xx) on their way and never holds them up. It answers three questions
-//! that the transport cannot: when did the first token come (the first content, reasoning or tool-call delta; never headers, a
-//! role, a ping or `message_start`), what did it cost, and is the end of the body the end of the answer. SDKs take a clean
-//! close in mid-answer for a success; we do not.
+//! The observer reads a copy of the bytes of a 2xx response and never delays them. It answers three
+//! questions that the transport cannot: when the first token arrived (the first content, reasoning
+//! or tool-call delta, but not headers, a role, a ping or `message_start`), what the call cost, and
+//! whether the end of the body is the end of the answer. SDKs take a connection that closes in
+//! mid-answer for a success.
 //!
-//! What it cannot read (another content type, a compressed body, a dialect without a known terminal) it lets pass as complete.
+//! A response that cannot be read (another content type, a compressed body, a dialect without a
+//! known terminal event) is treated as complete.
+//!
+//! # Examples
+//!
+//! ```
+//! use http::{HeaderMap, header::CONTENT_TYPE};
+//! use tidegate_protocol::{Dialect, End, Observer, Signal};
+//!
+//! let mut headers = HeaderMap::new();
+//! headers.insert(CONTENT_TYPE, "text/event-stream".parse().unwrap());
+//! let mut observer = Observer::new(Dialect::OpenAiChat, &headers, true);
+//! let mut signals = Vec::new();
+//! let chunk = br#"data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}"#;
+//! observer.push(chunk, |signal| signals.push(signal));
+//! observer.push(b"\n\n", |signal| signals.push(signal));
+//! observer.finish(|signal| signals.push(signal));
+//! assert_eq!(signals, [Signal::FirstToken]);
+//! assert_eq!(observer.end(), End::Truncated, "there was no terminal event");
+//! ```
 
 mod anthropic;
 mod element_splitter;
@@ -33,35 +53,38 @@ use element_splitter::ElementSplitter;
 use member_reader::MemberReader;
 pub use usage::Usage;
 
-/// The members of a whole answer that say something here, and the most that is kept of them.
+/// Members of a whole answer that are read, and the maximum number of bytes kept of them.
 const MEMBERS: &[&str] = &["error", "error_type", "usage", "usageMetadata"];
 const MAX_MEMBERS: usize = 64 << 10;
 
-/// Something that happened in a response.
+/// An event in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The first content, reasoning or tool-call delta. Once per stream; never for a response that does not stream.
+    /// The first content, reasoning or tool-call delta. Reported once per stream, and never for a
+    /// response that does not stream.
     FirstToken,
-    /// Tokens so far. May come more than once; each replaces the last.
+    /// Tokens so far. May be reported more than once; each report replaces the last.
     Usage(Usage),
-    /// The provider's own end of a complete stream. Once; `[DONE]` after an error is none, and `response.failed` is an error.
+    /// The provider's own end of a complete stream. Reported once; `[DONE]` after an error is no
+    /// terminal, and `response.failed` is an error.
     Terminal,
-    /// An error event, or an error object under a status of success. Before the first token it is a failed attempt.
+    /// An error event, or an error object under a success status. Before the first token it means
+    /// that the attempt failed.
     Error(Verdict),
 }
 
-/// How a response ended. Known once the body has.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As the provider meant it to, or in a way that cannot be judged.
+    /// The response was complete, or its end cannot be judged.
     Complete,
-    /// With an error that the provider told us of.
+    /// The provider reported an error.
     Failed,
-    /// Without a terminal and without an error: cut off.
+    /// The response was cut off: no terminal event and no error.
     Truncated,
 }
 
-/// Watches one response. Its `Debug` shows counts, not content.
+/// Observes one response. Its `Debug` output shows counts and no content.
 pub struct Observer {
     dialect: Dialect,
     body: Body,
@@ -70,18 +93,18 @@ pub struct Observer {
     deltas: u64,
     terminal: bool,
     failed: bool,
-    /// Whether the end of the body without a terminal is a truncation: known events, none of which went by unread.
+    /// Whether an end without a terminal event is a truncation: all events were known and read.
     expects_terminal: bool,
     choices: openai::Choices,
 }
 
 enum Body {
     Events(Scanner),
-    /// The elements of a list are the events.
+    /// A list whose elements are the events.
     List(ElementSplitter),
-    /// One document.
+    /// One JSON document.
     Json(MemberReader),
-    /// Nothing to be seen.
+    /// A body that cannot be read.
     Opaque,
 }
 
@@ -97,10 +120,11 @@ impl fmt::Debug for Observer {
 }
 
 impl Observer {
-    /// For the response to a request of this dialect, which asked for a `stream` or did not.
+    /// Creates an observer for the response to a request of this dialect. `stream` is `true` if the
+    /// request asked for a stream.
     ///
-    /// Reads `content-type` and `content-encoding`. A stream of a known dialect is taken for events whatever its content type
-    /// says, unless that is JSON: SDKs do the same.
+    /// Reads `content-type` and `content-encoding`. A stream of a known dialect is read as events
+    /// unless its content type is JSON, as SDKs do.
     pub fn new(dialect: Dialect, headers: &HeaderMap, stream: bool) -> Self {
         let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
         let is =
@@ -133,7 +157,7 @@ impl Observer {
         }
     }
 
-    /// Takes the next bytes of the body and reports what they show.
+    /// Reads the next bytes of the body. Calls `on` for each signal.
     pub fn push(&mut self, chunk: &[u8], mut on: impl FnMut(Signal)) {
         match std::mem::replace(&mut self.body, Body::Opaque) {
             Body::Events(mut scanner) => {
@@ -152,7 +176,8 @@ impl Observer {
         }
     }
 
-    /// Ends the body. Call it once, only where the body ended by itself; then ask [`Observer::end`].
+    /// Ends the body. Call this once, and only if the body ended by itself. [`Observer::end`] is
+    /// then final.
     pub fn finish(&mut self, mut on: impl FnMut(Signal)) {
         match std::mem::replace(&mut self.body, Body::Opaque) {
             Body::Events(mut scanner) => {
@@ -165,7 +190,7 @@ impl Observer {
         }
     }
 
-    /// Takes one event, for a caller that has a scanner of its own.
+    /// Reads one event, for callers with their own scanner.
     pub fn event(&mut self, event: &Event<'_>, mut on: impl FnMut(Signal)) {
         self.events += 1;
         match self.dialect {
@@ -177,7 +202,7 @@ impl Observer {
         }
     }
 
-    /// How the response ended, as far as its events tell. Meaningful after [`Observer::finish`].
+    /// Returns how the response ended, according to its events. Final after [`Observer::finish`].
     pub fn end(&self) -> End {
         if self.failed {
             End::Failed
@@ -188,27 +213,27 @@ impl Observer {
         }
     }
 
-    /// Whether it watches events: a response that streams.
+    /// Returns `true` if the response streams.
     pub fn is_stream(&self) -> bool {
         matches!(self.body, Body::Events(_) | Body::List(_))
     }
 
-    /// Events so far, comments not among them.
+    /// Returns the number of events so far, without comments.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Output deltas so far, as a measure for TPOT: one delta is one token or a few.
+    /// Returns the number of output deltas so far. One delta is one token or a few.
     pub fn deltas(&self) -> u64 {
         self.deltas
     }
 
-    /// Tokens so far, where the provider has said.
+    /// Returns the tokens so far, if the provider has reported them.
     pub fn usage(&self) -> Option<Usage> {
         (self.usage != Usage::default()).then_some(self.usage)
     }
 
-    /// The end of a body that is one document.
+    /// Handles the end of a body that is one JSON document.
     fn json(&mut self, members: MemberReader, on: &mut dyn FnMut(Signal)) {
         #[derive(Deserialize, Default)]
         #[serde(default, rename_all = "camelCase")]
@@ -219,7 +244,7 @@ impl Observer {
         }
 
         let Some(members) = members.finish() else {
-            // Half a document: it was cut off.
+            // An incomplete document was cut off.
             self.expects_terminal = self.dialect != Dialect::Other;
             return;
         };
@@ -232,7 +257,7 @@ impl Observer {
         self.terminal = true;
     }
 
-    /// One more output delta.
+    /// Counts an output delta.
     fn on_delta(&mut self, on: &mut dyn FnMut(Signal)) {
         self.deltas += 1;
         if self.deltas == 1 {
@@ -263,10 +288,11 @@ impl Observer {
     }
 }
 
-/// Words to look for in every chunk: building the search costs more than the search.
+/// A search that is built once, because building it costs more than searching a chunk.
 type Words = LazyLock<Finder<'static>>;
 
-/// A dialect that we do not know: every event with data counts as a delta, and only errors that look like errors are believed.
+/// Handles an event of an unknown dialect: each event with data is a delta, and only events that
+/// look like errors are errors.
 fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     if is_error(event) {
         observer.on_error(event.data, on);
@@ -275,7 +301,8 @@ fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal))
     }
 }
 
-/// Whether an event is an error in the way of OpenAI's imitators: by name, or by an `error` at the top of its JSON.
+/// Returns `true` if the event is an error in the OpenAI-compatible format: by name, or by an
+/// `error` at the top of its JSON.
 fn is_error(event: &Event<'_>) -> bool {
     #[derive(Deserialize, Default)]
     #[serde(default)]
@@ -292,7 +319,8 @@ fn is_error(event: &Event<'_>) -> bool {
     ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
 }
 
-/// The kind of an event, in the dialects that name them: its `event` field, or where a gateway dropped that, its `type`.
+/// Returns the type of an event in the dialects that name them: its `event` field, or its `type` if
+/// a gateway dropped that.
 fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
     #[derive(Deserialize, Default)]
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Whether an object holds output, by the keys that it has: in any order, and most of them of no concern.
+//! Decides whether a JSON object holds output, from its keys in any order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,11 +9,11 @@ use crate::json::{Any, Present};
 
 /// A key of such an object.
 pub(super) trait Key {
-    /// Whether what stands under it, if anything does, is output.
+    /// Returns `true` if a value under this key is output.
     fn is_output(&self) -> bool;
 }
 
-/// Whether there is something under a key that says output.
+/// Whether the object has a non-empty value under an output key.
 pub(super) struct HasOutput<K>(pub(super) bool, PhantomData<K>);
 
 impl<'de, K: Key + Deserialize<'de>> Deserialize<'de> for HasOutput<K> {

@@ -4,18 +4,19 @@ use serde::Deserialize;
 
 use crate::json::Any;
 
-/// Tokens of one call, as the provider counts them.
+/// Token counts of one call, as reported by the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Input tokens, all of them: also those read from and written to a cache, which Anthropic reports apart.
+    /// All input tokens, including those read from and written to a cache, which Anthropic reports
+    /// separately.
     pub input: u64,
-    /// Output tokens, reasoning included.
+    /// Output tokens, including reasoning.
     pub output: u64,
-    /// Those of `input` that were read from a cache.
+    /// Input tokens that were read from a cache.
     pub cached_input: u64,
 }
 
-/// What a dialect's usage object says; `None` where it says nothing of it.
+/// Counts of a dialect's usage object. `None` if it does not report them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) input: Option<u64>,
@@ -23,7 +24,8 @@ pub(super) struct Counts {
     pub(super) cached_input: Option<u64>,
 }
 
-/// A `usage` object. Chat and completions say `prompt`, Responses and Anthropic `input`.
+/// A `usage` object. Chat and completions use `prompt_tokens`, Responses and Anthropic
+/// `input_tokens`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Fields {
@@ -59,9 +61,8 @@ impl From<Fields> for Counts {
 }
 
 impl Usage {
-    /// Takes over what these counts say and keeps the rest; whether they said anything.
-    ///
-    /// Anthropic's `message_start` has the input and its `message_delta` the output so far, each of them cumulative.
+    /// Replaces the counts that are reported and keeps the others. Returns `true` if any was
+    /// reported.
     pub(super) fn update(&mut self, counts: Counts) -> bool {
         self.input = counts.input.unwrap_or(self.input);
         self.output = counts.output.unwrap_or(self.output);

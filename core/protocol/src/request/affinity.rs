@@ -1,15 +1,23 @@
-//! What a request shares with others: its session, and the beginnings of its prompt.
+//! What a request shares with others: its session, and the prefixes of its prompt.
 //!
-//! The model reads tools first, then the system's instructions, then the turns, whatever order they have in the JSON; so they are hashed in that order, each beginning
-//! with all that stands before it, and model and cache salt before all. A beginning ends after each [`CHUNK`] bytes of content, and **after the first message of the
-//! user**: that is where one conversation begins to differ from another, and without it a short first turn under a long system prompt would have no beginning of its
-//! own. A prompt shorter than all that has one: itself.
+//! # Algorithm
 //!
-//! Only content is hashed, and who said it: not ids, types, or where caches are asked to be cut (`cache_control`), which move from turn to turn. A text and a list of one
-//! text are the same. So the next turn of a conversation has all the beginnings of the one before.
+//! Models read tools first, then system instructions, then the turns, whatever their order in the
+//! JSON. The hashes follow that order: each prefix is hashed with everything before its end,
+//! starting with the model and the cache salt. A prefix ends after each [`CHUNK`] bytes of content,
+//! and **after the first user message**: that is where conversations with the same system prompt
+//! diverge, and without it a short first turn under a long system prompt would have no prefix of
+//! its own. A shorter prompt has one prefix: itself.
 //!
-//! The hashes are the same in every process and version that runs beside this one, since clients agree by them. They are no secret and no proof: two prompts
-//! that are made to have one hash share a replica, and count as sharing its memory; answers are never shared by them.
+//! Only content and roles are hashed, and not ids, types or `cache_control`, which change from turn
+//! to turn. A text and a list of one text are equal. So the next turn of a conversation has all the
+//! prefixes of the previous one.
+//!
+//! # Guarantees
+//!
+//! Hashes are equal in all processes and versions that run side by side, because clients coordinate
+//! by them. They are not cryptographic: two prompts that were made to collide share a replica and
+//! count as sharing its memory, but answers are never shared.
 
 mod chunk_hasher;
 mod prefixes;
@@ -23,25 +31,26 @@ use self::chunk_hasher::{ChunkHasher, combine};
 use self::walk::PromptHashes;
 use super::{Prefix, RequestFacts, decompress};
 
-/// Bytes of prompt from one beginning to the next.
+/// Bytes of prompt between two prefixes.
 pub const CHUNK: usize = 1024;
 
-/// What calls have in common that does not have to be computed twice. All of it hashed: no prompt is kept.
+/// What calls have in common and need not be computed twice, as hashes. No prompt text is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity {
-    /// The session that it is part of, as its caller says.
+    /// Hash of the session that the caller names.
     pub session: Option<u64>,
-    /// Of its prompt, the hash of each beginning: of its first [`CHUNK`] bytes, of twice as many, and so on, each of all that stands before its end,
-    /// with model and cache salt in the first. Empty where the prompt is shorter, or cannot be read.
+    /// Hash of each prefix of the prompt: its first [`CHUNK`] bytes, its first two chunks, and so
+    /// on, each including the model and the cache salt. Empty if the prompt cannot be read.
     pub prefixes: Arc<[u64]>,
-    /// The same beginnings with their lengths: what the call may share of an engine's memory. The default, where the lengths are not
-    /// known, shares nothing.
+    /// The same prefixes with their lengths, for estimates of shared KV-cache memory. The default
+    /// shares nothing and is used if the lengths are unknown.
     pub prefix: Prefix,
 }
 
-/// Reads a request. Nothing of the prompt is kept but hashes. Of a compressed body beyond 1 MiB, one that is no JSON, or none, there are no beginnings.
+/// Reads the affinity of a request. `session` names the header that holds the session.
 ///
-/// Takes time in proportion to the body: of a prompt of 100 KB some 30 µs. Of the turns nothing is hashed beyond 960 KB.
+/// There are no prefixes if the body is missing, not JSON, or decompresses to more than 1 MiB. The
+/// time is linear in the body: about 30 µs for a prompt of 100 KB. Turns are hashed up to 960 KB.
 pub fn affinity(
     facts: &RequestFacts,
     headers: &HeaderMap,
@@ -61,12 +70,12 @@ pub fn affinity(
         of.bytes(session);
         of.hash()
     });
-    // Of media, and of what the server keeps, bytes say nothing of tokens.
+    // The bytes of media, and of content that the server stores, say nothing about tokens.
     let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.kept);
     match shared.length().filter(|_| is_text) {
         Some(bytes) => {
-            // Many engines put the instructions before the tools: in memory, tools are the same only
-            // under the same instructions.
+            // Many engines place the instructions before the tools, so in memory, tools are shared
+            // only under the same instructions.
             let (tools, instructions) = shared.tools_and_instructions();
             let mut affinity = Affinity::from_hashes_with_lengths(session, shared.prefixes(whose), bytes);
             if tools > 0 {

@@ -1,4 +1,4 @@
-//! The fields of a body that matter here.
+//! Reads the relevant fields of a JSON body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::parse_model;
 use crate::json::{Any, FromAny};
 use crate::prompt::{Prompt, Role};
 
-/// What of a body matters here.
+/// The relevant fields of a body.
 #[derive(Default)]
 pub(super) struct BodyFields {
     pub(super) model: Option<Arc<str>>,

@@ -14,16 +14,17 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, HeaderMap};
 use ruzstd::decoding::StreamingDecoder;
 
-/// The longest body that is decoded, and the most bytes that are decoded of it; of each coding, where there are several.
+/// Maximum length of a body that is decompressed, and of each result.
 pub const MAX_DECOMPRESSED: usize = 1 << 20;
 
-/// The widest window of zstd, by RFC 9659: what its decoder takes before there is anything to see.
+/// Maximum zstd window, as in RFC 9659: the memory that the decoder needs before any output.
 const MAX_ZSTD_WINDOW: u64 = 8 << 20;
 
-/// More codings one upon the other than anybody applies.
+/// Maximum number of codings applied one after the other.
 const MAX_CODINGS: usize = 3;
 
-/// The content of a body, decoded where its headers say that it is coded. `None` where that cannot be done, or is more than [`MAX_DECOMPRESSED`].
+/// Returns the content of a body, decompressed according to its headers. Returns `None` if that is
+/// not possible or exceeds [`MAX_DECOMPRESSED`].
 pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let mut content = Cow::Borrowed(body);
     if !headers.contains_key(CONTENT_ENCODING) {

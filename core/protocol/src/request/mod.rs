@@ -1,9 +1,12 @@
-//! What a request is, from its method, path and the two fields of its body that matter here.
+//! Reads what the gate needs to know of a request from its method, path and body.
 //!
-//! Whatever is not known to be harmless is treated as inference: an unknown POST that waits in the queue costs a little time,
-//! a model call that passes beside it breaks the cap. The same caution, the other way round, decides what may be repeated.
+//! # Rationale
 //!
-//! The body is walked once and nothing of it is kept but the model's name, and how much of it there is for the model to read.
+//! Requests that are not known to be harmless are treated as inference: an unknown POST that waits
+//! in the queue costs a little time, while a model call that bypasses the queue breaks the cap.
+//! Likewise, only requests that are known to be safe are repeated.
+//!
+//! The body is read once. Only the model's name and the size of the prompt are kept.
 
 mod affinity;
 mod body_fields;
@@ -28,10 +31,10 @@ pub use self::path::model_in_path;
 pub use self::prefix::Prefix;
 use crate::prompt::{Prompt, Task};
 
-/// The longest model name that is believed, in bytes. A longer one would be a cheap way to fill maps and labels.
+/// Maximum length of a model name in bytes. Longer names could fill maps and labels cheaply.
 pub const MAX_MODEL: usize = 256;
 
-/// The shape of the answer: how its stream looks and what it ends with.
+/// API dialect: the format of the response stream and of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -45,41 +48,45 @@ pub enum Dialect {
     AnthropicMessages,
     /// `generateContent` and `streamGenerateContent`, on Google's own API and on Vertex.
     Gemini,
-    /// Everything else: passed on as it is, never judged truncated.
+    /// Any other API. Its responses are forwarded and never judged as truncated.
     Other,
 }
 
 /// Whether a call takes a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// Runs a model, or may: waits its turn.
+    /// The call runs a model, or may run one: it takes a slot.
     Inference,
-    /// Known to run none (files, models, batches, counting tokens): passes beside the queue.
+    /// The call is known to run no model (files, models, batches, counting tokens): it bypasses the
+    /// queue.
     Bypass,
 }
 
 /// What admission and the observer need to know of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// Whether it takes a slot.
+    /// Whether the call takes a slot.
     pub route: Route,
-    /// The shape its answer will have.
+    /// The format of its response.
     pub dialect: Dialect,
-    /// The model: from the path where the path names one (Azure deployments, Gemini, Bedrock), else from the body. `None`
-    /// where neither does, or where the body is absent, not JSON, or compressed and longer than 1 MiB, or in a way that cannot be read.
+    /// The model, from the path if it names one (Azure deployments, Gemini, Bedrock), otherwise
+    /// from the body. `None` if neither names one, or if the body is absent, not JSON, or
+    /// compressed in an unreadable way or to more than 1 MiB.
     pub model: Option<Arc<str>>,
-    /// Whether it asks for a stream.
+    /// Whether the call requests a stream.
     pub stream: bool,
-    /// Whether sending it twice is known to be safe: an idempotent method, or an inference call of a known kind.
+    /// Whether the request is known to be safe to repeat: an idempotent method, or an inference
+    /// call of a known kind.
     pub repeatable: bool,
-    /// What in it costs tokens; `None` where that is not known, as for the model.
+    /// What costs tokens in the request, or `None` if unknown, for the same reasons as the model.
     pub prompt: Option<Prompt>,
-    /// What kind of work it asks for.
+    /// The kind of work that the call requests.
     pub task: Task,
 }
 
 impl RequestFacts {
-    /// Of a call whose request does not pass through here: it runs a model, and nothing else is known.
+    /// Returns the facts of a call whose request is not visible: it runs a model, and nothing else
+    /// is known.
     pub fn unknown() -> Self {
         Self {
             route: Route::Inference,
@@ -92,14 +99,16 @@ impl RequestFacts {
         }
     }
 
-    /// Reads a request. `body` is `None` where it is not at hand, as when it is itself a stream.
+    /// Reads a request. `body` is `None` if it is not available, for example because it is a
+    /// stream.
     ///
-    /// Takes time in proportion to the body: a megabyte of plain text or base64 0.14 ms, of text with many escapes 0.45 ms, of many small values up
-    /// to 3 ms. Of a prompt of 100 KB counting is 2 to 16 µs, of as much in a thousand messages 0.2 ms. Compressed,
-    /// a megabyte of what is in it takes 8 ms more, so of more than 1 MiB nothing is known. Keeps only the name.
+    /// The time is linear in the body: 0.14 ms per megabyte of plain text or base64, 0.45 ms for
+    /// text with many escapes, and up to 3 ms for many small values. Counting a prompt of 100 KB
+    /// takes 2 to 16 µs, or 0.2 ms if it consists of a thousand messages. Decompression takes
+    /// another 8 ms per megabyte and is limited to 1 MiB.
     pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap, body: Option<&[u8]>) -> Self {
         if method != Method::POST {
-            // No provider runs a model behind another method.
+            // No provider runs a model with another method.
             return Self {
                 route: Route::Bypass,
                 dialect: Dialect::Other,
@@ -145,7 +154,7 @@ impl RequestFacts {
     }
 }
 
-/// A model's name out of a path segment.
+/// Returns the model named in a path segment.
 fn name(segment: &str) -> Option<Arc<str>> {
     parse_model(&percent_decode_str(segment).decode_utf8_lossy())
 }

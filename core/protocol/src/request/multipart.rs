@@ -1,4 +1,4 @@
-//! Forms (`multipart/form-data`): audio and image calls, with files among their fields.
+//! Multipart forms (`multipart/form-data`): audio and image calls with files among their fields.
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use memchr::memmem;
@@ -7,14 +7,14 @@ use super::body_fields::BodyFields;
 use super::parse_model;
 use crate::prompt::{Prompt, Task};
 
-/// The longest field that is read as text: a prompt.
+/// Maximum length of a field that is read as text.
 const MAX_FIELD: usize = 64 * 1024;
 
 pub(super) fn is_multipart(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"multipart/"))
 }
 
-/// The boundary of a form's parts, by RFC 2046 at most 70 characters.
+/// Returns the boundary of a form's parts, at most 70 characters by RFC 2046.
 fn boundary(headers: &HeaderMap) -> Option<&str> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let value = kind.split(';').find_map(|parameter| {
@@ -24,7 +24,7 @@ fn boundary(headers: &HeaderMap) -> Option<&str> {
     (1..=70).contains(&value.len()).then_some(value)
 }
 
-/// Reads a form. Files count by their size, never by what is in them.
+/// Reads a form. Files count by their size only.
 pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     let mut fields = BodyFields::default();
     let Some(boundary) = boundary(headers) else { return fields };
@@ -49,7 +49,7 @@ pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     fields
 }
 
-/// What an upload that is not at hand will be, by how long it says it is.
+/// Estimates an upload whose body is not available, from its content length.
 pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> Option<Prompt> {
     if !matches!(task, Task::Transcribe | Task::Image) {
         return None;
@@ -60,7 +60,8 @@ pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> Option<Prompt> {
     Some(prompt)
 }
 
-/// What stands between the boundaries, and whether it is whole: of a form that is cut off the last part ends with what there is.
+/// Returns the parts between the boundaries, and whether each is complete: the last part of a
+/// truncated form is not.
 fn parts<'a>(body: &'a [u8], boundary: &str) -> impl Iterator<Item = (&'a [u8], bool)> {
     let delimiter = format!("--{boundary}");
     let finder = memmem::Finder::new(&delimiter).into_owned();
@@ -75,7 +76,7 @@ fn parts<'a>(body: &'a [u8], boundary: &str) -> impl Iterator<Item = (&'a [u8], 
     })
 }
 
-/// The head of a part, and what it is the head of.
+/// Splits a part into its head and its content.
 fn split(part: &[u8]) -> Option<(&str, &[u8])> {
     let at = memmem::find(part, b"\r\n\r\n")?;
     Some((std::str::from_utf8(part.get(..at)?).ok()?, part.get(at + 4..)?))
@@ -88,7 +89,7 @@ fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// A parameter of its `Content-Disposition`.
+/// Returns a parameter of the `Content-Disposition` line.
 fn parameter<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     line(head, "content-disposition")?.split(';').skip(1).find_map(|parameter| {
         let (key, value) = parameter.split_once('=')?;

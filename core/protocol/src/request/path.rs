@@ -1,4 +1,4 @@
-//! What a path tells of a request.
+//! What the path of a request says about it.
 
 use std::ops::Range;
 
@@ -6,16 +6,17 @@ use super::{Dialect, Route};
 use crate::json_edit::range_of;
 use crate::prompt::Task;
 
-/// Where in a path the model's name stands, where the path names it (Azure deployments, Gemini, Bedrock).
+/// Returns the range of the model's name in a path that names it (Azure deployments, Gemini,
+/// Bedrock).
 pub fn model_in_path(path: &str) -> Option<Range<usize>> {
     range_of(path, Path::read(path).model?)
 }
 
-/// What the path alone tells.
+/// What the path alone says about a request.
 pub(super) struct Path<'a> {
     pub(super) route: Route,
     pub(super) dialect: Dialect,
-    /// Whether it is an inference call whose kind we know.
+    /// Whether it is an inference call of a known kind.
     pub(super) known: bool,
     pub(super) model: Option<&'a str>,
     pub(super) stream: bool,
@@ -49,7 +50,7 @@ impl<'a> Path<'a> {
     }
 
     pub(super) fn read(path: &'a str) -> Self {
-        // The last segments, last first: gateways put prefixes before them, never anything behind.
+        // The last segments, from the end: gateways add prefixes, never suffixes.
         let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
         let [last, second, third] =
             [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);

@@ -1,42 +1,46 @@
-//! The beginning of a prompt, which calls in flight at the same engine may share.
+//! Prompt prefixes that calls in flight at the same engine may share in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The beginnings of a prompt, each by the hash of everything before its end. The default shares nothing.
+/// The prefixes of a prompt, each identified by the hash of everything before its end. The default
+/// shares nothing.
 ///
-/// Two prompts share what stands before the last end that both have. The length of a beginning in tokens is the call's own
-/// number of input tokens, in proportion to bytes, rounded down to whole blocks.
+/// Two prompts share everything before the last prefix end that both have. The length of a prefix
+/// in tokens is a share of the call's input tokens, proportional to bytes and rounded down to whole
+/// blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     hashes: Arc<[u64]>,
-    /// Bytes of prompt up to the end of each beginning.
+    /// Bytes of prompt up to the end of each prefix.
     ends: Arc<[u32]>,
     /// Bytes of the whole prompt.
     bytes: u64,
 }
 
 impl Prefix {
-    /// The beginnings of a prompt of so many bytes, with the bytes up to the end of each. Those from the first hash on that
-    /// occurs again are left out: no two beginnings of a prompt are equal.
+    /// Creates the prefixes of a prompt of `bytes` bytes. `ends` holds the bytes up to the end of
+    /// each prefix. Prefixes from the first repeated hash on are dropped, so that all hashes
+    /// differ.
     pub fn new(hashes: Arc<[u64]>, mut ends: Vec<u32>, bytes: u64) -> Self {
         let mut seen = HashSet::with_capacity(hashes.len());
         ends.truncate(hashes.iter().take_while(|hash| seen.insert(**hash)).count());
         Self { hashes, ends: ends.into(), bytes }
     }
 
-    /// Returns the same beginnings, with other hashes for those that end within the first `bytes` of the
-    /// prompt.
+    /// Returns the same prefixes, with other hashes for those that end within the first `bytes` of
+    /// the prompt.
     pub fn rehashed(self, bytes: u64, hash: impl Fn(u64) -> u64) -> Self {
         let hashes = self.hashes.iter().zip(&*self.ends);
         let hashes = hashes.map(|(of, end)| if u64::from(*end) <= bytes { hash(*of) } else { *of });
         Self::new(hashes.collect(), self.ends.to_vec(), self.bytes)
     }
 
-    /// Returns the hash of each beginning, and how many tokens it has more than the one before, in a prompt of `input` tokens.
+    /// Returns the hash of each prefix and the tokens it adds to the previous one, in a prompt of
+    /// `input` tokens. Lengths are multiples of `block` tokens.
     pub fn chunks(&self, input: u64, block: u64) -> impl Iterator<Item = (u64, u64)> {
         let ratio = input as f64 / self.bytes.max(1) as f64;
-        // The engine computes the last token of a prompt anew, whatever is cached.
+        // The engine recomputes the last token of a prompt, whatever is cached.
         let longest = input.saturating_sub(1);
         let mut before = 0;
         self.hashes.iter().zip(&*self.ends).map(move |(hash, end)| {

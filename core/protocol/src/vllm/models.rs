@@ -1,23 +1,23 @@
-//! The list of models.
+//! The list of models that a server serves.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// More than any server has, adapters included: a pool keeps what each of its replicas serves.
+/// Maximum number of models kept per replica, more than any server has, adapters included.
 const MOST: usize = 1024;
-/// The longest name of a model; one that is longer could not be told from one that is cut.
+/// Maximum length of a model name in bytes. Longer names are dropped.
 const LONGEST: usize = 200;
 
-/// A model that a replica serves, an adapter (LoRA) included.
+/// A model that a replica serves, including LoRA adapters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What calls ask for.
+    /// The name that calls use.
     pub name: Arc<str>,
-    /// Tokens of prompt and answer together, where it says so.
+    /// Maximum tokens of prompt and answer together, if reported.
     pub longest: Option<u64>,
-    /// Of an adapter, the model that it adapts.
+    /// For an adapter, the base model.
     pub parent: Option<Arc<str>>,
 }
 
@@ -26,7 +26,7 @@ struct List {
     data: Vec<Value>,
 }
 
-/// What a server serves, by the body of its `/v1/models`; the first 1,024. `None` for what is no such list.
+/// Parses the body of `/v1/models`, up to 1,024 models. Returns `None` if it is no such list.
 pub fn models(body: &[u8]) -> Option<Vec<Model>> {
     let List { data } = serde_json::from_slice(body).ok()?;
     Some(data.iter().filter_map(model).take(MOST).collect())

@@ -1,14 +1,14 @@
-//! A hash of text as it passes, which is told at the end of each chunk.
+//! Incremental hash of text that reports the hash at the end of each chunk.
 
 use super::CHUNK;
 
-/// Of more chunks than this nothing is told.
+/// Maximum number of chunks reported.
 const MAX_COUNT: usize = 960;
 
-/// Odd, and with as many ones as zeros: of what wyhash multiplies by.
+/// An odd multiplier with as many ones as zeros, from wyhash.
 const MULTIPLIER: u64 = 0xa076_1d64_78bd_642f;
 
-/// Hashes of all that came, at the end of each chunk.
+/// Hashes of everything so far, at the end of each chunk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChunkHasher {
     state: u64,
@@ -28,7 +28,7 @@ impl ChunkHasher {
         Self { state, ..Self::default() }
     }
 
-    /// Of all that came so far.
+    /// Returns the hash of everything so far.
     pub(super) fn hash(&self) -> u64 {
         fold_multiply(self.state ^ MULTIPLIER, self.since as u64 ^ MULTIPLIER)
     }
@@ -91,7 +91,7 @@ impl ChunkHasher {
     }
 }
 
-/// Two hashes made one.
+/// Combines two hashes into one.
 pub(super) fn combine(before: u64, after: u64) -> u64 {
     fold_multiply(before ^ MULTIPLIER, after ^ MULTIPLIER.rotate_left(17))
 }

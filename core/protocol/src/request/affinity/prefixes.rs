@@ -1,24 +1,29 @@
-//! Where the beginnings of a prompt end: after each of the first [`DENSE_PREFIXES`] chunks, then after every second of twice as many, every fourth, and so on. So a long prompt
-//! has few of them, and two prompts that share more than a chunk share a beginning that is most of it.
+//! Spacing of prompt prefixes: after each of the first [`DENSE_PREFIXES`] chunks, then after every
+//! second chunk of twice as many, every fourth, and so on.
+//!
+//! A long prompt therefore has few prefixes, and two prompts that share more than a chunk share a
+//! prefix that covers most of it.
 
 use std::sync::Arc;
 
 use super::Affinity;
 use crate::request::Prefix;
 
-/// After so many beginnings they stand twice as far apart.
+/// Number of prefixes after which their spacing doubles.
 const DENSE_PREFIXES: usize = 64;
-/// The most beginnings of a prompt: of 960 chunks.
+/// Maximum number of prefixes of a prompt, which cover 960 chunks.
 const MAX_COUNT: usize = 4 * DENSE_PREFIXES;
 
 impl Affinity {
-    /// Of a prompt of which these are the hashes of all that stands before the end of each chunk, in order.
+    /// Creates the affinity of a prompt from the hash of everything before the end of each chunk,
+    /// in order. The lengths are unknown.
     pub fn from_hashes(session: Option<u64>, chunks: impl IntoIterator<Item = u64>) -> Self {
         let chunks = chunks.into_iter().map(|hash| (hash, 0));
         Self { prefix: Prefix::default(), ..Self::from_hashes_with_lengths(session, chunks, 0) }
     }
 
-    /// The same, with the bytes before the end of each chunk, of a prompt of so many.
+    /// Creates the affinity of a prompt of `bytes` bytes from the hash and the number of bytes
+    /// before the end of each chunk, in order.
     pub fn from_hashes_with_lengths(
         session: Option<u64>,
         chunks: impl IntoIterator<Item = (u64, u64)>,
@@ -38,7 +43,8 @@ impl Affinity {
         Self { session, prefix: Prefix::new(prefixes.clone(), ends, bytes), prefixes }
     }
 
-    /// Tokens up to the end of the beginning of this index, of a prompt of so many: the last one is as good as all of it.
+    /// Returns the tokens up to the end of prefix `index`, in a prompt of `input` tokens. The last
+    /// prefix counts as the whole prompt.
     pub fn tokens(&self, index: usize, input: u64) -> u64 {
         let all = chunks_to(self.prefixes.len().saturating_sub(1));
         let part = chunks_to(index) as f64 / all as f64;
@@ -46,7 +52,7 @@ impl Affinity {
     }
 }
 
-/// How many chunks are in the beginning of this index.
+/// Returns the number of chunks in prefix `index`.
 fn chunks_to(index: usize) -> usize {
     let index = index.min(MAX_COUNT - 1);
     let level = index / DENSE_PREFIXES;
