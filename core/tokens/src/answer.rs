@@ -1,4 +1,4 @@
-//! How long the answers to each kind of task are, before anything is learned of them.
+//! Length of an answer per kind of task, before anything is learned.
 
 use super::COLD_OUTPUT;
 use tidegate_protocol::prompt::{Prompt, Task};
@@ -6,11 +6,11 @@ use tidegate_protocol::prompt::{Prompt, Task};
 /// How long one answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// There is none.
+    /// There is no answer.
     None,
-    /// By the request, always.
+    /// The length is determined by the request.
     Stated(u64),
-    /// So long until it is learned.
+    /// The length until it is learned.
     Learned(u64),
 }
 

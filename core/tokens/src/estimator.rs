@@ -1,4 +1,4 @@
-//! What calls take, learned from what providers counted.
+//! Learns what calls cost from what providers counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,29 +14,36 @@ use super::recent::Recent;
 use tidegate_protocol::prompt::{MESSAGE, Prompt, Task};
 use tidegate_protocol::{RequestFacts, Route, Usage};
 
-/// Models, and tenants of each, of which the input is known.
+/// Maximum number of models, and tenants of each, whose input is remembered.
 const INPUTS: usize = 1_024;
 
-/// Models, classes of `max_tokens` and thinking of each, and tenants of each of those, of which the output is known.
+/// Maximum number of models, classes of `max_tokens` and thinking, and tenants of each, whose
+/// output is remembered.
 const OUTPUTS: usize = 2_048;
 
-/// More answers than any provider gives to one call: such a call teaches nothing of its answers.
+/// Maximum number of answers of one call. Calls with more are not learned from.
 const MOST_ANSWERS: u64 = 1_024;
 
-/// Nothing that is counted is believed beyond this, in tokens.
+/// Maximum count that is believed, in tokens.
 const ABSURD: u64 = 1 << 32;
 
-/// What the calls of one target take. Pure: told what was counted, asked what to expect; it looks at no clock.
+/// Estimates the cost of the calls of one target, per model and tenant. Pure: it has no clock.
 ///
-/// *Input* is a line over the bytes of text: a ratio, and what the server adds to each prompt. *Output* is the distribution of lengths of one answer,
-/// by class (`max_tokens` in steps of four times, and how much thinking is asked for). Each is known of a model, and of its tenants apart as far as
-/// they were seen: a tenant weighs as much as its model once five of its calls were. Answers in flight, and those that broke off, count as at least as
-/// long as they were seen to be ([`LengthSample`]). Cold, as documented at [`Task`] and [`COLD_RATIO`](super::COLD_RATIO), which are
-/// above the truth mostly; warm, and nothing of that left, after eight responses of a model. What was learned is half forgotten after 138 more.
+/// *Input* is a line over the bytes of text: a ratio, and what the server adds to each prompt.
+/// *Output* is the distribution of the lengths of one answer, by class (`max_tokens` in steps of
+/// four times, and the amount of thinking). A tenant weighs as much as its model after five of its
+/// calls. Answers in flight and truncated answers count as at least as long as observed
+/// ([`LengthSample`]). The cold values, documented at [`Task`] and
+/// [`COLD_RATIO`](super::COLD_RATIO), are mostly too high; after eight responses of a model nothing
+/// of them is left. What was learned is half forgotten after 138 more.
 ///
-/// *Robust*: once warm, a response counts for four times what was expected of its text at most, and for four times the longest answer but one in a hundred,
-/// whatever it says; zeros teach nothing where zero cannot be.
-/// *Bounded*: 2 MB at most, however many tenants and models there are; of those learned of the longest ago nothing is known any more.
+/// # Guarantees
+///
+/// - *Robust*: once warm, a response counts for at most four times what was expected of its text,
+///   and at most four times the 99th percentile of answers. Zeros are ignored where zero is
+///   impossible.
+/// - *Bounded*: at most 2 MB for any number of tenants and models. The least recently learned are
+///   forgotten.
 pub struct Estimator {
     inputs: Recent<Input>,
     outputs: Recent<Observed>,
@@ -45,17 +52,18 @@ pub struct Estimator {
 #[derive(Clone, Copy, Debug, Default)]
 struct Input {
     text: Line,
-    /// Tokens that images, sound and files cost, for each that they were thought to cost.
+    /// Ratio of actual to estimated tokens of images, audio and files.
     media: Average,
-    /// What comes from where we cannot see it, as an earlier response that the provider keeps.
+    /// Tokens of content that is not visible here, such as an earlier response that the provider
+    /// stores.
     kept: Average,
-    /// All of a prompt.
+    /// Tokens of a whole prompt.
     whole: Average,
-    /// Cached tokens for each token of input.
+    /// Cached tokens per input token.
     cached: Average,
 }
 
-/// What is expected of a call's input.
+/// The expected input of a call.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     text: Fit,
@@ -69,7 +77,8 @@ const COLD: Reading =
     Reading { text: Fit::COLD, media: 1.0, kept: 0.0, whole: UNSEEN_INPUT as f64, cached: 0.0 };
 
 impl Reading {
-    /// With what is known of `input` in place of this belief.
+    /// Returns the values learned in `input`, mixed with this belief according to the number of
+    /// samples.
     fn with(self, input: &Input, topmost: bool) -> Self {
         Self {
             text: input.text.instead_of(self.text, topmost),
@@ -89,18 +98,18 @@ impl Reading {
     }
 }
 
-/// What is neither text nor media.
+/// Returns the tokens that are neither text nor media.
 fn framing(prompt: &Prompt) -> f64 {
     prompt.messages as f64 * MESSAGE as f64 + prompt.token_ids as f64
 }
 
 impl Estimator {
-    /// Cold.
+    /// Creates an estimator that has learned nothing.
     pub fn new() -> Self {
         Self { inputs: Recent::new(INPUTS), outputs: Recent::new(OUTPUTS) }
     }
 
-    /// What a call is expected to take. Takes about 1.5 µs.
+    /// Returns the expected cost of a call. Takes about 1.5 µs.
     pub fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
         if facts.route == Route::Bypass {
             return Demand::default();
@@ -122,7 +131,7 @@ impl Estimator {
         Demand { input, output, max_output, cached, exact: false, dialect: Some(facts.dialect) }
     }
 
-    /// How long a call's answers will be, in all that is known of it: for memory, which holds what is still to come. Takes about 1.5 µs.
+    /// Returns the distribution of a call's output, for memory admission. Takes about 1.5 µs.
     pub fn expect(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Output {
         let prompt = facts.prompt.as_ref();
         match answer(facts.task, prompt) {
@@ -134,18 +143,20 @@ impl Estimator {
         }
     }
 
-    /// How many of a call's input tokens will come out of the provider's cache; at most its expected input.
+    /// Returns how many input tokens are expected to come from the provider's cache, at most the
+    /// expected input.
     pub fn cached(&self, facts: &RequestFacts, tenant: &Arc<str>) -> u64 {
         self.input(facts, tenant).1
     }
 
-    /// Tokens for each byte of text of a model; [`COLD_RATIO`](super::COLD_RATIO) where nothing is known of it.
+    /// Returns the tokens per byte of text of a model, or [`COLD_RATIO`](super::COLD_RATIO) if
+    /// nothing is known of it.
     pub fn ratio(&self, model: Option<&str>) -> f64 {
         self.reading(model, None).text.ratio
     }
 
-    /// Learns that a call has produced so many tokens, of all its answers together, and goes on: its
-    /// answers are at least so long.
+    /// Records that a call has produced `tokens` tokens so far, over all its answers, and
+    /// continues: its answers are at least that long.
     pub fn observe(
         &mut self,
         facts: &RequestFacts,
@@ -158,8 +169,10 @@ impl Estimator {
         }
     }
 
-    /// A call was counted; takes about 1.5 µs. `usage` is of all its answers together, as the provider told it at the end; `sample` is what was observed of
-    /// them on the way.
+    /// Learns from a call that the provider has counted. Takes about 1.5 µs.
+    ///
+    /// `usage` covers all its answers, as reported at the end. `sample` is what was observed of
+    /// them before.
     pub fn learn(
         &mut self,
         facts: &RequestFacts,
@@ -181,14 +194,16 @@ impl Estimator {
         }
         let model = facts.model.as_deref();
         let prompt = facts.prompt.as_ref();
-        // As it was expected before: what is learned of a tenant is judged by what was known of it.
+        // The expectation from before this call: what is learned of a tenant is judged by what was
+        // known of it.
         let before = self.reading(model, Some(tenant));
         let most = before.tokens(prompt).mul_add(OFF, MESSAGE as f64 * OFF);
         let counted = usage.input.min(ABSURD) as f64;
         let cached = usage.cached_input.min(usage.input).min(ABSURD) as f64;
         for key in [(model, None), (model, Some(&**tenant))] {
             let known = self.inputs.entry(key);
-            // Tokens, not shares: a long prompt out of the cache is worth more than a short one. As long as any may be, at most.
+            // Weighted by tokens, because a long prompt from the cache matters more than a short
+            // one.
             let weight = counted.min(1e6);
             known.cached.learn(cached / counted * weight, weight);
             let warm = known.whole.seen() >= super::average::WARM;
@@ -222,7 +237,7 @@ impl Estimator {
         let answers = answers(prompt);
         let length = tokens.div_ceil(answers);
         sample.counted(length, answers);
-        // Nothing that answers answers with nothing, and what runs no model says nothing of one.
+        // An empty answer is not possible, and calls that run no model say nothing about one.
         if tokens == 0 || answers > MOST_ANSWERS || facts.route == Route::Bypass {
             return;
         }
@@ -237,7 +252,7 @@ impl Estimator {
         (self.inputs.len(), self.outputs.len())
     }
 
-    /// The input, and what of it will come out of the cache.
+    /// Returns the expected input tokens, and how many of them come from the cache.
     fn input(&self, facts: &RequestFacts, tenant: &Arc<str>) -> (u64, u64) {
         let reading = self.reading(facts.model.as_deref(), Some(tenant));
         let input = up(reading.tokens(facts.prompt.as_ref()));
@@ -255,8 +270,8 @@ impl Estimator {
         reading
     }
 
-    /// Returns the lengths of answers of such a call, from what is known most generally to what is
-    /// known of its tenant; all of them are `cold` if nothing is known.
+    /// Returns the lengths of the answers of such a call, from the most general level to its
+    /// tenant. All lengths are `cold` if nothing is known.
     fn lengths(&self, facts: &RequestFacts, tenant: &Arc<str>, cold: u64) -> Lengths {
         let levels = keys(facts, tenant).map(|key| self.outputs.get(key));
         levels.into_iter().enumerate().fold(Lengths::all(cold), |lengths, (level, known)| match known {
@@ -266,30 +281,30 @@ impl Estimator {
     }
 }
 
-/// Media are counted so differently that their rules may be off by this.
+/// Factor by which the media rules may be wrong.
 const MEDIA_OFF: f64 = 16.0;
 
-/// What is counted beyond so many times what was expected is not believed.
+/// Counts beyond this multiple of the expectation are not believed.
 const OFF: f64 = 16.0;
 
-/// How far sums of rounded shares are off, relative to what they add up to.
+/// Relative error of sums of rounded shares.
 const ROUNDING: f64 = 1e-5;
 
-/// To whole tokens, upwards but for what sums of fractions are off by. The cast saturates, and rounds beyond 2^53.
+/// Rounds up to whole tokens, ignoring the rounding error of sums. The cast saturates.
 fn up(tokens: f64) -> u64 {
     (tokens - ROUNDING * tokens.max(1.0)).ceil() as u64
 }
 
 type Key<'a> = (Task, Option<&'a str>, Option<Class>, Option<&'a str>);
 
-/// By model, by class, by tenant.
+/// Returns the keys by model, by class and by tenant.
 fn keys<'a>(facts: &'a RequestFacts, tenant: &'a Arc<str>) -> [Key<'a>; 3] {
     let (task, model) = (facts.task, facts.model.as_deref());
     let class = Some(Class::of(facts.prompt.as_ref()));
     [(task, model, None, None), (task, model, class, None), (task, model, class, Some(tenant))]
 }
 
-/// Calls whose answers are of one kind.
+/// Calls with answers of a similar kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Class {
     most: u8,
@@ -298,7 +313,8 @@ struct Class {
 
 impl Class {
     fn of(prompt: Option<&Prompt>) -> Self {
-        // One to three tokens, four to fifteen, and so on; apart, where nothing is said.
+        // One to three tokens, four to fifteen, and so on. Calls without a limit are a class of
+        // their own.
         let step = |tokens: u64| 1 + (tokens.max(1).ilog2() / 2) as u8;
         Self {
             most: most(prompt).map_or(0, step),
@@ -307,7 +323,7 @@ impl Class {
     }
 }
 
-/// The longest one answer may be.
+/// Returns the maximum length of one answer.
 fn most(prompt: Option<&Prompt>) -> Option<u64> {
     prompt.and_then(|prompt| prompt.max_tokens)
 }

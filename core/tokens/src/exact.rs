@@ -1,10 +1,12 @@
-//! Counting by OpenAI's own tokenizers (feature `bpe`).
+//! Exact token counts with OpenAI's tokenizers (feature `bpe`).
 //!
-//! Exact for what is text: prompts, messages, inputs. OpenAI renders tools and schemas in a form of its own, which it does not document: they count as
-//! compact JSON. Images, sound and files count by [`Media`](tidegate_protocol::prompt::Media), as ever; text in a file by the cold ratio.
+//! Text is exact: prompts, messages, inputs. Tools and schemas, which OpenAI renders in an
+//! undocumented format, count as compact JSON. Images, audio and files count by
+//! [`Media`](tidegate_protocol::prompt::Media), and text in a file by the cold ratio.
 //!
-//! 12 to 22 MB/s: a prompt of 100 KB takes 5 to 9 ms. Not for a thread that serves others. The first count of each of the two vocabularies also
-//! unpacks it: once in a process, 0.1 to 0.3 s.
+//! The speed is 12 to 22 MB/s: a prompt of 100 KB takes 5 to 9 ms, so do not count on a thread that
+//! serves other calls. The first count with each of the two vocabularies also unpacks it, once per
+//! process, in 0.1 to 0.3 s.
 
 use bpe_openai::Tokenizer;
 use serde_json::Value;
@@ -12,10 +14,11 @@ use serde_json::Value;
 use super::COLD_RATIO;
 use tidegate_protocol::prompt::{MESSAGE, Prompt, Role};
 
-/// What stands before an answer, once.
+/// Tokens before an answer, once per request.
 const PRIMING: u64 = 3;
 
-/// The input tokens of a body, of which this was counted in passing. `None` where it is no JSON object.
+/// Returns the input tokens of a body whose estimate is `prompt`. Returns `None` if the body is not
+/// a JSON object.
 pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
     let Value::Object(fields) = serde_json::from_slice(body).ok()? else { return None };
     let mut counter = Counter { tokenizer: tokenizer(model), tokens: 0, bytes: 0 };
@@ -29,7 +32,7 @@ pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
     Some(counter.tokens + uncounted as u64 + framing + prompt.token_ids + prompt.media_tokens)
 }
 
-/// By the model's name; the newest where it is not one of OpenAI's older ones, as deployments have names of their own.
+/// Returns the tokenizer of a model. Unknown names, such as deployments, use the newest vocabulary.
 fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
     let name = model.unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
@@ -48,7 +51,7 @@ fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
 struct Counter {
     tokenizer: &'static Tokenizer,
     tokens: u64,
-    /// The text that was counted.
+    /// Bytes of the text that was counted.
     bytes: u64,
 }
 
@@ -58,7 +61,8 @@ impl Counter {
         self.bytes = self.bytes.saturating_add(text.len() as u64);
     }
 
-    /// As the estimate's own walk, over what is already read. Depth is bounded by the reader, which goes 128 levels deep.
+    /// Counts a parsed value by the rules of the estimate. The parser limits the depth to 128
+    /// levels.
     fn walk(&mut self, role: Role, value: &Value) {
         match (role, value) {
             (Role::Json, value) => self.text(&value.to_string()),

@@ -9,25 +9,26 @@
 
 use super::average::{KEEP, WARM, trust};
 
-/// Zero, and four to each doubling up to [`LONGEST`]: a quantile is off by a tenth at most.
+/// Number of buckets: zero, and four per doubling up to [`LONGEST`], so that a quantile is off by
+/// at most a tenth.
 pub(super) const BUCKETS: usize = 74;
 
-/// Buckets in which lengths double.
+/// Buckets per doubling.
 const DOUBLING: usize = 4;
 
-/// No answer is believed to be longer, in tokens.
+/// Maximum length of an answer that is believed, in tokens.
 pub(super) const LONGEST: u64 = 1 << 18;
 
-/// An answer longer than so many times the longest but one in a hundred counts as if it were just so long.
+/// Multiple of the 99th percentile beyond which an answer is clamped.
 const OFF: f64 = 4.0;
 
-/// Nothing is left of an observation that weighs so little: four thousand answers ago.
+/// Weight below which an observation is dropped, after about 4,000 answers.
 const FORGOTTEN: f32 = 1e-9;
 
-/// From one edge to the next.
+/// Ratio of one bucket's edge to the next.
 const STEP: f64 = 1.189_207_115_002_721;
 
-/// A smaller share of answers is a rounding error.
+/// Share of answers below which it is a rounding error.
 pub(super) const NOTHING: f64 = 1e-5;
 
 /// Shares of answers by length, which add up to 1, and their mean, which is more exact than the
@@ -39,7 +40,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// All of one length.
+    /// Creates a distribution with a single length.
     pub(super) fn all(length: u64) -> Self {
         let mut shares = [0.0; BUCKETS];
         if let Some(share) = shares.get_mut(bucket(length)) {
@@ -48,7 +49,7 @@ impl Lengths {
         Self { shares, mean: length as f64 }
     }
 
-    /// Each share with the lengths it stands for, from and to.
+    /// Returns each share with the range of lengths it stands for.
     pub(super) fn spans(&self) -> impl Iterator<Item = (f64, f64, f64)> {
         let mut edge = 1.0;
         self.shares.iter().enumerate().map(move |(at, share)| {
@@ -100,7 +101,8 @@ pub struct LengthSample {
 }
 
 impl LengthSample {
-    /// Returns `true` if an answer of so many tokens has reached buckets that are not counted yet.
+    /// Returns `true` if an answer of `tokens` tokens has reached buckets in which it is not
+    /// counted yet.
     pub fn is_due(&self, tokens: u64) -> bool {
         tokens > 0 && tokens >= self.due
     }

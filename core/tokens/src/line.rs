@@ -1,33 +1,37 @@
-//! Tokens as a line over the bytes of text: a share for each byte, and what is there before the first.
+//! Tokens as a linear function of the bytes of text.
 
 use super::COLD_RATIO;
 use super::average::{KEEP, WARM, trust};
 
-/// No tokenizer makes less of a byte, or more: one for each byte is the worst of those that fall back to bytes.
+/// Minimum and maximum tokens per byte of any tokenizer: one per byte is the worst case of those
+/// that fall back to bytes.
 const RATIO: (f64, f64) = (1.0 / 64.0, 1.25);
 
-/// The most tokens that a server adds to every prompt (templates, a preamble for tools) as far as is believed.
+/// Maximum number of tokens that a server adds to each prompt (templates, a preamble for tools).
 const MOST_ADDED: f64 = 4_096.0;
 
-/// An observation further off than so many times, either way, counts as if it were just there.
+/// Factor beyond which an observation is clamped.
 const OFF: f64 = 4.0;
 
-/// Bytes below which the scatter of a count no longer depends on the length.
+/// Length in bytes below which the variance of a count no longer depends on the length.
 const SHORT: f64 = 256.0;
 
-/// How strongly the line is drawn to the origin, in prompts of a few hundred bytes: without, a handful of prompts of one length would have any slope.
+/// Strength of the pull towards the origin, in prompts of a few hundred bytes. Without it, a few
+/// prompts of equal length would allow any slope.
 const TO_THE_ORIGIN: f64 = 0.005;
 
-/// A fit by weighted least squares that forgets. Weighed by 1 over the length, the counts it predicts add up to those observed.
+/// A weighted least-squares fit with exponential forgetting. With weights of 1 over the length,
+/// predicted and observed counts have equal sums.
 ///
-/// Longer text never lowers a prediction: the slope is above zero, and what is added not below.
+/// Longer text never lowers a prediction: the slope is positive and the intercept is not negative.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Line {
-    /// Observations; and sums of the weights, of bytes, tokens, squares of bytes and their products, each weighed.
+    /// Number of observations, and the weighted sums of weights, bytes, tokens, squared bytes and
+    /// products.
     sums: [f64; 6],
 }
 
-/// A line itself.
+/// A line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fit {
     pub(super) added: f64,
@@ -43,7 +47,7 @@ impl Fit {
 }
 
 impl Line {
-    /// So many bytes were so many tokens, where so many were `expected`.
+    /// Records that `bytes` bytes were `tokens` tokens, where `expected` tokens were predicted.
     pub(super) fn learn(&mut self, bytes: f64, tokens: f64, expected: f64) {
         let most = bytes * RATIO.1 + MOST_ADDED;
         let mut tokens = tokens.clamp(0.0, most);
@@ -62,7 +66,7 @@ impl Line {
         self.sums[0]
     }
 
-    /// Its fit, in place of `belief` as far as it is known.
+    /// Returns the fit, mixed with `belief` according to the number of observations.
     pub(super) fn instead_of(&self, belief: Fit, topmost: bool) -> Fit {
         let Some(own) = self.fit() else { return belief };
         let trust = trust(self.seen(), topmost);
@@ -79,7 +83,7 @@ impl Line {
         }
         let slope = (w * xy - x * y) / spread;
         let through_origin = xy / xx;
-        // What is added is never less than nothing: then the line goes through the origin.
+        // The intercept is never negative: the line then goes through the origin.
         let ratio = if slope * x <= y { slope } else { through_origin }.clamp(RATIO.0, RATIO.1);
         let added = ((y - ratio * x) / w).clamp(0.0, MOST_ADDED);
         Some(Fit { added, ratio })

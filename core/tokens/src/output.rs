@@ -1,14 +1,15 @@
-//! How long the answers to one call will be.
+//! The distribution of a call's output.
 
 use super::lengths::{Lengths, NOTHING};
 
-/// What is expected of a call's output, in tokens of all its answers together. Never above what the call allows.
+/// The expected output of a call in tokens, over all its answers and never above what the call
+/// allows.
 ///
-/// A snapshot: what is learned later does not change it.
+/// A snapshot: later learning does not change it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Output {
     lengths: Lengths,
-    /// The longest one answer can be.
+    /// Maximum length of one answer.
     most: f64,
     answers: f64,
 }
@@ -18,24 +19,25 @@ impl Output {
         Self { lengths, most: most.map_or(f64::INFINITY, |most| most as f64), answers: answers.max(1) as f64 }
     }
 
-    /// Of a call that has none.
+    /// Returns the output of a call that has none.
     pub(super) fn none() -> Self {
         Self::new(Lengths::all(0), Some(0), 1)
     }
 
-    /// The mean: what the output of many such calls adds up to.
+    /// Returns the mean output in tokens.
     pub fn mean(&self) -> u64 {
         whole(self.lengths.mean.min(self.most) * self.answers)
     }
 
-    /// So long or shorter is it with this probability (clamped to 0..=1). Of several answers each is taken to be so long.
+    /// Returns the output at the given quantile, in tokens. `probability` is clamped to 0..=1.
+    /// Several answers all have that length.
     pub fn quantile(&self, probability: f64) -> u64 {
         self.remaining_quantile(0, probability)
     }
 
-    /// How many tokens are still to come, in the mean, once so many have: of several answers, of all of them so far.
+    /// Returns the mean number of tokens still to come after `produced` tokens, over all answers.
     ///
-    /// Beyond everything that was ever seen, half as many again.
+    /// Beyond the longest length observed, half as many again.
     pub fn remaining(&self, produced: u64) -> u64 {
         let so_far = produced as f64 / self.answers;
         let (mut mass, mut sum) = (0.0, 0.0);
@@ -47,7 +49,7 @@ impl Output {
         self.within(left, produced)
     }
 
-    /// The same with this probability, in place of the mean.
+    /// Returns the number of tokens still to come at the given quantile.
     pub fn remaining_quantile(&self, produced: u64, probability: f64) -> u64 {
         let so_far = produced as f64 / self.answers;
         let probability = if probability.is_nan() { 1.0 } else { probability.clamp(0.0, 1.0) };
@@ -70,12 +72,12 @@ impl Output {
         self.within(reached - so_far, produced)
     }
 
-    /// The most that the call allows, where it says.
+    /// Returns the maximum output that the call allows, if it limits it.
     pub fn most(&self) -> Option<u64> {
         self.most.is_finite().then(|| whole(self.most * self.answers))
     }
 
-    /// The part of the distribution above a length.
+    /// Returns the part of the distribution above a length.
     fn longer_than(&self, length: f64) -> impl Iterator<Item = (f64, f64, f64)> {
         self.lengths.spans().filter_map(move |(share, from, to)| {
             if from >= length {
@@ -85,14 +87,14 @@ impl Output {
         })
     }
 
-    /// Of all answers, and not beyond what is allowed of them.
+    /// Returns the tokens of all answers, limited to what is allowed.
     fn within(&self, left: f64, produced: u64) -> u64 {
         let most = self.most().map_or(u64::MAX, |most| most.saturating_sub(produced));
         whole(left.max(0.0) * self.answers).min(most)
     }
 }
 
-/// The cast saturates.
+/// Rounds to whole tokens. The cast saturates.
 fn whole(tokens: f64) -> u64 {
     tokens.round() as u64
 }

@@ -1,11 +1,11 @@
-//! A map of bounded size, in which whatever was learned of last the longest ago makes room.
+//! A bounded map that forgets the least recently learned key.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use lru::LruCache;
 
-/// Keys are kept as their hash alone, so that the names of a million tenants take no memory; the hash is keyed, so that nobody can choose names that
-/// meet. Should two ever do, they share what is learned of them.
+/// Keys are stored as hashes, so that the names of a million tenants take no memory. The hash is
+/// keyed, so that nobody can choose colliding names. Colliding keys share what is learned.
 pub(super) struct Recent<V> {
     hasher: RandomState,
     most: usize,
@@ -14,16 +14,17 @@ pub(super) struct Recent<V> {
 
 impl<V: Default> Recent<V> {
     pub(super) fn new(most: usize) -> Self {
-        // Unbounded, and bounded here: with a bound of its own it takes the memory for all of them at once.
+        // The bound is enforced here, because a bounded cache would allocate memory for all entries
+        // at once.
         Self { hasher: RandomState::new(), most, values: LruCache::unbounded() }
     }
 
-    /// What is known of this.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: impl Hash) -> Option<&V> {
         self.values.peek(&self.hasher.hash_one(key))
     }
 
-    /// The same, to learn more: the last to be forgotten from now on.
+    /// Returns the value of a key for learning, and marks it as the most recent.
     pub(super) fn entry(&mut self, key: impl Hash) -> &mut V {
         let key = self.hasher.hash_one(key);
         if self.values.len() >= self.most && !self.values.contains(&key) {

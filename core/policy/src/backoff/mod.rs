@@ -1,13 +1,15 @@
-//! How long a call that failed by itself sleeps before its next attempt: exponential, with full jitter.
+//! Backoff of a call that failed by itself: exponential, with full jitter.
 //!
-//! Full jitter (uniform between nothing and the exponential bound) spreads a herd best; see "Exponential Backoff And Jitter", AWS
-//! Architecture Blog, 2015. The series comes from `backon`, whose own jitter is off by default and adds to the delay instead.
+//! Full jitter (uniform between zero and the exponential bound) spreads retries best; see
+//! "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. The series comes from `backon`,
+//! whose own jitter is off by default and adds to the delay instead.
 
 use std::time::Duration;
 
 use backon::BackoffBuilder;
 
-/// The upper bound of the backoff after the `failures`-th failure (counted from 1): `base * 2^(failures - 1)`, at most `max`.
+/// Returns the upper bound of the backoff after the `failures`-th failure (counted from 1): `base *
+/// 2^(failures - 1)`, at most `max`.
 pub fn bound(base: Duration, max: Duration, failures: u32) -> Duration {
     let skip = failures.saturating_sub(1) as usize;
     backon::ExponentialBuilder::new()
@@ -20,7 +22,18 @@ pub fn bound(base: Duration, max: Duration, failures: u32) -> Duration {
         .unwrap_or(max)
 }
 
-/// A delay with full jitter above a floor that is never shortened. `random` is uniform in [0, 1).
+/// Returns a delay with full jitter that is at least `floor`. `random` is uniform in [0, 1).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_policy::backoff;
+///
+/// let bound = backoff::bound(Duration::from_secs(1), Duration::from_secs(30), 3);
+/// assert_eq!(bound, Duration::from_secs(4));
+/// assert_eq!(backoff::full_jitter(Duration::ZERO, bound, 0.5), Duration::from_secs(2));
+/// ```
 pub fn full_jitter(floor: Duration, bound: Duration, random: f64) -> Duration {
     floor.saturating_add(bound.mul_f64(random.clamp(0.0, 1.0)))
 }

@@ -23,7 +23,8 @@
 
 use std::cmp::Ordering;
 
-/// A point on a lane's virtual time. Totally ordered; never NaN, since costs and weights are checked where they enter.
+/// A point in a lane's virtual time. Totally ordered and never NaN, because costs and weights are
+/// checked on entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tag(f64);
 
@@ -41,33 +42,35 @@ impl Ord for Tag {
     }
 }
 
-/// One lane's virtual time.
+/// The virtual time of one lane.
 #[derive(Debug, Default)]
 pub struct VirtualTime {
-    /// The greatest start tag of a call that was dispatched in its turn.
+    /// Greatest start tag of a call that was dispatched in its turn.
     started: Tag,
-    /// Virtual time: `started`, or later by the work of retries and of tenants that had just come.
+    /// Current virtual time: `started`, or later by the work of retries and of newly arrived
+    /// tenants.
     now: Tag,
-    /// The greatest finish tag of any account.
+    /// Greatest finish tag of any account.
     latest: Tag,
 }
 
-/// One tenant's account in one lane.
+/// The account of one tenant in one lane.
 #[derive(Debug, Default)]
 pub struct Account {
     finish: Tag,
-    /// What its last call was charged, by its weight.
+    /// Charge of its last call, divided by its weight.
     last: f64,
 }
 
-/// Where a dispatched call stood.
+/// The position of a dispatched call in the fair order.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The start tag that it was ordered by: of a retry, that of its first dispatch.
+    /// Start tag that the call was ordered by. A retry keeps the tag of its first dispatch.
     pub tag: Tag,
-    /// The virtual time when its tenant came to wait.
+    /// Virtual time when its tenant began to wait.
     pub since: Tag,
-    /// For a call out of turn, by a right of its own or of a tenant in debt: the least other tag.
+    /// For a call that is dispatched out of turn (a reserved share, or a tenant in debt): the least
+    /// other tag.
     pub first: Option<Tag>,
 }
 
@@ -81,12 +84,13 @@ impl VirtualTime {
         least.map_or(self.now, |least| self.now.min(Tag(self.started.max(least).0 + share)))
     }
 
-    /// Charges a dispatched call `cost / weight`. Returns `true` if its start tag does not count its
-    /// tenant's earlier work, so that its own work has to move virtual time ([`VirtualTime::serve`]):
-    /// a retry, or the first call of a tenant that has just come.
+    /// Charges a dispatched call `cost / weight`. Returns `true` if its start tag does not include
+    /// its tenant's earlier work, so that its own work has to move virtual time
+    /// ([`VirtualTime::serve`]): a retry, or the first call of a tenant that has just arrived.
     ///
-    /// Virtual time never goes back. A call that went out of turn does not move it past the least tag
-    /// that waits: a newcomer must not wait behind another tenant's right or debt.
+    /// Virtual time never goes back. A call that is dispatched out of turn does not move it past
+    /// the least waiting tag, so that a new tenant does not wait for another tenant's share or
+    /// debt.
     pub fn dispatch(&mut self, account: &mut Account, place: Place, cost: f64, weight: f64) -> bool {
         let start = account.start(place.since);
         let moves_by_work = place.tag < start || account.finish <= place.since;
@@ -104,13 +108,13 @@ impl VirtualTime {
         self.now = Tag(self.now.0 + cost / weights);
     }
 
-    /// A charged call turned out to cost so much more, or less where `cost` is negative.
+    /// Adds `cost` to a charged call, or subtracts it if `cost` is negative.
     pub fn correct(&mut self, account: &mut Account, cost: f64, weight: f64) {
         account.finish = Tag(account.finish.0 + cost / weight);
         self.latest = self.latest.max(account.finish);
     }
 
-    /// No call of the lane waits or runs: whatever anybody owed is forgiven.
+    /// Forgives all debts, because no call of the lane waits or runs.
     pub fn end_busy_period(&mut self) {
         self.now = self.now.max(self.latest);
         self.started = self.now;

@@ -1,17 +1,19 @@
-//! Memory times time: what fairness charges where memory is what everybody waits for.
+//! Cost of a call in KV-cache memory over time, which fairness charges if memory is the bottleneck.
 
 use std::time::Duration;
 
-/// Tokens held times seconds, as it is expected of a call: its input while the first token is computed, and then one token more with each
-/// token. Zero where a time is not a positive number.
+/// Returns the expected cost in token-seconds: the input is held until the first token, and one
+/// more token with each output token. `ttft` and `tpot` are in seconds. Returns zero if a time is
+/// not a positive number.
 pub fn cost(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
     let (input, output) = (input as f64, output as f64);
     input * seconds(ttft) + output * seconds(tpot) * (input + output / 2.0)
 }
 
-/// Tokens held times seconds, as it was: from when the attempt was sent to its first token, if it was seen, and to its end.
+/// Returns the actual cost in token-seconds, from sending the attempt to its first token and to its
+/// end.
 ///
-/// Where no first token was seen, the output counts as having grown evenly all the while.
+/// Without an observed first token, the output counts as growing evenly.
 pub fn held(input: u64, output: u64, to_first_token: Option<Duration>, to_end: Duration) -> f64 {
     let (input, output) = (input as f64, output as f64);
     let first = to_first_token.unwrap_or_default().min(to_end);

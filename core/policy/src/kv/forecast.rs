@@ -1,42 +1,44 @@
-//! How long an answer may become, as far as it is known.
+//! Forecast of the length of an answer.
 
 use std::sync::Arc;
 
 use tidegate_tokens::Output;
 
-/// The most points that a forecast keeps: enough for the shape of a heavy tail, few enough to be gone through at each survey.
+/// Maximum number of lengths kept: enough for the shape of a heavy tail, and few enough to iterate
+/// at each survey.
 const POINTS: usize = 32;
 
-/// How long an answer may become: lengths that are equally likely, and a length that it never exceeds.
+/// Possible lengths of an answer in tokens, all equally likely, and a maximum.
 ///
-/// What it has produced already is taken into account where the forecast is used: the lengths that it has outgrown drop out. One that has
-/// outgrown all of them is expected to produce as much again, as answers with a heavy tail do.
+/// Lengths that an answer has exceeded are dropped where the forecast is used. An answer that has
+/// exceeded all of them is expected to produce as much again, as answers with a heavy tail do.
 ///
-/// The default knows nothing; what is expected of the call then counts as certain.
+/// The default knows nothing, and the call's expected output then counts as certain.
 #[derive(Clone, Default)]
 pub struct Forecast {
-    /// Ascending. Shared by all calls that are forecast alike.
+    /// Ascending lengths, shared by all calls with the same forecast.
     lengths: Arc<[u32]>,
     most: Option<u32>,
     in_one_piece: bool,
-    /// What the prompt takes, where that is known better than when the call came.
+    /// Prompt tokens, if known better than when the call arrived.
     input: Option<u64>,
-    /// Where it is made only when it is wanted.
+    /// Creates the forecast when it is needed.
     later: Option<Arc<dyn Fn() -> Forecast + Send + Sync>>,
 }
 
 impl Forecast {
-    /// It will be so long.
+    /// Creates a forecast of exactly `tokens` tokens.
     pub fn exact(tokens: u64) -> Self {
         Self { lengths: Arc::new([small(tokens)]), ..Self::default() }
     }
 
-    /// What `make` says when the call is admitted. A call may wait for long, and more is known then than when it came.
+    /// Creates a forecast that `make` computes when the call is admitted, because more is known
+    /// then than when the call arrived.
     pub fn later(make: impl Fn() -> Self + Send + Sync + 'static) -> Self {
         Self { later: Some(Arc::new(make)), ..Self::default() }
     }
 
-    /// What is known now.
+    /// Returns the forecast as it is known now.
     pub fn now(self) -> Self {
         match &self.later {
             Some(make) => make(),
@@ -44,7 +46,8 @@ impl Forecast {
         }
     }
 
-    /// Lengths that are equally likely, in any order. Where there are more than 32 of them, the means of 32 groups of them are kept.
+    /// Creates a forecast of equally likely lengths, in any order. More than 32 lengths are merged
+    /// into the means of 32 groups.
     pub fn of(lengths: impl IntoIterator<Item = u64>) -> Self {
         let mut lengths: Vec<u32> = lengths.into_iter().map(small).collect();
         lengths.sort_unstable();
@@ -57,7 +60,7 @@ impl Forecast {
         Self { lengths: lengths.into(), ..Self::default() }
     }
 
-    /// The same, never longer than `most`; `None` changes nothing.
+    /// Limits the forecast to `most` tokens. `None` changes nothing.
     #[must_use]
     pub fn at_most(mut self, most: Option<u64>) -> Self {
         if let Some(most) = most.map(small) {
@@ -66,14 +69,15 @@ impl Forecast {
         self
     }
 
-    /// The same, of an answer that comes in one piece: how far it has come is never seen, so that it counts as whole from its beginning.
+    /// Marks the answer as arriving in one piece: its progress is never observed, so it counts in
+    /// full from the start.
     #[must_use]
     pub fn in_one_piece(mut self) -> Self {
         self.in_one_piece = true;
         self
     }
 
-    /// The same, of a prompt of so many tokens, whatever it was thought to take when the call came.
+    /// Sets the number of prompt tokens, replacing the estimate made when the call arrived.
     #[must_use]
     pub fn of_input(mut self, tokens: u64) -> Self {
         self.input = Some(tokens);
@@ -84,18 +88,18 @@ impl Forecast {
         self.input
     }
 
-    /// Whether it knows nothing.
+    /// Returns `true` if nothing is known.
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
     }
 
-    /// Its mean, in tokens; zero where it knows nothing.
+    /// Returns the mean length in tokens, or zero if nothing is known.
     pub fn mean(&self) -> f64 {
         let sum: f64 = self.lengths.iter().map(|length| f64::from(self.bounded(*length))).sum();
         sum / (self.lengths.len().max(1)) as f64
     }
 
-    /// The same, or exactly `tokens` where it knows nothing.
+    /// Returns the forecast, or one of exactly `tokens` if nothing is known.
     pub(super) fn or_exactly(mut self, tokens: u64) -> Self {
         if self.is_empty() {
             self.lengths = Arc::new([small(tokens)]);
@@ -107,12 +111,13 @@ impl Forecast {
         self.in_one_piece
     }
 
-    /// The most of its lengths that are still possible for an answer of `produced` tokens, as what is still to come, descending; at least one.
+    /// Returns the lengths that are still possible for an answer of `produced` tokens. There is at
+    /// least one.
     pub(super) fn remaining(&self, produced: u64) -> Remaining<'_> {
         let produced = small(produced);
         let outgrown = self.lengths.partition_point(|length| self.bounded(*length) <= produced);
         let left = self.lengths.get(outgrown..).unwrap_or_default();
-        // It goes on where it should have ended: as much again, or the little that it is allowed.
+        // The answer has exceeded all lengths: as much again, or the little that is allowed.
         let beyond = self.bounded(produced.saturating_mul(2)).saturating_sub(produced).max(1);
         Remaining { left, produced, most: self.most.unwrap_or(u32::MAX), beyond }
     }
@@ -134,7 +139,7 @@ impl std::fmt::Debug for Forecast {
     }
 }
 
-/// The middles of 32 equally likely parts of what was learned.
+/// Takes the middles of 32 equally likely parts of the learned distribution.
 impl From<&Output> for Forecast {
     fn from(output: &Output) -> Self {
         let middle = |part: usize| (part as f64 + 0.5) / POINTS as f64;
@@ -142,7 +147,7 @@ impl From<&Output> for Forecast {
     }
 }
 
-/// See [`Forecast::remaining`].
+/// The tokens that the possible lengths leave to come. See [`Forecast::remaining`].
 pub(super) struct Remaining<'a> {
     left: &'a [u32],
     produced: u32,
@@ -151,12 +156,12 @@ pub(super) struct Remaining<'a> {
 }
 
 impl Remaining<'_> {
-    /// How many lengths are possible.
+    /// Returns the number of possible lengths.
     pub(super) fn count(&self) -> usize {
         self.left.len().max(1)
     }
 
-    /// What each of them leaves to come, the longest first.
+    /// Returns the tokens that each length leaves to come, the longest first.
     pub(super) fn descending(&self) -> impl Iterator<Item = u32> + '_ {
         let beyond = self.left.is_empty().then_some(self.beyond);
         self.left.iter().rev().map(|length| (*length).min(self.most) - self.produced).chain(beyond)

@@ -1,33 +1,39 @@
-//! What is held at each moment to come, as a sum over calls.
+//! Memory use at each future step, as a sum over calls.
 //!
-//! Time is counted in output tokens: calls in one batch gain one each in a step. A call that holds `c` now and whose possible lengths leave
-//! `d1 < d2 < ...` to come holds `c + t` at `t` with the probability that its `d` is at least `t`. Sums of that, and of its variance, are
-//! polynomials in `t` between two moments at which an answer may end, so that five numbers per moment are enough, whatever the number of calls.
+//! # Algorithm
 //!
-//! Moments are kept one by one up to 32 tokens ahead, and to a sixteenth of their distance further out: an end in between counts at the next
-//! one, so that what is held is never less than by exact sums.
+//! Time is counted in output tokens: each call of a batch gains one per step. A call that holds `c`
+//! tokens now, and whose possible lengths leave `d1 < d2 < ...` tokens to come, holds `c + t` at
+//! step `t` with the probability that its `d` is at least `t`. The sum over calls, and its
+//! variance, are polynomials in `t` between two steps at which an answer may end, so five numbers
+//! per step suffice for any number of calls.
+//!
+//! Steps are exact up to 32 tokens ahead, and rounded to a sixteenth of their distance beyond that.
+//! An end in between counts at the next step, so memory use is never underestimated.
 
 use super::forecast::Remaining;
 
-/// How many moments are told apart in each doubling of the distance.
+/// Number of steps per doubling of the distance.
 const FINE: u32 = 16;
 
-/// See the module.
+/// Memory use at each future step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Horizon {
     moments: Vec<Change>,
-    /// Of calls whose progress is not seen: what they hold, and its variance, for as long as they last.
+    /// Memory held by calls whose progress is not observed, for as long as they run, and its
+    /// variance.
     flat: f64,
     flat_variance: f64,
 }
 
-/// What is different up to a moment, as against after it.
+/// Difference between the use before a step and after it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
-    /// Calls still there: how many, and what they held at first.
+    /// Number of calls still running, and the tokens they held at first.
     calls: f64,
     held: f64,
-    /// The variance of each being there: times 1, times what it held at first, times the square of that.
+    /// Variance of each call still running: times 1, times the tokens held at first, and times
+    /// their square.
     doubt: f64,
     doubt_held: f64,
     doubt_squared: f64,
@@ -44,7 +50,7 @@ impl Change {
 }
 
 impl Horizon {
-    /// Adds a call (`sign` 1), or takes it out again by the same figures (-1).
+    /// Adds a call (`sign` 1), or removes it with the same arguments (-1).
     pub(super) fn change(&mut self, sign: f64, held: f64, remaining: &Remaining<'_>) {
         let count = remaining.count() as f64;
         let (mut there, mut doubt) = (0.0, 0.0);
@@ -66,7 +72,8 @@ impl Horizon {
         }
     }
 
-    /// The same of a call whose progress is not seen: it counts as whole, `held` with a variance.
+    /// Adds or removes a call whose progress is not observed: it counts in full, `held` with a
+    /// variance.
     pub(super) fn change_flat(&mut self, sign: f64, held: f64, variance: f64) {
         self.flat += sign * held;
         self.flat_variance += sign * variance;
@@ -81,10 +88,11 @@ impl Horizon {
         self.change_flat(1.0, other.flat, other.flat_variance);
     }
 
-    /// Returns the most that both horizons together hold at any moment: the mean plus `caution` times the standard deviation.
+    /// Returns the maximum use of both horizons together at any step: the mean plus `caution`
+    /// standard deviations, in tokens.
     pub(super) fn peak_with(&self, other: &Self, caution: f64) -> f64 {
         let (flat, flat_variance) = (self.flat + other.flat, self.flat_variance + other.flat_variance);
-        // Where every answer whose progress is seen has ended.
+        // After all answers with observed progress have ended.
         let mut peak = flat + caution * flat_variance.max(0.0).sqrt();
         let mut sum = Change::default();
         for moment in (0..self.moments.len().max(other.moments.len())).rev() {
@@ -98,32 +106,33 @@ impl Horizon {
         peak
     }
 
-    /// Returns what is held one token from now, when no answer has ended yet.
+    /// Returns the use one token from now, before any answer has ended.
     pub(super) fn soon(&self, caution: f64) -> f64 {
         let held: f64 = self.moments.iter().map(|change| change.held + change.calls).sum();
         self.flat + held + caution * self.flat_variance.max(0.0).sqrt()
     }
 
-    /// Forgets all of them, but not the room that they took.
+    /// Removes all calls and keeps the allocated memory.
     pub(super) fn clear(&mut self) {
         self.moments.clear();
         (self.flat, self.flat_variance) = (0.0, 0.0);
     }
 }
 
-/// The moment at which an answer with so many tokens to come counts as ended.
+/// Returns the step at which an answer with `left` tokens to come counts as ended.
 fn moment(left: u32) -> usize {
     let left = left.max(1);
     if left <= 2 * FINE {
         return left as usize - 1;
     }
-    // Of the tokens before the last: `left` itself is still in the moment that ends with it.
+    // Counted from the tokens before the last one: `left` itself belongs to the step that ends with
+    // it.
     let before = left - 1;
     let shift = before.ilog2() - FINE.ilog2();
     (FINE * shift + (before >> shift)) as usize
 }
 
-/// How many tokens ahead the moment is.
+/// Returns how many tokens ahead the step is.
 fn ends(moment: usize) -> f64 {
     let fine = FINE as usize;
     if moment < 2 * fine {

@@ -1,34 +1,52 @@
-//! Memory for keys and values: how many tokens a self-hosted engine can hold at once, and how many the calls in flight will come to hold.
+//! KV-cache memory: how many tokens a self-hosted engine can hold at once, and how many the calls
+//! in flight will hold.
 //!
-//! Reserving the most that each call may produce packs almost nothing, since callers set it far above what they need; reserving nothing lets
-//! in more than the engine can finish, which then evicts calls and computes them again. So a call is admitted by the *future peak*
-//! (LightLLM's Past-Future scheduler, arXiv 2507.10150): from what each call in flight has produced ([`Progress`]) and how long it may become
-//! ([`Forecast`]), what all of them will hold together at each moment at which one of them may end, and the largest of these.
+//! # Algorithm
 //!
-//! Lengths are not known but likely. The paper draws one for each call; here what is held at a moment is a sum of independent guesses, with
-//! a mean and a standard deviation, and the peak is taken of the mean and `CAUTION` times the deviation. Many calls make up for each other,
-//! so that no call pays for its own worst case. What is wrong with all forecasts alike is what the headroom is for.
+//! A call is admitted by the *future peak* (LightLLM's Past-Future scheduler, arXiv 2507.10150):
+//! from what each call in flight has produced ([`Progress`]) and how long it may become
+//! ([`Forecast`]) follows what all calls will hold at each step at which one of them may end. The
+//! largest of these values is the peak.
 //!
-//! # Promises
-//! - A call fits if the peak with this call stays within what is usable. The call counts with the forecast that is made
-//!   when it is considered; a call that ends before the peak takes nothing of it.
-//! - An admission that shares nothing never lowers the peak; a release never raises it.
-//! - A call is admitted to an idle engine whenever it can be held at all; what is admitted is given back by [`Kv::release`], once.
-//! - Where lengths are certain, the peak is the exact one or above it, by no more than a sixteenth of what is still to come.
+//! Lengths are known only as distributions. The paper draws one length per call; here memory use is
+//! a sum of independent lengths with a mean and a standard deviation, and the peak is the mean plus
+//! `CAUTION` standard deviations. Over many calls, deviations cancel out, so no call is charged its
+//! own worst case. The headroom covers errors that all forecasts share.
+//!
+//! # Rationale
+//!
+//! Reserving the maximum that each call may produce admits almost nothing, because callers set it
+//! far above what they need. Reserving nothing admits more than the engine can finish, which then
+//! preempts calls and recomputes them.
+//!
+//! # Guarantees
+//!
+//! - A call fits if the peak with it stays within the usable memory. The call counts with the
+//!   forecast at the time of the decision.
+//! - An admission without shared prefixes never lowers the peak, and a release never raises it.
+//! - An idle engine admits any call that it can hold. Each admission is released once, with
+//!   [`Kv::release`].
+//! - For certain lengths, the peak is exact or above the exact one by at most a sixteenth of what
+//!   is still to come.
 //!
 //! # Prefix caching
-//! An engine with prefix caching holds the blocks that several running calls share once. A call therefore needs its input less the
-//! beginnings that calls in flight hold already ([`Prefix`]). A beginning that more than one call has held counts once, at
-//! every moment to come, until the last of these calls ends. Blocks that are cached and that no running call uses are free
-//! memory, since the engine evicts them when it needs room: they save nothing.
 //!
-//! # What it does not know
-//! - What others send to the same engine. Give each its part of `kv_tokens`.
-//! - How far an answer that comes in one piece has come: it counts with its whole expected length from the beginning.
+//! An engine with prefix caching holds blocks that several running calls share only once. A call
+//! therefore needs its input minus the prefixes that calls in flight already hold ([`Prefix`]). A
+//! prefix that more than one call has held counts once, at each future step, until the last of
+//! these calls ends. Cached blocks without a running call are free memory, because the engine
+//! evicts them on demand.
 //!
-//! Whether a call fits is found in one pass over some hundred moments. [`Kv::room`] is an upper bound of the prompts that
-//! fit, so that most calls that do not fit need no such pass. The calls are surveyed anew when they have produced `STALE`
-//! tokens each.
+//! # Limitations
+//!
+//! - Calls of other clients of the same engine are not known. Give each client its share of
+//!   `kv_tokens`.
+//! - The progress of an answer that arrives in one piece is not known: its whole expected length
+//!   counts from the start.
+//!
+//! Checking a call takes one pass over about a hundred steps. [`Kv::room`] is an upper bound of the
+//! prompts that fit, which saves that pass for most calls that do not fit. Calls are surveyed again
+//! when they have produced `STALE` tokens each.
 
 mod cost;
 mod forecast;
@@ -48,95 +66,97 @@ use forecast::Remaining;
 use horizon::Horizon;
 use tidegate_tokens::Demand;
 
-/// How many standard deviations the peak stands above its mean. Chosen by the experiment `kv`, with the headroom's default, on seeds that it does
-/// not report.
+/// Standard deviations of the peak above its mean. Chosen by the experiment `kv`, together with the
+/// default headroom, on seeds that it does not report.
 const CAUTION: f64 = 1.25;
 
-/// How many tokens the calls may have produced, in the mean, before they are surveyed anew. Less than a block.
+/// Mean number of tokens that calls may produce before they are surveyed again. Less than a block.
 const STALE: u64 = 8;
 
-/// What sums of rounded numbers may be off by, in tokens.
+/// Rounding error of sums, in tokens.
 const ROUNDING: f64 = 1e-6;
 
-/// Tokens in a block, the engine's unit of memory: vLLM's default. A call wastes half of its last one, in the mean.
+/// Tokens per block, the engine's unit of memory (vLLM's default). On average, a call wastes half
+/// of its last block.
 const BLOCK: f64 = 16.0;
 
-/// A call's place in the memory. Goes back by [`Kv::release`], once.
+/// The memory reserved for one call. Return it once with [`Kv::release`].
 #[derive(Debug)]
 #[must_use = "a place that is not released is lost"]
 pub struct Place {
     at: usize,
 }
 
-/// The books of one engine's memory.
+/// The memory of one engine and the calls in flight.
 #[derive(Clone, Debug)]
 pub struct Kv {
     capacity: u64,
     usable: u64,
     calls: Vec<Option<Call>>,
     free: Vec<usize>,
-    /// The beginnings of prompts that calls in flight hold, by their hashes.
+    /// The prefixes that calls in flight hold, by hash.
     beginnings: HashMap<u64, Beginning>,
-    /// Tokens of the beginnings that more than one call has held.
+    /// Tokens of the prefixes that more than one call has held.
     shared: u64,
     horizon: Horizon,
-    /// What they had produced when they were surveyed, all together.
+    /// Total tokens produced at the last survey.
     surveyed: u64,
-    /// The longest prompt that may fit into the horizon as it is, where that was asked.
+    /// Longest prompt that may fit into the current horizon, if it was computed.
     room: Option<u32>,
 }
 
-/// What there is and what is taken, in tokens.
+/// State of an engine's memory, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// What the engine holds.
+    /// Capacity of the engine.
     pub capacity: u64,
-    /// What of that may be taken: less the headroom.
+    /// Capacity that may be used: without the headroom.
     pub usable: u64,
-    /// Calls in flight.
+    /// Number of calls in flight.
     pub calls: usize,
-    /// What they hold now, as far as it is seen; what several of them share, once.
+    /// Tokens held now, as far as observed. Shared prefixes count once.
     pub held: u64,
-    /// What they will come to hold.
+    /// Tokens held at the future peak.
     pub peak: u64,
 }
 
-/// A beginning of a prompt that calls in flight hold.
+/// A prompt prefix that calls in flight hold.
 #[derive(Clone, Copy, Debug)]
 struct Beginning {
-    /// What it adds to the one before.
+    /// Tokens beyond the previous prefix.
     tokens: u64,
     holders: usize,
-    /// The call that it counts for; `None` once it has had another holder: then it counts by itself.
+    /// The call that the prefix counts for. `None` once it has had a second holder: then it counts
+    /// by itself.
     owner: Option<usize>,
 }
 
-/// What an admission changes.
+/// The changes that an admission makes.
 struct Admission {
     call: Call,
-    /// The calls that do not count any more for what they share with this one, and how many tokens that is.
+    /// Calls that no longer count for what they share with the new one, with the number of tokens.
     relieved: Vec<(usize, u64)>,
-    /// The same of all of them.
+    /// Sum of these tokens.
     shared: u64,
-    /// All that it adds.
+    /// Everything that the admission adds.
     horizon: Horizon,
 }
 
 #[derive(Clone, Debug)]
 struct Call {
-    /// What counts for this call alone.
+    /// Tokens that count for this call alone.
     input: u64,
     prefix: Prefix,
     /// Tokens of the whole prompt.
     whole: u64,
     forecast: Forecast,
     progress: Progress,
-    /// What it had produced when it was surveyed.
+    /// Tokens produced at the last survey.
     produced: u64,
 }
 
 impl Kv {
-    /// An engine that holds so many tokens, of which the share `headroom` is kept free.
+    /// Creates an engine that holds `capacity` tokens, of which the share `headroom` is kept free.
     pub fn new(capacity: u64, headroom: f64) -> Self {
         Self {
             capacity,
@@ -151,14 +171,15 @@ impl Kv {
         }
     }
 
-    /// Returns what a call needs at least, to compare with [`Kv::room`]: its input. What its answer adds is known better when it
-    /// is considered than when it came: calls that came when nothing was known would each ask for their `max_tokens`.
+    /// Returns the minimum that a call needs, to compare with [`Kv::room`]: its input in tokens.
+    /// Its output is not included, because it is known better at admission than on arrival.
     pub fn need(&self, demand: &Demand) -> u32 {
         small(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
 
-    /// Returns the most input that one more call may have: no call that needs more fits, unless it shares its beginning with one in
-    /// flight. Of those that need less, [`Kv::fits`] tells which fit. Surveys the calls in flight where that is due.
+    /// Returns the largest input in tokens that one more call may have. No call that needs more
+    /// fits, unless it shares a prefix with a call in flight. For calls that need less,
+    /// [`Kv::fits`] decides. Surveys the calls in flight if that is due.
     pub fn room(&mut self) -> u32 {
         if self.is_idle() {
             return small(self.usable);
@@ -166,19 +187,20 @@ impl Kv {
         if self.is_stale() {
             self.survey();
         }
-        // Every call in flight, and the new one, produces one more token at least.
+        // Each call in flight, and the new one, produces at least one more token.
         let (usable, horizon) = (self.usable as f64, &self.horizon);
         let free = || usable - horizon.soon(CAUTION) - BLOCK / 2.0 - 1.0;
         *self.room.get_or_insert_with(|| small((free() + ROUNDING).max(0.0) as u64))
     }
 
-    /// Returns whether a call that may become as long as the forecast says fits now, by the last survey. An idle engine takes
-    /// whatever it can hold.
+    /// Returns `true` if a call with this forecast fits now, according to the last survey. An idle
+    /// engine admits any call that it can hold.
     pub fn fits(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> bool {
         self.slack(demand, forecast, prefix) >= 0.0
     }
 
-    /// Returns how many tokens stay usable at the peak with this call; below zero, the call does not fit.
+    /// Returns the usable tokens left at the peak with this call. If negative, the call does not
+    /// fit.
     pub fn slack(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> f64 {
         if self.is_idle() {
             return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
@@ -187,30 +209,31 @@ impl Kv {
         self.usable as f64 - self.horizon.peak_with(&admission.horizon, CAUTION) + ROUNDING
     }
 
-    /// Returns the longest prompt that may fit, in tokens: no longer one does.
+    /// Returns an upper bound of the prompts that fit, in tokens.
     pub fn longest(&mut self) -> u32 {
         let room = self.room();
         if room >= small(self.usable) { small(self.capacity) } else { room }
     }
 
-    /// The engine turns out to hold so many tokens. The calls in flight stay where they are.
+    /// Changes the capacity. The calls in flight are kept.
     pub fn resize(&mut self, capacity: u64, headroom: f64) {
         self.capacity = capacity;
         self.usable = (capacity as f64 * (1.0 - headroom)) as u64;
         self.survey();
     }
 
-    /// The most that any call may hold, however idle the engine is.
+    /// Returns the maximum tokens of one call on an idle engine.
     pub fn most(&self) -> u64 {
         self.capacity
     }
 
-    /// A call is admitted whose length is as certain as its demand; `progress` says how far its answer has come.
+    /// Admits a call whose length equals its demand. `progress` reports how far its answer has
+    /// come.
     pub fn admit(&mut self, demand: &Demand, progress: Progress) -> Place {
         self.admit_expecting(demand, Forecast::default(), Prefix::default(), progress)
     }
 
-    /// A call is admitted that may become as long as the forecast says, and never longer than its demand allows.
+    /// Admits a call with a forecast of its length, limited to what its demand allows.
     pub fn admit_expecting(
         &mut self,
         demand: &Demand,
@@ -247,7 +270,7 @@ impl Kv {
         Place { at }
     }
 
-    /// It has ended.
+    /// Releases the memory of a call that has ended.
     pub fn release(&mut self, place: Place) {
         let Some(call) = self.calls.get_mut(place.at).and_then(Option::take) else { return };
         self.free.push(place.at);
@@ -266,12 +289,12 @@ impl Kv {
         self.surveyed = self.surveyed.saturating_sub(call.produced);
         self.room = None;
         if self.is_idle() {
-            // What rounding has left.
+            // Removes rounding errors.
             self.horizon.clear();
         }
     }
 
-    /// What a person would want to know.
+    /// Returns the state for snapshots and metrics.
     pub fn view(&self) -> View {
         let mut now = self.clone();
         now.survey();
@@ -286,7 +309,7 @@ impl Kv {
         }
     }
 
-    /// Returns what the admission of a call would change.
+    /// Returns the changes that the admission of a call would make.
     fn admission(
         &self,
         demand: &Demand,
@@ -295,13 +318,14 @@ impl Kv {
         progress: Progress,
     ) -> Admission {
         let forecast = forecast.now().or_exactly(demand.output);
-        // No call can hold more than there is, whatever it says of itself.
+        // No call can hold more than the capacity, whatever it claims.
         let whole = forecast.input().unwrap_or(demand.input).min(self.capacity);
         let mut input = whole;
         let (mut relieved, mut shared) = (Vec::<(usize, u64)>::new(), 0);
         for (hash, tokens) in prefix.chunks(whole, BLOCK as u64) {
             let Some(held) = self.beginnings.get(&hash) else { continue };
-            // A rest with more tokens for its bytes makes the beginning look longer than it is.
+            // If the rest of the prompt has more tokens per byte, the prefix looks longer than it
+            // is.
             input -= tokens.min(held.tokens);
             let Some(owner) = held.owner else { continue };
             shared += held.tokens;
@@ -350,7 +374,7 @@ impl Kv {
         self.horizon.change_flat(1.0, self.shared as f64, 0.0);
         self.surveyed = 0;
         for call in self.calls.iter_mut().flatten() {
-            // An answer does not shrink, whatever its observer says.
+            // An answer never shrinks, whatever its observer reports.
             call.produced = call.produced.max(call.progress.tokens());
             self.surveyed = self.surveyed.saturating_add(call.produced);
             call.change(&mut self.horizon, 1.0);
@@ -360,12 +384,12 @@ impl Kv {
 }
 
 impl Call {
-    /// Adds what it holds and will hold, as it was surveyed, or takes the same out.
+    /// Adds or removes the surveyed use of the call.
     fn change(&self, horizon: &mut Horizon, sign: f64) {
         self.change_by(horizon, sign, self.input);
     }
 
-    /// The same, with `input` counting for it.
+    /// Like [`Self::change`], with `input` tokens counting for the call.
     fn change_by(&self, horizon: &mut Horizon, sign: f64, input: u64) {
         let remaining = self.forecast.remaining(self.produced);
         let held = input as f64 + self.produced as f64 + BLOCK / 2.0;
@@ -378,7 +402,7 @@ impl Call {
     }
 }
 
-/// Mean and variance of what is to come.
+/// Returns the mean and the variance of the tokens still to come.
 fn spread(remaining: &Remaining<'_>) -> (f64, f64) {
     let count = remaining.count() as f64;
     let mean = remaining.descending().map(f64::from).sum::<f64>() / count;
