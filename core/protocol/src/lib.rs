@@ -1,11 +1,12 @@
-//! What providers say: request facts, rate headers, Retry-After, SSE events, errors, terminals.
+//! Wire protocols of LLM providers: request facts, rate headers, Retry-After, server-sent events,
+//! errors and the ends of responses.
 //!
-//! Pure functions and small state machines. Nothing here waits, reads a clock or touches a socket: wall time comes in as an
-//! argument, bytes come in as slices. Everything that is read here comes from outside and may be nonsense; nonsense has a
-//! documented meaning and never a panic.
+//! Pure functions and small state machines. Nothing here waits, reads a clock or opens a socket: wall
+//! time is an argument and bytes are slices. All input is untrusted, and invalid input has a documented
+//! meaning and never panics.
 //!
-//! Prompts and answers are looked at and not kept. What leaves this module is facts: a model's name, a class of error, a
-//! number of tokens.
+//! Prompts and answers are read and not kept. The results are facts: a model's name, the class of an
+//! error, a number of tokens.
 
 pub mod base_url;
 pub mod classify;

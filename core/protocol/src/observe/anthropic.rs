@@ -1,4 +1,4 @@
-//! Anthropic's messages. The events are told apart by name, so a delta costs no parsing at all.
+//! Events of Anthropic's Messages API. Events are distinguished by name, so deltas are not parsed.
 
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         b"message_stop" => observer.on_terminal(on),
         b"error" => observer.on_error(event.data, on),
         b"content_block_start" | b"content_block_stop" | b"ping" => {}
-        // New kinds may come, but gateways also put errors of their own shape into the stream.
+        // Unknown events are possible, but gateways also add errors in their own format.
         _ if super::is_error(event) => observer.on_error(event.data, on),
         _ => {}
     }
@@ -55,8 +55,8 @@ struct Block {
     thinking: Any<Present>,
 }
 
-/// Text and thinking begin empty and are followed by deltas. A tool's call begins with its name, redacted thinking and results
-/// come whole: these are output already.
+/// Returns `true` if a block starts with output. Text and thinking start empty and are followed by
+/// deltas. A tool call starts with its name, and redacted thinking and results arrive whole.
 fn begins_with_output(data: &[u8]) -> bool {
     let block = json::parse::<BlockStart>(data).unwrap_or_default().content_block;
     match block.r#type.0.as_deref() {

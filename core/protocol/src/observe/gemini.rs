@@ -1,8 +1,9 @@
-//! Gemini. Every event is a whole response in itself: some more parts, and the usage so far.
+//! Events of the Gemini API. Each event is a complete response with further parts and the usage so
+//! far.
 //!
-//! There is no event that only says the end. A candidate that has finished says why (`finishReason`), and a prompt that was blocked has no
-//! candidate and says so (`promptFeedback.blockReason`). Early models name a reason in every event, so the first one proves little,
-//! and nothing is lost by it: a stream that breaks off behind it cannot be told from a whole one by anybody.
+//! No event marks only the end. A finished candidate has a `finishReason`, and a blocked prompt has
+//! no candidate but a `promptFeedback.blockReason`. Early models name a reason in each event, so a
+//! stream that breaks off after the first event cannot be distinguished from a complete one.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -15,7 +16,7 @@ use crate::sse::Event;
 
 pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     if event.oversized {
-        // A picture, most likely, and perhaps the finishReason with it.
+        // Probably an image, possibly with the finishReason.
         observer.expects_terminal = false;
         return observer.on_delta(on);
     }
@@ -23,7 +24,7 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         return observer.on_error(event.data, on);
     }
     let Some(chunk) = json::parse::<Chunk>(event.data) else {
-        // As with chat: whole, but of a shape we do not know.
+        // Complete JSON of an unknown format, as for chat.
         observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
         return;
     };
@@ -45,7 +46,8 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     }
 }
 
-/// Whether an enumeration of Google's has a value; its zero means that it has none.
+/// Returns `true` if an enumeration of Google's API has a value. Its zero value means that it has
+/// none.
 fn is_set(reason: &Any<Option<String>>) -> bool {
     reason.0.as_deref().is_some_and(|reason| !reason.is_empty() && !reason.ends_with("_UNSPECIFIED"))
 }
@@ -78,7 +80,8 @@ struct Feedback {
     block_reason: Any<Option<String>>,
 }
 
-/// The usage so far. Thoughts are counted beside the candidates, and what tools brought into the prompt beside the prompt.
+/// The usage so far. Thinking is counted separately from candidates, and tool results separately
+/// from the prompt.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -103,7 +106,8 @@ impl From<Metadata> for Counts {
     }
 }
 
-/// Whether a part holds output: not a signature alone, not empty text. That it is a thought is said beside its text.
+/// Whether a part holds output: not only a signature, and not empty text. A thought is marked
+/// beside its text.
 type Part = HasOutput<Key>;
 
 #[derive(Deserialize)]

@@ -65,8 +65,8 @@ impl MemberReader {
         }
     }
 
-    /// The wanted members, as a document of their own; `None` where the document has no end. Nothing at all is no half of anything: the framing
-    /// says whether something is missing.
+    /// Returns the wanted members as a document of their own, or `None` if the document is
+    /// incomplete. An empty body is not incomplete: the framing shows whether bytes are missing.
     pub(super) fn finish(mut self) -> Option<Vec<u8>> {
         if self.empty {
             return Some(b"{}".to_vec());
@@ -213,7 +213,8 @@ mod tests {
             };
             let found = read(text.as_bytes().chunks(size), usize::MAX).expect("whole");
             prop_assert_eq!(serde_json::from_slice::<Value>(&found).unwrap(), Value::Object(expected));
-            // Half a document has no end, unless it is a number or a word; nothing at all is no half.
+            // Half a document is incomplete, unless it is a number or a literal. An empty one is
+            // not.
             let half = &text.as_bytes()[..at.index(text.len())];
             if half.is_empty() {
                 prop_assert_eq!(read(half.chunks(size), usize::MAX), Some(b"{}".to_vec()));
@@ -230,7 +231,7 @@ mod tests {
         ) {
             let found = read(bytes.chunks(size), limit);
             prop_assert_eq!(&found, &read(std::iter::once(&bytes[..]), limit));
-            // A wanted key and its colon may stand beyond it, and the last bracket.
+            // A wanted key with its colon, and the closing bracket, may exceed the limit.
             prop_assert!(found.is_none_or(|found| found.len() <= limit + 12));
         }
     }

@@ -1,12 +1,12 @@
-//! Chat and legacy completions.
+//! Events of OpenAI's chat and legacy completions.
 //!
-//! The end is a `finish_reason`, then `[DONE]`. Servers differ in both, so:
+//! A stream ends with a `finish_reason` and then `[DONE]`. Servers deviate in both, so:
 //!
-//! - `[DONE]` is a terminal only where some choice has finished and no error came before it. vLLM sends it after an error, and
-//!   gateways send it after whatever they got.
-//! - It need not be every choice: with `n` > 1 some servers name the reason once.
-//! - A body that ends without `[DONE]` is complete only where every choice that began has finished. Then all the content is
-//!   there, and servers that never send `[DONE]` exist.
+//! - `[DONE]` is a terminal event only if a choice has finished and no error came before. vLLM
+//!   sends it after an error, and gateways send it after anything.
+//! - One finished choice suffices: with `n` > 1, some servers report the reason once.
+//! - Without `[DONE]`, a body is complete only if each choice that began has finished. All content
+//!   has then arrived, and some servers never send `[DONE]`.
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
@@ -18,10 +18,10 @@ use super::{Observer, Signal, Words};
 use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
-/// Which choices have begun and which have finished.
+/// The choices that have begun and finished.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
-    /// Choices 0 to 63 that have begun and not finished, a bit each.
+    /// Bit set of the choices 0 to 63 that have begun and not finished.
     open: u64,
     any_finished: bool,
 }
@@ -41,14 +41,14 @@ impl Choices {
     }
 }
 
-/// Choices past 63 share a bit; nobody asks for so many.
+/// Returns the bit of a choice. Choices beyond 63 share one.
 fn bit(index: u64) -> u64 {
     1 << index.min(63)
 }
 
 pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
     if event.oversized {
-        // An image or a sound, most likely, and perhaps the finish_reason with it.
+        // Probably an image or audio, possibly with the finish_reason.
         observer.expects_terminal = false;
         return observer.on_delta(on);
     }
@@ -66,7 +66,8 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
         return observer.on_delta(on);
     }
     let Some(chunk) = json::parse::<Chunk>(event.data) else {
-        // Whole, but of a shape we do not know: it may have held the finish_reason. Half a chunk did not.
+        // Complete JSON of an unknown format, which may have held the finish_reason. An incomplete
+        // chunk did not.
         observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
         return;
     };
@@ -83,9 +84,10 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     observer.on_usage(chunk.usage, on);
 }
 
-/// Whether a chunk can only be some more text of its one choice, as nearly all are. Told by its bytes, in an eighth of the time of
-/// parsing it: quotes inside a JSON string are escaped, so what is looked for cannot stand in the text itself. Servers that
-/// write it otherwise are parsed.
+/// Returns `true` if a chunk can only be more text of its single choice, as nearly all are.
+///
+/// The check searches bytes and takes an eighth of the time of parsing. Quotes inside a JSON string
+/// are escaped, so the searched bytes cannot occur in the text. Other formats are parsed.
 fn is_plain(data: &[u8]) -> bool {
     static BEGINNING: Words = Words::new(|| Finder::new(br#""choices":[{"index":0,"delta":{"content":""#));
     static FINISH: Words = Words::new(|| Finder::new(br#""finish_reason":"#));
@@ -113,15 +115,15 @@ struct Chunk {
 struct Choice {
     index: Any<Option<u64>>,
     delta: Option<Delta>,
-    /// Legacy completions have this instead of a delta.
+    /// Output text of legacy completions, which have no delta.
     text: Any<Present>,
     finish_reason: Any<Present>,
 }
 
-/// Whether a delta holds output: not a role, not empty strings.
+/// Whether a delta holds output: not only a role, and not empty strings.
 type Delta = HasOutput<Key>;
 
-/// What counts as output. Reasoning has as many names as there are servers.
+/// Keys that hold output. Reasoning has a different name on each server.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Key {
@@ -188,7 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// A blank behind `"choices":` is enough to be parsed, so the two ways can be compared.
+        /// A space after `"choices":` forces parsing, so that both paths can be compared.
         #[test]
         fn fast_path_agrees_with_parsing(chunks in prop::collection::vec(chunk(), 0..5)) {
             let parsed: Vec<String> =

@@ -1,4 +1,5 @@
-//! OpenAI's Responses. Told apart by name; only the last event is parsed.
+//! Events of OpenAI's Responses API. Events are distinguished by name, and only the last one is
+//! parsed.
 
 use serde::Deserialize;
 
@@ -11,7 +12,8 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     let kind = super::kind(event);
     match kind.as_ref() {
         b"response.completed" | b"response.incomplete" => {
-            // The whole answer is in it, so it may be too long to keep: a terminal by its name alone, then.
+            // The event contains the whole answer and may be too long to keep. Its name alone is
+            // then the terminal.
             let last = json::parse::<Last>(event.data).unwrap_or_default();
             observer.on_usage(last.response.usage, on);
             observer.on_terminal(on);
@@ -29,7 +31,7 @@ pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnM
     }
 }
 
-/// Text, reasoning, refusals, the arguments of tools; and pictures, which come in ever better drafts.
+/// Returns `true` for output events: text, reasoning, refusals, tool arguments and partial images.
 fn is_output(kind: &[u8]) -> bool {
     kind.starts_with(b"response.") && (kind.ends_with(b".delta") || kind.ends_with(b".partial_image"))
 }

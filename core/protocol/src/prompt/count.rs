@@ -1,4 +1,4 @@
-//! The walk over a value: counts as it goes, keeps nothing.
+//! Counts a JSON value while it is parsed, and keeps nothing of it.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use super::Prompt;
 use super::part::Piece;
 use super::role::{Role, effort};
 
-/// Counts one value into a prompt. What is said of a part but belongs to the object around it comes back as a [`Piece`].
+/// Counts one value into a prompt. Returns as a [`Piece`] what describes a part but belongs to the
+/// enclosing object.
 struct Walk<'a> {
     prompt: &'a mut Prompt,
     role: Role,
@@ -82,7 +83,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         Ok(match self.role {
             // Some clients write `12.0`. The cast saturates.
             Role::MaxTokens | Role::Answers | Role::Thinking if value >= 0.0 => self.number(value as u64),
-            // With an exponent where JSON has one: written out, a large number is hundreds of digits.
+            // With an exponent if JSON has one: written out, a large number has hundreds of digits.
             _ => self.json(format!("{value:?}").len()),
         })
     }
@@ -124,7 +125,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
             prompt.text(2);
         }
         while let Some(piece) = seq.next_element_seed(Walk { prompt, role: role_of_each })? {
-            // Its comma.
+            // The comma.
             if role == Role::Json {
                 prompt.text(1);
             }
@@ -138,14 +139,14 @@ impl<'de> Visitor<'de> for Walk<'_> {
         match role {
             Role::Message => prompt.message(),
             Role::Json => prompt.text(2),
-            // A conversation is its id, or an object with it.
+            // A conversation is given by its id, or by an object with it.
             Role::Kept => prompt.kept = true,
             _ => {}
         }
         let mut whole = Piece::default();
         while let Some((of_value, length)) = map.next_key_seed(Key(role))? {
             if role == Role::Json {
-                // Its quotes, colon and comma.
+                // Quotes, colon and comma.
                 prompt.text(length as u64 + 4);
             }
             let piece = map.next_value_seed(Walk { prompt, role: of_value })?;
@@ -158,7 +159,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// Reads a key of an object that counts so: how its value counts, and how long the key is.
+/// Reads a key of an object with this role. Returns the role of its value and the length of the
+/// key.
 struct Key(Role);
 
 impl<'de> DeserializeSeed<'de> for Key {

@@ -1,4 +1,4 @@
-//! What is no text: images, sound, video, files.
+//! Media in prompts: images, audio, video and files.
 
 /// A part of a prompt that is no text, and what it costs.
 ///
@@ -24,11 +24,12 @@ pub enum Media {
     File,
 }
 
-/// By reference: nothing of it is at hand.
+/// Seconds assumed for media given by reference.
 const MINUTE: u64 = 60;
 
 impl Media {
-    /// What it costs; `bytes` is its decoded size, `None` where it is given by reference.
+    /// Returns the tokens of the media. `bytes` is the decoded size, or `None` if it is given by
+    /// reference.
     pub(super) fn tokens(self, bytes: Option<u64>, form: Form) -> u64 {
         let units = |unit: u64, else_: u64| bytes.map_or(else_, |bytes| bytes.div_ceil(unit).max(1));
         match self {
@@ -41,28 +42,28 @@ impl Media {
     }
 }
 
-/// What is said beside a part.
+/// Properties stated beside a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Form {
-    /// Uncompressed sound.
+    /// Uncompressed audio.
     pub(super) wav: bool,
     /// An image of low detail.
     pub(super) low: bool,
 }
 
-/// What a part turns out to be.
+/// What kind of part this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Media, counted by its own rule.
     Media(Media),
-    /// Text after all, though it stands where data would.
+    /// Text, although it is given as data.
     Text,
-    /// For the provider's eyes only.
+    /// Data that only the provider reads.
     Opaque,
 }
 
 impl Kind {
-    /// From a MIME type (`image/png`) or a format (`wav`).
+    /// Returns the kind of a MIME type (`image/png`) or format (`wav`).
     pub(super) fn of_format(format: &str) -> Option<Self> {
         let class = format.split_once('/').map_or(format, |(class, _)| class);
         Some(match class {
@@ -75,7 +76,7 @@ impl Kind {
         })
     }
 
-    /// From the `type` of a part (`input_image`, `document`).
+    /// Returns the kind of a part's `type` (`input_image`, `document`).
     pub(super) fn of_type(name: &str) -> Option<Self> {
         let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
         if named(&["image", "screenshot"]) {

@@ -1,7 +1,7 @@
 //! What a request asks the model to read and to produce, counted without a tokenizer.
 //!
-//! [`Prompt`] is filled in the same pass over the body that finds the model's name. Which rule a count
-//! follows depends on the field's [`Role`], on the kind of [`Media`], and on the endpoint's [`Task`].
+//! [`Prompt`] is filled in the same pass over the body that finds the model's name. The rule for a
+//! value depends on the [`Role`] of its field, the kind of [`Media`], and the endpoint's [`Task`].
 
 mod count;
 mod media;
@@ -15,48 +15,49 @@ pub use media::Media;
 pub use role::Role;
 pub use task::Task;
 
-/// Tokens that frame one message of a conversation: OpenAI's documentation gives three and one for a name.
+/// Tokens that frame one message of a conversation. OpenAI documents three, and one for a name.
 pub const MESSAGE: u64 = 4;
 
-/// What in a request costs tokens.
+/// The parts of a request that cost tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
     /// UTF-8 bytes of text, and of JSON that the model reads as text.
     pub text_bytes: u64,
-    /// Messages of a conversation.
+    /// Number of messages of a conversation.
     pub messages: u64,
-    /// Input that came as token ids.
+    /// Input tokens given as token ids.
     pub token_ids: u64,
-    /// Images, sounds, videos and files.
+    /// Number of images, audio clips, videos and files.
     pub media: u64,
-    /// What these cost.
+    /// Estimated tokens of these media.
     pub media_tokens: u64,
-    /// The most output tokens of one answer, where the request bounds it.
+    /// Maximum output tokens of one answer, if the request limits it.
     pub max_tokens: Option<u64>,
-    /// How many answers it asks for, where it says.
+    /// Number of answers requested, if stated.
     pub answers: Option<u64>,
-    /// How many tokens it may think, where it says; of words (`high`) by what Google's documentation makes of them.
+    /// Maximum thinking tokens, if stated. Words (`high`) count as in Google's documentation.
     pub thinking: Option<u64>,
-    /// Whether it goes on from something that the provider keeps, and so more is read than stands in it.
+    /// Whether the request continues something that the provider stores, so that the model reads
+    /// more than the request contains.
     pub kept: bool,
 }
 
 impl Prompt {
-    /// Estimated input tokens, at so many tokens for each byte of text.
+    /// Returns the estimated input tokens at `ratio` tokens per byte of text.
     pub fn input(&self, ratio: f64) -> u64 {
-        // The cast saturates, and makes nothing of a ratio that is no number.
+        // The cast saturates and turns NaN into zero.
         let text = (self.text_bytes as f64 * ratio).ceil() as u64;
         text.saturating_add(self.messages.saturating_mul(MESSAGE))
             .saturating_add(self.token_ids)
             .saturating_add(self.media_tokens)
     }
 
-    /// The most output tokens of all answers together, where the request bounds them.
+    /// Returns the maximum output tokens of all answers together, if the request limits them.
     pub fn max_output(&self) -> Option<u64> {
         Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
     }
 
-    /// A file of a form: sound where sound is asked for, else by its MIME type.
+    /// Adds a file of a form: audio if the task takes audio, otherwise by its MIME type.
     pub(crate) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
         let form = media::Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
         let kind = match task {
@@ -72,7 +73,7 @@ impl Prompt {
         }
     }
 
-    /// A field of a form.
+    /// Adds a field of a form.
     pub(crate) fn field(&mut self, name: &str, text: &str) {
         match Role::of_field(name) {
             Some(Role::Prompt) => self.text(text.len() as u64),

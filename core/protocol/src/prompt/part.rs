@@ -1,12 +1,14 @@
-//! What is known of a part that may be no text, while its object is read: its keys come in any order.
+//! A part of a prompt that may be media, gathered while its object is parsed, because keys come in
+//! any order.
 
 use super::Prompt;
 use super::media::{Form, Kind};
 
-/// Gathered from an object and those inside it, until its kind is known.
+/// What is known of a part, gathered from an object and the objects in it until its kind is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
-    /// From the most trustworthy to the least: the data's own prefix, its MIME type, its type, its key.
+    /// Kinds from the most to the least trustworthy source: the data's own prefix, its MIME type,
+    /// its type, its key.
     prefix: Option<Kind>,
     format: Option<Kind>,
     typed: Option<Kind>,
@@ -17,9 +19,9 @@ pub(super) struct Piece {
 
 #[derive(Clone, Copy, Debug)]
 struct Data {
-    /// As text, should it be text.
+    /// Bytes of the part if it is text.
     text: u64,
-    /// Decoded; `None` for a reference.
+    /// Decoded size, or `None` for a reference.
     bytes: Option<u64>,
 }
 
@@ -37,7 +39,7 @@ impl Piece {
         Self { form: Form { low: detail == "low", wav: false }, ..Self::default() }
     }
 
-    /// Base64, unless it says that it is something else.
+    /// Creates a part from base64 data, unless the data states another encoding.
     pub(super) fn data(text: &str, key: Option<Kind>) -> Self {
         if ["data:", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme)) {
             return Self::reference(text, key);
@@ -46,7 +48,7 @@ impl Piece {
         Self { key, data: Some(Data { text: len, bytes: Some(decoded(len)) }), ..Self::default() }
     }
 
-    /// A URL, which may hold the data itself.
+    /// Creates a part from a URL, which may contain the data itself.
     pub(super) fn reference(text: &str, key: Option<Kind>) -> Self {
         let len = text.len() as u64;
         let Some(rest) = text.strip_prefix("data:") else {
@@ -59,7 +61,7 @@ impl Piece {
         Self { prefix: Kind::of_format(mime), key, form, data, ..Self::default() }
     }
 
-    /// Takes over what another part of the same object says.
+    /// Adds what another part of the same object states.
     pub(super) fn join(&mut self, other: Self) {
         self.prefix = self.prefix.or(other.prefix);
         self.format = self.format.or(other.format);
@@ -77,7 +79,7 @@ impl Piece {
         self.key = self.key.or(key);
     }
 
-    /// Counts the data, if there is any whose kind is known by now; else hands it on to the object around.
+    /// Counts the data if its kind is known. Otherwise returns the part for the enclosing object.
     pub(super) fn settle_if_known(self, prompt: &mut Prompt) -> Self {
         let kind = self.prefix.or(self.format).or(self.typed).or(self.key);
         match (self.data, kind) {
@@ -89,13 +91,13 @@ impl Piece {
                 }
                 Self::default()
             }
-            // What has no data of its own says nothing of the object around it.
+            // A part without data says nothing about the enclosing object.
             (None, _) => Self::default(),
             (Some(_), None) => self,
         }
     }
 
-    /// Counts it, as text where nobody said what it is.
+    /// Counts the part, as text if its kind is unknown.
     pub(super) fn settle(self, prompt: &mut Prompt) {
         if let Some(data) = self.settle_if_known(prompt).data {
             prompt.text(data.text);

@@ -1,4 +1,4 @@
-//! What stands behind a key, in the spellings of all providers.
+//! The role of a JSON value, from its key in the spellings of all providers.
 
 use super::media::{Kind, Media};
 
@@ -7,7 +7,8 @@ const SOUND: Option<Kind> = Some(Kind::Media(Media::Sound));
 const VIDEO: Option<Kind> = Some(Kind::Media(Media::Video));
 const FILE: Option<Kind> = Some(Kind::Media(Media::File));
 
-/// How many tokens a model thinks, by the words for it: as Google's documentation of Gemini gives them. `None` for any other word.
+/// Returns the thinking tokens that a word stands for, as in Google's documentation of Gemini.
+/// Returns `None` for unknown words.
 pub(super) fn effort(word: &str) -> Option<u64> {
     Some(match word.to_ascii_lowercase().as_str() {
         "none" => 0,
@@ -25,38 +26,38 @@ pub enum Role {
     Prompt,
     /// An element of that list.
     Message,
-    /// A text, or something with texts in it.
+    /// A text, or a value that contains texts.
     Text,
-    /// An element of a list in there.
+    /// An element of a list within a text.
     Element,
     /// The `type` of a part.
     Type,
-    /// Its MIME type or format.
+    /// The MIME type or format of a part.
     Format,
-    /// How closely an image is looked at.
+    /// The level of detail of an image.
     Detail,
-    /// Base64, or an object around it; of this kind, where nothing else is said.
+    /// Base64, or an object around it. The kind applies if nothing else states one.
     Data(Option<Kind>),
-    /// A URL or the id of something, or an object around it.
+    /// A URL or id, or an object around it.
     Reference(Option<Kind>),
-    /// What the model reads as JSON.
+    /// A value that the model reads as JSON.
     Json,
-    /// An object with some of the fields that also stand at the top.
+    /// An object with some of the top-level fields.
     Settings,
-    /// The most output tokens.
+    /// The maximum number of output tokens.
     MaxTokens,
-    /// How many answers.
+    /// The number of answers.
     Answers,
-    /// How much it may think: tokens, or a word for them.
+    /// The thinking limit: tokens, or a word for them.
     Thinking,
-    /// The name of something that the provider keeps, and the model reads before this.
+    /// The name of stored content that the model reads before this request.
     Kept,
-    /// Only the provider reads it.
+    /// A value that only the provider reads.
     Ignored,
 }
 
 impl Role {
-    /// For a field of a request.
+    /// Returns the role of a top-level field.
     pub fn of_field(key: &str) -> Option<Self> {
         Some(match key {
             "messages" | "system" | "input" | "instructions" | "prompt" | "suffix" | "contents"
@@ -77,7 +78,7 @@ impl Role {
             | "maxOutputTokens"
             | "maxTokens"
             | "num_predict" => Role::MaxTokens,
-            // Of `best_of` answers all are made and billed, though only `n` are shown.
+            // All `best_of` answers are generated and billed, though only `n` are returned.
             "n" | "best_of" | "candidateCount" | "candidate_count" => Role::Answers,
             "reasoning_effort" | "thinking_token_budget" => Role::Thinking,
             "previous_response_id"
@@ -89,7 +90,7 @@ impl Role {
         })
     }
 
-    /// For a value under this key of an object that counts so.
+    /// Returns the role of the value of `key` in an object with this role.
     pub(super) fn inside(self, key: &str) -> Self {
         match self {
             Role::Json => Role::Json,
@@ -116,7 +117,7 @@ impl Role {
             "detail" => Role::Detail,
             "data" | "bytes" | "result" => Role::Data(None),
             "images" | "b64_json" => Role::Data(IMAGE),
-            // With Gemini's older spelling it is an object, which says its own MIME type.
+            // In Gemini's older spelling it is an object that states its own MIME type.
             "file_data" => Role::Data(FILE),
             "url" | "uri" | "fileUri" | "file_uri" => Role::Reference(None),
             "image_url" | "image" => Role::Reference(IMAGE),

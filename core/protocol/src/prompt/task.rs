@@ -15,29 +15,29 @@
 /// A form (`multipart/form-data`) counts its files by their size, or, of an upload that is still under way, by its `content-length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// Answers in text: chat, completions, responses, messages.
+    /// Text answers: chat, completions, responses, messages.
     Text,
     /// Embeddings.
     Embed,
-    /// Ranks or scores documents.
+    /// Ranking or scoring of documents.
     Rank,
-    /// Classifies, moderates or pools.
+    /// Classification, moderation or pooling.
     Classify,
-    /// Makes or changes images.
+    /// Generation or editing of images.
     Image,
-    /// Makes a film.
+    /// Generation of video.
     Video,
-    /// Reads aloud.
+    /// Text to speech.
     Speech,
-    /// Writes down or translates what is said.
+    /// Transcription or translation of speech.
     Transcribe,
-    /// Not known.
+    /// An unknown task.
     #[default]
     Other,
 }
 
 impl Task {
-    /// By the name of a model whose endpoint is the same for everything.
+    /// Returns the task that a model's name implies, for endpoints that serve several tasks.
     pub fn from_model(model: &str) -> Self {
         let named = |words: &[&str]| words.iter().any(|word| model.contains(word));
         if named(&["embed"]) {

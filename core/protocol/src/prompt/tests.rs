@@ -1,4 +1,4 @@
-//! Properties of the count. `tests/vectors/estimate.json` holds what each shape counts as.
+//! Properties of the count. `tests/vectors/estimate.json` has the count of each format.
 
 use http::{HeaderMap, Method, Uri};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::RequestFacts;
 
-/// Tokens for each UTF-8 byte of text.
+/// Tokens per UTF-8 byte of text.
 const RATIO: f64 = 0.3;
 
 fn facts(body: &[u8]) -> RequestFacts {
@@ -23,7 +23,7 @@ fn said(content: Value) -> Value {
     json!({"model": "m", "messages": [{"role": "user", "content": content}]})
 }
 
-/// JSON as strangers write it: keys that mean something in places where they do not.
+/// Arbitrary JSON with known keys in unexpected places.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

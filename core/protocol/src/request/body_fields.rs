@@ -24,7 +24,8 @@ impl BodyFields {
             let fields = fields.deserialize(&mut json)?;
             json.end().map(|()| fields)
         };
-        // Counting reads what is else passed over, and so may meet what cannot be read: half a character, or a nest too deep.
+        // Counting parses values that are otherwise skipped, and may fail on invalid UTF-8 or deep
+        // nesting.
         read(Fields { counted: true }).or_else(|_| read(Fields { counted: false })).unwrap_or_default()
     }
 }
@@ -80,8 +81,8 @@ impl FromAny for bool {
     }
 }
 
-/// Reads the fields of a body, and counts it or does not. By hand, because a derived reader refuses a key that comes twice; every server we
-/// know takes the last.
+/// Reads the fields of a body, with or without counting it. Written by hand, because a derived
+/// reader rejects duplicate keys, while all known servers use the last one.
 struct Fields {
     counted: bool,
 }

@@ -1,11 +1,12 @@
-//! Compressed bodies: read by what is in them, passed on as they are.
+//! Decompresses request bodies for reading. The body itself is forwarded unchanged.
 //!
-//! Few clients compress what they send, and few providers take it; but one that does must not be unlimited for it. What is decoded is looked at and
-//! dropped.
+//! Few clients compress requests and few providers accept them, but a compressed request must not
+//! escape the limits.
 //!
-//! Decoding is done on the thread that serves the call, and holds up the others that are there: 8 ms for a megabyte. So it ends at [`MAX_DECOMPRESSED`]. A body
-//! that is longer, as it is sent or as what is in it, is as if it were not at hand; so is one that is cut off, or coded in a way not known here. Its
-//! call runs on, with no model but one that its path names, and no estimate of its prompt.
+//! Decompression runs on the thread that serves the call and takes 8 ms per megabyte, so it is
+//! limited to [`MAX_DECOMPRESSED`]. A body that is longer (compressed or not), cut off, or encoded
+//! in an unknown way is treated as unavailable: its call has no model but one named in the path,
+//! and no estimate.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -38,7 +39,7 @@ pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8
     if codings.len() > MAX_CODINGS {
         return None;
     }
-    // In the order in which they were applied: the last comes off first.
+    // Codings are listed in the order in which they were applied, so the last one is removed first.
     for coding in codings.iter().rev() {
         if content.len() > MAX_DECOMPRESSED {
             return None;
@@ -51,7 +52,7 @@ pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8
 fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
     match &*coding.to_ascii_lowercase() {
         "gzip" | "x-gzip" => all(MultiGzDecoder::new(coded), MAX_DECOMPRESSED),
-        // With a header by the standard; some send none.
+        // With a header by the standard, but some clients send none.
         "deflate" => all(ZlibDecoder::new(coded), MAX_DECOMPRESSED)
             .or_else(|| all(DeflateDecoder::new(coded), MAX_DECOMPRESSED)),
         "zstd" => zstd(coded),
@@ -60,7 +61,7 @@ fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// One frame after the other.
+/// Decompresses consecutive frames.
 fn zstd(mut coded: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     while !coded.is_empty() {
@@ -72,7 +73,7 @@ fn zstd(mut coded: &[u8]) -> Option<Vec<u8>> {
 
 fn all(decoder: impl Read, limit: usize) -> Option<Vec<u8>> {
     let mut content = Vec::new();
-    // One more than may be: to see that it is too much.
+    // One byte more than allowed, to detect an excess.
     decoder.take(limit as u64 + 1).read_to_end(&mut content).ok()?;
     (content.len() <= limit).then_some(content)
 }

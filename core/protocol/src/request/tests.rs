@@ -1,4 +1,5 @@
-//! Forms and compressed bodies, which the vectors cannot write down; plain ones are in `tests/vectors`.
+//! Forms and compressed bodies, which the vectors cannot express. Plain bodies are in
+//! `tests/vectors`.
 
 use std::io::Write;
 

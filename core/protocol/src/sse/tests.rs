@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An event, owned.
+/// An event with owned data.
 type Shown = (Vec<u8>, Vec<u8>, bool);
 
 fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Shown> {
@@ -15,7 +15,7 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Sho
     shown
 }
 
-/// The rules, word for word, on the whole body at once; and bare JSON.
+/// The specification, applied literally to the whole body, and bare JSON.
 fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
     let mut at = 0;
@@ -29,7 +29,8 @@ fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
         }
         at += 1;
     }
-    // The last line never ended: if there is anything in it, it counts, and so does the event that it leaves open.
+    // The last line has no end. It counts if it is not empty, and so does the event that it leaves
+    // open.
     if lines.pop_if(|last| last.is_empty()).is_none() {
         lines.push(Vec::new());
     }

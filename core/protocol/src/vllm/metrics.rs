@@ -43,7 +43,7 @@ pub fn standing(text: &[u8]) -> Option<EngineMetrics> {
     })
 }
 
-/// The sum of a series over its labels: engines, and models.
+/// Sum of a series over its labels (engines and models).
 #[derive(Default)]
 struct Sum {
     total: Option<f64>,
@@ -52,7 +52,7 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, value: f64) {
-        // Neither NaN nor infinity is a count of anything.
+        // NaN and infinity are not valid counts.
         if value.is_finite() && value >= 0.0 {
             *self.total.get_or_insert(0.0) += value;
             self.of += 1.0;
@@ -64,7 +64,8 @@ impl Sum {
     }
 }
 
-/// Of what has had two names, a server may tell both: they are kept apart, and the newer counts.
+/// Series that were renamed may be reported under both names. They are kept apart, and the newer
+/// name counts.
 #[derive(Default)]
 struct Seen {
     running: Sum,
@@ -107,7 +108,8 @@ impl Seen {
     }
 }
 
-/// The tokens of one engine's memory, which its configuration tells in labels. What is not known there says `None`.
+/// Returns the KV-cache tokens of one engine, from the labels of its configuration. Returns `None`
+/// if they are unknown.
 fn capacity(sample: &Sample<'_>) -> Option<f64> {
     let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
     let tokens = label("kv_cache_size_tokens");
@@ -115,7 +117,7 @@ fn capacity(sample: &Sample<'_>) -> Option<f64> {
     tokens.or_else(blocks).map(|tokens| tokens as f64)
 }
 
-/// A line: `name{label="value",...} number`, and perhaps a time.
+/// A sample line: `name{label="value",...} number`, with an optional timestamp.
 struct Sample<'a> {
     name: &'a str,
     labels: &'a str,
@@ -123,7 +125,7 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// `None` for comments, and for what is no sample.
+    /// Parses a line. Returns `None` for comments and invalid samples.
     fn read(line: &'a str) -> Option<Self> {
         let line = line.trim();
         let end = line.find(['{', ' ', '\t', '#'])?;
@@ -136,7 +138,7 @@ impl<'a> Sample<'a> {
         Some(Self { name, labels, value })
     }
 
-    /// A label's value, as it is written: those that are asked for here are numbers, which nothing escapes.
+    /// Returns the raw value of a label. The labels read here are numbers, which need no escapes.
     fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
         while let Some((label, after)) = rest.split_once("=\"") {
@@ -150,7 +152,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where the labels end: a brace in a value does not end them.
+/// Returns the end of the labels, ignoring braces within values.
 fn closing(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -163,7 +165,7 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-/// Where a value ends that has begun: at the quote that no backslash escapes.
+/// Returns the end of a value: the first quote that is not escaped.
 fn quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {

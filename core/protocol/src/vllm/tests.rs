@@ -1,4 +1,4 @@
-//! What engines say, in the shape in which they say it.
+//! Metrics of engines in their original format.
 
 use proptest::prelude::*;
 
@@ -26,12 +26,12 @@ fn engine_metrics_are_read() {
         ..standing_of(17.0, 3.0)
     };
     assert_eq!(standing(ONE), Some(expected));
-    // Counters without their suffix, and Windows' ends of lines.
+    // Counters without suffix, and CRLF line endings.
     let bare = String::from_utf8_lossy(ONE).replace("_total{", "{").replace('\n', "\r\n");
     assert_eq!(standing(bare.as_bytes()), Some(expected));
 }
 
-/// As vLLM 0.33.0 told it after some load on little memory; histograms left out.
+/// Output of vLLM 0.33.0 under load with little memory, without histograms.
 #[test]
 fn metrics_of_a_real_engine_are_read() {
     let expected = EngineMetrics {
@@ -156,13 +156,13 @@ fn full_engine_is_reported_in_either_format() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever a server sends is read or left out.
+    /// Arbitrary bytes cause no panic.
     #[test]
     fn no_bytes_make_it_fail(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = (standing(&bytes), models(&bytes));
     }
 
-    /// Nor anything that is nearly right: a good answer cut and patched somewhere.
+    /// A valid document that is cut and patched causes no panic.
     #[test]
     fn nor_do_broken_answers(at in 0..ONE.len(), patch in "[ -~\"{}\\\\\n=é]{0,6}", cut in any::<bool>()) {
         let mut bytes = ONE.to_vec();
@@ -178,7 +178,7 @@ proptest! {
         let _ = models(&half);
     }
 
-    /// What is written is read: any engines, in any order of labels.
+    /// Written metrics are read back, for any engines and any order of labels.
     #[test]
     fn what_is_written_is_read(engines in prop::collection::vec((0_u32..900, 0_u32..900, "[a-z}{,=\" \\\\]{0,8}"), 1..5)) {
         let mut text = String::new();

@@ -12,14 +12,14 @@ const MULTIPLIER: u64 = 0xa076_1d64_78bd_642f;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChunkHasher {
     state: u64,
-    /// Bytes since the last end.
+    /// Bytes since the last chunk end.
     since: usize,
     pub(super) ends: Vec<u64>,
-    /// Bytes up to each of these.
+    /// Bytes before the end of each chunk.
     pub(super) lengths: Vec<u64>,
-    /// Bytes that came.
+    /// Bytes so far.
     pub(super) length: u64,
-    /// Whether something came of which the model does not read the bytes.
+    /// Whether any data was added whose bytes the model does not read.
     pub(super) opaque: bool,
 }
 
@@ -53,7 +53,7 @@ impl ChunkHasher {
         }
     }
 
-    /// Something of which the model does not read the bytes: an image is no thousand pages.
+    /// Adds data whose bytes the model does not read, such as an image, without chunk ends.
     pub(super) fn opaque(&mut self, data: &str) {
         let mut whole = Self::default();
         whole.take(data.as_bytes());
@@ -61,12 +61,12 @@ impl ChunkHasher {
         self.bytes(&whole.state.to_le_bytes());
     }
 
-    /// What tells things apart that have the same bytes. Counts as none.
+    /// Adds a marker that distinguishes equal bytes. It has no length.
     pub(super) fn mark(&mut self, mark: u64) {
         self.state = fold_multiply(self.state ^ mark, MULTIPLIER);
     }
 
-    /// An end here, unless there is one already.
+    /// Ends the current chunk, unless it is empty.
     pub(super) fn close(&mut self) {
         if self.since > 0 && self.ends.len() < MAX_COUNT {
             self.end(self.length);
@@ -96,7 +96,7 @@ pub(super) fn combine(before: u64, after: u64) -> u64 {
     fold_multiply(before ^ MULTIPLIER, after ^ MULTIPLIER.rotate_left(17))
 }
 
-/// Both halves of the product.
+/// Combines both halves of the product.
 fn fold_multiply(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product as u64) ^ ((product >> 64) as u64)

@@ -35,7 +35,7 @@ fn long(seed: &str, bytes: usize) -> String {
     seed.repeat(bytes / seed.len() + 1)[..bytes].to_owned()
 }
 
-/// How many beginnings two have in common, from the first on.
+/// Returns how many leading prefixes two prompts share.
 fn common(one: &Affinity, other: &Affinity) -> usize {
     one.prefixes.iter().zip(&*other.prefixes).take_while(|(one, other)| one == other).count()
 }

@@ -1,4 +1,4 @@
-//! The walk over a body.
+//! Hashes the shared parts of a request body while it is parsed.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde::de::{
 use super::chunk_hasher::{ChunkHasher, combine};
 use crate::json::{Any, FromAny};
 
-/// What of a body others may have too.
+/// The parts of a request body that other requests may share.
 #[derive(Default)]
 pub(super) struct PromptHashes {
-    /// Whoever has another salt shall not meet what this one left in the cache.
+    /// Cache salt: requests with different salts must not share cache entries.
     pub(super) salt: Option<Box<str>>,
     pub(super) session: Option<Box<str>>,
     tools: ChunkHasher,
@@ -23,16 +23,16 @@ pub(super) struct PromptHashes {
 #[derive(Default)]
 struct Turns {
     text: ChunkHasher,
-    /// The hash of the messages with instructions that come first.
+    /// Hash of the leading messages with instructions.
     instructions: u64,
-    /// A message has come that is none of these.
+    /// Whether a message without instructions has been read.
     is_past_instructions: bool,
-    /// The first message of the user is over.
+    /// Whether the first user message has been read.
     begun: bool,
 }
 
 impl PromptHashes {
-    /// `None`: it is no JSON object.
+    /// Reads a body. Returns `None` if it is not a JSON object.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let mut shared = Self::default();
         let mut json = serde_json::Deserializer::from_slice(body);
@@ -45,7 +45,7 @@ impl PromptHashes {
         Some(shared)
     }
 
-    /// Bytes of the prompt; `None` where they say nothing of its tokens.
+    /// Returns the bytes of the prompt, or `None` if they say nothing about its tokens.
     pub(super) fn length(&self) -> Option<u64> {
         let all = [&self.tools, &self.system, &self.turns.text];
         (!all.iter().any(|text| text.opaque)).then(|| all.iter().map(|text| text.length).sum())
@@ -56,7 +56,8 @@ impl PromptHashes {
         (self.tools.length, combine(self.system.hash(), self.turns.instructions))
     }
 
-    /// Hashes of all that stands before the end of each chunk, after `whose`, and how many bytes that is.
+    /// Returns the hash of everything before the end of each chunk, starting from `whose`, with the
+    /// number of bytes.
     pub(super) fn prefixes(self, whose: u64) -> impl Iterator<Item = (u64, u64)> {
         let tools = combine(whose, self.tools.hash());
         let system = combine(tools, self.system.hash());
@@ -105,7 +106,7 @@ impl<'de> Visitor<'de> for Body<'_> {
     }
 }
 
-/// What the name of a member says of its value.
+/// The role of a member, from its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     Tools,
@@ -114,7 +115,7 @@ enum Name {
     Salt,
     Session,
     Role,
-    /// What is looked at by machines alone, or moves between turns.
+    /// Values that the model does not read, or that change between turns.
     Aside,
     Data,
     Other,
@@ -152,7 +153,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Hashes one value. `all`: its keys too, since the model reads it as JSON.
+/// Hashes one value. With `all`, keys are included, because the model reads the value as JSON.
 struct Walk<'a> {
     text: &'a mut ChunkHasher,
     all: bool,
@@ -161,7 +162,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn number(self, bits: u64) {
         self.text.mark(bits);
-        // A token, where it is one; a few digits elsewhere.
+        // A token id, or a few digits.
         self.text.bytes(&[0; 4]);
     }
 }
@@ -246,7 +247,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// What was said: a text, tokens, or messages.
+/// A prompt: a text, token ids, or messages.
 struct Conversation<'a>(&'a mut Turns);
 
 impl<'de> DeserializeSeed<'de> for Conversation<'_> {
@@ -288,13 +289,13 @@ impl<'de> Visitor<'de> for Conversation<'_> {
         Ok(())
     }
 
-    /// Messages, tokens, or several texts.
+    /// Reads messages, token ids, or several texts.
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         while seq.next_element_seed(Conversation(self.0))?.is_some() {}
         Ok(())
     }
 
-    /// One message.
+    /// Reads one message.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Turns { text, instructions, is_past_instructions, begun } = self.0;
         let (mut user, mut instructs) = (false, false);
