@@ -12,7 +12,6 @@ pub mod budget;
 pub mod call;
 pub mod client;
 mod clock;
-pub mod config;
 pub mod config_file;
 pub mod context;
 pub mod count;
@@ -44,6 +43,7 @@ pub mod transport;
 mod unknown;
 pub mod window;
 
+pub use tidegate_config as config;
 pub use tidegate_policy::{backoff, cooldown, fairness, kv};
 pub use tidegate_protocol as wire;
 pub use tidegate_protocol::duration;

@@ -1,0 +1,117 @@
+//! Lists the settings in force, as key paths and values.
+
+use super::schema::declaration::Group;
+use super::schema::setting::Setting;
+use super::{
+    LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
+    TransportConfig,
+};
+
+/// Key paths, and values with their units.
+type Lines = Vec<(String, String)>;
+
+impl TargetConfig {
+    /// Returns every setting of the target that is in force, defaults included, as key paths and
+    /// values with their units.
+    ///
+    /// ```
+    /// let config = tidegate_config::Config::from_toml("targets.openai = 64")?;
+    /// let settings = config.targets[0].settings();
+    /// assert_eq!(settings[0], ("cap".to_owned(), "64 slots".to_owned()));
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    pub fn settings(&self) -> Lines {
+        let mut lines = keys(self);
+        lines.splice(1..1, limit(&self.limit));
+        if self.budget.is_none() {
+            lines.extend(self.rates.settings());
+        }
+        if self.model.is_some() || self.key_env.is_some() {
+            lines.push(line("model", self.model.as_deref().unwrap_or("the caller's")));
+            let key = self.key_env.as_deref();
+            lines
+                .push(line("key_env", key.unwrap_or("none: the caller's credential, on the same host only")));
+        }
+        if !self.forward_headers.is_empty() {
+            let names: Vec<&str> = self.forward_headers.iter().map(|name| name.as_str()).collect();
+            lines.push(line("forward_headers", names.join(", ")));
+        }
+        lines.extend(self.pool.iter().flat_map(pool));
+        lines
+    }
+}
+
+impl RateConfig {
+    /// Returns every rate, as [`TargetConfig::settings`] does.
+    pub fn settings(&self) -> Lines {
+        keys(self)
+    }
+}
+
+impl ToolConfig {
+    /// Returns every setting of the tool that is in force, as [`TargetConfig::settings`] does.
+    pub fn settings(&self) -> Lines {
+        let mut lines = keys(self);
+        lines.splice(1..1, limit(&self.limit).into_iter().filter(|(key, _)| key != "limit.awaiting"));
+        lines
+    }
+}
+
+impl TransportConfig {
+    /// Returns every setting of connections, as [`TargetConfig::settings`] does.
+    pub fn settings(&self) -> Lines {
+        keys(self)
+    }
+}
+
+fn keys(group: &impl Group) -> Lines {
+    let mut lines = Vec::new();
+    group.list_keys("", &mut lines);
+    lines
+}
+
+fn line(key: &str, value: impl Into<String>) -> (String, String) {
+    (key.to_owned(), value.into())
+}
+
+fn limit(limit: &LimitConfig) -> Lines {
+    let LimitConfig::Adaptive(settings) = limit else { return vec![line("limit", "fixed")] };
+    let mut lines = vec![line("limit", "adaptive")];
+    settings.list_keys("limit", &mut lines);
+    lines
+}
+
+fn pool(pool: &PoolConfig) -> Lines {
+    let mut lines = match &pool.source {
+        ReplicaSource::Listed(replicas) => {
+            let path = |index| format!("pool.replicas[{index}]");
+            replicas.iter().enumerate().map(|(index, member)| (path(index), replica(member))).collect()
+        }
+        ReplicaSource::Dns { url, every } => {
+            let mut lines = vec![line("pool.dns", &**url)];
+            every.list("pool.dns_every", "", "", &mut lines);
+            lines
+        }
+        ReplicaSource::File { path, every } => {
+            let mut lines = vec![line("pool.file", path.display().to_string())];
+            every.list("pool.file_every", "", "", &mut lines);
+            lines
+        }
+        ReplicaSource::Dynamic => vec![line("pool.replicas", "set by the program (set_replicas)")],
+    };
+    pool.list_keys("pool", &mut lines);
+    lines.push(line("pool.key_env", pool.key_env.as_deref().unwrap_or("none")));
+    lines
+}
+
+fn replica(replica: &ReplicaConfig) -> String {
+    let ReplicaConfig { url, weight, models, kv_tokens } = replica;
+    let mut text = format!("{url}, weight {weight}");
+    if let Some(models) = models {
+        text += &format!(", models {}", models.join(", "));
+    }
+    if let Some(tokens) = kv_tokens {
+        text += &format!(", kv_tokens {tokens}");
+    }
+    text
+}

@@ -1,0 +1,67 @@
+//! Configurations: reading, checking and building them.
+//!
+//! The same keys are accepted from TOML ([`Config::from_toml`]), from JSON ([`Config::from_json`])
+//! and from Rust ([`Config::builder`]). `docs/reference/configuration.md` describes every key.
+//!
+//! Unknown keys, values out of range, and settings that contradict each other are errors. A
+//! [`ConfigError`] holds all of them. Each states the full path of the key, what was given, what is
+//! allowed, and the most similar valid key. No error repeats a value that may be a credential.
+//!
+//! ```
+//! use tidegate_config::Config;
+//!
+//! let error = Config::from_toml("targets.openai.capp = 64").unwrap_err();
+//! assert_eq!(error.to_string(), "line 1: targets.openai.capp: unknown key; did you mean \"cap\"?");
+//! ```
+//!
+//! # Structure
+//!
+//! - `schema` declares each key once: type, unit, range, default and documentation. The values, the
+//!   parser, the builder, `tidegate check`, the reference page and the types of the Python and Node
+//!   packages derive from these declarations.
+//! - `parse` reads TOML, JSON and builders into one generic tree, and the tree into a [`Config`].
+//!   It also resolves what keys mean together: limits, fallbacks, shared budgets.
+//! - [`Matcher`] finds the target of a request.
+
+mod builder;
+mod effective;
+mod error;
+mod lane;
+mod matching;
+mod parse;
+mod providers;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{ConfigBuilder, Replica};
+pub use error::{ConfigError, ConfigProblem};
+pub use lane::Lane;
+pub use matching::Matcher;
+pub use parse::{replicas_from_json, replicas_in_file};
+pub use schema::tree::describe_text;
+pub use schema::{
+    AdaptiveConfig, Budget, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, HeaderPolicy,
+    LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS, Mode, OnFull, Percentile, Pool,
+    PoolConfig, Predict, RateConfig, ReplicaConfig, ReplicaSource, Retry, RetryConfig, Target, TargetConfig,
+    TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig,
+};
+
+impl Config {
+    /// Reads a configuration from TOML.
+    ///
+    /// # Errors
+    /// Every problem found, each with its line.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        parse::from_toml(text)
+    }
+
+    /// Reads a configuration from JSON, which the bindings make of a dict or an object. The order
+    /// of the targets counts.
+    ///
+    /// # Errors
+    /// Every problem found, without lines.
+    pub fn from_json(value: serde_json::Value) -> Result<Self, ConfigError> {
+        parse::from_json(&value)
+    }
+}

@@ -1,0 +1,37 @@
+//! Converts JSON, which the bindings make of dicts and objects, to the generic tree.
+
+use crate::schema::tree::{Entry, Node, Table, Value};
+
+/// The maximum depth of a tree, so that none exhausts the stack. Keys are at most five levels deep.
+const DEEPEST: usize = 32;
+
+pub(super) fn read(value: &serde_json::Value) -> Node {
+    node(value, 0)
+}
+
+fn node(value: &serde_json::Value, depth: usize) -> Node {
+    use serde_json::Value as Json;
+    let value = match value {
+        Json::Array(_) | Json::Object(_) if depth >= DEEPEST => Value::Other("a value nested too deeply"),
+        Json::Null => Value::Null,
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Number(number) => number_of(number),
+        Json::String(text) => Value::Text(text.clone()),
+        Json::Array(items) => Value::List(items.iter().map(|item| node(item, depth + 1)).collect()),
+        Json::Object(map) => Value::Table(Table {
+            entries: map
+                .iter()
+                .map(|(key, value)| Entry { key: key.clone(), line: None, node: node(value, depth + 1) })
+                .collect(),
+        }),
+    };
+    Node { value, line: None }
+}
+
+fn number_of(number: &serde_json::Number) -> Value {
+    if let Some(whole) = number.as_i128() {
+        Value::Whole(whole)
+    } else {
+        number.as_f64().map_or(Value::Other("a number that cannot be read"), Value::Float)
+    }
+}

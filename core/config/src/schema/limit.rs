@@ -1,0 +1,269 @@
+//! The number of slots in force: fixed, or adaptive up to a cap.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+#[cfg(test)]
+use super::declaration::Kind;
+use super::declaration::{Group, Key, KeyTable, names, on_one_line};
+use super::given::{Given, Section, join};
+use super::setting::{InvalidValue, Scalar, Setting, show_duration};
+use super::tree::{Table, Value};
+use super::{CAP, millis, secs};
+
+/// How many slots of the cap are in force.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LimitConfig {
+    /// All of them, always.
+    Fixed,
+    /// As many as the upstream can serve within the objective.
+    Adaptive(AdaptiveConfig),
+}
+
+builders! {
+    /// The settings of an adaptive limit, for [`Target::limit`](super::Target::limit) and
+    /// [`Tool::limit`](super::Tool::limit).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_config::{Config, Decrease, LimitConfig, LimitSettings, Target};
+    ///
+    /// let limit = LimitSettings::new().start(16).decrease(Decrease::Factor(0.9));
+    /// let config = Config::builder()
+    ///     .target(Target::new("openai").ttft(Duration::from_secs(2)).limit(limit))
+    ///     .target(Target::new("groq").cap(32))
+    ///     .build()?;
+    /// assert!(matches!(&config.targets[0].limit, LimitConfig::Adaptive(keys) if keys.start == 16));
+    /// assert_eq!(config.targets[1].limit, LimitConfig::Fixed);
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    LimitSettings;
+}
+
+settings! {
+    /// How an adaptive limit changes. Its upper bound is the `cap` of the target, tool or pool.
+    pub struct AdaptiveConfig, table LIMIT "LimitConfig", builders [LimitSettings];
+    check |_, _| ();
+    fields {}
+    keys {
+        /// The limit at the start, from `min` to `cap`. The limit doubles from there until the
+        /// first decrease. With a percentile detector it increases by 1 per tick instead.
+        start: usize "slots" = 8, CAP => "8, or the nearest that `min` and `cap` allow";
+        /// The lower bound of the limit, at most `cap`.
+        min: usize "slots" = 1, CAP;
+        /// The maximum number of calls that await their first token at the same time. A value above
+        /// the cap has no effect. Not for tools.
+        awaiting: Option<usize> "calls" = None, CAP
+            => "limited adaptively if decrease is \"served\", otherwise not limited";
+        /// How far the limit is decreased when calls miss the objective: to the concurrency that
+        /// the upstream was observed to serve (`"served"`), to a share of the limit (0.1 to 0.99),
+        /// or by a number of slots (`{ step = 4 }`, 1 to 65536). Other causes have fixed decreases:
+        /// 429 responses that are not about a rate decrease the limit to the number of calls that
+        /// were accepted; 503, 529, timeouts and a missed `tpot` decrease it by a tenth.
+        decrease: Decrease = Decrease::Served, ();
+        /// How late first tokens are detected: by a sequential test of the share of calls above the
+        /// objective, per kind of call (`"exceedance"`), or by a percentile over a time window
+        /// (`"percentile"`, or a table with its settings).
+        detector: Detector = Detector::Exceedance, ();
+    }
+    special {}
+}
+
+/// How late first tokens are detected.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Detector {
+    /// A sequential test of the share of calls above the objective, per kind of call. The default.
+    Exceedance,
+    /// A percentile over a time window.
+    Percentile(Percentile),
+}
+
+settings! {
+    /// A percentile of the time to first token over a time window, as the detector of late calls.
+    pub struct Percentile, table PERCENTILE "PercentileConfig", builders [];
+    check check_tick;
+    fields {}
+    keys {
+        /// The quantile that is compared with the objective.
+        quantile: f64 = 0.99, 0.01..=0.999;
+        /// The time over which the quantile is computed.
+        window: Duration = secs(30), secs(1)..=secs(3600);
+        /// The time between two evaluations, at most `window`.
+        tick: Duration = secs(5), millis(100)..=secs(600);
+        /// The dead band on either side of the objective, as a share of it.
+        band: f64 = 0.2, 0.0..=0.9;
+        /// The number of ticks after a decrease before the next one.
+        hold: u32 "ticks" = 3, 0..=1_000;
+    }
+    special {}
+}
+
+/// Rejects a tick above the window, because no evaluation would see the calls in between.
+fn check_tick(percentile: &Percentile, section: &Section<'_>) {
+    let Percentile { tick, window, .. } = percentile;
+    if tick > window && (section.has("tick") || section.has("window")) {
+        section.reject(
+            &["tick", "window"],
+            format!(
+                "tick ({}) is above window ({}); shorten tick or lengthen window",
+                show_duration(*tick),
+                show_duration(*window)
+            ),
+        );
+    }
+}
+
+/// How far the limit is decreased when calls miss the objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decrease {
+    /// To the concurrency that the upstream was observed to serve, or by a tenth if that is not
+    /// known. The default.
+    Served,
+    /// To this share of the limit (0.1 to 0.99).
+    Factor(f64),
+    /// By this number of slots (1 to 65,536).
+    Step(usize),
+}
+
+/// The range of [`Decrease::Factor`]. Less is a collapse, more is no decrease.
+const FACTOR: RangeInclusive<f64> = 0.1..=0.99;
+
+impl Decrease {
+    fn to_value(self) -> Value {
+        match self {
+            Decrease::Served => Value::Text("served".to_owned()),
+            Decrease::Factor(share) => Value::Float(share),
+            Decrease::Step(slots) => {
+                let mut step = Table::default();
+                step.put("step", slots.to_value());
+                Value::Table(step)
+            }
+        }
+    }
+}
+
+impl Setting for Decrease {
+    type Bounds = ();
+
+    fn overlay(&mut self, given: Given<'_>, (): &()) {
+        if matches!(given.value, Value::Table(_)) {
+            let Some(section) = given.section(&names(&[&STEP])) else { return };
+            let Some(step) = section.get("step") else {
+                return section.reject(&[], "needs a \"step\": the number of slots of a decrease");
+            };
+            if let Some(slots) = step.read(|value| usize::read(value, &CAP)) {
+                *self = Decrease::Step(slots);
+            }
+            return;
+        }
+        let expected = || {
+            let (low, high) = (FACTOR.start(), FACTOR.end());
+            InvalidValue::expected(format!(
+                "\"served\", the share that remains after a decrease ({low} to {high}), or {{ step = SLOTS }}"
+            ))
+        };
+        let chosen = given.read(|value| match value {
+            Value::Text(text) if text == "served" => Ok(Decrease::Served),
+            _ => f64::read(value, &FACTOR).map(Decrease::Factor).map_err(|_| match value {
+                Value::Whole(slots) if *slots > 1 => {
+                    expected().hint(format!("to decrease by {slots} slots write {{ step = {slots} }}"))
+                }
+                _ => expected().hint_quotes(value, "write it without quotes"),
+            }),
+        });
+        *self = chosen.unwrap_or(*self);
+    }
+
+    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
+        let text = match self {
+            Decrease::Served => "to the concurrency that is served".to_owned(),
+            Decrease::Factor(share) => format!("to {share} of the limit"),
+            Decrease::Step(slots) => format!("by {slots} slots"),
+        };
+        lines.push((path.to_owned(), text));
+    }
+
+    #[cfg(test)]
+    fn kind((): &()) -> Kind {
+        Kind::Special {
+            reference: "`\"served\"`, a number, or a table with `step`",
+            typescript: "\"served\" | number | { step: number }",
+            python: "Literal[\"served\"] | float | StepConfig",
+        }
+    }
+}
+
+settings! {
+    /// A decrease by a number of slots.
+    table STEP "StepConfig";
+    /// The number of slots.
+    step: <usize as Setting>::kind(&CAP) => "required";
+}
+
+impl Detector {
+    /// Returns the keyword that the configuration uses.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Detector::Exceedance => "exceedance",
+            Detector::Percentile(_) => "percentile",
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        let Detector::Percentile(Percentile { quantile, window, tick, band, hold }) = self else {
+            return Value::Text(self.as_str().to_owned());
+        };
+        let mut keys = Table::default();
+        keys.put("quantile", quantile.to_value());
+        keys.put("window", window.to_value());
+        keys.put("tick", tick.to_value());
+        keys.put("band", band.to_value());
+        keys.put("hold", hold.to_value());
+        Value::Table(keys)
+    }
+}
+
+/// A percentile's settings replace only the keys that are given.
+impl Setting for Detector {
+    type Bounds = ();
+
+    fn overlay(&mut self, given: Given<'_>, (): &()) {
+        let mut percentile = match self {
+            Detector::Percentile(percentile) => percentile.clone(),
+            Detector::Exceedance => Percentile::default(),
+        };
+        if matches!(given.value, Value::Table(_)) {
+            percentile.overlay(given, &());
+            *self = Detector::Percentile(percentile);
+            return;
+        }
+        let chosen = given.read(|value| match value {
+            Value::Text(text) if text == "exceedance" => Ok(Detector::Exceedance),
+            Value::Text(text) if text == "percentile" => Ok(Detector::Percentile(percentile.clone())),
+            _ => Err(InvalidValue::expected(
+                "\"exceedance\", \"percentile\" or a table of a percentile's settings",
+            )),
+        });
+        if let Some(chosen) = chosen {
+            *self = chosen;
+        }
+    }
+
+    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
+        match self {
+            Detector::Exceedance => lines.push((path.to_owned(), self.as_str().to_owned())),
+            Detector::Percentile(percentile) => {
+                lines.push((path.to_owned(), format!("percentile: {}", on_one_line(percentile))));
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn kind((): &()) -> Kind {
+        Kind::Special {
+            reference: "`\"exceedance\"`, `\"percentile\"`, or a table",
+            typescript: "\"exceedance\" | \"percentile\" | PercentileConfig",
+            python: "Literal[\"exceedance\", \"percentile\"] | PercentileConfig",
+        }
+    }
+}

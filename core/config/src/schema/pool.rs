@@ -1,0 +1,180 @@
+//! Targets that are pools of replicas.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+
+#[cfg(test)]
+use super::declaration::Kind;
+use super::declaration::{Group, Key, KeyTable, names, on_one_line};
+use super::given::{Given, Section, join};
+use super::setting::{Scalar, Setting, Text, URL_PATH};
+use super::tree::{Table, Value};
+use super::{CAP, millis, secs};
+
+/// The maximum number of replicas of a pool.
+pub const MAX_REPLICAS: usize = 128;
+
+/// The default and the range of `dns_every`.
+pub(crate) const DNS_EVERY: Duration = secs(5);
+pub(crate) const DNS_EVERY_RANGE: RangeInclusive<Duration> = secs(1)..=secs(3600);
+/// The default and the range of `file_every`.
+pub(crate) const FILE_EVERY: Duration = secs(1);
+pub(crate) const FILE_EVERY_RANGE: RangeInclusive<Duration> = millis(100)..=secs(3600);
+
+builders! {
+    /// The replicas of a target, for [`Target::pool`](super::Target::pool).
+    ///
+    /// ```
+    /// use tidegate_config::{Config, Pool, Replica, Target};
+    ///
+    /// let pool = Pool::new(["http://10.0.0.1:8000", "http://10.0.0.2:8000"]).cap(128);
+    /// let third = Replica::new("http://10.0.0.3:8000").weight(2.0);
+    /// let config = Config::builder().target(Target::new("llama").pool(pool.replica(third))).build()?;
+    /// assert_eq!(config.targets[0].matches.urls[0], "http://llama");
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    Pool;
+}
+
+settings! {
+    /// A pool: replicas that serve the same models. Clients call it at `http://NAME`, where NAME is
+    /// the target's. One of `replicas`, `dns` and `file` names the replicas; without any of them
+    /// the program sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file
+    /// or DNS names, the first 128 are used.
+    pub struct PoolConfig, table POOL "PoolConfig", builders [Pool];
+    check |_, _| ();
+    fields {
+        /// Where the replicas are named.
+        source: ReplicaSource = ReplicaSource::Dynamic;
+        /// The environment variable with the key for requests to `/v1/models` of the replicas.
+        /// `None`: requests without a key.
+        key_env: Option<Text> = None;
+    }
+    keys {
+        /// The maximum number of slots of each replica. It is the limit itself if the limit is
+        /// fixed, and its upper bound if the limit is adaptive.
+        cap: usize "slots per replica" = 256, CAP;
+        /// The path that is requested to check the health of a replica. Any response but a 5xx is
+        /// healthy. Switched off, health is known from calls only.
+        health: Option<Text> = Some("/health".into()), URL_PATH => "not requested";
+        /// The time between two requests for a replica's metrics (`/metrics`), while calls are sent
+        /// to it.
+        poll: Option<Duration> = Some(secs(1)), millis(50)..=secs(60) => "not requested";
+        /// The time without a healthy response after which a replica that does not respond is down.
+        /// Calls that have not produced a token there are then sent to other replicas. A shorter
+        /// silence only keeps new calls away.
+        down_after: Duration = secs(2), millis(100)..=secs(300);
+        /// The silence after which a stream of a replica that is down is ended as truncated.
+        cut_after: Duration = secs(10), millis(100)..=secs(3600);
+        /// The time over which a replica that joins or recovers is raised to its full share of the
+        /// calls.
+        slow_start: Option<Duration> = Some(secs(10)), millis(1)..=secs(3600) => "full share at once";
+        /// The request header that names a session. The calls of a session are sent to the same
+        /// replica, within bounds.
+        session: Option<HeaderName> = Some(HeaderName::from_static("x-session-id")), ();
+        /// Whether calls whose prompts start alike are sent to the same replica, within bounds.
+        affinity: bool = true, ();
+        /// The time without a first token after which a call is also sent to another replica. The
+        /// first response is used, and the other attempt is cancelled. Counts against the retry
+        /// budget. Only for streams, in mode `enforce`, and never for clients that keep their own
+        /// transport.
+        hedge: Option<Duration> = None, millis(50)..=secs(300);
+    }
+    special {
+        /// The replicas: base URLs, with or without `/v1`, or tables. 1 to 128.
+        replicas: Kind::Special {
+            reference: "a list of URLs or tables",
+            typescript: "(string | ReplicaConfig)[]",
+            python: "list[str | ReplicaConfig]",
+        } => "none";
+        /// A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`. Each
+        /// address of the host is a replica.
+        dns: Kind::Text("scheme, host and port") => "none";
+        /// The time between two lookups of `dns`, while calls are made. A failed lookup changes
+        /// nothing.
+        dns_every: <Duration as Setting>::kind(&DNS_EVERY_RANGE) => "5s";
+        /// A file that names the replicas: TOML or JSON with `replicas`, or one URL per line. A
+        /// regular file of at most 1 MiB. A file that cannot be read changes nothing.
+        file: Kind::Text("a path") => "none";
+        /// The time between two reads of `file`, while calls are made.
+        file_every: <Duration as Setting>::kind(&FILE_EVERY_RANGE) => "1s";
+        /// The environment variable with the key for requests to `/v1/models` of the replicas.
+        /// Calls carry their own key.
+        key_env: Kind::Text("the name of an environment variable") => "none";
+    }
+}
+
+settings! {
+    /// A replica of a pool.
+    table REPLICA "ReplicaConfig";
+    /// The base URL of the replica, with or without `/v1`.
+    url: Kind::Text("an http or https URL") => "required";
+    /// The replica's share of the calls, relative to the weights of the others.
+    weight: <f64 as Setting>::kind(&WEIGHT) => "1";
+    /// The models that the replica serves, by their full names.
+    models: Kind::Special {
+        reference: "a name or a list of names, of 1 to 200 bytes each",
+        typescript: "string | string[]",
+        python: "str | list[str]",
+    } => "requested from the replica (`/v1/models`)";
+    /// The number of tokens that the replica's KV memory holds.
+    kv_tokens: <Option<u64> as Setting>::kind(&super::TOKENS) => "the target's, otherwise requested from the replica";
+}
+
+/// The range of a replica's weight.
+pub(crate) const WEIGHT: RangeInclusive<f64> = 0.01..=100.0;
+
+/// A replica as the pool's configuration, its file or DNS names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplicaConfig {
+    /// The base URL, without a final slash and without `/v1`. Identifies the replica.
+    pub url: Arc<str>,
+    /// The share of the calls, relative to the weights of the others (0.01 to 100).
+    pub weight: f64,
+    /// The models that the replica serves. `None`: requested from the replica.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// The number of tokens that the replica's KV memory holds. `None`: the target's, otherwise
+    /// requested from the replica.
+    pub kv_tokens: Option<u64>,
+}
+
+impl ReplicaConfig {
+    /// Creates a replica at this base URL, with weight 1.
+    pub fn new(url: &str) -> Self {
+        Self { url: url.trim_end_matches('/').into(), weight: 1.0, models: None, kv_tokens: None }
+    }
+}
+
+/// Where the replicas of a pool are named.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplicaSource {
+    /// In the configuration.
+    Listed(Vec<ReplicaConfig>),
+    /// By DNS: each address of the host is a replica.
+    Dns {
+        /// Scheme, host and port.
+        url: Arc<str>,
+        /// The time between two lookups (1 s to 1 h).
+        every: Duration,
+    },
+    /// In a file, which is read again when it changes.
+    File {
+        /// The file: TOML or JSON with `replicas` as in the configuration, or one URL per line.
+        path: PathBuf,
+        /// The time between two reads (100 ms to 1 h).
+        every: Duration,
+    },
+    /// By the program (`Gate::set_replicas`).
+    Dynamic,
+}
+
+impl PoolConfig {
+    /// Creates a pool of these replicas with the default settings.
+    pub fn from_replicas(members: Vec<ReplicaConfig>) -> Self {
+        Self { source: ReplicaSource::Listed(members), ..Self::default() }
+    }
+}
