@@ -4,11 +4,9 @@
 //! decided, by the pure policies ([`schedule`], [`fairness`], [`cooldown`], [`budget`], [`backoff`], [`estimate`]); what providers say, by [`wire`].
 
 mod active;
-pub mod adaptive;
 pub mod admission;
 pub mod ask_usage;
 pub mod body;
-pub mod budget;
 pub mod call;
 pub mod client;
 mod clock;
@@ -28,11 +26,9 @@ mod identify;
 pub mod limit;
 mod middleware;
 pub mod observe;
-pub mod placement;
 pub mod pool;
 mod refusal;
 pub mod retry;
-pub mod schedule;
 pub mod slot;
 pub mod stream;
 pub mod target;
@@ -44,7 +40,7 @@ mod unknown;
 pub mod window;
 
 pub use tidegate_config as config;
-pub use tidegate_policy::{backoff, cooldown, fairness, kv};
+pub use tidegate_policy::{adaptive, backoff, budget, cooldown, fairness, kv, placement, schedule};
 pub use tidegate_protocol as wire;
 pub use tidegate_protocol::duration;
 pub use tidegate_tokens as estimate;

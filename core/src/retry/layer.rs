@@ -2,7 +2,6 @@
 
 use http::{HeaderValue, Request};
 
-use super::policy::{Failure, GiveUpReason, Next, avoids_replica, decide};
 use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_of};
 use crate::clock;
@@ -10,6 +9,7 @@ use crate::cooldown::Hold;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::observe::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_policy::retry::{Failure, GiveUpReason, Next, avoids_replica, decide};
 
 /// The header that tells SDKs above not to retry.
 const SHOULD_RETRY: &str = "x-should-retry";

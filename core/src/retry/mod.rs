@@ -8,7 +8,6 @@
 //! beyond the bound of the queue.
 
 mod layer;
-mod policy;
 
 pub use layer::RetryLayer;
-pub use policy::{Failure, GiveUpReason, Next, decide};
+pub use tidegate_policy::retry::{Failure, GiveUpReason, Next, decide};

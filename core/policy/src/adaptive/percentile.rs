@@ -1,0 +1,138 @@
+//! Percentile detector: a latency percentile over a window, evaluated at ticks, with a dead band
+//! and a hold after each cut.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tidegate_protocol::duration;
+
+/// Maximum number of calls remembered, whatever the length of the window.
+const MAX_SAMPLES: usize = 16_384;
+
+/// The result of a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PercentileVerdict {
+    /// The percentile is below the dead band.
+    Below,
+    /// The percentile is within the dead band, held after a cut, or unknown.
+    Within,
+    /// The percentile is above the dead band. Holds the class of the call at the percentile.
+    Above(usize),
+}
+
+/// The percentile detector.
+#[derive(Debug)]
+pub(super) struct Percentile {
+    settings: tidegate_config::Percentile,
+    /// Time of each response, its class, and its latency as a multiple of the class's threshold.
+    window: VecDeque<(Instant, usize, f64)>,
+    tick_at: Instant,
+    /// Ticks left during which the result is held.
+    held_ticks: u32,
+}
+
+impl Percentile {
+    pub(super) fn new(settings: tidegate_config::Percentile, now: Instant) -> Self {
+        Self {
+            tick_at: duration::after(now, settings.tick),
+            settings,
+            window: VecDeque::new(),
+            held_ticks: 0,
+        }
+    }
+
+    /// Records a response with its latency as a multiple of the class's threshold.
+    pub(super) fn observe(&mut self, now: Instant, class: usize, multiple: f64) {
+        if self.window.len() == MAX_SAMPLES {
+            self.window.pop_front();
+        }
+        self.window.push_back((now, class, multiple));
+    }
+
+    /// Returns the time of the next tick.
+    pub(super) fn tick_at(&self) -> Instant {
+        self.tick_at
+    }
+
+    /// Evaluates the window.
+    pub(super) fn tick(&mut self, now: Instant) -> PercentileVerdict {
+        // Missed ticks are skipped.
+        self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
+        let age = |at: Instant| now.saturating_duration_since(at);
+        while self.window.front().is_some_and(|(at, ..)| age(*at) > self.settings.window) {
+            self.window.pop_front();
+        }
+        let held = self.held_ticks > 0;
+        self.held_ticks = self.held_ticks.saturating_sub(1);
+        let Some((class, at)) = self.quantile() else { return PercentileVerdict::Within };
+        if at > 1.0 + self.settings.band && !held {
+            self.held_ticks = self.settings.hold;
+            PercentileVerdict::Above(class)
+        } else if at < 1.0 - self.settings.band {
+            PercentileVerdict::Below
+        } else {
+            PercentileVerdict::Within
+        }
+    }
+
+    /// Returns the percentile relative to the upper end of the dead band. The limit is cut above 1.
+    pub(super) fn evidence(&self) -> f64 {
+        self.quantile().map_or(0.0, |(_, at)| at / (1.0 + self.settings.band))
+    }
+
+    /// Returns the class and the latency of the call at the percentile, the latter as a multiple of
+    /// the threshold. Returns `None` for an empty window.
+    fn quantile(&self) -> Option<(usize, f64)> {
+        let mut seen: Vec<_> = self.window.iter().map(|(_, class, multiple)| (*class, *multiple)).collect();
+        let last = seen.len().checked_sub(1)?;
+        let place = (last as f64 * self.settings.quantile).ceil() as usize;
+        let (_, at, _) = seen.select_nth_unstable_by(place.min(last), |a, b| a.1.total_cmp(&b.1));
+        Some(*at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::epoch;
+
+    /// Returns a detector, and a function from seconds since its creation to a time.
+    fn percentile() -> (Percentile, impl Fn(u64) -> Instant + Copy) {
+        let zero = epoch();
+        (Percentile::new(tidegate_config::Percentile::default(), zero), move |s| zero + Duration::from_secs(s))
+    }
+
+    #[test]
+    fn verdict_depends_on_band_around_objective() {
+        for (multiple, verdict) in [
+            (0.5, PercentileVerdict::Below),
+            (0.9, PercentileVerdict::Within),
+            (1.1, PercentileVerdict::Within),
+            (1.3, PercentileVerdict::Above(0)),
+        ] {
+            let (mut percentile, at) = percentile();
+            (0..100).for_each(|_| percentile.observe(at(1), 0, multiple));
+            assert_eq!(percentile.tick(at(5)), verdict);
+        }
+        let (mut percentile, at) = percentile();
+        assert_eq!(percentile.tick(at(5)), PercentileVerdict::Within, "nothing was seen");
+    }
+
+    #[test]
+    fn verdict_is_held_after_a_cut() {
+        let (mut percentile, at) = percentile();
+        (0..100).for_each(|_| percentile.observe(at(1), 0, 9.0));
+        let verdicts = [5, 10, 15, 20, 25].map(|s| percentile.tick(at(s)));
+        assert_eq!(
+            verdicts,
+            [
+                PercentileVerdict::Above(0),
+                PercentileVerdict::Within,
+                PercentileVerdict::Within,
+                PercentileVerdict::Within,
+                PercentileVerdict::Above(0)
+            ]
+        );
+        assert_eq!(percentile.tick(at(60)), PercentileVerdict::Within, "the window is over");
+    }
+}

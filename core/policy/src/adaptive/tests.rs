@@ -1,0 +1,548 @@
+//! The limit against simulated upstreams, and against random events.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::epoch;
+use tidegate_config::{AdaptiveConfig, Decrease, Detector, Percentile};
+
+const STREAM: CallKind = CallKind { input: 100, output: 100, streams: true };
+const WHOLE: CallKind = CallKind { input: 100, output: 100, streams: false };
+
+fn settings(objective_ms: Option<u64>) -> Settings {
+    Settings {
+        max: 64,
+        objective: objective_ms.map(Duration::from_millis),
+        latency: None,
+        tpot: None,
+        adaptive: AdaptiveConfig::default(),
+    }
+}
+
+/// A limit and the current time.
+struct Run {
+    limit: Limit,
+    now: Instant,
+}
+
+impl Run {
+    fn new(settings: &Settings) -> Self {
+        let now = epoch();
+        Self { limit: Limit::new(settings, now), now }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let end = self.now + Duration::from_millis(ms);
+        while let Some(at) = self.limit.next_wake().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.limit.on_tick(self.now);
+        }
+        self.now = end;
+    }
+
+    /// Sends all calls that may be sent, `most` at most.
+    fn fill(&mut self, kind: CallKind, most: usize) -> Vec<Sample> {
+        let mut sent = Vec::new();
+        while sent.len() < most && self.limit.has_room() {
+            sent.push(self.limit.on_sent(self.now, kind));
+        }
+        sent
+    }
+
+    /// Sends calls whose first token arrives after `ms` milliseconds, and ends them.
+    fn round(&mut self, kind: CallKind, most: usize, ms: u64) {
+        let mut calls = self.fill(kind, most);
+        self.pass(ms);
+        calls.iter_mut().for_each(|call| self.limit.on_first_token(self.now, call));
+        calls
+            .into_iter()
+            .for_each(|call| self.limit.on_ended(self.now, call, Ended::Completed { output: 100 }));
+    }
+
+    fn causes(&self) -> Vec<DecisionCause> {
+        self.limit.view(self.now).decisions.iter().map(|decision| decision.cause).collect()
+    }
+}
+
+#[test]
+fn limit_doubles_while_full_and_in_time() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    run.round(STREAM, 100, 100);
+    assert_eq!(run.limit.slots(), 16);
+    run.round(STREAM, 3, 100);
+    assert_eq!(run.limit.slots(), 16, "nobody pressed");
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    assert_eq!((run.limit.slots(), run.causes()), (64, vec![DecisionCause::SlowStart]));
+}
+
+#[test]
+fn overdue_call_counts_before_it_is_answered() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    let calls = run.fill(STREAM, 100);
+    run.pass(999);
+    assert_eq!(run.limit.view(run.now).cuts, 0);
+    run.pass(2);
+    let view = run.limit.view(run.now);
+    assert_eq!(view.cuts, 1, "three that are late are enough, and all are of one epoch");
+    assert_eq!(view.decisions.last().map(|last| last.awaiting), Some(run.limit.first_token_limit()));
+    assert!(
+        run.limit.first_token_limit() < 64 && view.limit >= 32,
+        "a cut halves at the most: {}",
+        view.limit
+    );
+    run.pass(60_000);
+    assert_eq!(run.limit.view(run.now).cuts, 1, "what was sent before a cut is judged no more");
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
+}
+
+#[test]
+fn dead_band_keeps_the_limit() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..2).for_each(|_| run.round(STREAM, 100, 100));
+    let before = run.limit.first_token_limit();
+    (0..50).for_each(|_| run.round(STREAM, 100, 800));
+    let after = run.limit.first_token_limit();
+    assert!((before..before + 4).contains(&after), "{before} may await their first token, then {after}");
+    assert_eq!(run.limit.view(run.now).cuts, 0);
+}
+
+#[test]
+fn cancelled_calls_are_not_samples() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    for _ in 0..100 {
+        let calls = run.fill(STREAM, 100);
+        run.pass(500);
+        calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
+    }
+    let view = run.limit.view(run.now);
+    assert_eq!((view.limit, view.cuts, view.raises, view.awaiting), (8, 0, 0, 0));
+}
+
+#[test]
+fn concurrency_429s_cut_to_accepted_calls() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    // An upstream that accepts 40 calls.
+    let mut calls = run.fill(STREAM, 100);
+    assert_eq!(calls.len(), 64);
+    run.pass(20);
+    for call in calls.drain(40..) {
+        run.limit.on_ended(run.now, call, Ended::Limited { by_rate: false });
+    }
+    assert_eq!((run.limit.slots(), run.causes().last().copied()), (40, Some(DecisionCause::Refused)));
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
+}
+
+#[test]
+fn rate_429s_and_429s_at_low_load_do_not_cut() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..5).for_each(|_| run.round(STREAM, 100, 100));
+    for call in run.fill(STREAM, 100) {
+        run.limit.on_ended(run.now, call, Ended::Limited { by_rate: true });
+    }
+    for call in run.fill(STREAM, 3) {
+        run.limit.on_ended(run.now, call, Ended::Limited { by_rate: false });
+    }
+    assert_eq!(run.limit.slots(), 64);
+}
+
+#[test]
+fn second_overload_response_cuts() {
+    for (how, cause) in
+        [(Ended::Overloaded, DecisionCause::Overloaded), (Ended::TimedOut, DecisionCause::TimedOut)]
+    {
+        let mut run = Run::new(&settings(Some(1_000)));
+        (0..5).for_each(|_| run.round(STREAM, 100, 100));
+        let mut calls = run.fill(STREAM, 100);
+        for _ in 0..2 {
+            assert_eq!(run.limit.slots(), 64);
+            run.limit.on_ended(run.now, calls.pop().unwrap(), how);
+        }
+        assert_eq!((run.limit.slots(), run.causes().last().copied()), (57, Some(cause)));
+        calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Failed));
+    }
+}
+
+#[test]
+fn slow_upstream_is_not_treated_as_congested_forever() {
+    for objective in [None, Some(1_000)] {
+        let mut run = Run::new(&settings(objective));
+        (0..10).for_each(|_| run.round(STREAM, 100, 300));
+        assert_eq!(run.limit.slots(), 64);
+        let mut least = 64;
+        for _ in 0..100 {
+            run.round(STREAM, 100, 3_000);
+            least = least.min(run.limit.slots());
+        }
+        assert!(least >= 8, "{objective:?}: it fell to {least}");
+        (0..100).for_each(|_| run.round(STREAM, 100, 3_000));
+        assert!(run.limit.slots() >= 32, "{objective:?}: it came back to {} only", run.limit.slots());
+    }
+}
+
+#[test]
+fn unary_calls_are_judged_by_output_length() {
+    let mut run = Run::new(&settings(Some(1_000)));
+    (0..10).for_each(|_| run.round(WHOLE, 100, 5_000));
+    assert_eq!(run.limit.slots(), 64, "five seconds are what such an answer takes");
+    assert_eq!(run.limit.view(run.now).awaiting, 0);
+    run.round(WHOLE, 100, 30_000);
+    assert_eq!(run.causes().last().copied(), Some(DecisionCause::Late));
+}
+
+#[test]
+fn slow_tokens_cut_if_tpot_objective_is_set() {
+    let tpot = Some(Duration::from_millis(50));
+    let mut run = Run::new(&Settings { tpot, ..settings(Some(1_000)) });
+    let mut calls = run.fill(STREAM, 100);
+    run.pass(100);
+    calls.iter_mut().for_each(|call| run.limit.on_first_token(run.now, call));
+    run.pass(99 * 80);
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Completed { output: 100 }));
+    assert!(run.causes().contains(&DecisionCause::Slow));
+}
+
+#[test]
+fn percentile_and_aimd_variants_work() {
+    let percentile = Detector::Percentile(Percentile::default());
+    for (decrease, after) in [(Decrease::Factor(0.5), 4), (Decrease::Step(2), 6)] {
+        let adaptive = AdaptiveConfig { detector: percentile.clone(), decrease, ..AdaptiveConfig::default() };
+        let mut run = Run::new(&Settings { adaptive, ..settings(Some(1_000)) });
+        assert_eq!(run.limit.first_token_limit(), 64, "they bound what is in flight alone");
+        (0..3).for_each(|_| run.round(STREAM, 100, 2_000));
+        assert_eq!(run.limit.slots(), after);
+        run.pass(60_000);
+        let calls = run.fill(STREAM, 1);
+        (0..20).for_each(|_| run.round(STREAM, 1, 500));
+        assert!(run.limit.slots() > after, "in flight is demand");
+        calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Sent(CallKind),
+    First(usize),
+    Unseen(usize),
+    Ended(usize, Ended),
+    Pass(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let kind = (0u64..100_000, 0u64..10_000, any::<bool>())
+        .prop_map(|(input, output, streams)| Event::Sent(CallKind { input, output, streams }));
+    let how = prop_oneof![
+        4 => (0u64..1_000).prop_map(|output| Ended::Completed { output }),
+        1 => Just(Ended::Cancelled),
+        1 => any::<bool>().prop_map(|by_rate| Ended::Limited { by_rate }),
+        1 => Just(Ended::Overloaded),
+        1 => Just(Ended::TimedOut),
+        1 => Just(Ended::Failed),
+    ];
+    prop_oneof![
+        8 => kind,
+        5 => any::<usize>().prop_map(Event::First),
+        1 => any::<usize>().prop_map(Event::Unseen),
+        5 => (any::<usize>(), how).prop_map(|(which, how)| Event::Ended(which, how)),
+        4 => (0u64..5_000).prop_map(Event::Pass),
+    ]
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let some = prop::option::of::<std::ops::Range<u64>>;
+    let detector = prop_oneof![
+        3 => Just(Detector::Exceedance),
+        1 => Just(Detector::Percentile(Percentile::default())),
+    ];
+    let decrease = prop_oneof![
+        3 => Just(Decrease::Served),
+        1 => (0.1f64..0.99).prop_map(Decrease::Factor),
+        1 => (1usize..100).prop_map(Decrease::Step),
+    ];
+    let adaptive = (1usize..40, 1usize..10, detector, decrease, some(1u64..20)).prop_map(
+        |(start, min, detector, decrease, awaiting)| AdaptiveConfig {
+            start,
+            min,
+            detector,
+            decrease,
+            awaiting: awaiting.map(|most| most as usize),
+        },
+    );
+    (1usize..100, some(1u64..3_000), some(1u64..3_000), some(1u64..100), adaptive).prop_map(
+        |(max, objective, latency, tpot, adaptive)| Settings {
+            max,
+            objective: objective.map(Duration::from_millis),
+            latency: latency.map(Duration::from_millis),
+            tpot: tpot.map(Duration::from_millis),
+            adaptive,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn invariants_hold_for_any_events(events in prop::collection::vec(event(), 1..400), settings in any_settings()) {
+        let mut run = Run::new(&settings);
+        let least = settings.adaptive.min.min(settings.max);
+        let mut calls: Vec<(Sample, bool)> = Vec::new();
+        for event in events {
+            match event {
+                // Observers also send calls beyond the limit.
+                Event::Sent(kind) => calls.push((run.limit.on_sent(run.now, kind), kind.streams)),
+                Event::First(which) if !calls.is_empty() => {
+                    let which = which % calls.len();
+                    run.limit.on_first_token(run.now, &mut calls[which].0);
+                    calls[which].1 = false;
+                }
+                Event::Unseen(which) if !calls.is_empty() => {
+                    let which = which % calls.len();
+                    run.limit.mark_unobservable(run.now, &mut calls[which].0, 7);
+                    calls[which].1 = false;
+                }
+                Event::Ended(which, how) if !calls.is_empty() => {
+                    let (call, _) = calls.swap_remove(which % calls.len());
+                    run.limit.on_ended(run.now, call, how);
+                }
+                Event::Pass(ms) => run.pass(ms),
+                _ => {}
+            }
+            let view = run.limit.view(run.now);
+            prop_assert!((least..=settings.max).contains(&view.limit), "{view:?}");
+            prop_assert!(run.limit.first_token_limit() >= 1);
+            prop_assert_eq!(view.awaiting, calls.iter().filter(|(_, awaits)| *awaits).count());
+            prop_assert!(view.evidence.is_finite() && view.late.is_none_or(|late| (0.0..=1.0).contains(&late)));
+            let free = calls.len() < view.limit && view.awaiting < run.limit.first_token_limit();
+            prop_assert_eq!(run.limit.has_room(), free);
+            run.limit.on_tick(run.now);
+            prop_assert!(run.limit.next_wake().is_none_or(|wake| wake > run.now), "all that is due was done");
+        }
+        for pair in run.limit.view(run.now).decisions.windows(2) {
+            prop_assert_eq!(pair[0].to, pair[1].from);
+            prop_assert!(pair[1].cause.raises() == (pair[1].to > pair[1].from), "{pair:?}");
+        }
+        for (call, _) in calls {
+            run.limit.on_ended(run.now, call, Ended::Cancelled);
+        }
+        prop_assert_eq!(run.limit.view(run.now).awaiting, 0);
+        run.pass(1_000_000);
+        prop_assert!(run.limit.next_wake().is_none(), "an idle limit wakes nobody");
+    }
+}
+
+/// An upstream without congestion: latencies are random and independent of load. Calls arrive
+/// evenly and queue if there is no room.
+struct Quiet {
+    run: Run,
+    rng: fastrand::Rng,
+    /// Draws the seconds to the first token.
+    takes: fn(&mut fastrand::Rng) -> f64,
+    stream_s: f64,
+    flying: Vec<(Instant, bool, Sample)>,
+    queue: usize,
+    served: usize,
+}
+
+/// Draws from a log-normal distribution with this median.
+fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
+    let normal = (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
+    median * (sigma * normal).exp()
+}
+
+impl Quiet {
+    fn new(
+        objective_ms: Option<u64>,
+        seed: u64,
+        stream_s: f64,
+        takes: fn(&mut fastrand::Rng) -> f64,
+    ) -> Self {
+        let settings = Settings { max: 256, ..settings(objective_ms) };
+        let rng = fastrand::Rng::with_seed(seed);
+        Self { run: Run::new(&settings), rng, takes, stream_s, flying: Vec::new(), queue: 0, served: 0 }
+    }
+
+    fn step(&mut self) {
+        self.run.pass(10);
+        let now = self.run.now;
+        for (at, has_token, sample) in &mut self.flying {
+            if *at <= now && !*has_token {
+                self.run.limit.on_first_token(now, sample);
+                *has_token = true;
+                *at = now + Duration::from_secs_f64(self.stream_s);
+            }
+        }
+        let over = |flight: &mut (Instant, bool, Sample)| flight.1 && flight.0 <= now;
+        for (_, _, sample) in self.flying.extract_if(.., over) {
+            self.run.limit.on_ended(now, sample, Ended::Completed { output: 100 });
+            self.served += 1;
+        }
+        while self.queue > 0 && self.run.limit.has_room() {
+            self.queue -= 1;
+            let takes = Duration::from_secs_f64((self.takes)(&mut self.rng));
+            self.flying.push((now + takes, false, self.run.limit.on_sent(now, STREAM)));
+        }
+    }
+
+    /// Returns the calls served per second in the last two of four minutes.
+    fn rate(mut self, a_second: f64) -> f64 {
+        let mut due = 0.0;
+        for step in 0..24_000 {
+            if step == 12_000 {
+                self.served = 0;
+            }
+            due += a_second / 100.0;
+            // Callers give up at some point.
+            self.queue = (self.queue + due as usize).min(a_second as usize);
+            due = due.fract();
+            self.step();
+        }
+        self.served as f64 / 120.0
+    }
+}
+
+#[test]
+fn inherent_variance_is_not_congestion() {
+    type Upstream = (&'static str, Option<u64>, fn(&mut fastrand::Rng) -> f64, f64);
+    // Minimum rates of ten per second. Growth is slow if one call in six is slow or if no call can
+    // meet the objective.
+    let upstreams: [Upstream; 8] = [
+        ("some spread", None, |rng| spread(rng, 0.5, 0.4), 9.0),
+        ("much spread", None, |rng| spread(rng, 0.5, 0.7), 8.0),
+        ("half of the objective", Some(1_000), |rng| spread(rng, 0.4, 0.5), 9.0),
+        ("near the objective", Some(1_000), |rng| spread(rng, 0.8, 0.3), 9.0),
+        ("a tenth is slow", Some(1_000), |rng| if rng.f64() < 0.1 { 3.0 } else { 0.2 }, 7.5),
+        ("a sixth is slow", Some(1_000), |rng| if rng.f64() < 0.16 { 3.0 } else { 0.2 }, 4.0),
+        ("it thinks", Some(1_000), |rng| spread(rng, 8.0, 0.4), 0.3),
+        ("it thinks, and nobody minds", None, |rng| spread(rng, 8.0, 0.4), 9.0),
+    ];
+    for (name, objective, takes, least) in upstreams {
+        let rates = [1, 2, 3].map(|seed| Quiet::new(objective, seed, 2.0, takes).rate(10.0));
+        assert!(rates.iter().all(|rate| *rate >= least), "{name}: {rates:?}");
+    }
+}
+
+#[test]
+fn initial_queue_is_not_learned_as_baseline() {
+    let mut run = Run::new(&Settings { max: 256, ..settings(Some(1_000)) });
+    let mut late = 0;
+    // The upstream serves one call after the other, 0.1 s each, and the first hundred arrive at
+    // once.
+    let mut calls: Vec<_> = (0..100).map(|_| run.limit.on_sent(run.now, STREAM)).collect();
+    for round in 0..400 {
+        run.pass(100);
+        let Some(mut call) = (!calls.is_empty()).then(|| calls.remove(0)) else { break };
+        run.limit.on_first_token(run.now, &mut call);
+        run.limit.on_ended(run.now, call, Ended::Completed { output: 100 });
+        calls.extend(run.fill(STREAM, 1));
+        late += usize::from(round > 200 && calls.len() > 10);
+    }
+    assert!(late < 20, "{late} of the last two hundred were behind ten others");
+    calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
+}
+
+#[test]
+fn few_bad_samples_cut_idle_upstream_little() {
+    for how in [Ended::Limited { by_rate: false }, Ended::Overloaded, Ended::TimedOut] {
+        let mut run = Run::new(&settings(Some(1_000)));
+        (0..10).for_each(|_| run.round(STREAM, 100, 100));
+        run.pass(60_000);
+        for _ in 0..5 {
+            let calls = run.fill(STREAM, 3);
+            calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, how));
+            run.pass(10_000);
+        }
+        assert!(run.limit.slots() >= 8, "{how:?}: {}", run.limit.slots());
+    }
+}
+
+/// How the engine's calls are answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answers {
+    Streamed,
+    Whole,
+    Mixed,
+}
+
+/// Runs a limit against a model engine with an endless backlog: of the calls sent, the engine runs
+/// `places` at once, first come first served, each for 1.05 s with its first token after 0.05 s.
+/// Returns the mean number in flight over the second half of the time, and checks that each counted
+/// cut lowered the slots or the first-token bound.
+fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds: u64) -> f64 {
+    const STEP: u64 = 10;
+    let mut run = Run::new(settings);
+    let (mut queue, mut running) = (std::collections::VecDeque::new(), Vec::new());
+    let (mut sum, mut number) = (0, 0);
+    let mut before = (run.limit.view(run.now).cuts, run.limit.slots(), run.limit.first_token_limit());
+    let mut check = |limit: &Limit, now| {
+        let after = (limit.view(now).cuts, limit.slots(), limit.first_token_limit());
+        let lowered = after.1 < before.1 || after.2 < before.2;
+        assert!(after.0 == before.0 || lowered, "{answers:?}: a cut from {before:?} to {after:?}");
+        before = after;
+    };
+    for at in (0..seconds * 1_000).step_by(STEP as usize) {
+        while run.limit.has_room() {
+            number += 1;
+            let streams = answers == Answers::Streamed || answers == Answers::Mixed && number % 2 == 0;
+            queue.push_back(run.limit.on_sent(run.now, CallKind { streams, ..STREAM }));
+            check(&run.limit, run.now);
+        }
+        while running.len() < places
+            && let Some(call) = queue.pop_front()
+        {
+            running.push((at, call));
+        }
+        let end = run.now + Duration::from_millis(STEP);
+        if let Some(wake) = run.limit.next_wake().filter(|wake| *wake <= end) {
+            run.limit.on_tick(run.now.max(wake));
+            check(&run.limit, end);
+        }
+        run.now = end;
+        for (since, call) in &mut running {
+            if at - *since == 50 {
+                run.limit.on_first_token(run.now, call);
+                check(&run.limit, run.now);
+            }
+        }
+        while let Some(ended) = running.iter().position(|(since, _)| at - since >= 1_050) {
+            run.limit.on_ended(run.now, running.swap_remove(ended).1, Ended::Completed { output: 100 });
+            check(&run.limit, run.now);
+        }
+        sum += if at >= seconds * 500 { queue.len() + running.len() } else { 0 };
+    }
+    sum as f64 / (seconds * 500 / STEP) as f64
+}
+
+/// The right limit is the engine's capacity plus the calls that can wait for half a call's latency.
+/// An engine that runs a quarter of the initial limit is tested with the percentile detector only:
+/// the other detector learns its initial latency as the baseline.
+#[test]
+fn each_detector_and_decrease_finds_engine_capacity() {
+    let percentile = Detector::Percentile(Percentile::default());
+    let mut missed = Vec::new();
+    for places in [2, 4, 16] {
+        for detector in [Detector::Exceedance, percentile.clone()] {
+            for decrease in [Decrease::Served, Decrease::Factor(0.7), Decrease::Step(2)] {
+                for answers in [Answers::Streamed, Answers::Whole, Answers::Mixed] {
+                    let adaptive =
+                        AdaptiveConfig { detector: detector.clone(), decrease, ..AdaptiveConfig::default() };
+                    let settings = Settings {
+                        latency: Some(Duration::from_millis(1_600)),
+                        adaptive,
+                        ..settings(Some(550))
+                    };
+                    if places == 2 && detector == Detector::Exceedance {
+                        continue;
+                    }
+                    let mean = mean_in_flight(&settings, answers, places, 600);
+                    let right = places as f64..=1.5 * places as f64;
+                    if mean < right.start() / 1.5 || mean > right.end() * 1.5 {
+                        missed.push(format!("{places} {detector:?} {decrease:?} {answers:?}: {mean}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}

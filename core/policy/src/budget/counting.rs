@@ -1,0 +1,151 @@
+//! Counting rules: how providers charge tokens, and the total charged under each rule.
+
+use super::Need;
+use tidegate_config::Counting;
+use tidegate_protocol::observe::Usage;
+use tidegate_protocol::request::Dialect;
+use tidegate_tokens::Demand;
+
+/// The token counting rules that are distinguished, in the order of [`Tally::tokens`].
+pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
+
+/// Returns the counting rule that the dialect's own provider uses, as far as is known.
+pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
+    match dialect {
+        Dialect::AnthropicMessages => Counting::Actual,
+        Dialect::Gemini => Counting::Input,
+        _ => Counting::Sum,
+    }
+}
+
+/// Running totals of all charges. Each charge keeps a copy, and the difference between two copies
+/// is what was charged between them. Totals wrap around on overflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) calls: i64,
+    /// Tokens under each of [`RULES`].
+    pub(super) tokens: [i64; 4],
+    pub(super) input: i64,
+    pub(super) output: i64,
+}
+
+impl Tally {
+    /// Returns the totals of a single call.
+    pub(super) fn from_demand(demand: &Demand) -> Self {
+        let demand = &uncached(demand);
+        Self {
+            calls: 1,
+            tokens: RULES.map(|rule| i64::from(tokens(rule, demand))),
+            input: i64::from(saturate(demand.input)),
+            output: i64::from(saturate(demand.output)),
+        }
+    }
+
+    pub(super) fn plus(self, other: &Self) -> Self {
+        self.zip(other, i64::wrapping_add)
+    }
+
+    pub(super) fn minus(self, other: &Self) -> Self {
+        self.zip(other, i64::wrapping_sub)
+    }
+
+    fn zip(mut self, other: &Self, f: fn(i64, i64) -> i64) -> Self {
+        self.calls = f(self.calls, other.calls);
+        for (mine, theirs) in self.tokens.iter_mut().zip(other.tokens) {
+            *mine = f(*mine, theirs);
+        }
+        self.input = f(self.input, other.input);
+        self.output = f(self.output, other.output);
+        self
+    }
+}
+
+/// Returns `true` if the provider does not count cached input tokens.
+pub(super) fn excludes_cached(demand: &Demand) -> bool {
+    demand.dialect == Some(Dialect::AnthropicMessages)
+}
+
+/// Returns what a call needs under a counting rule.
+pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
+    let demand = &uncached(demand);
+    Need {
+        tokens: tokens(rule, demand),
+        input: saturate(demand.input),
+        output: saturate(demand.output),
+        kv: 0,
+    }
+}
+
+/// Returns the demand without cached input if the provider does not count it.
+fn uncached(demand: &Demand) -> Demand {
+    let free = if excludes_cached(demand) { demand.cached } else { 0 };
+    Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
+}
+
+/// Returns the demand with the provider's counts in place of the estimates. Returns `None` if the
+/// usage is empty.
+///
+/// Tokens that a provider reserves on arrival stay counted whatever the call generates, so
+/// `max_output` is kept.
+pub(super) fn actual_demand(demand: &Demand, usage: &Usage, excludes_cached: bool) -> Option<Demand> {
+    if usage.input == 0 && usage.output == 0 {
+        return None;
+    }
+    let free = if excludes_cached { usage.cached_input.min(usage.input) } else { 0 };
+    let input = if usage.input == 0 { demand.input } else { usage.input - free };
+    let max_output = demand.max_output.or(Some(demand.output));
+    // `input` no longer contains the cached tokens.
+    Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
+}
+
+/// Returns the tokens charged under a counting rule.
+fn tokens(rule: Counting, demand: &Demand) -> u32 {
+    let most = demand.max_output.unwrap_or(demand.output);
+    saturate(match rule {
+        Counting::Sum | Counting::Auto => demand.input.saturating_add(most),
+        Counting::Larger => demand.input.max(most),
+        Counting::Actual => demand.total(),
+        Counting::Input => demand.input,
+    })
+}
+
+/// Converts a token count to `u32`, saturating.
+fn saturate(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_counting_rule_charges_its_tokens() {
+        let demand = Demand { input: 100, output: 20, max_output: Some(1_000), ..Demand::default() };
+        let all = RULES.map(|rule| need(rule, &demand).tokens);
+        assert_eq!(all, [1_100, 1_000, 120, 100]);
+        let used = actual_demand(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, false);
+        assert_eq!(used.map(|used| RULES.map(|rule| tokens(rule, &used))), Some([1_090, 1_000, 130, 90]));
+        let used = actual_demand(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, true);
+        assert_eq!(used.map(|used| used.input), Some(40));
+    }
+
+    #[test]
+    fn impossible_usage_is_ignored_or_clamped() {
+        let demand = Demand { input: 100, output: 20, ..Demand::default() };
+        assert_eq!(actual_demand(&demand, &Usage::default(), false), None);
+        let absurd = Usage { input: u64::MAX, output: u64::MAX, cached_input: u64::MAX };
+        assert!(
+            actual_demand(&demand, &absurd, false)
+                .is_some_and(|used| tokens(Counting::Actual, &used) == u32::MAX)
+        );
+        assert!(actual_demand(&demand, &absurd, true).is_some_and(|used| used.input == 0));
+        assert_eq!(
+            need(
+                Counting::Sum,
+                &Demand { input: u64::MAX, output: 1, max_output: Some(u64::MAX), ..Demand::default() }
+            )
+            .tokens,
+            u32::MAX
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Retry budget: limits retries to a share of recent calls.
+//!
+//! # Algorithm
+//!
+//! Over the last ten seconds, `retries <= ratio * calls + reserve`. A retry is withdrawn when it is
+//! scheduled, and refunded if it is cancelled before it is sent. Ratio and counts are exact:
+//! rounding the ratio would let a setting of 60 % act as 100 %.
+//!
+//! # Rationale
+//!
+//! A limit per call is not enough. With four attempts per call, an upstream that fails under load
+//! receives four times the load. A share of recent calls bounds that amplification at any load.
+//! Finagle and Linkerd use the same scheme, with a ratio of 20 % and a small reserve.
+
+use std::time::{Duration, Instant};
+
+const WINDOW: u64 = 10;
+
+/// Calls made and retries charged within one second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bin {
+    second: u64,
+    calls: u32,
+    retries: u32,
+}
+
+/// The charge of one retry. Return it with [`RetryBudget::refund`] if the retry is not sent.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a charge that is neither used nor given back is lost for ten seconds"]
+pub struct RetryToken {
+    second: u64,
+}
+
+/// The retry budget of one target.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Instant;
+/// use tidegate_policy::budget::RetryBudget;
+///
+/// let now = Instant::now();
+/// let mut budget = RetryBudget::new(0.2, 1, now);
+/// (0..5).for_each(|_| budget.earn(now));
+/// let first = budget.withdraw(now);
+/// let second = budget.withdraw(now);
+/// assert!(first.is_some() && second.is_some(), "one from the reserve, one earned by five calls");
+/// assert!(budget.withdraw(now).is_none());
+/// ```
+#[derive(Debug)]
+pub struct RetryBudget {
+    ratio: f64,
+    reserve: u32,
+    origin: Instant,
+    bins: [Bin; WINDOW as usize],
+}
+
+impl RetryBudget {
+    /// Creates a budget of `ratio` retries per call, plus `reserve` retries, over any ten seconds.
+    pub fn new(ratio: f64, reserve: u32, now: Instant) -> Self {
+        Self { ratio, reserve, origin: now, bins: Default::default() }
+    }
+
+    /// Records a call, which earns `ratio` of a retry.
+    pub fn earn(&mut self, now: Instant) {
+        let second = self.second(now);
+        if let Some(bin) = self.bin(second) {
+            bin.calls = bin.calls.saturating_add(1);
+        }
+    }
+
+    /// Withdraws one retry. Returns `None` if the budget does not allow another retry now.
+    pub fn withdraw(&mut self, now: Instant) -> Option<RetryToken> {
+        if self.balance(now) < 1.0 {
+            return None;
+        }
+        let second = self.second(now);
+        self.bin(second)?.retries += 1;
+        Some(RetryToken { second })
+    }
+
+    /// Refunds a retry that was not sent.
+    pub fn refund(&mut self, token: RetryToken) {
+        if let Some(bin) = self.bins.iter_mut().find(|bin| bin.second == token.second) {
+            bin.retries = bin.retries.saturating_sub(1);
+        }
+    }
+
+    /// Returns how many retries may be scheduled now. The fraction counts towards the next one.
+    pub fn balance(&self, now: Instant) -> f64 {
+        let second = self.second(now);
+        let recent = self.bins.iter().filter(|bin| bin.second + WINDOW > second);
+        let (calls, retries) = recent.fold((0u64, 0u64), |(calls, retries), bin| {
+            (calls + u64::from(bin.calls), retries + u64::from(bin.retries))
+        });
+        self.ratio * calls as f64 + f64::from(self.reserve) - retries as f64
+    }
+
+    /// Returns the seconds since the budget was created, plus `WINDOW` so that empty bins lie
+    /// outside the window.
+    fn second(&self, now: Instant) -> u64 {
+        WINDOW + now.saturating_duration_since(self.origin).as_secs()
+    }
+
+    /// Returns the bin of `second`, cleared if it held an older second.
+    fn bin(&mut self, second: u64) -> Option<&mut Bin> {
+        let bin = self.bins.get_mut((second % WINDOW) as usize)?;
+        if bin.second != second {
+            *bin = Bin { second, ..Bin::default() };
+        }
+        Some(bin)
+    }
+
+    /// How long a retry stays charged.
+    pub const WINDOW: Duration = Duration::from_secs(WINDOW);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::epoch;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reserve_allows_retries_without_calls() {
+        let now = epoch();
+        let mut budget = RetryBudget::new(0.2, 10, now);
+        let granted = (0..100).filter(|_| budget.withdraw(now).is_some()).count();
+        assert_eq!(granted, 10);
+        assert!(budget.withdraw(now + RetryBudget::WINDOW).is_some(), "and fills again");
+    }
+
+    #[test]
+    fn ratio_is_not_rounded() {
+        for (ratio, want) in [(0.6, 600), (0.34, 340), (0.2, 200)] {
+            let now = epoch();
+            let mut budget = RetryBudget::new(ratio, 0, now);
+            (0..1000).for_each(|_| budget.earn(now));
+            let granted = (0..5000).filter(|_| budget.withdraw(now).is_some()).count();
+            assert_eq!(granted, want);
+        }
+    }
+
+    #[test]
+    fn refunded_token_can_be_withdrawn_again() {
+        let now = epoch();
+        let mut budget = RetryBudget::new(0.0, 1, now);
+        let token = budget.withdraw(now).expect("the reserve");
+        assert_eq!(budget.withdraw(now), None);
+        budget.refund(token);
+        assert!(budget.withdraw(now).is_some());
+    }
+
+    proptest! {
+        /// Over any ten seconds of any history, retries stay within what was earned in that time.
+        #[test]
+        fn retries_never_exceed_ratio_plus_reserve(events in prop::collection::vec((0u64..3_000, 0u8..3), 1..400), ratio in 0.0f64..2.0, reserve in 0u32..20) {
+            let start = epoch();
+            let mut budget = RetryBudget::new(ratio, reserve, start);
+            let (mut at, mut calls, mut retries) = (0u64, Vec::new(), Vec::new());
+            for (step, kind) in events {
+                at += step;
+                let now = start + Duration::from_millis(at);
+                if kind == 0 {
+                    budget.earn(now);
+                    calls.push(at / 1000);
+                } else if budget.withdraw(now).is_some() {
+                    retries.push(at / 1000);
+                    let since = (at / 1000 + 1).saturating_sub(WINDOW);
+                    let made = retries.iter().filter(|s| **s >= since).count() as f64;
+                    let earned = ratio * calls.iter().filter(|s| **s >= since).count() as f64 + f64::from(reserve);
+                    prop_assert!(made <= earned + 1e-9, "{made} retries for {earned}");
+                }
+            }
+        }
+    }
+}

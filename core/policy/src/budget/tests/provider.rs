@@ -1,0 +1,149 @@
+//! Models of how providers enforce a limit per minute.
+
+use std::collections::VecDeque;
+
+use tidegate_tokens::Demand;
+
+/// Length of the window of all limits, in seconds.
+const WINDOW: f64 = 60.0;
+
+/// How the limit is enforced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Policy {
+    /// A token bucket that holds this many seconds of the rate.
+    Bucket(f64),
+    /// A token bucket like `Bucket` whose headers describe a whole minute.
+    HiddenBucket(f64),
+    /// A counter that restarts every minute.
+    Fixed,
+    /// The sum over the last 60 seconds.
+    Sliding,
+}
+
+/// How many tokens a call is charged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rule {
+    Sum,
+    Larger,
+    Actual,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Provider {
+    pub(super) policy: Policy,
+    pub(super) rule: Rule,
+    pub(super) limit: f64,
+    /// Level of the bucket. `HiddenBucket` also has the level of the minute.
+    level: f64,
+    minute: f64,
+    at: f64,
+    counted: VecDeque<(f64, f64)>,
+    sum: f64,
+    /// Start of the minutes, in seconds.
+    phase: f64,
+}
+
+/// The `remaining` and `reset` headers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    pub(super) remaining: f64,
+    pub(super) reset: f64,
+}
+
+impl Provider {
+    pub(super) fn new(policy: Policy, rule: Rule, limit: f64, phase: f64) -> Self {
+        let depth = match policy {
+            Policy::Bucket(depth) | Policy::HiddenBucket(depth) => depth / WINDOW * limit,
+            _ => 0.0,
+        };
+        let counted = VecDeque::new();
+        Self { policy, rule, limit, level: depth, minute: limit, at: 0.0, counted, sum: 0.0, phase }
+    }
+
+    /// Returns what the provider charges on arrival for a call that uses `input` and `output`
+    /// tokens.
+    pub(super) fn cost(&self, demand: &Demand, input: f64, output: f64) -> f64 {
+        let most = demand.max_output.unwrap_or(0) as f64;
+        match self.rule {
+            Rule::Sum => input + most,
+            Rule::Larger => input.max(most),
+            Rule::Actual => input + output,
+        }
+    }
+
+    /// Handles the arrival of a call. Returns `true` if it is admitted.
+    pub(super) fn arrive(&mut self, now: f64, cost: f64) -> bool {
+        self.turn(now);
+        if cost > self.left() + 1e-6 * self.limit {
+            return false;
+        }
+        match self.policy {
+            Policy::Bucket(_) => self.level -= cost,
+            Policy::HiddenBucket(_) => {
+                self.level -= cost;
+                self.minute -= cost;
+            }
+            Policy::Fixed | Policy::Sliding => {
+                self.counted.push_back((now, cost));
+                self.sum += cost;
+            }
+        }
+        true
+    }
+
+    pub(super) fn announced(&mut self, now: f64) -> Announced {
+        self.turn(now);
+        let rate = self.limit / WINDOW;
+        match self.policy {
+            Policy::Bucket(depth) => {
+                Announced { remaining: self.level.max(0.0), reset: depth - self.level / rate }
+            }
+            Policy::HiddenBucket(_) => {
+                Announced { remaining: self.minute.max(0.0), reset: (self.limit - self.minute) / rate }
+            }
+            Policy::Fixed => {
+                Announced { remaining: self.left(), reset: WINDOW - (now - self.phase).rem_euclid(WINDOW) }
+            }
+            Policy::Sliding => {
+                let oldest = self.counted.front().map_or(0.0, |(at, _)| at + WINDOW - now);
+                Announced { remaining: self.left(), reset: oldest }
+            }
+        }
+    }
+
+    fn left(&self) -> f64 {
+        match self.policy {
+            Policy::Bucket(_) => self.level,
+            Policy::HiddenBucket(_) => self.level.min(self.minute),
+            Policy::Fixed | Policy::Sliding => (self.limit - self.sum).max(0.0),
+        }
+    }
+
+    fn turn(&mut self, now: f64) {
+        let now = now.max(self.at);
+        let came = (now - self.at) * self.limit / WINDOW;
+        match self.policy {
+            Policy::Bucket(depth) => self.level = (self.level + came).min(depth / WINDOW * self.limit),
+            Policy::HiddenBucket(depth) => {
+                self.level = (self.level + came).min(depth / WINDOW * self.limit);
+                self.minute = (self.minute + came).min(self.limit);
+            }
+            Policy::Fixed => {
+                let minute = |at: f64| ((at - self.phase) / WINDOW).floor();
+                if minute(now) > minute(self.at) {
+                    self.counted.clear();
+                    self.sum = 0.0;
+                }
+            }
+            Policy::Sliding => {
+                while let Some((at, cost)) = self.counted.front().copied()
+                    && at + WINDOW <= now
+                {
+                    self.counted.pop_front();
+                    self.sum -= cost;
+                }
+            }
+        }
+        self.at = now;
+    }
+}

@@ -1,0 +1,131 @@
+//! The affinity key of a call: the prefix of its prompt that stands for its conversation.
+//! Independent clients send calls with the same key to the same replica.
+//!
+//! A prefix that is too short is shared by all calls (a system prompt) and would send all of them
+//! to one replica. A prefix that is too long is not shared by the next turn. The key is the
+//! shortest prefix whose share of the traffic is at most half of what one replica should carry,
+//! learned from decayed counts. A prefix with a larger share is split by what follows it. A session
+//! that the caller names precedes all prefixes, under the same rule.
+//!
+//! A new client has no counts, and a client whose calls all start alike cannot tell. A key is
+//! therefore used only if its share of the calls so far is at most [`UNHEARD`], that is, after
+//! three calls that started differently. Otherwise, 64 clients that start at once with one system
+//! prompt would all use the same replica.
+
+use std::hash::BuildHasherDefault;
+
+use lru::LruCache;
+
+use super::prefix_cache::IdentityHasher;
+use tidegate_protocol::request::Affinity;
+
+/// How often a prefix must have been seen to count as common.
+const SEEN: f64 = 3.0;
+/// The maximum share of the calls so far for a prefix that is used without being known to be rare.
+const UNHEARD: f64 = 0.25;
+/// The maximum depth at which prefixes are counted.
+const DEEP: usize = 64;
+/// The number of calls per replica after which the weight of a call has decayed to less than a
+/// half.
+const SPAN: f64 = 32.0;
+/// The maximum number of prefixes counted.
+const MOST: usize = 16_384;
+
+/// Decayed counts of calls and of their prefixes.
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    calls: f64,
+    /// The weight of the next call. Grows instead of decaying all counts.
+    scale: f64,
+    of: LruCache<u64, f64, BuildHasherDefault<IdentityHasher>>,
+}
+
+impl Counts {
+    pub(super) fn new() -> Self {
+        Self { calls: 0.0, scale: 1.0, of: LruCache::unbounded_with_hasher(BuildHasherDefault::default()) }
+    }
+
+    /// Returns the key of a call in a pool of `replicas` replicas, or `None` if no prefix is known
+    /// to be rare.
+    pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<u64> {
+        let (rare, calls) = (rare(replicas), self.calls / self.scale);
+        let mut counted = candidates(affinity).map(|hash| (hash, self.count(hash)));
+        let (hash, count) = counted.find(|(_, count)| !(*count >= SEEN && *count > rare * calls))?;
+        ((count + 1.0) / (calls + 1.0) <= rare.max(UNHEARD)).then_some(hash)
+    }
+
+    /// Counts a call that was sent.
+    pub(super) fn sent(&mut self, affinity: &Affinity, replicas: usize) {
+        // The weight of new calls grows instead of decaying all earlier ones.
+        self.scale *= 1.0 + 1.0 / (SPAN * replicas.max(1) as f64);
+        if self.scale > 1e100 {
+            self.forget();
+        }
+        self.calls += self.scale;
+        for hash in candidates(affinity) {
+            *self.of.get_or_insert_mut(hash, || 0.0) += self.scale;
+        }
+        while self.of.len() > MOST {
+            self.of.pop_lru();
+        }
+    }
+
+    fn count(&self, hash: u64) -> f64 {
+        self.of.peek(&hash).map_or(0.0, |count| count / self.scale)
+    }
+
+    fn forget(&mut self) {
+        self.of.iter_mut().for_each(|(_, count)| *count /= self.scale);
+        self.calls /= self.scale;
+        self.scale = 1.0;
+    }
+}
+
+fn candidates(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
+    affinity.session.into_iter().chain(affinity.prefixes.iter().copied()).take(DEEP)
+}
+
+/// Returns half of the share that one replica should carry.
+fn rare(replicas: usize) -> f64 {
+    0.5 / replicas.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(beginnings: &[u64]) -> Affinity {
+        Affinity { prefixes: beginnings.into(), ..Affinity::default() }
+    }
+
+    #[test]
+    fn a_common_beginning_is_split_by_what_follows_it() {
+        let mut counts = Counts::new();
+        assert_eq!(counts.key(&of(&[1, 10]), 8), None, "nothing is known yet");
+        for session in 0..200 {
+            counts.sent(&of(&[1, 2, 100 + session % 100]), 8);
+        }
+        assert_eq!(counts.key(&of(&[1, 2, 150, 7]), 8), Some(150));
+        assert_eq!(counts.key(&of(&[1, 2]), 8), None, "nothing in it tells it from the others");
+        assert_eq!(counts.key(&of(&[5, 2]), 8), Some(5));
+        assert_eq!(counts.key(&of(&[]), 8), None);
+        let named = Affinity { session: Some(9), ..of(&[1, 2, 150]) };
+        assert_eq!(counts.key(&named, 8), Some(9));
+        // Common prefixes are forgotten.
+        for session in 0..4_000 {
+            counts.sent(&of(&[10_000 + session]), 8);
+        }
+        assert_eq!(counts.key(&of(&[1, 2, 150]), 8), Some(1));
+    }
+
+    #[test]
+    fn counts_stay_finite_and_bounded() {
+        let mut counts = Counts::new();
+        for call in 0..100_000 {
+            counts.sent(&of(&[call % 20_000]), 1);
+        }
+        assert!(counts.scale.is_finite() && counts.calls.is_finite());
+        assert!(counts.of.len() <= MOST);
+        assert!((counts.calls / counts.scale - SPAN).abs() < 2.0);
+    }
+}

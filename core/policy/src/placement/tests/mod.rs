@@ -1,0 +1,93 @@
+//! Tests of the pool's policy, with all events supplied by hand.
+
+mod health;
+mod members;
+mod polls;
+mod properties;
+mod select;
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// A pool of unknown replicas.
+fn pool(replicas: usize) -> (Placement, Instant) {
+    with(replicas, PoolConfig::default())
+}
+
+fn with(replicas: usize, config: PoolConfig) -> (Placement, Instant) {
+    let now = crate::testing::epoch();
+    let mut pool = Placement::new(&config, 7);
+    let joined = pool.set_members(now, &members(replicas));
+    assert_eq!(joined.len(), replicas);
+    (pool, now)
+}
+
+fn members(count: usize) -> Vec<Member> {
+    (0..count).map(|n| Member::new(&format!("http://10.0.0.{n}:8000/"))).collect()
+}
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn work(input: u64) -> Work {
+    Work { input, output: 100 }
+}
+
+/// A call whose prompt has these prefixes.
+fn wants(beginnings: &[u64]) -> Wants {
+    Wants { affinity: Affinity { prefixes: beginnings.into(), ..Affinity::default() }, ..Wants::default() }
+}
+
+impl Placement {
+    /// Sends a call to any replica that is eligible.
+    fn place(&mut self, now: Instant, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
+        let open = self.eligible(now).and(self.serving(wants, work.input));
+        let at = self.choose(now, wants, work, open)?;
+        assert!(open.contains(at));
+        self.sent(now, at, wants, work)
+    }
+
+    /// Sends a call that is accepted.
+    fn accept(&mut self, now: Instant, at: usize) {
+        let Some(mut call) = self.sent(now, at, None, work(1)) else { return };
+        self.succeeded(now, &mut call);
+        let _ = self.ended(call);
+    }
+
+    /// Sends a call that fails.
+    fn fault(&mut self, now: Instant, at: usize, fault: Fault) {
+        let Some(call) = self.sent(now, at, None, work(1)) else { return };
+        self.failed(now, &call, fault);
+        let _ = self.ended(call);
+    }
+
+    /// Reports successful probes of all replicas, so that failed ones count.
+    fn all_well(&mut self, now: Instant) {
+        (0..self.replicas.len()).for_each(|at| self.tell(now, at, Observation::ProbeOk));
+    }
+
+    /// Reports refused probes until the replica is down.
+    fn dies(&mut self, now: Instant, at: usize) {
+        (0..2).for_each(|_| self.tell(now, at, Observation::ConnectRefused));
+    }
+
+    /// Reports an observation of the replica at an index.
+    fn tell(&mut self, now: Instant, at: usize, observation: Observation) {
+        let id = self.replicas[at].as_ref().unwrap().placed.id;
+        self.observe(now, id, observation);
+    }
+
+    fn state(&self, now: Instant, at: usize) -> &'static str {
+        self.view(now)[at].state
+    }
+
+    fn observe_metrics(&mut self, now: Instant, at: usize, running: f64, waiting: f64) {
+        self.tell(
+            now,
+            at,
+            Observation::Metrics(EngineMetrics { running, waiting, ..EngineMetrics::default() }),
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Tests of pools: single rules, and all of them against a brute-force model.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::placement::{Member, Model, ReplicaId};
+use crate::schedule::tests::{admit, ms, queue, settings, ticket};
+use crate::schedule::{Grant, Rule, Settings, Ticket};
+use crate::testing::epoch;
+use crate::{Lane, Reason};
+use tidegate_config::PoolConfig;
+
+mod choices;
+mod model;
+mod properties;
+mod rules;
+
+/// Settings for replicas with that many slots each, all in force at once.
+fn of_slots(cap: usize) -> Settings {
+    let config = PoolConfig { cap, slow_start: None, ..PoolConfig::default() };
+    Settings { pool: Some(config), aging: Duration::from_secs(3600), kv_headroom: 0.0, ..settings(65_536) }
+}
+
+fn url(name: usize) -> String {
+    format!("http://replica-{name}:8000")
+}
+
+fn members(names: impl IntoIterator<Item = usize>) -> Vec<Member> {
+    names.into_iter().map(|name| Member::new(&url(name))).collect()
+}
+
+fn in_front_of<W>(settings: &Settings, members: &[Member], now: Instant) -> Scheduler<W> {
+    let mut scheduler = Scheduler::new(settings, now);
+    scheduler.set_members(now, members);
+    scheduler
+}
+
+fn call(tenant: &str, now: Instant) -> Ticket {
+    ticket(tenant, Lane::Standard, now)
+}
+
+fn of_input(tokens: u64, now: Instant) -> Ticket {
+    let mut call = call("a", now);
+    (call.demand.input, call.demand.exact) = (tokens, true);
+    call
+}
+
+fn wanting(model: Option<&str>, avoid: &[ReplicaId], now: Instant) -> Ticket {
+    let wants = Wants { model: model.map(Into::into), avoid: avoid.to_vec(), ..Wants::default() };
+    Ticket { wants: Some(Box::new(wants)), ..call("a", now) }
+}
+
+fn model(name: &str) -> Model {
+    Model { name: name.into(), longest: None, parent: None }
+}
+
+/// Returns the name of the replica that the call was assigned to.
+fn at(grant: &Grant) -> usize {
+    let url = &grant.placed().expect("placed").url;
+    (0..128).find(|name| **url == self::url(*name)).expect("a member")
+}
+
+fn id_of<W>(scheduler: &Scheduler<W>, name: usize, now: Instant) -> ReplicaId {
+    let views = scheduler.replicas(now);
+    views.iter().find(|view| *view.url == url(name)).expect("a member").id
+}
+
+/// Dispatches all calls that may go now.
+fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Grant)> {
+    std::iter::from_fn(|| scheduler.next(now)).collect()
+}
+
+/// Checks that no call left anything behind.
+fn assert_empty<W>(scheduler: &Scheduler<W>, now: Instant) {
+    let pool = scheduler.capacity.upstream.as_pool().expect("a pool");
+    assert!(pool.unanswered.is_empty() && pool.stranded.is_empty());
+    assert_eq!(pool.classes.waiting(), 0);
+    assert_eq!((scheduler.view(now).in_flight, scheduler.view(now).waiting), (0, 0));
+    for replica in pool.replicas.iter().flatten() {
+        assert_eq!(
+            (replica.in_flight, replica.memory().map_or(0, |memory| memory.calls)),
+            (0, 0),
+            "{replica:?}"
+        );
+    }
+    assert!(pool.placement.view(now).iter().all(|view| view.requests == 0));
+}

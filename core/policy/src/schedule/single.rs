@@ -1,0 +1,157 @@
+//! A single server as the upstream: one limit, one memory, one cool-down.
+
+use std::time::Instant;
+
+use super::available::Available;
+use super::limiter::Limiter;
+use super::requirements::Requirements;
+use super::rule::Rule;
+use super::settings::Settings;
+use super::span::Span;
+use super::upstream::{Admitted, Failed, LimitChange, Limits, MemoryUse, Upstream, UpstreamSlot};
+use super::{GrantId, Ticket};
+use crate::adaptive::AdaptiveView;
+use crate::budget::Room;
+use crate::cooldown::{Cooldown, Hold};
+use crate::kv::{self, Kv, Prefix};
+use tidegate_tokens::Demand;
+
+/// A single server. See [the module](self).
+#[derive(Debug)]
+pub(super) struct SingleUpstream {
+    limiter: Limiter,
+    /// The engine's memory, if its size is known.
+    memory: Option<Kv>,
+    cooldown: Cooldown,
+    /// When events showed the cool-down to be in force.
+    closed: Span,
+}
+
+impl SingleUpstream {
+    pub(super) fn new(settings: &Settings, memory: Option<Kv>, now: Instant) -> Self {
+        Self {
+            limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
+            memory,
+            cooldown: Cooldown::default(),
+            closed: Span::default(),
+        }
+    }
+
+    fn note_closed(&mut self, now: Instant) {
+        self.closed.set(now, self.cooldown.is_closed());
+    }
+}
+
+impl Upstream for SingleUpstream {
+    fn limits(&self, in_flight: usize) -> Limits {
+        Limits { slots: self.limiter.slots(), shortage: self.limiter.shortage(in_flight) }
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limiter = Limiter::fixed(limit);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.limiter.tick(now);
+    }
+
+    fn next_wake(&self, _: Instant) -> Option<Instant> {
+        self.limiter.next_wake()
+    }
+
+    fn take_limit_changes(&mut self) -> Vec<LimitChange> {
+        self.limiter.take_limit_changes().into_iter().map(|moved| (None, moved)).collect()
+    }
+
+    fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
+        self.limiter.view(now, in_flight)
+    }
+
+    fn memory(&self) -> Option<kv::View> {
+        self.memory.as_ref().map(Kv::view)
+    }
+
+    fn limiter_of(&mut self, _: &UpstreamSlot) -> Option<&mut Limiter> {
+        Some(&mut self.limiter)
+    }
+
+    fn is_sized(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    fn memory_need(&self, demand: &Demand) -> u32 {
+        self.memory.as_ref().map_or(0, |memory| memory.need(demand))
+    }
+
+    fn oversize(&self, ticket: &Ticket, _: &Requirements) -> Option<u64> {
+        // The output is uncertain, and an engine cuts an answer that becomes too long.
+        let most = self.memory.as_ref()?.most();
+        (ticket.demand.least_input() > most).then_some(most)
+    }
+
+    fn available(&mut self, _: usize, mut shared: Room) -> Available {
+        if let Some(memory) = &mut self.memory {
+            shared.most.kv = memory.room();
+        }
+        Available::new(shared, None)
+    }
+
+    fn has_memory(&self, _: &Requirements, ticket: &Ticket, _: &Available) -> bool {
+        let fits = |memory: &Kv| memory.fits(&ticket.demand, &ticket.forecast, &Prefix::default());
+        self.memory.as_ref().is_none_or(fits)
+    }
+
+    fn may_lack_slots(&self, in_flight: usize) -> bool {
+        // Above a lowered limit, the end of a call frees no slot.
+        self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
+    }
+
+    fn cooldown(&self) -> &Cooldown {
+        &self.cooldown
+    }
+
+    fn cooldown_mut(&mut self) -> &mut Cooldown {
+        &mut self.cooldown
+    }
+
+    fn closed_since(&self) -> Option<Instant> {
+        self.closed.since()
+    }
+
+    fn resume_cooldown(&mut self, now: Instant, until: Instant) {
+        self.cooldown.resume(now, until);
+        self.note_closed(now);
+    }
+
+    fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
+        let Admitted { ticket, in_flight, .. } = admitted;
+        let tracked = self.limiter.on_sent(now, ticket);
+        let slots_bind = self.limiter.shortage(in_flight).is_some();
+        let memory = self.memory.as_mut();
+        UpstreamSlot {
+            attempt: self.cooldown.admit(now, ticket.has_failed, slots_bind),
+            tracked,
+            memory: memory.map(|memory| Box::new(MemoryUse::take(memory, ticket, Prefix::default()))),
+            assignment: None,
+        }
+    }
+
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+        self.cooldown.on_success(now, slot.attempt, self.limiter.slots());
+        self.note_closed(now);
+    }
+
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
+        let Failed { call, failure, delay, jitter } = failed;
+        let hold = self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);
+        self.note_closed(now);
+        hold
+    }
+
+    fn release(&mut self, _: Instant, _: GrantId, slot: UpstreamSlot) -> bool {
+        if let (Some(memory), Some(taken)) = (&mut self.memory, slot.memory) {
+            memory.release(taken.place);
+        }
+        false
+    }
+}

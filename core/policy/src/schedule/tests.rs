@@ -1,0 +1,69 @@
+//! Tests of the scheduler. The test is the driver: it supplies all events and times, and an oracle
+//! checks the result.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::Lane;
+use tidegate_config::{OnFull, Predict, TenantConfig};
+use tidegate_tokens::Demand;
+
+mod ageing;
+mod costs;
+mod fairness;
+mod fit_set;
+mod limits;
+mod oracle;
+mod outages;
+mod rules;
+mod shares;
+mod sizes;
+mod unconfigured_tenants;
+
+/// Settings without named tenants and without limits that a test does not set.
+pub(super) fn settings(limit: usize) -> Settings {
+    Settings {
+        queue: 1_000_000,
+        backlog: 1_000_000,
+        aging: Duration::ZERO,
+        predict: Predict::Off,
+        ..Settings::limited(limit)
+    }
+}
+
+fn named(settings: &mut Settings, name: &str, weight: f64, cap: Option<usize>) {
+    settings.tenants.insert(name.into(), TenantConfig { weight, cap, ..TenantConfig::default() });
+}
+
+pub(super) fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
+    Ticket {
+        tenant: Arc::from(tenant),
+        lane,
+        queued_at: now,
+        deadline: now + Duration::from_secs(3600),
+        wait: None,
+        has_failed: false,
+        demand: Demand::default(),
+        forecast: Default::default(),
+        streams: false,
+        cost: 1.0,
+        wants: None,
+        charged: None,
+    }
+}
+
+pub(super) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Queues a call that must wait.
+pub(super) fn queue<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: Ticket, who: W) -> WaiterId {
+    assert!(matches!(scheduler.try_admit(now, &ticket), Ok(None)), "it was to wait");
+    scheduler.enqueue(now, ticket, who)
+}
+
+/// Admits a call that must go at once.
+pub(super) fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Grant {
+    scheduler.try_admit(now, ticket).expect("not refused").expect("not queued")
+}

@@ -1,0 +1,403 @@
+//! Fair queueing over every interval, not only over the whole run.
+//!
+//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g` over the work of tenants f and g dispatched up to `t`.
+//! While both are backlogged, `D` changes by at most `1 / w_f + 1 / w_g` over any interval. While
+//! only g is backlogged, `D` still never *rises* by more: whatever f did before (it was idle, at
+//! its cap, or retried), it has no credit against g.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::epoch;
+
+const NAMES: [&str; 3] = ["f", "g", "h"];
+
+/// How a tenant sends calls.
+#[derive(Clone, Copy, Debug)]
+struct Habit {
+    weight: f64,
+    cap: Option<usize>,
+    /// Sends a few calls now and then. Otherwise some of its calls always wait.
+    visits: bool,
+    /// One in this many attempts fails and is retried (0: none).
+    fails: u8,
+}
+
+struct Run {
+    scheduler: Scheduler<(usize, Ticket)>,
+    now: Instant,
+    rng: fastrand::Rng,
+    waiting: [usize; 3],
+    /// The attempts in flight by end: the tenant, the slot, and the ticket of a retry.
+    running: BTreeMap<(Instant, u64), (usize, Grant, Ticket)>,
+    sent: u64,
+    /// The work of each tenant after each dispatch, without retries.
+    work: Vec<[f64; 3]>,
+}
+
+fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
+    let mut settings = settings(0);
+    settings.aging = aging;
+    for (name, habit) in NAMES.iter().zip(habits) {
+        named(&mut settings, name, habit.weight, habit.cap);
+    }
+    let now = epoch();
+    let mut run = Run {
+        scheduler: Scheduler::new(&settings, now),
+        now,
+        rng: fastrand::Rng::with_seed(seed),
+        waiting: [0; 3],
+        running: BTreeMap::new(),
+        sent: 0,
+        work: vec![[0.0; 3]],
+    };
+    // No call is dispatched before all have arrived.
+    run.come(habits);
+    run.scheduler.set_limit(limit);
+    run.dispatch(habits);
+    for _ in 0..1500 {
+        let Some(((at, _), (who, mut grant, ticket))) = run.running.pop_first() else { break };
+        grant.mark_sent();
+        run.now = at;
+        let fails = habits[who].fails;
+        let retried = (fails > 0 && run.rng.u8(..fails) == 0)
+            .then(|| Ticket { charged: Some(grant.charged()), ..ticket });
+        run.scheduler.release(at, grant);
+        if let Some(ticket) = retried {
+            run.waiting[who] += 1;
+            run.scheduler.enqueue(at, ticket.clone(), (who, ticket));
+        }
+        run.come(habits);
+        run.dispatch(habits);
+    }
+    run
+}
+
+impl Run {
+    fn come(&mut self, habits: [Habit; 3]) {
+        for (who, habit) in habits.iter().enumerate() {
+            let missing = match habit.visits {
+                false => 4usize.saturating_sub(self.waiting[who]),
+                true if self.waiting[who] == 0 && self.rng.u8(..20) == 0 => self.rng.usize(1..8),
+                true => 0,
+            };
+            for _ in 0..missing {
+                let ticket = ticket(NAMES[who], Lane::Standard, self.now);
+                self.scheduler.enqueue(self.now, ticket.clone(), (who, ticket));
+                self.waiting[who] += 1;
+            }
+        }
+    }
+
+    fn dispatch(&mut self, habits: [Habit; 3]) {
+        while let Some(((who, ticket), grant)) = self.scheduler.next(self.now) {
+            self.waiting[who] -= 1;
+            if ticket.charged.is_none() {
+                let mut work = *self.work.last().expect("the first");
+                work[who] += 1.0;
+                self.work.push(work);
+            }
+            self.sent += 1;
+            let ends = self.now + ms(self.rng.u64(1..60));
+            self.running.insert((ends, self.sent), (who, grant, ticket));
+            self.come(habits);
+        }
+    }
+
+    fn difference(&self, f: usize, g: usize, habits: &[Habit; 3]) -> impl Iterator<Item = f64> {
+        let (w_f, w_g) = (habits[f].weight, habits[g].weight);
+        self.work.iter().map(move |work| work[f] / w_f - work[g] / w_g)
+    }
+}
+
+fn bound(habits: &[Habit; 3], f: usize, g: usize) -> f64 {
+    1.0 / habits[f].weight + 1.0 / habits[g].weight + 1e-9
+}
+
+/// Returns the maximum rise over any interval.
+fn rise(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+    for value in values {
+        least = least.min(value);
+        most = most.max(value - least);
+    }
+    most
+}
+
+fn weight() -> impl Strategy<Value = f64> {
+    prop::sample::select(vec![1.0, 2.0, 4.0])
+}
+
+fn greedy() -> impl Strategy<Value = Habit> {
+    weight().prop_map(|weight| Habit { weight, cap: None, visits: false, fails: 0 })
+}
+
+fn any_habit() -> impl Strategy<Value = Habit> {
+    (weight(), prop::option::of(1usize..3), any::<bool>(), prop::sample::select(vec![0u8, 2, 5]))
+        .prop_map(|(weight, cap, visits, fails)| Habit { weight, cap, visits, fails })
+}
+
+/// Ageing that is off, or so short that all calls are aged.
+fn aging() -> impl Strategy<Value = Duration> {
+    prop::sample::select(vec![Duration::ZERO, ms(20), ms(200)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Backlogged tenants share by weight, with any service times and whatever a third tenant does.
+    #[test]
+    fn the_backlogged_share_by_weight_over_every_interval(
+        f in greedy(), g in greedy(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
+    ) {
+        let habits = [f, g, h];
+        let run = run(habits, limit, aging, seed);
+        prop_assert!(run.work.len() > 500);
+        for (f, g) in [(0, 1), (1, 0)] {
+            let rise = rise(run.difference(f, g, &habits));
+            prop_assert!(rise <= bound(&habits, f, g), "{} rose by {rise} over {}", NAMES[f], NAMES[g]);
+        }
+    }
+
+    /// A tenant that was idle, at its cap, or retries has no credit against a tenant that always
+    /// waited.
+    #[test]
+    fn no_tenant_has_credit_to_spend(
+        g in greedy(), f in any_habit(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
+    ) {
+        let habits = [f, g, h];
+        let run = run(habits, limit, aging, seed);
+        for f in [0, 2] {
+            let rise = rise(run.difference(f, 1, &habits));
+            prop_assert!(rise <= bound(&habits, f, 1), "{} rose by {rise}", NAMES[f]);
+        }
+    }
+}
+
+/// The bound is reached: the properties above would fail if weights were ignored.
+#[test]
+fn four_times_the_weight_is_four_times_the_work() {
+    let habit = |weight| Habit { weight, cap: None, visits: false, fails: 0 };
+    let run = run([habit(4.0), habit(1.0), habit(1.0)], 3, Duration::ZERO, 7);
+    let [f, g, h] = *run.work.last().expect("work");
+    assert!((f / g - 4.0).abs() < 0.1 && (g - h).abs() <= 2.0, "{f} {g} {h}");
+}
+
+/// One slot. One tenant sends two calls, and a new tenant arrives in each service time.
+#[test]
+fn newcomers_do_not_starve_a_tenant_that_waits() {
+    let began = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), began);
+    let mut held = Some(admit(&mut scheduler, began, &ticket("a", Lane::Standard, began)));
+    queue(&mut scheduler, began, ticket("a", Lane::Standard, began), 0);
+    queue(&mut scheduler, began, ticket("new", Lane::Standard, began), 1);
+    let place = (1..500).find(|k| {
+        let now = began + ms(1000 * k);
+        queue(&mut scheduler, now, ticket(&format!("new{k}"), Lane::Standard, now), 1);
+        let mut over = held.take().expect("one runs");
+        over.mark_sent();
+        scheduler.release(now, over);
+        let (who, grant) = scheduler.next(now).expect("work");
+        held = Some(grant);
+        who == 0
+    });
+    assert!(place.is_some_and(|place| place <= 6), "after {place:?} service times");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Once a call is the head of its line, at most two rounds of one call of each waiting tenant
+    /// go before it, plus the calls in flight, whatever arrives.
+    #[test]
+    fn no_head_waits_longer_than_two_rounds(
+        limit in 1usize..9, tenants in 1usize..6, newcomers in 0u8..40, seed in any::<u64>(),
+    ) {
+        let mut now = epoch();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut scheduler = Scheduler::new(&settings(0), now);
+        let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+        let come = |scheduler: &mut Scheduler<String>, lines: &mut BTreeMap<String, usize>, now, name: String| {
+            scheduler.enqueue(now, ticket(&name, Lane::Standard, now), name.clone());
+            *lines.entry(name).or_default() += 1;
+        };
+        for name in (0..tenants).flat_map(|tenant| [tenant; 40]) {
+            come(&mut scheduler, &mut lines, now, format!("t{name}"));
+        }
+        scheduler.set_limit(limit);
+        // By tenant, the dispatch since which its head is the head, and how many tenants waited at
+        // each dispatch.
+        let mut heads: BTreeMap<String, usize> = lines.keys().map(|name| (name.clone(), 0)).collect();
+        let mut waiting = vec![lines.len()];
+        let mut running = std::collections::VecDeque::new();
+        for step in 0..400 {
+            while let Some((name, mut grant)) = scheduler.next(now) {
+                grant.mark_sent();
+                running.push_back(grant);
+                let since = heads.remove(&name).expect("it waited");
+                let most = waiting[since..].iter().max().expect("one at least");
+                let went = waiting.len() - 1 - since;
+                prop_assert!(went <= 2 * (most + 1) + limit, "{name} after {went} with {most} waiting");
+                let left = lines.get_mut(&name).expect("it waited");
+                *left -= 1;
+                if *left == 0 {
+                    lines.remove(&name);
+                } else {
+                    heads.insert(name, waiting.len());
+                }
+                waiting.push(lines.len());
+            }
+            let Some(over) = running.pop_front() else { break };
+            now += ms(rng.u64(1..50));
+            // Up to eight times as many newcomers as calls that end.
+            for new in 0..rng.u8(..=newcomers) / 5 {
+                let name = format!("n{step}-{new}");
+                come(&mut scheduler, &mut lines, now, name.clone());
+                heads.insert(name, waiting.len() - 1);
+                *waiting.last_mut().expect("one at least") = lines.len();
+            }
+            scheduler.release(now, over);
+        }
+        for (name, since) in heads {
+            let most = waiting[since..].iter().max().expect("one at least");
+            prop_assert!(waiting.len() - 1 - since <= 2 * (most + 1) + limit, "{name} waits");
+        }
+    }
+}
+
+/// Returns how many attempts two always-backlogged tenants made on one slot. Of each call of the
+/// first, three attempts end as `how` says and are retried at once.
+fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usize; 2] {
+    let (began, mut now) = (epoch(), epoch());
+    let mut scheduler = Scheduler::new(&settings(0), now);
+    for name in ["f", "g"] {
+        for _ in 0..400 {
+            scheduler.enqueue(now, ticket(name, Lane::Standard, now), (name, 0));
+        }
+    }
+    scheduler.set_limit(1);
+    let mut attempts = [0; 2];
+    for _ in 0..400 {
+        let ((name, failed), mut grant) = scheduler.next(now).expect("work");
+        now += ms(1000);
+        attempts[usize::from(name == "g")] += 1;
+        let again = name == "f" && failed < 3;
+        if sent || !again {
+            grant.mark_sent();
+        }
+        grant.set_outcome(if again { how } else { crate::adaptive::Ended::Completed { output: 1 } });
+        let retry = Ticket { charged: Some(grant.charged()), ..ticket(name, Lane::Standard, began) };
+        scheduler.on_failure(
+            now,
+            &mut grant,
+            1,
+            crate::cooldown::Failure::Unread { worth_waiting: false },
+            None,
+            0.0,
+        );
+        scheduler.on_success(now, &mut grant);
+        scheduler.release(now, grant);
+        if again {
+            scheduler.enqueue(now, retry, (name, failed + 1));
+        }
+    }
+    attempts
+}
+
+#[test]
+fn each_attempt_is_charged_to_its_tenant() {
+    let [f, g] = attempts_of_a_failing_tenant(crate::adaptive::Ended::Failed, true);
+    assert!(f.abs_diff(g) <= 8, "{f} attempts against {g}");
+}
+
+/// With four attempts for each call, the tenant gets as many calls as its neighbour, because unread
+/// attempts take nothing.
+#[test]
+fn attempt_rejected_unread_is_not_charged() {
+    use crate::adaptive::Ended;
+    for (how, sent) in
+        [(Ended::Overloaded, true), (Ended::Limited { by_rate: true }, true), (Ended::Failed, false)]
+    {
+        let [f, g] = attempts_of_a_failing_tenant(how, sent);
+        assert!(f.abs_diff(4 * g) <= 8, "{how:?}: {f} attempts against {g}");
+    }
+}
+
+/// Queues a call. Returns how many calls go before one of that tenant.
+fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: &'static str) -> usize {
+    scheduler.enqueue(now, ticket(name, Lane::Standard, now), name);
+    let before = std::iter::from_fn(|| {
+        let (who, mut grant) = scheduler.next(now)?;
+        grant.mark_sent();
+        scheduler.release(now, grant);
+        (who != name).then_some(())
+    });
+    before.count()
+}
+
+/// The actual cost of one call advances virtual time for all tenants, but not past those that wait.
+#[test]
+fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
+    let now = epoch();
+    let mut scheduler = Scheduler::new(&settings(1), now);
+    let large = Ticket { cost: 100_000.0, ..ticket("large", Lane::Standard, now) };
+    let mut grant = admit(&mut scheduler, now, &large);
+    for _ in 0..500 {
+        scheduler.enqueue(now, ticket("busy", Lane::Standard, now), "busy");
+    }
+    grant.mark_sent();
+    scheduler.release(now, grant);
+    for name in ["q", "r", "s"] {
+        let place = place_of_a_call(&mut scheduler, now, name);
+        assert!(place <= 2, "{name} after {place}");
+    }
+}
+
+/// The tenant's calls cost a thousand times their estimate. It waits for at most eight rounds, or
+/// for its debt if that is smaller; without ageing, for its whole debt.
+#[test]
+fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
+    for (aging, cost, calls) in [(30, 1_000.0, 32..=33), (30, 4.0, 9..=13), (0, 100.0, 290..=300)] {
+        let began = epoch();
+        let settings = Settings { aging: Duration::from_secs(aging), ..settings(1) };
+        let mut scheduler = Scheduler::new(&settings, began);
+        let mut grant = admit(&mut scheduler, began, &ticket("debtor", Lane::Standard, began));
+        for name in ["a", "b", "c"] {
+            for _ in 0..500 {
+                scheduler.enqueue(began, ticket(name, Lane::Standard, began), name);
+            }
+        }
+        let usage = tidegate_protocol::Usage::default();
+        grant.mark_sent();
+        scheduler.settle(began, &mut grant, &Settled { usage, cost });
+        scheduler.release(began, grant);
+        // The debtor's call is queued from now on, and a minute passes before any dispatch.
+        scheduler.enqueue(began, ticket("debtor", Lane::Standard, began), "debtor");
+        let place = place_of_a_call(&mut scheduler, began + Duration::from_secs(60), "debtor");
+        assert!(calls.contains(&place), "after {place} calls");
+    }
+}
+
+/// An old backlog gives no right to go first. Only a debt older than its neighbours' rounds does.
+#[test]
+fn the_age_of_a_backlog_does_not_change_the_shares() {
+    let began = epoch();
+    let mut settings = Settings { aging: Duration::from_secs(1), ..settings(1) };
+    named(&mut settings, "heavy", 100.0, None);
+    let mut scheduler = Scheduler::new(&settings, began);
+    for name in ["heavy", "light"] {
+        for _ in 0..2_000 {
+            scheduler.enqueue(began, ticket(name, Lane::Standard, began), name);
+        }
+    }
+    let now = began + Duration::from_secs(3_000);
+    let light = (0..1_010).filter(|_| {
+        let (who, mut grant) = scheduler.next(now).expect("work");
+        grant.mark_sent();
+        scheduler.release(now, grant);
+        who == "light"
+    });
+    assert!((9..=11).contains(&light.count()));
+}

@@ -1,0 +1,689 @@
+//! The scheduler compared with an oracle that tracks all calls by brute force: whatever happens in
+//! any order, the two must agree.
+
+mod lazy;
+mod model;
+mod order;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Model, QUEUE, TENANTS, World};
+use order::{Line, Moment, Order};
+use proptest::prelude::*;
+
+use super::*;
+use crate::adaptive::Ended;
+use crate::cooldown::{Failure, State};
+use crate::testing::epoch;
+use tidegate_protocol::Usage;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Arrive {
+        tenant: usize,
+        lane: usize,
+        deadline: u64,
+        wait: Option<u64>,
+        tokens: u64,
+        streams: bool,
+    },
+    /// The first token of an answer.
+    Token {
+        which: usize,
+    },
+    /// The end of an attempt. If it failed, its call may return.
+    End {
+        which: usize,
+        how: How,
+        again: bool,
+        sent: bool,
+        /// The actual usage, if the provider reports it.
+        used: Option<u64>,
+    },
+    /// The head of an answer.
+    Answer {
+        which: usize,
+    },
+    /// A preempted call has returned and is queued again.
+    Back {
+        which: usize,
+    },
+    Leave {
+        which: usize,
+    },
+    Pass {
+        ms: u64,
+    },
+    Limit {
+        limit: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Accepted,
+    Failed(Option<u64>),
+    Unjudged,
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    number: u64,
+    tenant: usize,
+    ticket: Ticket,
+    id: Option<WaiterId>,
+    /// The oracle's clock of open time when the call was queued.
+    queued_open: Duration,
+    /// For a retry, its first position.
+    tag: Option<f64>,
+}
+
+struct Oracle {
+    scheduler: Scheduler<u64>,
+    model: Model,
+    /// `None` if a floor or a tenant's own tokens may explain the order.
+    order: Option<Order>,
+    now: Instant,
+    waiting: BTreeMap<u64, Call>,
+    running: Vec<(Call, Grant)>,
+    /// The running calls that have an answer, and those that were preempted and have not returned.
+    answered: BTreeSet<u64>,
+    preempted: BTreeSet<u64>,
+    /// When each running attempt was admitted, and after how many changes of the target's state.
+    admitted: BTreeMap<u64, (Instant, u64)>,
+    /// Cool-downs that began, and probes that were accepted.
+    changes: u64,
+    numbers: u64,
+    /// The time for which the target was open, by the state that it showed.
+    open: Duration,
+    /// No attempt goes before this time: the latest Retry-After. That of an attempt from before the
+    /// last change counts from when it was sent, unless the target still cools.
+    floor: Instant,
+    draining: bool,
+    /// The number of dispatches after which the driver stops asking. See [`lazy`].
+    patience: usize,
+}
+
+impl Oracle {
+    fn new(world: World) -> Self {
+        let now = epoch();
+        let order = world.is_plain().then(|| Order::new(world.aging()));
+        let (scheduler, model) = world.build(now);
+        Self {
+            scheduler,
+            model,
+            order,
+            now,
+            waiting: BTreeMap::new(),
+            running: Vec::new(),
+            answered: BTreeSet::new(),
+            preempted: BTreeSet::new(),
+            admitted: BTreeMap::new(),
+            changes: 0,
+            numbers: 0,
+            open: Duration::ZERO,
+            floor: now,
+            draining: false,
+            patience: usize::MAX,
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Arrive { tenant, lane, deadline, wait, tokens, streams } => {
+                let mut ticket = ticket(TENANTS[tenant].0, Lane::ALL[lane], self.now);
+                ticket.deadline = self.now + ms(deadline);
+                ticket.wait = wait.map(ms);
+                ticket.demand.input = tokens;
+                ticket.cost = 1.0 + tokens as f64 / 100.0;
+                ticket.streams = streams;
+                self.arrive(tenant, ticket, None);
+            }
+            Event::End { which, how, again, sent, used } => self.end(which, how, again, sent, used),
+            Event::Token { which } => {
+                let running = self.running.len().max(1);
+                if let Some((call, grant)) = self.running.get_mut(which % running) {
+                    self.model.first_token(self.now, call.number);
+                    self.scheduler.on_first_token(self.now, grant);
+                }
+            }
+            Event::Answer { which } => {
+                let running = self.running.len().max(1);
+                if let Some((call, grant)) = self.running.get_mut(which % running) {
+                    self.preempted.remove(&call.number);
+                    self.answered.insert(call.number);
+                    self.scheduler.on_answer(grant);
+                }
+            }
+            Event::Back { which } => {
+                let preempted: Vec<_> = self.preempted.iter().copied().collect();
+                let number = preempted.get(which % preempted.len().max(1));
+                let at = self.running.iter().position(|(call, _)| Some(&call.number) == number);
+                at.into_iter().for_each(|at| self.end(at, How::Unjudged, true, false, None));
+            }
+            Event::Leave { which } => {
+                let Some(number) = self.waiting.keys().nth(which % self.waiting.len().max(1)).copied() else {
+                    return;
+                };
+                let call = self.waiting.remove(&number).expect("just seen");
+                let id = call.id.expect("queued");
+                assert!(self.scheduler.withdraw(id));
+                assert!(!self.scheduler.withdraw(id), "once");
+                assert_eq!(self.scheduler.explain(self.now, id), None);
+                self.stand();
+            }
+            Event::Pass { ms: time } => self.pass(ms(time)),
+            Event::Limit { limit } => {
+                self.model.fix(limit);
+                self.scheduler.set_limit(limit);
+            }
+        }
+        self.settle();
+        self.call_back();
+        self.check();
+    }
+
+    fn arrive(&mut self, tenant: usize, ticket: Ticket, tag: Option<f64>) {
+        self.numbers += 1;
+        let mut call = Call { number: self.numbers, tenant, ticket, id: None, queued_open: self.open, tag };
+        let before = self.waiting.values().filter(|other| other.tenant == tenant).count();
+        let admissible = self.model.admits(self.now, &call);
+        let leaves_out = |other: &Call| self.is_left_out_for(other, &call);
+        let left_out: Vec<_> = self.waiting.values().filter(|other| leaves_out(other)).cloned().collect();
+        // Calls that are excluded for a probe count as not waiting.
+        self.waiting.retain(|number, _| left_out.iter().all(|other| other.number != *number));
+        let stuck = self.stuck();
+        let is_behind = self.waiting.values().any(|other| same_line(other, &call));
+        self.waiting.extend(left_out.into_iter().map(|other| (other.number, other)));
+        match self.scheduler.try_admit(self.now, &call.ticket) {
+            Ok(Some(grant)) => {
+                assert!(admissible && self.now < call.ticket.deadline && !self.draining, "{call:?}");
+                assert_eq!(stuck, None, "it overtook one that could go");
+                assert!(!is_behind, "it overtook in its line");
+                let moment = self.moment();
+                self.admitted(call, grant, &moment, false);
+            }
+            Ok(None) => {
+                let sheds = self.waiting.values().any(|other| {
+                    other.tenant == tenant && other.ticket.lane > call.ticket.lane && may_be_shed(other)
+                });
+                assert!(
+                    before < QUEUE || call.ticket.charged.is_some() || sheds,
+                    "the bound holds for new calls"
+                );
+                call.id = Some(self.scheduler.enqueue(self.now, call.ticket.clone(), call.number));
+                self.waiting.insert(call.number, call);
+                self.stand();
+            }
+            Err(refusal) => {
+                assert_eq!(refusal.position, before);
+                let new = call.ticket.charged.is_none();
+                match refusal.reason {
+                    Reason::QueueFull => assert!(before >= QUEUE && new),
+                    Reason::Deadline => assert!(call.ticket.deadline <= self.now),
+                    Reason::CoolDown | Reason::Outage => assert!(
+                        self.cools_past(call.ticket.deadline) || self.floor > self.now || self.closed()
+                    ),
+                    Reason::NoSlot => assert!(new),
+                    Reason::NoBudget => assert!(new && (!admissible || self.held())),
+                    Reason::Draining => assert!(self.draining),
+                    Reason::TooLarge => assert!(self.model.is_oversize(&call)),
+                    other => panic!("{other:?} is no reason at the door"),
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, which: usize, how: How, again: bool, sent: bool, used: Option<u64>) {
+        if self.running.is_empty() {
+            return;
+        }
+        let (call, mut grant) = self.running.swap_remove(which % self.running.len());
+        let was_called_back = self.preempted.remove(&call.number);
+        self.answered.remove(&call.number);
+        let retries = was_called_back || matches!(how, How::Failed(_));
+        if sent {
+            grant.mark_sent();
+        }
+        if let Some(tokens) = used.filter(|_| sent) {
+            let usage = Usage { input: tokens, ..Usage::default() };
+            let cost = 1.0 + tokens as f64 / 50.0;
+            self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });
+            self.model.settle(self.now, call.number, &usage);
+            if let Some(order) = &mut self.order {
+                order.settle(&call, cost);
+            }
+            self.settle();
+        }
+        match how {
+            How::Accepted => {
+                let before = self.state();
+                self.scheduler.on_success(self.now, &mut grant);
+                self.changes += u64::from(before == State::Probing && self.state() != before);
+            }
+            How::Failed(delay) => {
+                let (before, (sent, changes)) = (self.state(), self.admitted[&call.number]);
+                self.scheduler.on_failure(
+                    self.now,
+                    &mut grant,
+                    call.number,
+                    Failure::Other,
+                    delay.map(ms),
+                    0.5,
+                );
+                let is_late = changes != self.changes && before != State::Cooling;
+                let from = if is_late { sent } else { self.now };
+                self.floor = self.floor.max(from + ms(delay.unwrap_or(0)));
+                self.changes += u64::from(before != State::Cooling && self.state() == State::Cooling);
+                // A call that cannot outlast the cool-down is refused at once.
+                self.settle();
+            }
+            How::Unjudged => {}
+        }
+        let outcome = how.outcome();
+        if outcome != Ended::Cancelled {
+            grant.set_outcome(outcome);
+        }
+        let charged = Some(grant.charged());
+        self.scheduler.release(self.now, grant);
+        self.model.release(self.now, &call, sent, outcome);
+        let turned_away = matches!(outcome, Ended::Overloaded | Ended::Limited { .. });
+        let slots = self.model.slots();
+        let tag =
+            self.order.as_mut().map(|order| order.release(self.now, &call, sent && !turned_away, slots));
+        self.stand();
+        self.settle();
+        if retries && again {
+            let has_failed = call.ticket.has_failed || matches!(how, How::Failed(None));
+            self.arrive(call.tenant, Ticket { charged, has_failed, ..call.ticket }, tag);
+        }
+    }
+
+    /// Returns the first call of each line whose tenant is below its cap.
+    fn heads(&self) -> BTreeMap<Line, Call> {
+        let mut heads: BTreeMap<Line, Call> = BTreeMap::new();
+        for call in
+            self.waiting.values().filter(|call| self.model.in_flight(call.tenant) < TENANTS[call.tenant].1)
+        {
+            let line = (call.tenant, call.ticket.lane);
+            if heads.get(&line).is_none_or(|head| self.key(call) < self.key(head)) {
+                heads.insert(line, call.clone());
+            }
+        }
+        heads
+    }
+
+    fn moment(&self) -> Moment {
+        let free = |call: &&Call| {
+            self.model.admits(self.now, call) && self.model.is_back(self.now, call) && !self.excuse(call)
+        };
+        Moment {
+            now: self.now,
+            slots: self.model.slots(),
+            in_flight: Lane::ALL.map(|lane| self.model.in_lane(lane)),
+            heads: self.heads(),
+            free: self.waiting.values().filter(free).cloned().collect(),
+        }
+    }
+
+    /// Updates the order after calls started or ceased to wait.
+    fn stand(&mut self) {
+        let heads = self.heads();
+        if let Some(order) = &mut self.order {
+            order.stand(&heads);
+            let idle = |lane: &Lane| {
+                self.model.in_lane(*lane) == 0 && self.waiting.values().all(|call| call.ticket.lane != *lane)
+            };
+            order.end_busy_periods(Lane::ALL.into_iter().filter(idle));
+        }
+    }
+
+    /// Lets time pass in the steps that the scheduler asks for. Between them nothing may become
+    /// due.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        let mut idle = 0;
+        loop {
+            let wake = self.scheduler.next_wake(self.now);
+            assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
+            match wake.filter(|wake| *wake <= end) {
+                Some(wake) => {
+                    self.advance((wake - self.now).saturating_sub(model::LATE));
+                    assert_eq!(self.settle(), 0, "the wake-up was too late");
+                    let moved = self.advance(wake - self.now);
+                    let state = self.scheduler.view(self.now).state;
+                    let done = self.settle();
+                    self.check();
+                    let useful = moved || done > 0 || state != self.scheduler.view(self.now).state;
+                    idle = if useful { 0 } else { idle + 1 };
+                    assert!(idle <= 2 + self.model.spare_wakes, "it wakes for nothing");
+                }
+                None => {
+                    self.advance(end - self.now);
+                    let due = wake.is_some_and(|wake| wake <= end + model::LATE);
+                    assert!(self.settle() == 0 || due, "the wake-up was too late");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets time pass at once. Returns whether the limit could change.
+    fn advance(&mut self, time: Duration) -> bool {
+        if !self.closed() {
+            self.open += time;
+        }
+        self.now += time;
+        self.model.tick(self.now)
+    }
+
+    /// Does what a driver does after each event. Returns how many calls left the queue.
+    fn settle(&mut self) -> usize {
+        // What was learned at this moment may make other calls late at the same moment.
+        self.model.tick(self.now);
+        let mut answered = 0;
+        let expired = self.scheduler.expired(self.now);
+        for (number, refusal) in &expired {
+            let call = &self.waiting[number];
+            let ahead = |other: &&Call| same_line(other, call) && self.key(other) < self.key(call);
+            let position = self.waiting.values().filter(ahead).count();
+            // A call is shed by an arrival, before the calls that expire now.
+            assert!(refusal.position == position || refusal.reason == Reason::Shed);
+            let why = refusal.why.expect("always said");
+            assert!(why.since <= why.waited, "{why:?}");
+        }
+        for (number, refusal) in expired {
+            let call = self.waiting.remove(&number).expect("each call leaves once");
+            let ticket = &call.ticket;
+            match refusal.reason {
+                Reason::Draining => assert!(self.draining),
+                Reason::Deadline => assert!(ticket.deadline <= self.now),
+                Reason::CoolDown | Reason::Outage => assert!(self.cools_past(ticket.deadline)),
+                Reason::WaitBudget => assert!(!self.closed() && self.spent(&call)),
+                Reason::Shed => assert!(may_be_shed(&call)),
+                other => panic!("{other:?} is no reason to leave the queue"),
+            }
+            answered += 1;
+        }
+        self.stand();
+        while self.running.len() < usize::MAX && answered < self.patience {
+            // The state before the next call is charged.
+            let under_floor = self.under_floor();
+            let admits = |call: &&Call| self.model.admits(self.now, call);
+            let could: Vec<_> = self.waiting.values().filter(admits).map(|call| call.number).collect();
+            let held_back = self.waiting.values().filter(|call| self.is_held_back(call));
+            let held: Vec<_> = held_back.map(|call| call.number).collect();
+            let is_probe = self.state() == State::Probing;
+            let goes = |call: &&Call| {
+                let fits = self.model.admits(self.now, call) && self.model.is_back(self.now, call);
+                !call.ticket.has_failed && fits && !self.excuse(call)
+            };
+            let unfailed = self.waiting.values().find(goes).cloned();
+            let mut moment = self.moment();
+            if is_probe && unfailed.is_some() {
+                moment.free.retain(|call| !call.ticket.has_failed);
+            }
+            let Some((number, grant)) = self.scheduler.next(self.now) else { break };
+            let call = self.waiting.remove(&number).expect("each call leaves once");
+            assert!(could.contains(&number), "{call:?} had no room");
+            let is_last_resort = is_probe && call.ticket.has_failed;
+            assert!(!is_last_resort || unfailed.is_none(), "{unfailed:?} has not failed, as {call:?} has");
+            assert!(
+                is_probe || under_floor.is_none_or(|who| who.is(&call) || who.yields_to(&call)),
+                "{under_floor:?} holds less than its floor, and {call:?} went"
+            );
+            let passed: Vec<_> = self
+                .waiting
+                .values()
+                .filter(|other| same_line(other, &call) && self.key(other) < self.key(&call))
+                .filter(|other| !(is_probe && other.ticket.has_failed && !call.ticket.has_failed))
+                .collect();
+            for other in &passed {
+                let may_go = could.contains(&other.number) && !held.contains(&other.number);
+                assert!(!may_go, "{other:?} goes before {call:?}");
+            }
+            let head = passed.iter().min_by_key(|other| self.key(other));
+            assert!(head.is_none_or(|head| !self.model.is_aged(self.now, head)), "{head:?} is not overtaken");
+            answered += 1;
+            if let Some(order) = &self.order {
+                order.check(&call, &moment);
+            }
+            self.admitted(call, grant, &moment, true);
+        }
+        answered
+    }
+
+    /// Each preempted slot is borrowed, by the youngest possible call, and floors could use it.
+    /// Found by trying what would go.
+    fn call_back(&mut self) {
+        let goes = |call: &&Call| self.model.fits(self.now, call);
+        let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
+        let (least, most) = self.model.by_floors(waiting.collect());
+        while let Some(id) = self.scheduler.preempt(self.now) {
+            let borrowed = self.youngest_lent().expect("nothing was borrowed");
+            assert_eq!(borrowed.1, id);
+            assert!(self.running.len() == self.model.slots(), "nobody gets that slot");
+            self.preempted.insert(borrowed.0);
+            assert!(self.preempted.len() <= most, "{:?}, of {most} that could go", self.preempted);
+        }
+        let waits = self.model.reclaims(self.running.len()) && self.scheduler.is_open() && !self.draining;
+        let enough = self.preempted.len() >= least || self.youngest_lent().is_none();
+        assert!(!waits || enough, "{:?}, of {least} that would go", self.preempted);
+    }
+
+    fn youngest_lent(&self) -> Option<(u64, GrantId)> {
+        let unanswered = self.running.iter().filter(|(call, _)| {
+            !self.answered.contains(&call.number) && !self.preempted.contains(&call.number)
+        });
+        let borrowed = unanswered.filter(|(call, _)| self.model.is_lent(call, &self.preempted));
+        borrowed.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
+    }
+
+    fn admitted(&mut self, call: Call, grant: Grant, moment: &Moment, has_waited: bool) {
+        assert!(self.now >= self.floor, "within a Retry-After");
+        self.admitted.insert(call.number, (self.now, self.changes));
+        self.model.admit(self.now, &call);
+        self.model.tick(self.now);
+        if let Some(order) = &mut self.order {
+            order.dispatch(&call, moment, has_waited);
+        }
+        self.running.push((call, grant));
+        self.stand();
+    }
+
+    fn check(&mut self) {
+        let view = self.scheduler.view(self.now);
+        assert_eq!((view.in_flight, view.waiting), (self.running.len(), self.waiting.len()));
+        for (k, (name, ..)) in TENANTS.iter().enumerate() {
+            let waiting = self.waiting.values().filter(|call| call.tenant == k).count();
+            let seen = view.tenants.iter().find(|t| &*t.name == *name);
+            let (in_flight, of_queue) = seen.map_or((0, 0), |t| (t.in_flight, t.waiting));
+            assert_eq!((in_flight, of_queue), (self.model.in_flight(k), waiting), "{name}");
+            let debt = seen.map_or(0, |t| t.debt);
+            assert!(debt.abs_diff(self.model.debt(self.now, k)) <= 1, "{name} owes {debt}");
+        }
+        for lane in Lane::ALL {
+            let waiting = self.waiting.values().filter(|call| call.ticket.lane == lane).count();
+            assert_eq!(view.lanes[lane as usize].waiting, waiting);
+        }
+        assert_eq!(view.limit, self.model.slots());
+        self.model.check_limit(self.now, view.adaptive.as_ref());
+        self.model.check_levels(self.now);
+        assert_eq!(view.gap, Duration::ZERO);
+        if let Some(call) = self.stuck() {
+            assert_ne!(view.state, State::Open, "{call} could go");
+            assert!(
+                self.scheduler.next_wake(self.now).is_some_and(|wake| wake > self.now),
+                "{call} could go"
+            );
+        }
+        let numbers: Vec<_> = self.waiting.keys().copied().collect();
+        for number in numbers {
+            let call = self.waiting[&number].clone();
+            assert!(call.ticket.deadline > self.now && !self.draining);
+            assert!(self.closed() || !self.spent(&call), "{call:?} has waited long enough");
+            assert!(!self.cools_past(call.ticket.deadline), "{call:?} waits in vain");
+            let why = self.scheduler.explain(self.now, call.id.expect("queued")).expect("it waits");
+            assert!(why.since <= why.waited, "{why:?}");
+            let excused = self.excuse(&call) || !self.model.is_back(self.now, &call);
+            let closed = view.state != State::Open;
+            assert!(self.model.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
+        }
+    }
+
+    /// Returns an admissible call that waits although nothing is reserved and it is not behind an
+    /// aged head.
+    fn stuck(&mut self) -> Option<String> {
+        let waiting: Vec<_> = self.waiting.values().cloned().collect();
+        let free = |call: &&Call| {
+            let fits = self.model.admits(self.now, call) && self.model.is_back(self.now, call);
+            fits && !self.excuse(call)
+        };
+        let stuck = waiting.iter().find(free)?;
+        let why = self.scheduler.explain(self.now, stuck.id?);
+        Some(format!("{stuck:?}, {why:?}"))
+    }
+
+    /// Returns whether an aged head lacks what this call would take, or leads its line and does not
+    /// go.
+    fn excuse(&self, call: &Call) -> bool {
+        self.is_held_back(call)
+            || self.aged_heads(call).any(|head| {
+                same_line(head, call) && (!self.model.admits(self.now, head) || self.is_held_back(head))
+            })
+    }
+
+    fn is_held_back(&self, call: &Call) -> bool {
+        self.aged_heads(call).any(|head| {
+            self.model.lacks_only_what_is_shared(self.now, head)
+                && self.model.is_lacked_and_used(self.now, head, call)
+        })
+    }
+
+    /// Returns the heads that may not be overtaken any more, without that call.
+    fn aged_heads(&self, call: &Call) -> impl Iterator<Item = &Call> {
+        let leads = |head: &Call| {
+            let before = |other: &Call| same_line(other, head) && self.key(other) < self.key(head);
+            !self.waiting.values().any(before)
+        };
+        let number = call.number;
+        self.waiting
+            .values()
+            .filter(move |head| head.number != number && self.model.is_aged(self.now, head) && leads(head))
+    }
+
+    /// Returns a holder below its floor that has an admissible call.
+    fn under_floor(&self) -> Option<model::Holder> {
+        let holders = self.model.below_their_floors();
+        holders.into_iter().find(|holder| {
+            let goes =
+                |call: &&Call| holder.is(call) && self.model.admits(self.now, call) && !self.excuse(call);
+            self.waiting.values().any(|call| goes(&call))
+        })
+    }
+
+    fn held(&self) -> bool {
+        self.scheduler.view(self.now).held_for.is_some()
+    }
+
+    fn key(&self, call: &Call) -> (Instant, u64) {
+        (self.model.order(call), call.number)
+    }
+
+    fn state(&self) -> State {
+        self.scheduler.view(self.now).state
+    }
+
+    /// Returns whether the waiting call has failed and `other` has not and goes first as a probe.
+    fn is_left_out_for(&self, waiting: &Call, other: &Call) -> bool {
+        self.state() == State::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
+    }
+
+    fn closed(&self) -> bool {
+        matches!(self.scheduler.view(self.now).state, State::Cooling | State::Probing)
+    }
+
+    fn cools_past(&self, deadline: Instant) -> bool {
+        self.scheduler.view(self.now).cool_for.is_some_and(|left| self.now + left > deadline)
+    }
+
+    fn spent(&self, call: &Call) -> bool {
+        call.ticket.wait.is_some_and(|wait| self.open - call.queued_open >= wait)
+    }
+}
+
+impl How {
+    /// Returns the outcome that is reported to the limit.
+    fn outcome(self) -> Ended {
+        match self {
+            How::Accepted => Ended::Completed { output: 10 },
+            How::Failed(None) => Ended::Overloaded,
+            How::Failed(Some(1_000..)) => Ended::Failed,
+            How::Failed(Some(delay)) => Ended::Limited { by_rate: delay >= 500 },
+            How::Unjudged => Ended::Cancelled,
+        }
+    }
+}
+
+fn same_line(one: &Call, other: &Call) -> bool {
+    one.tenant == other.tenant && one.ticket.lane == other.ticket.lane
+}
+
+fn may_be_shed(call: &Call) -> bool {
+    call.ticket.charged.is_none() && call.ticket.lane > Lane::Interactive
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let how = prop_oneof![
+        6 => Just(How::Accepted),
+        3 => prop::option::of(1u64..2_000).prop_map(How::Failed),
+        1 => Just(How::Unjudged),
+    ];
+    let used = prop::option::of(1u64..900);
+    prop_oneof![
+        8 => (0usize..4, 0usize..3, 0u64..9_000, prop::option::weighted(0.3, 0u64..1_500), 0u64..700, prop::bool::weighted(0.8))
+            .prop_map(|(tenant, lane, deadline, wait, tokens, streams)| {
+                Event::Arrive { tenant, lane, deadline, wait, tokens, streams }
+            }),
+        4 => any::<usize>().prop_map(|which| Event::Token { which }),
+        5 => (any::<usize>(), how, any::<bool>(), prop::bool::weighted(0.8), used)
+            .prop_map(|(which, how, again, sent, used)| Event::End { which, how, again, sent, used }),
+        1 => any::<usize>().prop_map(|which| Event::Answer { which }),
+        2 => any::<usize>().prop_map(|which| Event::Back { which }),
+        1 => any::<usize>().prop_map(|which| Event::Leave { which }),
+        4 => (0u64..800).prop_map(|ms| Event::Pass { ms }),
+        1 => (0usize..6).prop_map(|limit| Event::Limit { limit }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn scheduler_agrees_with_the_oracle(events in prop::collection::vec(event(), 1..150), world in model::world()) {
+        let mut oracle = Oracle::new(world);
+        for event in events {
+            oracle.apply(event);
+        }
+        // Draining refuses all waiting calls, and no call is added.
+        oracle.scheduler.drain();
+        oracle.draining = true;
+        oracle.settle();
+        oracle.check();
+        prop_assert!(oracle.waiting.is_empty());
+        oracle.apply(Event::Arrive { tenant: 0, lane: 0, deadline: 1_000, wait: None, tokens: 1, streams: true });
+        while !oracle.running.is_empty() {
+            oracle.apply(Event::End { which: 0, how: How::Unjudged, again: false, sent: false, used: None });
+        }
+    }
+    #[test]
+    fn as_much_is_called_back_as_floors_can_use(
+        events in prop::collection::vec(event(), 1..150),
+        world in model::world(),
+    ) {
+        let mut oracle = Oracle::new(world.lending());
+        for event in events {
+            oracle.apply(event);
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! The state of a target, computed anew each time from the calls in flight: no sums that could
+//! drift, no order that could be stale.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+
+use super::super::*;
+use super::Call;
+use crate::adaptive::{AdaptiveView, CallKind, Ended, Limit, LimitView, Sample};
+use crate::budget::{BudgetKind, Charge, Need, RateBudgets, TokenBucket};
+use crate::kv::{Kv, Place, Prefix, Progress};
+use tidegate_config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
+use tidegate_protocol::Usage;
+
+/// Tenants with their caps and their own tokens per minute. The fourth is not configured.
+pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
+    [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
+pub(super) const QUEUE: usize = 4;
+const BURST: Duration = Duration::from_secs(6);
+/// How much later than possible a call may be woken, because times are rounded up.
+pub(super) const LATE: Duration = Duration::from_micros(2);
+
+/// The capacity and the settings of a target.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    limit: usize,
+    aging: u64,
+    refuses: bool,
+    tpm: Option<u64>,
+    itpm: Option<u64>,
+    rpm: Option<u64>,
+    kv: Option<u64>,
+    own: bool,
+    /// The floors of tenant c and of the batch lane.
+    floors: Option<(f64, f64)>,
+    reclaim: bool,
+    bias: u64,
+    adaptive: Option<Adaptive>,
+}
+
+/// The settings of an adaptive limit.
+#[derive(Clone, Debug)]
+struct Adaptive {
+    max: usize,
+    min: usize,
+    awaiting: Option<usize>,
+    objective: Option<u64>,
+}
+
+pub(super) fn world() -> impl Strategy<Value = World> {
+    let some = |range| prop::option::weighted(0.4, range);
+    let sizes = (some(2_000u64..20_000), some(4_000u64..20_000), some(40u64..600), some(500u64..2_000));
+    let floors = prop::option::weighted(0.3, (0.1f64..0.5, 0.1f64..0.5));
+    let floors = (floors, any::<bool>());
+    let order =
+        (0u64..500, prop::bool::weighted(0.15), any::<bool>(), floors, prop_oneof![Just(0), 1u64..2_000]);
+    let awaiting = prop::option::weighted(0.6, 1usize..4);
+    let adaptive = (6usize..12, 1usize..4, awaiting, prop::option::of(100u64..1_000))
+        .prop_map(|(max, min, awaiting, objective)| Adaptive { max, min, awaiting, objective });
+    let adaptive = prop::option::weighted(0.6, adaptive);
+    (1usize..6, sizes, order, adaptive).prop_map(
+        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, (floors, reclaim), bias), adaptive)| World {
+            limit,
+            aging,
+            refuses,
+            tpm,
+            itpm,
+            rpm,
+            kv,
+            own,
+            floors,
+            reclaim,
+            bias,
+            adaptive,
+        },
+    )
+}
+
+pub(super) fn weight(tenant: usize) -> f64 {
+    if tenant == 2 { 2.0 } else { 1.0 }
+}
+
+impl World {
+    /// Many slots and few tokens.
+    pub(super) fn of_tokens(tpm: u64) -> Self {
+        Self {
+            limit: 4,
+            aging: 10_000,
+            refuses: false,
+            tpm: Some(tpm),
+            itpm: None,
+            rpm: None,
+            kv: None,
+            own: true,
+            floors: None,
+            reclaim: false,
+            bias: 0,
+            adaptive: None,
+        }
+    }
+
+    /// Slots and floors only, with preemption.
+    pub(super) fn lending(self) -> Self {
+        Self {
+            limit: self.limit + 2,
+            floors: self.floors.or(Some((0.3, 0.4))),
+            reclaim: true,
+            refuses: false,
+            adaptive: None,
+            ..Self { own: false, tpm: None, itpm: None, rpm: None, kv: None, ..self }
+        }
+    }
+
+    /// Returns whether only lanes and fair queueing decide the order.
+    pub(super) fn is_plain(&self) -> bool {
+        self.floors.is_none() && !self.own
+    }
+
+    pub(super) fn aging(&self) -> Duration {
+        ms(self.aging)
+    }
+
+    fn adaptive(&self) -> Option<crate::adaptive::Settings> {
+        let Adaptive { max, min, awaiting, objective } = self.adaptive.clone()?;
+        let config =
+            AdaptiveConfig { start: self.limit.max(min), min, awaiting, ..AdaptiveConfig::default() };
+        let objective = objective.map(ms);
+        Some(crate::adaptive::Settings { max, objective, latency: None, tpot: None, adaptive: config })
+    }
+
+    pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Model) {
+        let mut settings = Settings {
+            queue: QUEUE,
+            aging: ms(self.aging),
+            on_full: if self.refuses { OnFull::Refuse } else { OnFull::Wait },
+            short_bias: ms(self.bias),
+            burst: BURST,
+            reclaim: self.reclaim,
+            adaptive: self.adaptive(),
+            ..settings(self.limit)
+        };
+        for (tenant, (name, cap, tpm)) in TENANTS[..3].iter().enumerate() {
+            let weight = weight(tenant);
+            let (cap, tpm) = ((*cap < usize::MAX).then_some(*cap), tpm.filter(|_| self.own));
+            let floor = self.floors.filter(|_| *name == "c").map_or(0.0, |(tenant, _)| tenant);
+            settings
+                .tenants
+                .insert((*name).into(), TenantConfig { weight, cap, tpm, floor, ..TenantConfig::default() });
+        }
+        settings.lanes[Lane::Batch as usize] =
+            LaneConfig { floor: self.floors.map_or(0.0, |(_, lane)| lane), ..LaneConfig::default() };
+        let rates = RateConfig {
+            rpm: self.rpm,
+            tpm: self.tpm,
+            itpm: self.itpm,
+            counting: Counting::Actual,
+            ..RateConfig::default()
+        };
+        let budgets = || RateBudgets::new(&rates, now);
+        let kv = || self.kv.map(|tokens| Kv::new(tokens, 0.1));
+        let shared = Arc::new(Mutex::new(budgets()));
+        let scheduler = if self.tpm.or(self.itpm).or(self.rpm).or(self.kv).is_some() {
+            Scheduler::with(&settings, Resources { budgets: shared.clone(), kv: kv() }, now)
+        } else {
+            Scheduler::new(&settings, now)
+        };
+        let own = TENANTS
+            .map(|(.., tpm)| tpm.filter(|_| self.own).map(|tpm| TokenBucket::per_minute(tpm, BURST, now)));
+        let model = Model {
+            limit: self.limit,
+            found: settings.adaptive.as_ref().map(|adaptive| Limit::new(adaptive, now)),
+            aging: settings.aging,
+            bias: settings.short_bias,
+            floors: self.floors,
+            reclaims: self.reclaim,
+            is_sized: self.own || self.tpm.or(self.itpm).or(self.rpm).or(self.kv).is_some(),
+            // One of several short resources may return before the other, and a call that ages in
+            // the meantime holds up others.
+            spare_wakes: if self.own || self.rpm.is_some() { 4 } else { 2 },
+            shared,
+            shadow: budgets(),
+            kv: std::cell::RefCell::new(kv()),
+            own,
+            running: BTreeMap::new(),
+        };
+        (scheduler, model)
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    tenant: usize,
+    lane: Lane,
+    charge: Charge,
+    place: Option<Place>,
+    own: u64,
+    /// The sample of the limit, or `None` if there is none.
+    sample: Option<Sample>,
+    awaits: bool,
+}
+
+/// The state of a target. See [the module](self).
+pub(super) struct Model {
+    limit: usize,
+    /// A second limit that gets the expected events. It changes like the scheduler's, unless that
+    /// got other events.
+    found: Option<Limit>,
+    pub(super) spare_wakes: usize,
+    aging: Duration,
+    bias: Duration,
+    floors: Option<(f64, f64)>,
+    reclaims: bool,
+    /// Whether calls may lack more than a slot.
+    is_sized: bool,
+    /// The scheduler's own budgets. They decide whether a call fits, and are tested elsewhere.
+    shared: Arc<Mutex<RateBudgets>>,
+    /// Second budgets that get the expected events.
+    shadow: RateBudgets,
+    kv: std::cell::RefCell<Option<Kv>>,
+    own: [Option<TokenBucket>; 4],
+    running: BTreeMap<u64, Running>,
+}
+
+/// A holder of a floor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holder {
+    Tenant(usize),
+    Lane(Lane),
+}
+
+impl Holder {
+    pub(super) fn is(self, call: &Call) -> bool {
+        match self {
+            Holder::Tenant(tenant) => call.tenant == tenant,
+            Holder::Lane(lane) => call.ticket.lane == lane,
+        }
+    }
+
+    /// Returns whether the call may go before by its tenant's floor, even a rounded one.
+    pub(super) fn yields_to(self, call: &Call) -> bool {
+        matches!(self, Holder::Lane(_)) && TENANTS[call.tenant].0 == "c"
+    }
+}
+
+impl Model {
+    pub(super) fn admit(&mut self, now: Instant, call: &Call) {
+        let demand = &call.ticket.demand;
+        let charge = self.shadow.charge(now, demand);
+        let place = self.kv.get_mut().as_mut().map(|kv| kv.admit(demand, Progress::default()));
+        if let Some(own) = &mut self.own[call.tenant] {
+            own.take(now, demand.total());
+        }
+        let kind = CallKind { input: demand.input, output: demand.output, streams: call.ticket.streams };
+        let sample = self.found.as_mut().map(|limit| limit.on_sent(now, kind));
+        let running = Running {
+            tenant: call.tenant,
+            lane: call.ticket.lane,
+            charge,
+            place,
+            own: demand.total(),
+            awaits: sample.is_some() && kind.streams,
+            sample,
+        };
+        self.running.insert(call.number, running);
+    }
+
+    pub(super) fn settle(&mut self, now: Instant, number: u64, usage: &Usage) {
+        let running = self.running.get_mut(&number).expect("in flight");
+        self.shadow.settle(now, &mut running.charge, usage);
+        if let Some(own) = &mut self.own[running.tenant] {
+            own.settle(now, running.own, usage.input);
+            running.own = usage.input;
+        }
+    }
+
+    /// Sets a fixed number of slots.
+    pub(super) fn fix(&mut self, limit: usize) {
+        self.limit = limit;
+        self.found = None;
+        self.running.values_mut().for_each(|running| (running.sample, running.awaits) = (None, false));
+    }
+
+    /// Lets time pass, as the scheduler does before each event.
+    pub(super) fn tick(&mut self, now: Instant) -> bool {
+        let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
+        self.found.as_mut().filter(due).map(|limit| limit.on_tick(now)).is_some()
+    }
+
+    pub(super) fn first_token(&mut self, now: Instant, number: u64) {
+        self.tick(now);
+        let running = self.running.get_mut(&number).expect("in flight");
+        if std::mem::take(&mut running.awaits)
+            && let (Some(limit), Some(sample)) = (&mut self.found, &mut running.sample)
+        {
+            limit.on_first_token(now, sample);
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.found.as_ref().map_or(self.limit, Limit::slots)
+    }
+
+    fn awaiting(&self) -> usize {
+        self.running.values().filter(|running| running.awaits).count()
+    }
+
+    fn most_awaiting(&self) -> usize {
+        self.found.as_ref().map_or(usize::MAX, Limit::first_token_limit)
+    }
+
+    /// Checks that the scheduler's limit got the same events at the same times.
+    pub(super) fn check_limit(&self, now: Instant, seen: Option<&AdaptiveView>) {
+        let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view(now));
+        assert_eq!(seen.map(|seen| &seen.limit), shadow.as_ref());
+        assert!(shadow.is_none_or(|shadow| shadow.awaiting == self.awaiting()));
+    }
+
+    pub(super) fn release(&mut self, now: Instant, call: &Call, sent: bool, how: Ended) {
+        self.tick(now);
+        let running = self.running.remove(&call.number).expect("in flight");
+        if let (Some(limit), Some(sample)) = (&mut self.found, running.sample) {
+            limit.on_ended(now, sample, how);
+        }
+        if let (Some(kv), Some(place)) = (self.kv.get_mut(), running.place) {
+            kv.release(place);
+        }
+        if !sent {
+            self.shadow.refund(now, running.charge);
+            if let Some(own) = &mut self.own[running.tenant] {
+                own.refund(now, running.own);
+            }
+        }
+    }
+
+    /// Checks the levels: they differ unless each charge was made, settled and refunded as
+    /// expected.
+    pub(super) fn check_levels(&mut self, now: Instant) {
+        let (real, shadow) = (self.shared.lock().view(now), self.shadow.view(now));
+        for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == BudgetKind::Tokens) {
+            assert!(real.level.abs_diff(shadow.level) <= 1, "{real:?} {shadow:?}");
+            assert!(real.debt.abs_diff(shadow.debt) <= 1, "{real:?} {shadow:?}");
+        }
+    }
+
+    pub(super) fn admits(&self, now: Instant, call: &Call) -> bool {
+        self.has_slot(call.tenant)
+            && self.own_fits(now, call)
+            && self.lacking(now, call) == (false, [false; 4])
+    }
+
+    pub(super) fn has_slot(&self, tenant: usize) -> bool {
+        self.running.len() < self.slots()
+            && self.awaiting() < self.most_awaiting()
+            && self.in_flight(tenant) < TENANTS[tenant].1
+    }
+
+    /// Returns whether the tenant's own tokens have certainly arrived. A line stays parked for
+    /// [`LATE`] longer, so that rounding does not restore it too early.
+    pub(super) fn is_back(&self, now: Instant, call: &Call) -> bool {
+        self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
+    }
+
+    fn own_fits(&self, now: Instant, call: &Call) -> bool {
+        let own = &self.own[call.tenant];
+        own.as_ref().is_none_or(|own| own.available(now) >= call.ticket.demand.total())
+    }
+
+    /// Returns whether no request is left, and which resources are short.
+    fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
+        let (need, room) = (self.need(call), self.shared.lock().available(now));
+        let most = room.most;
+        let memory = match &mut *self.kv.borrow_mut() {
+            Some(kv) => {
+                // Measures the memory.
+                kv.room();
+                kv.fits(&call.ticket.demand, &call.ticket.forecast, &Prefix::default())
+            }
+            None => true,
+        };
+        let classes = [(need.tokens, most.tokens), (need.input, most.input), (need.output, most.output)];
+        let [tokens, input, output] = classes.map(|(need, most)| need > most);
+        (!room.open, [tokens, input, output, !memory])
+    }
+
+    fn need(&self, call: &Call) -> Need {
+        let mut need = self.shared.lock().need(&call.ticket.demand);
+        if let Some(kv) = &*self.kv.borrow() {
+            need.kv = kv.need(&call.ticket.demand);
+        }
+        need
+    }
+
+    /// Returns whether the target's budgets or memory are all that the call lacks.
+    pub(super) fn lacks_only_what_is_shared(&self, now: Instant, call: &Call) -> bool {
+        self.has_slot(call.tenant) && self.own_fits(now, call) && !self.admits(now, call)
+    }
+
+    /// Returns whether one call lacks something that the other would take.
+    pub(super) fn is_lacked_and_used(&self, now: Instant, one: &Call, other: &Call) -> bool {
+        let need = self.need(other);
+        let used = [need.tokens, need.input, need.output, need.kv].map(|need| need > 0);
+        let (closed, lacking) = self.lacking(now, one);
+        closed || lacking.into_iter().zip(used).any(|(lacking, used)| lacking && used)
+    }
+
+    pub(super) fn is_oversize(&self, call: &Call) -> bool {
+        let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::most);
+        call.ticket.demand.least_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
+    }
+
+    /// Returns whether the rule really keeps the call waiting.
+    pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
+        let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
+        match rule {
+            Rule::CoolDown | Rule::Outage => closed,
+            Rule::TenantCap => self.in_flight(call.tenant) >= TENANTS[call.tenant].1,
+            Rule::TenantTokens => !self.own_fits(now, call),
+            Rule::Slots => self.running.len() >= self.slots(),
+            Rule::FirstTokens => self.awaiting() >= self.most_awaiting(),
+            Rule::Requests | Rule::RequestsPerDay => no_request,
+            Rule::Tokens | Rule::TokensPerDay => tokens,
+            Rule::InputTokens => input,
+            Rule::OutputTokens => output,
+            Rule::Kv => kv,
+            Rule::Replicas => false,
+            Rule::Held | Rule::Turn => self.admits(now, call) && (excused || closed),
+        }
+    }
+
+    pub(super) fn is_aged(&self, now: Instant, call: &Call) -> bool {
+        now - call.ticket.queued_at >= self.aging
+    }
+
+    /// Returns the sort key of a call in its line.
+    pub(super) fn order(&self, call: &Call) -> Instant {
+        call.ticket.queued_at + self.bias.mul_f64(call.ticket.demand.total() as f64 / 1000.0)
+    }
+
+    pub(super) fn in_flight(&self, tenant: usize) -> usize {
+        self.running.values().filter(|running| running.tenant == tenant).count()
+    }
+
+    pub(super) fn in_lane(&self, lane: Lane) -> usize {
+        self.running.values().filter(|running| running.lane == lane).count()
+    }
+
+    pub(super) fn debt(&self, now: Instant, tenant: usize) -> u64 {
+        self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
+    }
+
+    /// Returns whether a call lacks only a slot, or its tenant's cap.
+    pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
+        self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
+    }
+
+    /// Returns whether all borrowed slots are preempted at once. If calls may lack more than a
+    /// slot, it is not known how many would go.
+    pub(super) fn reclaims(&self, in_flight: usize) -> bool {
+        self.reclaims && !self.is_sized && in_flight == self.slots()
+    }
+
+    /// The floors of tenant c and of the batch lane, in slots.
+    fn floors(&self) -> Option<(usize, usize)> {
+        let slots = |share: f64| ((share * self.slots() as f64 + 1e-9) as usize).max(1);
+        self.floors.map(|(tenant, lane)| (slots(tenant), slots(lane)))
+    }
+
+    /// Returns the minimum and the maximum number of these calls that go by floors if slots are
+    /// released. Tries every order.
+    pub(super) fn by_floors(&self, mut waiting: Vec<(usize, Lane)>) -> (usize, usize) {
+        let (Some((mut of_c, mut of_batch)), Some(shares)) = (self.floors(), self.floors) else {
+            return (0, 0);
+        };
+        // If floors leave nothing, those of less than one slot take turns with all others.
+        if of_c + of_batch >= self.slots() {
+            let is_whole = |share: f64| share * self.slots() as f64 + 1e-9 >= 1.0;
+            of_c *= usize::from(is_whole(shares.0));
+            of_batch *= usize::from(is_whole(shares.1));
+        }
+        let running: Vec<_> = self.running.values().map(|running| (running.tenant, running.lane)).collect();
+        waiting.sort_unstable();
+        let mut left = BTreeSet::from([waiting.clone()]);
+        let mut least = None;
+        for gone in 0.. {
+            let mut next = BTreeSet::new();
+            for left in &left {
+                let mut held = waiting.clone();
+                for call in left {
+                    let at = held.iter().position(|other| other == call).expect("it waited");
+                    held.remove(at);
+                }
+                held.extend(&running);
+                let count = |is: &dyn Fn(&(usize, Lane)) -> bool| held.iter().filter(|call| is(call)).count();
+                let c_is_below = count(&|call| call.0 == 2) < of_c;
+                let batch_is_below = count(&|call| call.1 == Lane::Batch) < of_batch;
+                let may_go = |(tenant, lane): (usize, Lane)| {
+                    count(&|call| call.0 == tenant) < TENANTS[tenant].1
+                        && (tenant == 2 && c_is_below || lane == Lane::Batch && batch_is_below)
+                };
+                let goes: Vec<_> = (0..left.len()).filter(|at| may_go(left[*at])).collect();
+                if goes.is_empty() {
+                    least.get_or_insert(gone);
+                }
+                next.extend(goes.into_iter().map(|at| [&left[..at], &left[at + 1..]].concat()));
+            }
+            if next.is_empty() {
+                return (least.unwrap_or(gone), gone);
+            }
+            left = next;
+        }
+        unreachable!("calls run out")
+    }
+
+    /// Returns whether a call in flight holds more than the floors of its tenant and its lane,
+    /// after the preempted calls are released.
+    pub(super) fn is_lent(&self, call: &Call, preempted: &BTreeSet<u64>) -> bool {
+        let (of_c, of_batch) = self.floors().unwrap_or_default();
+        let staying = self.running.iter().filter(|(number, _)| !preempted.contains(number));
+        let (mut of_tenant, mut of_lane) = (0, 0);
+        for (_, running) in staying {
+            of_tenant += usize::from(running.tenant == call.tenant);
+            of_lane += usize::from(running.lane == call.ticket.lane);
+        }
+        of_tenant > if call.tenant == 2 { of_c } else { 0 }
+            && of_lane > if call.ticket.lane == Lane::Batch { of_batch } else { 0 }
+    }
+
+    /// Returns the holders with floors of whole slots that hold fewer.
+    pub(super) fn below_their_floors(&self) -> Vec<Holder> {
+        let Some((tenant, lane)) = self.floors else { return Vec::new() };
+        let below = |share: f64, held| (held as f64) + 1.0 <= share * self.slots() as f64;
+        let batch = self.running.values().filter(|running| running.lane == Lane::Batch).count();
+        let tenant = below(tenant, self.in_flight(2)).then_some(Holder::Tenant(2));
+        let lane = below(lane, batch).then_some(Holder::Lane(Lane::Batch));
+        tenant.into_iter().chain(lane).collect()
+    }
+}
