@@ -1,9 +1,9 @@
 //! What `fuzz_targets/sse.rs` looks for a counterexample to. `core/tests/fuzz_seeds.rs` holds the seeds to it.
 
 use http::{HeaderMap, HeaderValue};
-use tidegate::wire::observe::{End, Observer};
-use tidegate::wire::request::Dialect;
-use tidegate::wire::sse::Scanner;
+use tidegate::protocol::observe::{End, Observer};
+use tidegate::protocol::request::Dialect;
+use tidegate::protocol::sse::Scanner;
 
 /// Small, so that the fuzzer reaches what lies beyond it.
 const LIMIT: usize = 64;

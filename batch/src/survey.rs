@@ -6,7 +6,7 @@ use std::io::BufRead;
 
 use http::{HeaderMap, Method, Uri};
 use serde::Serialize;
-use tidegate::wire::RequestFacts;
+use tidegate::protocol::RequestFacts;
 
 use crate::input::{Lines, Request, RequestOverrides, parse_request};
 use crate::output::AnsweredLines;

@@ -26,12 +26,12 @@ use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
 use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
 use crate::duration;
-use crate::estimate::Demand;
 use crate::observe::TenantMetrics;
 use crate::placement::{Affinity, Wants};
 use crate::schedule::Ticket;
 use crate::target::{SharedCooldowns, Target};
-use crate::wire::request::{RequestFacts, Route};
+use tidegate_protocol::request::{RequestFacts, Route};
+use tidegate_tokens::Demand;
 
 /// One call. The layers share it through the extensions of the request.
 ///

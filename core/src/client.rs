@@ -26,7 +26,7 @@ use crate::retry::RetryLayer;
 use crate::stream::StreamLayer;
 use crate::transport::Transport;
 use crate::transport::foreign::{Choice, Foreign};
-use crate::wire::url;
+use tidegate_protocol::url;
 
 /// The stack, outermost layer first.
 fn compose(

@@ -5,7 +5,7 @@
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, uri};
 
-use crate::wire::Dialect;
+use tidegate_protocol::Dialect;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");

@@ -41,9 +41,9 @@ pub mod window;
 
 pub use tidegate_config as config;
 pub use tidegate_policy::{adaptive, backoff, budget, cooldown, fairness, kv, placement, schedule};
-pub use tidegate_protocol as wire;
+pub use tidegate_protocol as protocol;
 pub use tidegate_protocol::duration;
-pub use tidegate_tokens as estimate;
+pub use tidegate_tokens as tokens;
 
 pub use body::{RequestBody, ResponseBody};
 pub use client::Client;

@@ -19,8 +19,8 @@ use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{CallLog, Outcome, Tally};
-use crate::wire::{RateHeaders, classify};
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
+use tidegate_protocol::{RateHeaders, classify};
 
 /// A slot of a target, held. Dropping it releases the slot, exactly once.
 ///

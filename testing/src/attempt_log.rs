@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use serde::Serialize;
 use tidegate::call::Call;
-use tidegate::wire::request::RequestFacts;
+use tidegate::protocol::request::RequestFacts;
 use tokio::time::Instant;
 
 /// Headers that carry credentials.

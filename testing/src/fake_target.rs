@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use parking_lot::Mutex;
-use tidegate::wire::request::RequestFacts;
+use tidegate::protocol::request::RequestFacts;
 use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::runtime::Handle;
 use tokio::time::Instant;

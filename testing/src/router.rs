@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::Uri;
-use tidegate::wire::request::RequestFacts;
+use tidegate::protocol::request::RequestFacts;
 use tokio::time::Instant;
 
 use crate::pattern::matches_pattern;

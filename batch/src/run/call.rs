@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request as HttpRequest, Uri};
 use http_body_util::BodyExt;
-use tidegate::wire::{Observer, RequestFacts, Usage};
+use tidegate::protocol::{Observer, RequestFacts, Usage};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, Timeouts};
 
 use super::queue_meter::QueuedCall;

@@ -240,7 +240,7 @@ struct HeldRequest {
 struct EndedCall {
     number: u64,
     record: Record,
-    came: (Option<tidegate::wire::Usage>, bool),
+    came: (Option<tidegate::protocol::Usage>, bool),
     most: Spend,
     bytes: usize,
 }

@@ -1,8 +1,8 @@
 //! Tracks the usage of a run and its ceilings.
 
 use serde::Serialize;
-use tidegate::estimate::{COLD_OUTPUT, COLD_RATIO};
-use tidegate::wire::{RequestFacts, Usage};
+use tidegate::protocol::{RequestFacts, Usage};
+use tidegate::tokens::{COLD_OUTPUT, COLD_RATIO};
 
 /// Prices per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
-use tidegate::estimate::Demand;
 use tidegate::kv::Forecast;
+use tidegate::protocol::Usage;
 use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
-use tidegate::wire::Usage;
+use tidegate::tokens::Demand;
 
 use super::{Call, Policy};
 use crate::virtual_time;

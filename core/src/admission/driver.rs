@@ -21,8 +21,8 @@ use crate::placement::Fault;
 use crate::schedule::{
     ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
 };
-use crate::wire::RateHeaders;
 use tidegate_policy::outcome::Cancellation;
+use tidegate_protocol::RateHeaders;
 
 /// A waiting call: where its answer is sent, and since when it waits.
 pub(super) struct Waiting {

@@ -12,7 +12,7 @@ use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::placement::{Fault, Placed};
 use crate::schedule::{Grant, Settled};
-use crate::wire::RateHeaders;
+use tidegate_protocol::RateHeaders;
 
 /// One slot, held.
 ///

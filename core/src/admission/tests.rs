@@ -10,8 +10,8 @@ use super::*;
 use crate::config::RateConfig;
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::estimate::Demand;
 use crate::schedule::{Settings, Ticket};
+use tidegate_tokens::Demand;
 
 mod cancel;
 mod pools;

@@ -1,6 +1,6 @@
 //! The question: a request's body that asks for usage.
 
-use crate::wire::json_edit::Object;
+use tidegate_protocol::json_edit::Object;
 
 const OPTIONS: &str = "stream_options";
 const INCLUDE: &str = "include_usage";

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use memchr::memchr2;
 use memchr::memmem;
 
-use crate::wire::json_edit::Object;
-use crate::wire::sse::MAX_EVENT;
+use tidegate_protocol::json_edit::Object;
+use tidegate_protocol::sse::MAX_EVENT;
 
 const USAGE: &[u8] = b"\"usage\"";
 

@@ -11,8 +11,8 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::transport::Foreign;
-use crate::wire::Dialect;
-use crate::wire::headers::{is_compressed, is_signed};
+use tidegate_protocol::Dialect;
+use tidegate_protocol::headers::{is_compressed, is_signed};
 
 /// Asks streams for their usage, where their target has `ask_usage` and their caller did not ask.
 ///

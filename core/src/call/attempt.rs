@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::placement::Placed;
-use crate::wire::Usage;
+use tidegate_protocol::Usage;
 
 /// One attempt of a call.
 #[derive(Clone, Debug)]

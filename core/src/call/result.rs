@@ -60,8 +60,8 @@ mod tests {
     use crate::cooldown::Failure;
     use crate::error::{ErrorKind, Reason};
     use crate::placement::Fault;
-    use crate::wire::{Verdict, classify_event};
     use tidegate_policy::outcome::Cancellation;
+    use tidegate_protocol::{Verdict, classify_event};
 
     const WAIT: Option<Duration> = Some(Duration::from_secs(2));
 

@@ -6,11 +6,11 @@ use super::Call;
 use super::attempt::{Attempt, ExchangeRecord};
 use crate::clock;
 use crate::error::Error;
-use crate::estimate::Demand;
 use crate::fairness::Tag;
 use crate::placement::{Placed, ReplicaId};
 use crate::schedule::{WaiterId, Why};
-use crate::wire::Usage;
+use tidegate_protocol::Usage;
+use tidegate_tokens::Demand;
 
 /// How many attempts of a call are remembered: its first, and the last ones.
 const REMEMBERED: usize = 100;

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::Counters;
-use crate::estimate::exact;
-use crate::wire::RequestFacts;
+use tidegate_protocol::RequestFacts;
+use tidegate_tokens::exact;
 
 pub(super) async fn count(
     counters: &Counters,

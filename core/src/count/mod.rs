@@ -24,7 +24,7 @@ use http::HeaderMap;
 pub use layer::CountLayer;
 use tokio::sync::Semaphore;
 
-use crate::wire::request::{MAX_DECOMPRESSED, decompress};
+use tidegate_protocol::request::{MAX_DECOMPRESSED, decompress};
 
 /// The longest that counting holds a call up.
 pub const LONGEST: Duration = Duration::from_millis(250);

@@ -1,7 +1,7 @@
 use http::Uri;
 
 use super::vllm::endpoint;
-use crate::wire::Dialect;
+use tidegate_protocol::Dialect;
 
 #[test]
 fn tokenize_stands_beside_the_version() {

@@ -12,8 +12,8 @@ use tower::ServiceExt;
 
 use super::Counters;
 use crate::transport::{ProxyRules, Transport};
-use crate::wire::json_edit::Object;
-use crate::wire::{Dialect, RequestFacts};
+use tidegate_protocol::json_edit::Object;
+use tidegate_protocol::{Dialect, RequestFacts};
 
 /// The fields of a chat or a completion that `/tokenize` takes.
 const TAKEN: [&str; 10] = [

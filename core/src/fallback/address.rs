@@ -14,11 +14,11 @@ use super::forward::{retain_headers, retain_query};
 use crate::body::RequestBody;
 use crate::credential::{Credential, same_server};
 use crate::transport::Foreign;
-use crate::wire::Dialect;
-use crate::wire::base_url::BaseUrl;
-use crate::wire::headers::{is_compressed, is_signed};
-use crate::wire::json_edit::{Object, quoted};
-use crate::wire::request::model_in_path;
+use tidegate_protocol::Dialect;
+use tidegate_protocol::base_url::BaseUrl;
+use tidegate_protocol::headers::{is_compressed, is_signed};
+use tidegate_protocol::json_edit::{Object, quoted};
+use tidegate_protocol::request::model_in_path;
 
 /// The characters that a path segment holds unescaped.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

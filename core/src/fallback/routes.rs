@@ -11,7 +11,7 @@ use crate::credential::Credential;
 use crate::error::Error;
 use crate::identify::Identify;
 use crate::target::Target;
-use crate::wire::base_url::BaseUrl;
+use tidegate_protocol::base_url::BaseUrl;
 
 /// The routes of a gate, by the name of the fallback target.
 #[derive(Default)]

@@ -30,8 +30,8 @@ use crate::observe::{CallLog, Metrics, Snapshot, TargetSnapshot};
 use crate::slot::Slot;
 use crate::tool::{Asked, Asking, ToolPermit, Tools};
 use crate::transport::{Http, Transport};
-use crate::wire::request::RequestFacts;
-use crate::wire::url;
+use tidegate_protocol::request::RequestFacts;
+use tidegate_protocol::url;
 
 /// Holds targets and tools. Cheap to clone; clones are the same gate.
 ///

@@ -19,7 +19,7 @@ use crate::observe::{DEFAULT_TENANT, Metrics};
 use crate::placement::Affinity;
 use crate::pool;
 use crate::target::Target;
-use crate::wire::request::{RequestFacts, affinity};
+use tidegate_protocol::request::{RequestFacts, affinity};
 
 /// A gate's targets, and the way to them.
 pub(crate) struct Identify {

@@ -11,7 +11,7 @@ use http_body::Body;
 use crate::adaptive::{CallKind, Ended};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Class, RateHeaders, classify};
+use tidegate_protocol::{Class, RateHeaders, classify};
 
 /// Bytes of a request that are taken for a token: what classes of prompts are told apart by is a
 /// factor of two.

@@ -12,9 +12,9 @@ use crate::config::TargetConfig;
 use crate::context::Lane;
 use crate::duration;
 use crate::error::Error;
-use crate::estimate::Demand;
 use crate::kv::Forecast;
 use crate::schedule::{Settings, Ticket};
+use tidegate_tokens::Demand;
 
 const HINT: &str =
     "the limit is what the upstream takes in time; raise `wait` or `queue`, or `cap` where that binds";

@@ -11,8 +11,8 @@ use tokio::sync::broadcast;
 use super::Outcome;
 use crate::call::{Attempt, Call};
 use crate::clock;
-use crate::wire::Usage;
-use crate::wire::prompt::Prompt;
+use tidegate_protocol::Usage;
+use tidegate_protocol::prompt::Prompt;
 
 /// How many calls are kept.
 pub const KEPT: usize = 1024;
@@ -40,7 +40,7 @@ pub struct CallRecord {
     pub queued_at: f64,
     /// End to end.
     pub duration: f64,
-    /// What its input was expected to be when it last came to the door, by all that was learned until then (see [`crate::estimate`]), or as it was
+    /// What its input was expected to be when it last came to the door, by all that was learned until then (see [`tidegate_tokens`]), or as it was
     /// counted exactly; `None` where its body was not at hand as JSON.
     pub estimated_input_tokens: Option<u64>,
     /// What its output was expected to be then, of all answers together; `None` where its body was not at hand as JSON.

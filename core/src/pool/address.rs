@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use crate::config::TargetConfig;
 use crate::placement::MOST;
-use crate::wire::base_url::BaseUrl;
+use tidegate_protocol::base_url::BaseUrl;
 
 /// The addresses of one pool.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::error::{Error, ErrorKind};
 use crate::placement::{Observation, PollKind, PollRequest};
 use crate::transport::Transport;
-use crate::wire::vllm;
+use tidegate_protocol::vllm;
 
 /// A replica that is well answers at once; one that does not in this time is silent.
 const HEALTH: Duration = Duration::from_millis(500);

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::duration;
 use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
-use crate::wire::{Dialect, End, Observer, Signal, Verdict};
+use tidegate_protocol::{Dialect, End, Observer, Signal, Verdict};
 
 /// Passes frames unchanged, records what they show, and fails on silence or a wrong end.
 pub(super) struct ObservedBody {

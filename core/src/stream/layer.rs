@@ -16,9 +16,9 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::placement::Placed;
-use crate::wire::headers::is_signed;
-use crate::wire::{Dialect, Observer, classify};
 use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_protocol::headers::is_signed;
+use tidegate_protocol::{Dialect, Observer, classify};
 
 /// How much of an error's body is read to classify it, in bytes. The rest passes unread.
 const MAX_ERROR_BODY: usize = 64 * 1024;

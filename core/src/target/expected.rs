@@ -6,10 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::config::{CostRule, TargetConfig};
-use crate::estimate::{Demand, Estimator, LengthSample};
 use crate::kv::{self, Forecast};
-use crate::wire::Usage;
-use crate::wire::request::RequestFacts;
+use tidegate_protocol::Usage;
+use tidegate_protocol::request::RequestFacts;
+use tidegate_tokens::{Demand, Estimator, LengthSample};
 
 /// How much of what was known is kept with each new answer: the last sixteen or so count.
 const KEPT: f64 = 15.0 / 16.0;
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::config::PoolConfig;
     use crate::kv::{Kv, Prefix, Progress};
-    use crate::wire::prompt::{Prompt, Task};
+    use tidegate_protocol::prompt::{Prompt, Task};
 
     fn facts() -> RequestFacts {
         let prompt = Prompt { text_bytes: 40, messages: 1, max_tokens: Some(4_000), ..Prompt::default() };

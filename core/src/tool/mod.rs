@@ -33,13 +33,13 @@ use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::estimate::Demand;
 use crate::identify::task_of;
 use crate::kv::Forecast;
 use crate::observe::{Metrics, ToolMetrics, ToolSnapshot};
 use crate::schedule::{Settings, Ticket, Why};
 use crate::target::Target;
 use crate::unknown::unknown;
+use tidegate_tokens::Demand;
 
 /// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

@@ -23,7 +23,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};
 use crate::framing;
-use crate::wire::url;
+use tidegate_protocol::url;
 
 /// The number of proxies whose connections are kept. One more closes the idle connections of all.
 const MOST_PROXIES: usize = 64;

@@ -8,9 +8,9 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::cooldown::Hold;
-use tidegate::estimate::COLD_RATIO;
+use tidegate::protocol::RequestFacts;
 use tidegate::retry::{Failure, Next, decide};
-use tidegate::wire::RequestFacts;
+use tidegate::tokens::COLD_RATIO;
 use tidegate::{Config, Error, ErrorKind};
 
 use super::{Headers, body, cases, header_map};

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{Method, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate::wire::observe::{End, Observer, Signal};
-use tidegate::wire::prompt::Task;
-use tidegate::wire::request::{Dialect, RequestFacts, Route};
-use tidegate::wire::sse::{MAX_EVENT, Scanner};
-use tidegate::wire::{Verdict, classify, classify_event, retry_after};
+use tidegate::protocol::observe::{End, Observer, Signal};
+use tidegate::protocol::prompt::Task;
+use tidegate::protocol::request::{Dialect, RequestFacts, Route};
+use tidegate::protocol::sse::{MAX_EVENT, Scanner};
+use tidegate::protocol::{Verdict, classify, classify_event, retry_after};
 
 use super::{Headers, body, cases, header_map};
 
@@ -184,7 +184,7 @@ fn sse_vectors() {
             let mut scanner = Scanner::with_limit(case.limit.unwrap_or(MAX_EVENT));
             let mut events = Vec::new();
             let latin = |bytes: &[u8]| bytes.iter().map(|b| char::from(*b)).collect::<String>();
-            let mut on_event = |event: tidegate::wire::Event<'_>| {
+            let mut on_event = |event: tidegate::protocol::Event<'_>| {
                 let mut shown = json!({ "event": latin(event.name), "data": latin(event.data) });
                 if event.oversized {
                     shown["oversized"] = json!(true);

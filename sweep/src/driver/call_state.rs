@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate::wire::Usage;
+use tidegate::protocol::Usage;
 
 use crate::observation::AttemptFailure;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
 use tidegate::Transport;
-use tidegate::wire::vllm;
+use tidegate::protocol::vllm;
 use tokio::sync::watch;
 use tower::ServiceExt;
 

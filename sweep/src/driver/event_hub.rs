@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate::wire::Dialect;
+use tidegate::protocol::Dialect;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 use tidegate::ErrorKind;
-use tidegate::wire::{End, Observer, Signal, Verdict};
+use tidegate::protocol::{End, Observer, Signal, Verdict};
 
 use super::call_state::{CallState, StreamTimes};
 use super::event_hub::{DriverEvent, EventHub};

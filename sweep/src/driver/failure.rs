@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use tidegate::ErrorKind;
-use tidegate::wire::{Class, RateHeaders, Verdict};
+use tidegate::protocol::{Class, RateHeaders, Verdict};
 
 use crate::clock::EPOCH;
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
@@ -14,7 +14,7 @@ const LONGEST_RETRY_AFTER: f64 = 86_400.0;
 
 /// Classifies a response with an error status.
 pub(super) fn by_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (AttemptFailure, Verdict) {
-    let verdict = tidegate::wire::classify(status, headers, body, EPOCH);
+    let verdict = tidegate::protocol::classify(status, headers, body, EPOCH);
     let mut failure = of_verdict(&verdict, body);
     if failure.cause == FailureCause::Limited && failure.hint.is_none() {
         failure.hint = empty(headers);
@@ -101,8 +101,9 @@ fn hint(body: &[u8]) -> Option<LimitHint> {
 /// Returns the budget that the response headers show as exhausted.
 fn empty(headers: &HeaderMap) -> Option<LimitHint> {
     let told = RateHeaders::read(headers, EPOCH);
-    let out =
-        |windows: &[tidegate::wire::rate::Window]| windows.iter().any(|window| window.remaining == Some(0));
+    let out = |windows: &[tidegate::protocol::rate::Window]| {
+        windows.iter().any(|window| window.remaining == Some(0))
+    };
     if out(&[told.tokens, told.input_tokens, told.output_tokens, told.tokens_per_day]) {
         Some(LimitHint::Tokens)
     } else if out(&[told.requests, told.requests_per_day]) {
@@ -115,7 +116,7 @@ fn empty(headers: &HeaderMap) -> Option<LimitHint> {
 /// Returns the rate limits in the response headers, per minute.
 pub(super) fn rates(headers: &HeaderMap) -> ReportedRates {
     let told = RateHeaders::read(headers, EPOCH);
-    let of = |window: tidegate::wire::rate::Window| {
+    let of = |window: tidegate::protocol::rate::Window| {
         let minutes = window.over.map_or(1.0, |over| over.as_secs_f64() / 60.0);
         let limit = window.limit.map(|limit| limit as f64 / minutes.max(1e-6));
         let remaining = window.remaining.map(|remaining| remaining as f64);

@@ -5,7 +5,7 @@ mod requests;
 
 use http::{HeaderName, HeaderValue, Uri, header};
 use serde::{Deserialize, Serialize};
-use tidegate::wire::Dialect;
+use tidegate::protocol::Dialect;
 
 pub(crate) use self::requests::OutputLimitKey;
 use crate::error::SweepError;

@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use serde_json::Value;
-use tidegate::wire::Dialect;
-use tidegate::wire::request::RequestFacts;
+use tidegate::protocol::Dialect;
+use tidegate::protocol::request::RequestFacts;
 
 use crate::script::{ModelReply, ToolCall};
 

@@ -197,7 +197,7 @@ fn ticket() -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: None,
         has_failed: false,
-        demand: tidegate::estimate::Demand::default(),
+        demand: tidegate::tokens::Demand::default(),
         forecast: Default::default(),
         streams: false,
         cost: 1.0,

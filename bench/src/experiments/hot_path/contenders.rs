@@ -90,7 +90,7 @@ pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
         deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
         has_failed: false,
-        demand: tidegate::estimate::Demand::default(),
+        demand: tidegate::tokens::Demand::default(),
         forecast: Default::default(),
         streams: false,
         cost: 1.0,

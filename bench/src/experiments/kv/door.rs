@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use tidegate::estimate::Demand;
 use tidegate::kv::{Forecast, Kv, Place, Prefix, Progress};
+use tidegate::tokens::Demand;
 
 use super::workload::Workload;
 use crate::lengths::Work;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate::placement::Affinity;
-use tidegate::wire::request::CHUNK;
+use tidegate::protocol::request::CHUNK;
 
 use crate::Fallible;
 use crate::traces::mooncake;

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use tidegate::Lane;
 use tidegate::budget::RateBudgets;
 use tidegate::config::{LimitConfig, Predict, RateConfig, TargetConfig};
-use tidegate::estimate::Demand;
 use tidegate::kv::Forecast;
+use tidegate::protocol::Usage;
 use tidegate::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
-use tidegate::wire::Usage;
+use tidegate::tokens::Demand;
 
 use super::STORM;
 use crate::{Fallible, virtual_time};

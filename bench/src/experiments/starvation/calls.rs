@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::Lane;
-use tidegate::estimate::Demand;
 use tidegate::fairness::Tag;
 use tidegate::kv::Forecast;
+use tidegate::protocol::Usage;
 use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
-use tidegate::wire::Usage;
+use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 

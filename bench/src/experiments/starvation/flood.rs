@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate::Lane;
-use tidegate::estimate::Demand;
 use tidegate::kv::Forecast;
+use tidegate::protocol::Usage;
 use tidegate::schedule::{Grant, Scheduler, Settled, Ticket};
-use tidegate::wire::Usage;
+use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 

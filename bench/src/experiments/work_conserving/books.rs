@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use tidegate::config::{Counting, TargetConfig};
-use tidegate::estimate::Demand;
-use tidegate::wire::Usage;
+use tidegate::protocol::Usage;
+use tidegate::tokens::Demand;
 
 use super::level::Level;
 use super::scene::{NAMES, Scene};

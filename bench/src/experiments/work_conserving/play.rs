@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use tidegate::Lane;
 use tidegate::budget::RateBudgets;
 use tidegate::cooldown::{Failure, State};
-use tidegate::estimate::Demand;
 use tidegate::fairness::Tag;
 use tidegate::kv::{Forecast, Kv};
+use tidegate::protocol::Usage;
 use tidegate::schedule::{Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
-use tidegate::wire::Usage;
+use tidegate::tokens::Demand;
 
 use super::books::{Books, Call, RULES};
 use super::scene::{NAMES, Scene};

@@ -70,7 +70,7 @@
 //! ```
 //! use std::time::{Duration, Instant};
 //! use tidegate_policy::adaptive::{CallKind, Ended, Limit, Settings};
-//! use tidegate::config::AdaptiveConfig;
+//! use tidegate_config::AdaptiveConfig;
 //!
 //! # #[allow(clippy::disallowed_methods)]
 //! let mut now = Instant::now();

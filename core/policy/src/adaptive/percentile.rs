@@ -99,7 +99,9 @@ mod tests {
     /// Returns a detector, and a function from seconds since its creation to a time.
     fn percentile() -> (Percentile, impl Fn(u64) -> Instant + Copy) {
         let zero = epoch();
-        (Percentile::new(tidegate_config::Percentile::default(), zero), move |s| zero + Duration::from_secs(s))
+        (Percentile::new(tidegate_config::Percentile::default(), zero), move |s| {
+            zero + Duration::from_secs(s)
+        })
     }
 
     #[test]

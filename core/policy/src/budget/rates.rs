@@ -75,8 +75,8 @@ pub struct BudgetView {
 /// ```
 /// use std::time::{Duration, Instant};
 /// use tidegate_policy::budget::RateBudgets;
-/// use tidegate::config::RateConfig;
-/// use tidegate::estimate::Demand;
+/// use tidegate_config::RateConfig;
+/// use tidegate_tokens::Demand;
 ///
 /// let now = Instant::now();
 /// let config = RateConfig { tpm: Some(6_000), ..RateConfig::default() };

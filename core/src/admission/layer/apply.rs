@@ -5,12 +5,12 @@ use crate::admission::Permit;
 use crate::call::{Call, ExchangeRecord, Seen};
 use crate::clock;
 use crate::cooldown::{Failure, Hold};
-use crate::estimate::LengthSample;
 use crate::placement::Fault;
 use crate::schedule::Settled;
 use crate::target::Stay;
-use crate::wire::Usage;
 use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_protocol::Usage;
+use tidegate_tokens::LengthSample;
 
 /// Applies the outcome of an attempt to its target, or to its replica, and returns what follows for
 /// the call.

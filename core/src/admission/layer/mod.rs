@@ -19,8 +19,8 @@ use crate::clock;
 use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
-use crate::wire::RateHeaders;
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_protocol::RateHeaders;
 
 /// Admits each attempt when its target has a slot for it.
 ///

@@ -15,11 +15,11 @@ use crate::body::ResponseBody;
 use crate::call::{AttemptResult, Call, ExchangeRecord, outcome_of_error};
 use crate::clock;
 use crate::error::Error;
-use crate::estimate::LengthSample;
 use crate::kv::Progress;
 use crate::placement::Fault;
-use crate::wire::RateHeaders;
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_protocol::RateHeaders;
+use tidegate_tokens::LengthSample;
 
 /// Holds a permit, first for the future of an attempt, then for its response body. Releases it when
 /// the body ends or fails, or on drop.
