@@ -40,10 +40,10 @@ NODE_EXAMPLES := examples/node/node_modules/.ready
 # The test that opens the report of a sweep in a browser.
 BROWSER := sweep/tests/browser
 
-# Parts of `lint` and `test`. Those before `--` end before those behind it begin, which use what the
-# first ones have built. Others run at the same time; the longest ones are started first.
+# Parts of `lint` and `test`. Those before `--` end before those behind it begin. Suites that talk to
+# real sockets run alone: two of them at once on two cores run into the time limits of their clients.
 LINT := lint-deny -- lint-clippy lint-python lint-node lint-docs lint-structure lint-advisories lint-format
-TEST := test-build -- test-python test-openai2 test-rust test-node test-examples test-report
+TEST := test-build -- test-rust -- test-python -- test-openai2 -- test-node -- test-examples test-report
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale \
     tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
@@ -130,7 +130,7 @@ test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EX
 
 properties: CASES ?= 10000
 properties: need-cargo
-	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p tidegate -p tidegate-sim
+	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p tidegate $(addprefix -p tidegate-,config policy protocol tokens sim)
 
 # ---- checks
 

@@ -29,7 +29,7 @@ CYCLIC = {"core"}
 #: Groups of sources in which public types may share a name.
 AMBIGUOUS = {"core"}
 #: Directories of the crates that must be pure.
-PURE = ["core/policy", "core/protocol", "core/tokens"]
+PURE = ["core/config", "core/policy", "core/protocol", "core/tokens"]
 #: What `clippy.toml` of a pure crate contains.
 PURE_CLIPPY = Path("tools/pure-crate.clippy.toml")
 RETIRED = Path("tools/retired-names.txt")
