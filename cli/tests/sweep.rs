@@ -120,7 +120,9 @@ fn sweep_of_a_url_prints_a_configuration_to_paste() {
     std::fs::write(&config, result["lines"].as_str().unwrap()).unwrap();
     let check = Command::new(TIDEGATE).arg("check").arg(&config).output().unwrap();
     assert!(
-        check.status.success() && text(&check.stdout).contains(&format!("limit fixed: {cap} slots")),
+        check.status.success()
+            && text(&check.stdout)
+                .contains(&format!("  cap                {cap} slots\n  limit              fixed\n")),
         "{check:?}"
     );
     let mut again = Command::new(TIDEGATE);
