@@ -1,4 +1,4 @@
-//! Lengths of real calls: the LLM inference traces that Azure published in 2023, read from beside the repository.
+//! Call lengths, in tokens, from the LLM inference traces that Azure published in 2023.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::Fallible;
 use crate::traces::azure;
 use crate::traffic::URL;
 
-/// One call: what it sends, and what it will get. The gate is not told the second.
+/// The lengths of one call. The gate is not told the output length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) prompt: u32,
@@ -22,13 +22,15 @@ impl Work {
         self.prompt + self.output
     }
 
-    /// A chat completion that streams, and asks for usage: text of that many tokens, as the simulator counts them, and a `max_tokens` that says
-    /// nothing of the answer.
+    /// Returns a streaming chat completion that asks for usage.
+    ///
+    /// The content has `self.prompt` tokens as the simulator counts them. `max_tokens` is
+    /// independent of the answer's length.
     pub(crate) fn request(&self, tenant: &str, lane: Lane, max_tokens: u32) -> Request<RequestBody> {
         self.ask(tenant, lane, max_tokens, true)
     }
 
-    /// The same, whole where it does not stream.
+    /// Like [`Work::request`], and does not stream if `streams` is `false`.
     pub(crate) fn ask(
         &self,
         tenant: &str,
@@ -41,7 +43,7 @@ impl Work {
         self.ask_with(messages, tenant, lane, max_tokens, streams)
     }
 
-    /// The same, of these messages.
+    /// Like [`Work::ask`], with the given `messages` as content.
     pub(crate) fn ask_with(
         &self,
         messages: serde_json::Value,
@@ -61,7 +63,7 @@ impl Work {
         }
         let mut request = Request::new(RequestBody::from(body.to_string().into_bytes()));
         *request.method_mut() = http::Method::POST;
-        // A constant base and a constant path: falls back to `/` never.
+        // The base and the path are constants, so the fallback to `/` is never used.
         *request.uri_mut() = format!("{URL}/v1/chat/completions").parse().unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert("content-type", http::HeaderValue::from_static("application/json"));
@@ -75,7 +77,7 @@ impl Work {
     }
 }
 
-/// The traces, read once.
+/// The two Azure traces, read once.
 #[derive(Debug)]
 pub(crate) struct Traces {
     conv: Vec<Work>,
@@ -83,17 +85,21 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Reads them, leaving out what an engine of this model length could not take.
+    /// Reads both traces and leaves out calls longer than `longest` tokens in total.
     pub(crate) fn read(longest: u32) -> Fallible<Self> {
         Ok(Self { conv: trace("conv", longest)?, code: trace("code", longest)? })
     }
 
-    /// Conversations, in the order of the trace from a place that the generator chooses, over and over: 1,155 tokens in and 211 out, in the mean.
+    /// Returns conversations in the order of the trace, endlessly, from a random starting point.
+    ///
+    /// The mean is 1,155 prompt tokens and 211 output tokens.
     pub(crate) fn conversations(&self, rng: &mut Rng) -> impl Iterator<Item = Work> {
         from(&self.conv, rng)
     }
 
-    /// Completions of code, likewise: 2,048 tokens in and 28 out, in the mean.
+    /// Returns code completions in the order of the trace, endlessly, from a random starting point.
+    ///
+    /// The mean is 2,048 prompt tokens and 28 output tokens.
     pub(crate) fn code(&self, rng: &mut Rng) -> impl Iterator<Item = Work> {
         from(&self.code, rng)
     }
@@ -103,9 +109,9 @@ fn from<'a>(trace: &'a [Work], rng: &mut Rng) -> impl Iterator<Item = Work> + us
     trace.iter().copied().cycle().skip(rng.usize(..trace.len()))
 }
 
-/// A whole number from a log-normal distribution, bounded.
+/// Returns a whole number drawn from a log-normal distribution and clamped to `bounds`.
 pub(crate) fn log_normal(rng: &mut Rng, median: f64, sigma: f64, bounds: (f64, f64)) -> u32 {
-    // Box and Muller; `1 - u` is never 0.
+    // The Box-Muller transform. `1 - u` is never 0.
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     let normal = radius * (std::f64::consts::TAU * rng.f64()).cos();
     (median * (sigma * normal).exp()).clamp(bounds.0, bounds.1) as u32

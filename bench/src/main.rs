@@ -1,7 +1,8 @@
-//! The experiment behind every figure that Tidegate claims.
+//! Experiments that measure every figure that Tidegate claims.
 //!
-//! `cargo run --release -p tidegate-bench -- NAME` prints its progress to stderr, and as the last line of stdout one JSON object. It
-//! exits with 0 when it could measure, whatever it found. How each experiment is done is told in `bench/README.md`.
+//! `cargo run --release -p tidegate-bench -- NAME` prints its progress to stderr, and one JSON
+//! object as the last line of stdout. It exits with 0 if it could measure, whatever the result.
+//! `bench/README.md` describes each experiment.
 
 mod experiments;
 mod files;
@@ -25,69 +26,72 @@ use std::process::ExitCode;
 use clap::Parser;
 use experiments as run;
 
-/// What may fail here is the measuring, not the measured.
+/// The result of a measurement. An error means that measuring failed; a missed bar is not an error.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Measures what Tidegate claims.
+/// Measures the figures that Tidegate claims.
 #[derive(Debug, Parser)]
 enum Command {
-    /// The post's three tables, in virtual time.
+    /// Plays the published noisy-neighbour experiment of three tenants, in virtual time.
     NoisyNeighbour,
-    /// An upstream that is down for a minute, in virtual time.
+    /// Measures attempts and recovery when an upstream is down for a minute, in virtual time.
     Outage,
-    /// Callers that go away, at every stage: virtual time and real sockets.
+    /// Cancels calls at every stage, in virtual time and over real sockets.
     Cancel,
-    /// Who gets how much, beside other ways to choose and a fluid oracle.
+    /// Measures each tenant's share, beside other policies and a fluid oracle.
     Fairness,
-    /// An hour of a flood, and those whom it must not starve.
+    /// Measures the longest waits under an hour of floods.
     Starvation,
-    /// Whether a call ever waits that could go, by brute force.
+    /// Searches by brute force for waiting calls that could have been admitted.
     WorkConserving,
-    /// What admission costs with a hundred thousand calls waiting, and what they take in memory.
+    /// Measures the time of an admission and the memory of a waiting call, with 100,000 calls
+    /// waiting.
     Scale,
-    /// A process of its own for `scale`.
+    /// Runs one memory figure of `scale` in a process of its own.
     #[command(hide = true)]
     ScaleMemory { held: run::scale::Held },
-    /// What one admission costs.
+    /// Measures the time of one admission.
     HotPath,
-    /// Forty callers and four slots, over real sockets.
+    /// Sends 40 calls at 4 slots, over real sockets.
     Cap,
-    /// A window of 429s with Retry-After, in virtual time.
+    /// Counts the 429s during a window of 429s with Retry-After, in virtual time.
     Cooldown,
-    /// The faults of the background post's controller, each reproduced, and cured, in virtual time.
+    /// Reproduces the faults of a published AIMD controller and their fixes, in virtual time.
     AimdHistory,
-    /// Three times normal traffic for ten minutes, in virtual time.
+    /// Plays three times the normal traffic for ten minutes, in virtual time.
     Burst,
-    /// Memory for keys and values: future peak against reservation, no reservation and an oracle, in virtual time.
+    /// Compares admission by KV memory with reservation, no reservation and an oracle, in virtual
+    /// time.
     Kv,
-    /// How much of a token quota is used, and how many 429s it costs, in virtual time.
+    /// Measures the used share of a token quota and the 429s that it costs, in virtual time.
     Tokens,
-    /// The limit that finds itself, beside an oracle and other controllers, in virtual time.
+    /// Compares the adaptive limit with an oracle and other controllers, in virtual time.
     Adaptive(run::adaptive::Look),
-    /// The same limit as users get it, through the client, in virtual time.
+    /// Measures the adaptive limit through the client, in virtual time.
     AdaptiveGate(run::adaptive_gate::Look),
-    /// Eight replicas with prefix caches: ours beside other ways to choose one and an oracle, in virtual time.
+    /// Compares replica selection with other policies and an oracle on eight replicas, in virtual
+    /// time.
     Pool(run::pool::Look),
-    /// `tidegate sweep` against servers whose best cap is known, in virtual time.
+    /// Runs `tidegate sweep` against servers whose best cap is known, in virtual time.
     Sweep(run::sweep::Look),
-    /// A replica that is killed, and one that hangs, over real sockets.
+    /// Kills or hangs a replica during calls, over real sockets.
     Failover,
-    /// Sixty-four clients that start at once, and how unevenly their calls fall.
+    /// Measures how evenly the calls of 64 independent clients are spread over 8 replicas.
     Herd,
-    /// What an open stream costs in memory, over real sockets.
+    /// Measures the memory of an open stream, over real sockets.
     Memory,
-    /// The upstream of `memory`, in a process of its own.
+    /// Runs the upstream of `memory` in a process of its own.
     #[command(hide = true)]
     MemoryServer,
-    /// The client of `memory`, in a process of its own.
+    /// Runs the client of `memory` in a process of its own.
     #[command(hide = true)]
     MemoryClient { client: run::memory::Client, url: String, streams: usize },
-    /// Records the figures of experiments in virtual time on a few seeds, or compares them with the
+    /// Records figures of experiments in virtual time on a few seeds, or compares them with the
     /// recorded ones.
     Freeze(freeze::Freeze),
-    /// Turns a file of result lines into a table.
+    /// Renders a file of result lines as Markdown tables.
     Render {
-        /// JSON objects, one a line; of several with one name the last counts.
+        /// File of JSON objects, one per line. If several have the same name, the last one counts.
         results: PathBuf,
     },
 }
@@ -106,7 +110,7 @@ fn main() -> ExitCode {
 }
 
 fn execute(command: Command) -> Fallible<String> {
-    // It would override the mode of every gate here, and with it the figures.
+    // The variable would override the mode of every gate here, and change the figures.
     if std::env::var_os("TIDEGATE").is_some() {
         return Err("unset TIDEGATE first".into());
     }

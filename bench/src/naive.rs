@@ -1,4 +1,4 @@
-//! What callers have without a gate: a client that retries by itself.
+//! Clients that retry by themselves: what callers use without a gate.
 
 use std::time::Duration;
 
@@ -7,45 +7,46 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
-/// How a client retries.
+/// The retry rule of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     name: &'static str,
-    /// Attempts a call; `None`: until its deadline.
+    /// The maximum number of attempts per call. `None` means unlimited until the deadline.
     attempts: Option<u32>,
-    /// Of the exponential delay, the share that is drawn.
+    /// The share of the exponential delay that is random, from 0 to 1.
     jitter: f64,
     deadline: Duration,
 }
 
-/// The delay before the first retry; doubles up to the longest. As in the official SDKs.
+/// The delay before the first retry, as in the official SDKs. The delay doubles up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(8);
 /// The longest Retry-After that the official SDKs honour.
 const LONGEST_TOLD: Duration = Duration::from_secs(60);
 
 impl Rule {
-    /// Four attempts with full jitter.
+    /// Returns a rule of four attempts with full jitter.
     pub(crate) fn four(deadline: Duration) -> Self {
         Self { name: "naive, 4 attempts", attempts: Some(4), jitter: 1.0, deadline }
     }
 
-    /// The official OpenAI client's: two retries, up to a quarter of the delay drawn.
+    /// Returns the rule of the official OpenAI client: two retries, with a quarter of the delay
+    /// random.
     pub(crate) fn openai(deadline: Duration) -> Self {
         Self { name: "openai's rule", attempts: Some(3), jitter: 0.25, deadline }
     }
 
-    /// Never gives up before the deadline.
+    /// Returns a rule that retries until the deadline.
     pub(crate) fn persistent(deadline: Duration) -> Self {
         Self { name: "naive, until deadline", attempts: None, jitter: 1.0, deadline }
     }
 
-    /// What it is called in results.
+    /// Returns the rule's name in results.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The client over that transport.
+    /// Returns a client that sends through `transport` and retries by this rule.
     pub(crate) fn over(self, transport: Transport) -> Transport {
         Transport::new(service_fn(move |request| {
             let transport = transport.clone();

@@ -1,6 +1,8 @@
-//! A provider with budgets, for experiments in virtual time: it counts, refuses and reports as providers do, and keeps books of its own.
+//! A provider with a token quota, for experiments in virtual time.
 //!
-//! What a call truly takes stands in its headers (`x-true-input`, `x-true-output`), where no gate looks.
+//! The provider counts tokens, rejects calls and reports limits as real providers do, and keeps its
+//! own totals. The true token counts of a call are in its headers `x-true-input` and
+//! `x-true-output`, which the gate does not read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,53 +14,54 @@ use tidegate::{RequestBody, ResponseBody, Transport};
 use tokio::time::Instant;
 use tower::service_fn;
 
-/// How a provider counts a call against its tokens a minute.
+/// How a provider charges a call against its tokens per minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counts {
-    /// Input and `max_tokens`, at arrival.
+    /// Input plus `max_tokens`, charged at arrival.
     Sum,
-    /// The larger of the two, at arrival.
+    /// The larger of input and `max_tokens`, charged at arrival.
     Larger,
-    /// Input at arrival, output when it is made.
+    /// Input, charged at arrival, and output, charged when the answer ends.
     Actual,
 }
 
-/// How it meters a minute.
+/// How a provider meters tokens per minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meter {
-    /// A bucket, refilled all the time, that holds so many seconds of the rate.
+    /// A bucket that refills continuously and holds the given number of seconds of the rate.
     Bucket(u32),
-    /// A count that begins anew each minute.
+    /// A counter that resets every minute.
     Fixed,
-    /// All of the last sixty seconds.
+    /// A sliding window over the last 60 s.
     Sliding,
 }
 
-/// A provider.
+/// The quota of a provider, and how it is counted and reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) tpm: f64,
     pub(crate) counts: Counts,
     pub(crate) meter: Meter,
-    /// Whether its answers carry `x-ratelimit-*`.
+    /// Whether answers carry `x-ratelimit-*` headers.
     pub(crate) headers: bool,
-    /// What others use of the same budget, in tokens a minute.
+    /// Tokens per minute that other clients use of the same quota.
     pub(crate) others: f64,
-    /// The limits, in tokens a minute, that its answers announce in turn and without what is left,
-    /// as a gateway does that passes on the headers of its backends. `None`: the true limit and
-    /// what is left of it.
+    /// The limits, in tokens per minute, that the answers announce in turn, without the remaining
+    /// tokens, like a gateway that passes on the headers of its backends.
+    ///
+    /// `None` announces the true limit and the remaining tokens.
     pub(crate) announced: Option<&'static [u64]>,
 }
 
-/// What it allows an answer that says nothing of its length.
+/// The output allowance, in tokens, of a call that does not set `max_tokens`.
 const MOST_OUTPUT: u64 = 4_096;
 const FIRST_TOKEN: Duration = Duration::from_millis(300);
 const EACH_TOKEN: Duration = Duration::from_millis(15);
 
-/// What happened at the provider.
+/// The provider's totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
-    /// Tokens of accepted calls, as it counts, since [`Provider::begin`].
+    /// Tokens of accepted calls, as the provider counts them, since [`Provider::begin`].
     pub(crate) counted: f64,
     pub(crate) accepted: usize,
     pub(crate) refused: usize,
@@ -72,7 +75,7 @@ struct State {
     books: Books,
 }
 
-/// See the module.
+/// A simulated provider. See the [module documentation](self).
 #[derive(Clone)]
 pub(crate) struct Provider {
     terms: Terms,
@@ -95,7 +98,7 @@ impl Provider {
         }))
     }
 
-    /// Begins the books anew: what was before was warming up.
+    /// Resets the totals at the end of the warm-up.
     pub(crate) fn begin(&self) {
         self.state.lock().books = Books::default();
     }
@@ -131,7 +134,7 @@ impl Provider {
             response.headers_mut().insert("retry-after-ms", (wait.as_millis() as u64 + 1).into());
             return response;
         }
-        // The head is made at arrival, and sent with the whole answer.
+        // The head is made at arrival, and sent together with the whole answer.
         let head = self.head(http::StatusCode::OK, String::new());
         tokio::time::sleep(FIRST_TOKEN + EACH_TOKEN * output as u32).await;
         if self.terms.counts == Counts::Actual {
@@ -180,7 +183,7 @@ impl Terms {
 }
 
 impl State {
-    /// Brings the books up to now.
+    /// Advances the meter to the current time.
     fn pass(&mut self, terms: &Terms, began: Instant) {
         let now = Instant::now();
         let per_second = terms.tpm / 60.0;
@@ -205,7 +208,9 @@ impl State {
         self.at = now;
     }
 
-    /// How long until so much fits; `None`: now. A call larger than the meter can ever show goes when it is full.
+    /// Returns the time until `cost` tokens fit, or `None` if they fit now.
+    ///
+    /// A call larger than the meter's capacity fits when the meter is full.
     fn wait(&mut self, terms: &Terms, began: Instant, cost: f64) -> Option<Duration> {
         self.pass(terms, began);
         let needed = cost.min(terms.depth());
@@ -228,7 +233,7 @@ impl State {
         }
     }
 
-    /// What is left, as a minute's budget shows it, and the seconds until it is whole.
+    /// Returns the remaining tokens, and the seconds until the quota is whole again.
     fn left(&mut self, terms: &Terms, began: Instant) -> (f64, f64) {
         self.pass(terms, began);
         let missing = terms.depth() - self.level;

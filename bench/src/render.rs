@@ -1,4 +1,4 @@
-//! Result lines as a table for people.
+//! Renders result lines as Markdown tables.
 
 use std::fmt::Write;
 
@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::Fallible;
 
-/// One section for each experiment: its bars, then its figures beside its peers'. Of several lines with one name the last counts.
+/// Returns one section per experiment: its bars, then its figures beside those of its peers.
+///
+/// If several lines have the same name, the last one counts.
 pub(crate) fn table(lines: &str) -> Fallible<String> {
     let mut results: Map<String, Value> = Map::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {

@@ -1,8 +1,8 @@
-//! What an experiment found: one JSON object, the last line on stdout.
+//! The result of an experiment: one JSON object, printed as the last line of stdout.
 
 use serde_json::{Map, Value, json};
 
-/// Figures, peers and bars of one experiment.
+/// The figures, peers and bars of one experiment.
 #[derive(Debug)]
 pub(crate) struct Report {
     name: &'static str,
@@ -12,7 +12,7 @@ pub(crate) struct Report {
     bars: Vec<Value>,
 }
 
-/// How a figure is held against its bar.
+/// The comparison between a figure and its bar.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     AtMost,
@@ -25,12 +25,12 @@ impl Report {
         Self { name, seeds, figures: Map::new(), peers: Map::new(), bars: Vec::new() }
     }
 
-    /// One of our figures.
+    /// Records one of our figures.
     pub(crate) fn figure(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.figures.insert(key.into(), rounded(value.into()));
     }
 
-    /// The same figure of somebody else: `key` as in [`Report::figure`].
+    /// Records a figure of a peer. `key` equals that of [`Report::figure`].
     pub(crate) fn peer(&mut self, who: &str, key: impl Into<String>, value: impl Into<Value>) {
         let peer = self.peers.entry(who).or_insert_with(|| json!({}));
         if let Value::Object(figures) = peer {
@@ -38,7 +38,7 @@ impl Report {
         }
     }
 
-    /// Holds a value against its bar. NaN never holds.
+    /// Compares a value with its bar. A NaN never meets a bar.
     pub(crate) fn bar(&mut self, what: impl Into<String>, value: f64, op: Op, bar: f64) {
         let (sign, ok) = match op {
             Op::AtMost => ("<=", value <= bar),
@@ -47,7 +47,8 @@ impl Report {
         self.push(what.into(), rounded(json!(value)), sign, rounded(json!(bar)), ok);
     }
 
-    /// Holds a value against a bar that is no plain bound: `op` says what was asked.
+    /// Records a bar that is not a plain bound. `op` describes the comparison, and `ok` is its
+    /// result.
     pub(crate) fn bar_as(&mut self, what: impl Into<String>, value: Value, op: &str, bar: Value, ok: bool) {
         self.push(what.into(), rounded(value), op, rounded(bar), ok);
     }
@@ -64,7 +65,7 @@ impl Report {
     }
 }
 
-/// Median and range over the seeds.
+/// The median and the range over the seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -90,7 +91,8 @@ impl From<Spread> for Value {
     }
 }
 
-/// Four significant digits: what follows is noise, and would make every run a new file.
+/// Rounds to four significant digits, because further digits are noise and would change every
+/// result file.
 fn rounded(value: Value) -> Value {
     match value {
         Value::Number(n) if n.is_f64() => {

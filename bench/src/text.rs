@@ -1,12 +1,13 @@
-//! Texts of a given length in tokens: the traces hold lengths only, so what stands in the prompts is made here.
+//! Texts of a given length in tokens, because the traces contain only lengths.
 //!
-//! Four styles, whose tokens are of very different length: English prose and Rust (this repository's own), Chinese (common words in random order), and JSON
-//! full of UUIDs and figures. A text is a random stretch of its style's corpus, as `o200k` cuts it: its length in tokens is exact, and what
-//! a tokenizer would count.
+//! There are four styles with very different characters per token: English prose and Rust (from
+//! this repository), Chinese (common words in random order), and JSON full of UUIDs and numbers. A
+//! text is a random stretch of the corpus of its style, cut at token boundaries of `o200k`. Its
+//! exact length in tokens is returned with it.
 
 use fastrand::Rng;
 
-/// What a tenant's prompts are made of.
+/// The kind of text that a tenant's prompts contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     English,
@@ -19,12 +20,13 @@ impl Style {
     pub(crate) const ALL: [Style; 4] = [Style::English, Style::Rust, Style::Chinese, Style::Json];
 }
 
-/// The corpora, cut into tokens.
+/// The corpora of all styles, as tokens.
 pub(crate) struct Corpora {
     tokens: [Vec<u32>; 4],
 }
 
-/// Documents and sources of this repository, as they were once: a corpus that changed would change all figures.
+/// Documents and sources of this repository, frozen, because a change of a corpus would change all
+/// figures.
 const ENGLISH: &str = include_str!("../corpus/english.txt");
 const RUST: &str = include_str!("../corpus/rust.txt");
 const CHINESE: &[&str] = &[
@@ -34,7 +36,7 @@ const CHINESE: &[&str] = &[
     "发展", "社会", "历史", "文化", "科学", "技术", "研究", "分析", "说明", "建议", "选择", "开始", "结束",
     "，", "。", "的", "了", "是", "在", "和", "有", "不", "也",
 ];
-/// How long the made corpora are, in pieces.
+/// The number of pieces in the generated corpora.
 const PIECES: usize = 20_000;
 
 impl Corpora {
@@ -47,7 +49,7 @@ impl Corpora {
         Self { tokens: texts.map(|text| tokenizer.encode(&text)) }
     }
 
-    /// A text of about so many tokens, and how many it has exactly.
+    /// Returns a text of about `tokens` tokens, and its exact length in tokens.
     pub(crate) fn text(&self, style: Style, tokens: usize, rng: &mut Rng) -> (String, usize) {
         let tokenizer = bpe_openai::o200k_base();
         let Some(corpus) = self.tokens.get(style as usize).filter(|corpus| !corpus.is_empty()) else {
@@ -55,7 +57,8 @@ impl Corpora {
         };
         let start = rng.usize(..corpus.len());
         let cut: Vec<u32> = corpus.iter().cycle().skip(start).take(tokens).copied().collect();
-        // A cut may fall inside a character of several tokens: what is left of it is dropped.
+        // If a cut falls inside a character of several tokens, the rest of the character is
+        // dropped.
         let text = tokenizer.decode(&cut).unwrap_or_else(|| {
             let trimmed = cut.get(1..cut.len().saturating_sub(1)).unwrap_or_default();
             tokenizer.decode(trimmed).unwrap_or_default()

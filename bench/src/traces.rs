@@ -1,14 +1,16 @@
-//! Real calls, read from `../shared/traces` beside the repository: Azure's LLM inference traces of November 2023 (CC-BY 4.0), and the synthetic trace of Mooncake
-//! (Apache 2.0), which says what prompts share.
+//! Reads real calls from `../shared/traces` beside the repository.
+//!
+//! The sources are Azure's LLM inference traces of November 2023 (CC-BY 4.0), and the synthetic
+//! trace of Mooncake (Apache 2.0), which records the prefixes that prompts share.
 
 use std::path::{Path, PathBuf};
 
 use crate::Fallible;
 
-/// One call of a trace.
+/// One call of an Azure trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traced {
-    /// Seconds since the first.
+    /// Seconds since the first call.
     pub(crate) at: f64,
     /// Prompt tokens.
     pub(crate) input: u32,
@@ -16,7 +18,7 @@ pub(crate) struct Traced {
     pub(crate) output: u32,
 }
 
-/// The trace of that name, `conv` or `code`.
+/// Reads the Azure trace of the given name, `conv` or `code`.
 pub(crate) fn azure(name: &str) -> Fallible<Vec<Traced>> {
     let file = format!("azure_2023_{name}.csv");
     let text = std::fs::read_to_string(path(&file)).map_err(|error| {
@@ -40,17 +42,18 @@ fn path(file: &str) -> PathBuf {
 /// One call of Mooncake's trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    /// Seconds since the first.
+    /// Seconds since the first call.
     pub(crate) at: f64,
     /// Prompt tokens.
     pub(crate) input: u32,
     /// Generated tokens.
     pub(crate) output: u32,
-    /// Its prompt by 512 tokens, the last maybe fewer: who has the same number has the same tokens up to there.
+    /// Ids of the prompt's blocks of 512 tokens each; the last block may be shorter. Prompts with
+    /// the same id at a position share all tokens up to the end of that block.
     pub(crate) blocks: Vec<u64>,
 }
 
-/// Mooncake's synthetic trace.
+/// Reads Mooncake's synthetic trace.
 pub(crate) fn mooncake() -> Fallible<Vec<Shared>> {
     let file = "mooncake_synthetic.jsonl";
     let text = std::fs::read_to_string(path(file)).map_err(|error| {
@@ -59,7 +62,8 @@ pub(crate) fn mooncake() -> Fallible<Vec<Shared>> {
     text.lines().filter(|line| !line.trim().is_empty()).map(shared).collect()
 }
 
-/// `{"timestamp": 40, "input_length": 23769, "output_length": 3, "hash_ids": [151, 152]}`, the time in milliseconds.
+/// Parses `{"timestamp": 40, "input_length": 23769, "output_length": 3, "hash_ids": [151, 152]}`.
+/// The timestamp is in milliseconds.
 fn shared(line: &str) -> Fallible<Shared> {
     let call: serde_json::Value = serde_json::from_str(line)?;
     let number = |key: &str| call.get(key).and_then(serde_json::Value::as_u64);
@@ -76,7 +80,7 @@ fn shared(line: &str) -> Fallible<Shared> {
     read().ok_or_else(|| "a line of Mooncake's trace lacks a number".into())
 }
 
-/// `2023-11-16 18:15:46.6805900,374,44`. All of a trace is of one day.
+/// Parses `2023-11-16 18:15:46.6805900,374,44`. All calls of a trace are of the same day.
 fn line(line: &str) -> Option<Traced> {
     let mut fields = line.trim().split(',');
     let (_, clock) = fields.next()?.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! One call as its caller sees it.
+//! One call, and its result as the caller sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tidegate::{Context, RequestBody, Transport};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-/// Where the virtual upstream is.
+/// The base URL of the simulated upstream.
 pub(crate) const URL: &str = "http://sim.test";
 
-/// A chat completion of so many tokens in and out.
+/// A chat completion with the given numbers of prompt and output tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) tenant: &'static str,
@@ -22,7 +22,8 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// The request to `base`, with the tenant for the gate (context) and for the simulator's books (header).
+    /// Returns the request to `base`, with the tenant in the context (for the gate) and in a header
+    /// (for the simulator's statistics).
     pub(crate) fn request(&self, base: &str) -> Request<RequestBody> {
         let body = serde_json::json!({
             "model": "sim",
@@ -32,7 +33,7 @@ impl Ask {
         });
         let mut request = Request::new(RequestBody::from(body.to_string().into_bytes()));
         *request.method_mut() = http::Method::POST;
-        // A constant base and a constant path: falls back to `/` never.
+        // The base and the path are constants, so the fallback to `/` is never used.
         *request.uri_mut() = format!("{base}/v1/chat/completions").parse().unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert("content-type", http::HeaderValue::from_static("application/json"));
@@ -44,18 +45,18 @@ impl Ask {
     }
 }
 
-/// What became of it.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Until its first bytes; the simulator's chat streams begin with the first token.
+    /// The time until the first bytes. The simulator's chat streams begin with the first token.
     pub(crate) first: Option<Duration>,
-    /// Until it was over.
+    /// The time until the call ended.
     pub(crate) took: Duration,
-    /// The status, where there was a response.
+    /// The HTTP status, if there was a response.
     pub(crate) status: Option<u16>,
-    /// Whole and successful.
+    /// Whether the answer was complete and successful.
     pub(crate) ok: bool,
-    /// Why not.
+    /// The reason of a failure.
     pub(crate) failure: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Runs an experiment in virtual time: ninety seconds in milliseconds, and the same figures from the same seed.
+//! Runs experiments in virtual time: 90 s take milliseconds, and the same seed gives the same
+//! figures.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,13 +8,21 @@ use tidegate_test_servers::run_paused;
 
 use crate::Fallible;
 
-/// Runs `what` on one thread with tokio's clock paused, so that time passes only when every task waits. `seed` is what all jitter is drawn from.
+/// Runs `what` on one thread with tokio's clock paused.
+///
+/// The clock advances only when every task waits. All jitter is drawn from `seed`.
 pub(crate) fn run<T>(seed: u64, what: impl Future<Output = Fallible<T>>) -> Fallible<T> {
     fastrand::seed(seed);
     run_paused(what)?
 }
 
-/// Plays each seed, on as many threads as there are cores; results in order of the seeds.
+/// Plays each seed and returns the results in the order of the seeds.
+///
+/// Runs use as many threads as there are cores.
+///
+/// # Errors
+///
+/// Returns the first error in the order of the seeds, or an error if a run panicked.
 pub(crate) fn each<T: Send>(
     seeds: impl IntoIterator<Item = u64>,
     play: impl Fn(u64) -> Fallible<T> + Sync,
@@ -41,7 +50,8 @@ pub(crate) fn each<T: Send>(
     played.into_iter().map(|(_, run)| run).collect()
 }
 
-/// Where the time of the policies, which are told `now`, begins. Only differences from it matter.
+/// Returns the fixed time origin of policies that take `now` as an argument. Only differences from
+/// it matter.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn beginning() -> std::time::Instant {
     static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

@@ -1,4 +1,7 @@
-//! Cap 4, 40 callers, an upstream that takes 1.5 s, over real sockets: everybody served, never more than 4 at once, no time lost.
+//! Sends 40 calls of 1.5 s through a cap of 4, over real sockets.
+//!
+//! All calls are answered, at most 4 are in flight at once, and the whole takes at most 1.1 times
+//! the ideal 15 s.
 
 use std::time::Duration;
 
@@ -46,7 +49,8 @@ struct Run {
 fn play(mode: Mode) -> Fallible<Run> {
     eprintln!("mode {mode:?}");
     tokio::runtime::Runtime::new()?.block_on(async {
-        // A call waits for the next step before it begins, so steps must be short beside the whole.
+        // A call waits for the next step before it begins, so steps must be short compared with the
+        // call.
         let service = Duration::from_millis(1_500) / FINE;
         let simulator = Simulator::new(steady(service, Faults::default()))?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -69,5 +73,5 @@ fn play(mode: Mode) -> Fallible<Run> {
     })
 }
 
-/// How many times finer than [`steady`]'s steps.
+/// The number of steps per step of [`steady`].
 const FINE: u32 = 10;

@@ -1,4 +1,5 @@
-//! A provider that says "come back in 3 s": how many calls it has to say it to. Virtual time.
+//! Counts the 429s that a provider sends while it asks clients to come back in 3 s, in virtual
+//! time.
 
 use std::time::Duration;
 
@@ -21,17 +22,18 @@ use crate::virtual_time;
 
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const CALLERS: usize = 100;
-/// They come over this time,
+/// The time in seconds over which the calls arrive.
 const OVER_S: f64 = 2.0;
-/// from the moment on when the window opens. Before it a few calls succeed, or none do.
+/// The length of the window of 429s in seconds. The calls arrive from its beginning on.
 const WINDOW_S: f64 = 3.0;
 
 #[derive(Clone, Copy)]
 struct Scene {
     round_trip_ms: u64,
-    /// Calls before the window: a target that has worked is known; one that has not is new.
+    /// The number of calls before the window. With 0, the target is new to the gate.
     warm: usize,
-    /// The Retry-After header: as the simulator says it (what is left, in whole seconds), or always the whole window.
+    /// The Retry-After header: the given value or, with `None`, the rest of the window in whole
+    /// seconds.
     told: Option<&'static str>,
 }
 
@@ -75,7 +77,7 @@ fn scene(report: &mut Report, seeds: Seeds, scene: Scene) -> Fallible<()> {
 }
 
 const REFUSED: &str = "429s";
-/// Sent after the first 429 had come back.
+/// The 429s of attempts that were sent after the first 429 was received.
 const BESIDES: &str = "429s besides those in flight at the first";
 const FAILED: &str = "failed calls";
 const LAST: &str = "s from the window's end to the last answer";
@@ -118,7 +120,7 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut times = Arrivals::Paced.draw(&mut rng, Duration::ZERO, 10.0, scene.warm);
         let rate = CALLERS as f64 / OVER_S;
-        // Half a round trip before it opens nothing may be on its way.
+        // Nothing may be in flight half a round trip before the window opens.
         let begin = Duration::from_secs_f64(opens) + if scene.warm > 0 { round_trip } else { Duration::ZERO };
         times.extend(Arrivals::Paced.draw(&mut rng, begin, rate, CALLERS));
         let start = Instant::now();
@@ -136,13 +138,14 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
         let attempts = simulator.stats().attempts;
         let refused: Vec<f64> =
             attempts.iter().filter(|a| a.status == Some(429)).map(|a| a.arrived_s).collect();
-        // The first 429 is back half a round trip after it was given; what was sent by then arrives within another half.
+        // The first 429 is received half a round trip after it was sent. Attempts sent by then
+        // arrive within another half.
         let known = refused.first().map_or(f64::INFINITY, |first| first + round_trip.as_secs_f64());
         let after: Vec<f64> = attempts.iter().map(|a| a.arrived_s).filter(|at| *at >= until_s).collect();
         let peak = |from: f64| after.iter().filter(|at| (from..from + 1.0).contains(*at)).count() as f64;
         Ok(Run {
             refused: refused.len() as f64,
-            // A millisecond for the timer's grain.
+            // One millisecond for the granularity of the timer.
             besides: refused.iter().filter(|at| **at > known + 0.001).count() as f64,
             failed: seen.iter().filter(|(ok, _)| !ok).count() as f64,
             last: seen.iter().map(|(_, end)| *end).fold(0.0, f64::max) - until_s,

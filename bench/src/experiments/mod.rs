@@ -1,4 +1,4 @@
-//! One experiment a file.
+//! One module per experiment.
 
 pub(crate) mod adaptive;
 pub(crate) mod adaptive_gate;

@@ -1,7 +1,9 @@
-//! The post on per-tenant caps: three tenants, one of which bursts, played through the real client in virtual time.
+//! Plays the published experiment on per-tenant caps through the real client, in virtual time:
+//! three tenants, one of which bursts.
 //!
-//! Run 1: A and C alone. Run 2: B bursts, the gate off. Run 3: the same calls with caps 64/8/64, a wait budget of 30 s, then 504. Nothing was
-//! fitted to run 3.
+//! In run 1 A and C are alone. In run 2 B bursts and the gate is off. Run 3 has the same calls with
+//! caps 64/8/64 and a wait budget of 30 s, after which calls get a 504. No constant was fitted to
+//! run 3.
 
 use std::time::Duration;
 
@@ -21,13 +23,14 @@ use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::virtual_time;
 
-/// Seeds 1 to 10 chose the simulator's constants.
+/// Not seeds 1 to 10, which were used to choose the simulator's constants.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("noisy-neighbour", seeds);
-    // The headline is paced: a load generator's timer, which run 1's p99 TTFT shows that the post had.
+    // The headline uses paced arrivals, because the post's p99 TTFT of run 1 shows that it used a
+    // timer.
     arrivals(&mut report, seeds, Arrivals::Paced, "", true)?;
     arrivals(&mut report, seeds, Arrivals::Poisson, "Poisson, ", false)?;
     Ok(report)
@@ -70,7 +73,7 @@ fn arrivals(
     Ok(())
 }
 
-/// How near runs 1 and 2 have to come; medians of TTFT have no bar.
+/// Records how near runs 1 and 2 come to the post. Medians of TTFT have no bar.
 fn near(report: &mut Report, key: String, column: &str, ours: Spread, post: f64) {
     let (share, in_range) = match column {
         TTFT_P99 => (0.15, ours.contains(post)),
@@ -104,7 +107,7 @@ fn predicted(report: &mut Report, on: &[Vec<Row>], off: &[Vec<Row>]) {
     report.bar("run 3, A: failures of 240 (worst seed)", failed.most, Op::AtMost, 1.0);
 }
 
-/// How much better each seed's own run 3 is than its run 2.
+/// Records by how much each seed's run 3 is better than its run 2.
 fn gains(
     report: &mut Report,
     prefix: &str,
@@ -125,18 +128,19 @@ fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> 
     rows.iter().flatten().filter(move |row| row.name == name)
 }
 
-/// One tenant's figures in one run.
+/// The figures of one tenant in one run.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) summary: CallSummary,
-    /// The most that the upstream had of it at once: slots held.
+    /// The maximum number of the tenant's concurrent calls at the upstream, that is, slots held.
     pub(super) peak_upstream: usize,
 }
 
 const TTFT_MEDIAN: &str = "median TTFT, ms";
 const TTFT_P99: &str = "p99 TTFT, ms";
 const DECODE: &str = "decode, ms a token";
-/// From the caller's asking to its answer's end, waiting for a slot included: what a gateway's in-flight gauge shows.
+/// The peak of calls between request and end of answer, including the wait for a slot, as a
+/// gateway's in-flight gauge shows it.
 const PEAK: &str = "peak in flight";
 const UPSTREAM: &str = "peak in flight upstream";
 const FAILURES: &str = "failures";
@@ -153,8 +157,11 @@ const COLUMNS: &[(&str, Pick)] = &[
 
 type Columns = &'static [(&'static str, f64)];
 
-/// The post's tables. It gives no peaks of run 1. Those of run 3 are set beside the upstream's count, since 450 calls in 15 s that each
-/// wait up to 30 s would make B's some 440.
+/// Returns the post's table of a run.
+///
+/// The post gives no peaks for run 1. The peaks of run 3 are compared with the upstream's count,
+/// because the in-flight count of B would be about 440: 450 calls in 15 s that each wait up to 30
+/// s.
 fn post(run: usize) -> &'static [(&'static str, Columns)] {
     match run {
         1 => &[
@@ -224,7 +231,7 @@ fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row
     })
 }
 
-/// Plays a run's calls through a gate before this simulator.
+/// Plays the calls of a run through a gate in front of `simulator`.
 pub(super) async fn through(
     gate: &Gate,
     simulator: &Simulator,
@@ -252,7 +259,8 @@ pub(super) async fn through(
         .map(|name| {
             let calls: Vec<_> = seen.iter().filter(|(tenant, ..)| *tenant == name).collect();
             let rows: Vec<CallTiming> = calls.iter().map(|(_, at, seen)| row(*at, seen)).collect();
-            // In the summary a call that never ends stays in flight; ours do end, refused.
+            // The summary counts a call without an end as in flight forever. Here rejected calls do
+            // end.
             let peak = peak(calls.iter().map(|(_, at, seen)| (*at, *at + seen.took)));
             let summary = CallSummary { peak_in_flight: peak, ..summarise(&rows) };
             let peak_upstream = stats.tenants.get(name).map_or(0, |tenant| tenant.peak_in_flight);
@@ -267,7 +275,7 @@ fn row(at: Duration, seen: &crate::traffic::Seen) -> CallTiming {
 }
 
 fn peak(spans: impl Iterator<Item = (Duration, Duration)>) -> usize {
-    // An end at the instant of an arrival comes first.
+    // At the same instant, ends are counted before arrivals.
     let mut edges: Vec<(Duration, bool)> = spans.flat_map(|(from, to)| [(from, true), (to, false)]).collect();
     edges.sort_by_key(|&(at, begins)| (at, begins));
     let (mut now, mut most) = (0usize, 0);
@@ -278,12 +286,12 @@ fn peak(spans: impl Iterator<Item = (Duration, Duration)>) -> usize {
     most
 }
 
-/// With the post's caps, or off.
+/// Returns a configuration with the post's caps, or with the gate off.
 pub(super) fn config(caps: bool) -> Fallible<Config> {
     let tenant = |cap: usize| Tenant::new().cap(cap);
     let target = Target::new("sim")
         .url(URL)
-        // The sum of the tenants' caps: it is theirs that bind, as in the post.
+        // The sum of the tenants' caps, so that the tenants' caps bind, as in the post.
         .cap(136)
         .wait(Duration::from_secs(30))
         .tenant("A", tenant(64))

@@ -1,4 +1,5 @@
-//! An upstream that is down for a minute: how often it is asked meanwhile, and how the held calls return. Virtual time.
+//! Measures attempts during an outage of one minute, and the return of the held calls, in virtual
+//! time.
 
 mod partial;
 
@@ -21,21 +22,21 @@ use crate::traffic::{Ask, URL, call};
 use crate::upstream::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
-/// Seeds 11 to 20 found faults in the core, and chose what mended them.
+/// Not seeds 11 to 20, which found faults in the core and were used to fix them.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 40);
-/// The upstream is down from here,
+/// Start of the outage, in seconds.
 const DOWN: f64 = 30.0;
-/// to here.
+/// End of the outage, in seconds.
 const UP: f64 = 90.0;
-/// Calls arrive until here.
+/// End of the arrivals, in seconds.
 const END: f64 = 150.0;
 
-/// One setting of the experiment.
+/// One configuration of the experiment.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     mode: OutageMode,
     deadline: u64,
-    /// Calls a second.
+    /// Calls per second.
     rate: f64,
     service_ms: u64,
     round_trip_ms: u64,
@@ -44,13 +45,13 @@ struct Scene {
     stream: bool,
     /// The share of attempts that fail with a 500 at all times.
     errors: f64,
-    /// The most that the upstream takes at once; more gets a 429.
+    /// The maximum number of concurrent calls at the upstream; further calls get a 429.
     limit: Option<usize>,
-    /// No call is made before it goes down: nothing is known of it.
+    /// Whether no call is made before the outage.
     cold: bool,
 }
 
-/// What the issue asks of, with everything else as an ordinary service has it.
+/// The default scene: an ordinary service at 10 calls per second.
 const BASE: Scene = Scene {
     mode: OutageMode::Unavailable,
     deadline: 300,
@@ -100,7 +101,7 @@ impl Scene {
     }
 }
 
-/// The grid of the issue, and its edges.
+/// Returns the grid of modes, deadlines and rates, and the edge cases.
 fn scenes() -> Vec<Scene> {
     let mut scenes = Vec::new();
     for mode in [OutageMode::Unavailable, OutageMode::Refuse] {
@@ -124,7 +125,7 @@ fn scenes() -> Vec<Scene> {
         Scene { errors: 0.1, rate: 50.0, ..BASE },
         Scene { cold: true, ..BASE },
         Scene { cold: true, mode: OutageMode::Refuse, ..BASE },
-        // About twice what the steady rate needs.
+        // About twice the concurrency that the steady rate needs.
         Scene { limit: Some(12), ..BASE },
         Scene { limit: Some(60), rate: 50.0, ..BASE },
         Scene { rate: 150.0, service_ms: 200, ..BASE },
@@ -154,7 +155,7 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-/// Held against the worst seed.
+/// Records the bars. Each is compared with the worst seed.
 fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
     let name = scene.name();
     let spread = |pick: fn(&Run) -> f64| Spread::of(runs.iter().map(pick));
@@ -162,12 +163,13 @@ fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
     report.bar(format!("{name}: {PER_AFFECTED}"), spread(|r| r.per_affected).most, Op::AtMost, 1.2);
     let again = spread(|r| r.again).least;
     report.bar(format!("{name}: {AGAIN}"), again, Op::AtLeast, 0.95);
-    // With stray errors a call fails now and then whatever the gate does.
+    // With random errors, a call may exhaust its attempts regardless of the gate.
     if scene.deadline >= 300 && scene.errors == 0.0 {
         let failed = spread(|r| r.failed).most;
         report.bar_as(format!("{name}: {FAILED}"), json!(failed), "=", json!(0), failed == 0.0);
     }
-    // Nor is a second's worth of accepted ones to be had from a second's worth of attempts.
+    // With random errors, a second's worth of attempts cannot yield a second's worth of accepted
+    // ones.
     if scene.errors == 0.0 {
         report.bar(format!("{name}: {TO_FULL}"), spread(|r| r.to_full).most, Op::AtMost, 2.0);
     }
@@ -176,21 +178,22 @@ fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
 }
 
 const PER_CALL: &str = "attempts a call";
-/// Of the calls made while it was down.
+/// Attempts per call made during the outage.
 const PER_AFFECTED: &str = "attempts a call made while down";
 const FAILED: &str = "failed calls";
-/// Failed although there was time after the recovery.
+/// Calls that failed although 5 s or more remained after the recovery.
 const NEEDLESS: &str = "failed with 5 s or more to go at recovery";
-/// From the recovery to the first moment from which on a second holds a second's worth of accepted attempts.
+/// Seconds from the recovery to the first moment at which one second contains a second's worth of
+/// accepted attempts.
 const TO_FULL: &str = "s to full rate";
 const PEAK: &str = "peak of the first second after recovery, of steady";
 const PEAK_FIRST: &str = "peak of the first second after the first accepted, of steady";
 const PEAK_LATER: &str = "peak of any second after recovery, of steady";
 
-/// Whether it has recovered for good: the backlog is gone by then.
+/// The accepted share of the last 20 s, when the backlog is gone. Shows permanent recovery.
 const AGAIN: &str = "accepted in the last 20 s of arrivals, of those made then";
 
-/// One run's figures.
+/// The figures of one run.
 #[derive(Debug)]
 struct Run {
     per_call: f64,
@@ -270,7 +273,8 @@ fn figures(scene: Scene, calls: &[(f64, bool)], stats: &tidegate_sim::Stats) -> 
     };
     let while_down: Vec<bool> =
         calls.iter().filter(|(at, _)| (DOWN..UP).contains(at)).map(|(_, ok)| *ok).collect();
-    // Made by calls of this time, but for a few whose request was on its way when it began.
+    // These attempts belong to calls made during the outage, except for a few whose request was in
+    // flight when the outage began.
     let in_vain =
         stats.attempts.iter().filter(|a| a.status != Some(200) && (DOWN..UP).contains(&a.arrived_s)).count();
     let served = while_down.iter().filter(|ok| **ok).count();

@@ -1,5 +1,7 @@
-//! Deficit round robin as a published multi-tenant vLLM gateway runs it: each round adds a tenant's weight to its credit, each call
-//! takes one from it, and an empty queue loses it.
+//! Deficit round robin as in a published multi-tenant vLLM gateway.
+//!
+//! Each round adds a tenant's weight to its credit, each call takes one credit, and an empty queue
+//! loses its credit.
 
 use std::time::Duration;
 
@@ -9,9 +11,10 @@ use super::{Call, Policy, Queues};
 pub(crate) struct Deficit {
     queues: Queues,
     weights: Vec<f64>,
-    /// Whose turn it is.
+    /// Index of the tenant whose turn it is.
     turn: usize,
-    /// What that tenant may still send in this round; the others' is kept while they have calls.
+    /// Calls that each tenant may still send in this round. Credit is kept while a tenant has calls
+    /// queued.
     credit: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! First come, first served, whoever it is: a semaphore.
+//! First come, first served, regardless of tenant, like a semaphore.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! Ways to choose who goes next, behind one door, so that each meets the same arrivals on the same server.
+//! Policies that choose the next call, behind one trait, so that each gets the same arrivals on the
+//! same server.
 //!
-//! None of them knows a clock. Tokens are `f64` throughout: costs are charged per weight.
+//! No policy reads a clock. Tokens are `f64` throughout because costs are divided by weights.
 
 mod deficit;
 mod fifo;
@@ -17,38 +18,42 @@ pub(crate) use ours::{Charging, Ours};
 pub(crate) use round_robin::RoundRobin;
 pub(crate) use vtc::Vtc;
 
-/// A call of a workload. What a policy may look at before it goes is `tenant`, `input` and `estimate`: the output is known when it has come.
+/// A call of a workload.
+///
+/// Before it is dispatched, a policy may read only `tenant`, `input` and `estimate`.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) tenant: usize,
-    /// Since the beginning of the run.
+    /// Time since the start of the run.
     pub(crate) arrives: Duration,
     pub(crate) input: f64,
     pub(crate) output: f64,
-    /// What it is believed to cost in all, in tokens.
+    /// Estimated cost in tokens, input and output together.
     pub(crate) estimate: f64,
 }
 
 impl Call {
-    /// What it costs, in tokens.
+    /// Returns the true cost in tokens, input and output together.
     pub(crate) fn cost(&self) -> f64 {
         self.input + self.output
     }
 }
 
-/// Whoever decides which waiting call goes next. `id` is the call's place in the workload.
+/// A policy that decides which waiting call is dispatched next. `id` is the index of a call in the
+/// workload.
 pub(crate) trait Policy {
-    /// A call comes. `false`: its queue is full, and it is refused.
+    /// Queues an arriving call. Returns `false` if its queue is full and the call is rejected.
     fn arrive(&mut self, now: Duration, id: usize, call: &Call) -> bool;
-    /// The call that goes now. Asked only while a slot is free, until it says `None`.
+    /// Returns the call to dispatch now. Called repeatedly while a slot is free, until it returns
+    /// `None`.
     fn next(&mut self, now: Duration) -> Option<usize>;
-    /// Of a call that is running, so many more output tokens have come. Told before every decision.
+    /// Reports `tokens` new output tokens of a running call. Called before every decision.
     fn produced(&mut self, _call: &Call, _tokens: f64) {}
-    /// A call has ended, and its slot is free.
+    /// Reports that a call ended and that its slot is free.
     fn ended(&mut self, _now: Duration, _id: usize, _call: &Call) {}
 }
 
-/// One queue for each tenant, each with its bound: what all but the plainest share.
+/// One bounded queue per tenant, shared by all policies except FIFO.
 #[derive(Debug)]
 struct Queues {
     calls: Vec<VecDeque<usize>>,
@@ -68,7 +73,7 @@ impl Queues {
         self.calls.get(tenant).map_or(0, VecDeque::len)
     }
 
-    /// `false`: it is full.
+    /// Queues a call. Returns `false` if the tenant's queue is full.
     fn push(&mut self, tenant: usize, id: usize) -> bool {
         let room = self.bounds.get(tenant).is_some_and(|bound| self.waiting(tenant) < *bound);
         if room && let Some(calls) = self.calls.get_mut(tenant) {

@@ -1,4 +1,4 @@
-//! The scheduler that users have, driven as its driver drives it: asked at the door, queued, dispatched, settled, released.
+//! The scheduler of the gate, called as the gate calls it: admit, queue, dispatch, settle, release.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use tidegate::tokens::Demand;
 use super::{Call, Policy};
 use crate::virtual_time;
 
-/// What a call is charged.
+/// The cost that a call is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charging {
-    /// Its estimated tokens, put right when it ends.
+    /// The estimated tokens, corrected when the call ends.
     Tokens,
-    /// Its estimated tokens, and nobody looks back: what settling is measured against.
+    /// The estimated tokens, never corrected: the comparison for settling.
     Unsettled,
-    /// One, whatever its length (`cost = "calls"`): what cost is measured against.
+    /// One per call, regardless of length (`cost = "calls"`): the comparison for token costs.
     Calls,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Ours {
     began: Instant,
     charging: Charging,
     names: Vec<Arc<str>>,
-    /// Admitted at the door.
+    /// Calls that were admitted on arrival and have not been dispatched yet.
     ready: VecDeque<usize>,
     grants: HashMap<usize, Grant>,
 }

@@ -1,4 +1,4 @@
-//! One call of each tenant in turn: blind to weights and to lengths.
+//! Round robin: one call of each tenant in turn, regardless of weights and lengths.
 
 use std::time::Duration;
 

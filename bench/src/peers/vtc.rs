@@ -1,8 +1,11 @@
-//! The virtual token counter (Sheng et al., *Fairness in Serving Large Language Models*, OSDI 2024), with its weighted form.
+//! The virtual token counter (Sheng et al., *Fairness in Serving Large Language Models*, OSDI
+//! 2024), in its weighted form.
 //!
-//! A counter for each tenant: `w_p` for each input token when a call goes, `w_q` for each output token as it comes, over the weight. The
-//! least counter among those that wait goes next. Who comes back is lifted to the least of those that wait, or, where nobody does, to the
-//! counter of the last that left. It needs no estimate. Here `w_p = w_q = 1`, as billed tokens are.
+//! Each tenant has a counter. A dispatched call adds `w_p` per input token, and each output token
+//! adds `w_q` when it is produced, divided by the tenant's weight. The waiting tenant with the
+//! lowest counter is next. When a tenant begins to wait, its counter is raised to the lowest
+//! counter of the waiting tenants or, if none waits, to the counter of the last tenant whose queue
+//! became empty. The policy needs no estimates. Here `w_p = w_q = 1`.
 
 use std::time::Duration;
 
@@ -18,7 +21,8 @@ pub(crate) struct Vtc {
 }
 
 impl Vtc {
-    /// `inputs`: the input tokens of each call of the workload, which are known when it comes.
+    /// Creates the policy. `inputs` are the input tokens of each call of the workload, which are
+    /// known at arrival.
     pub(crate) fn new(weights: Vec<f64>, bounds: Vec<usize>, inputs: Vec<f64>) -> Self {
         Self {
             queues: Queues::new(bounds),

@@ -1,4 +1,5 @@
-//! What decides how many calls may be with the workers: nobody, the post's controller, or ours.
+//! Controllers that decide how many calls may be at the workers: a static budget, the post's
+//! controller, and ours.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +10,20 @@ use super::TARGET;
 use crate::experiments::adaptive::contender::{self, Contender, Sent, Terms};
 use crate::experiments::adaptive::peers::post::Aimd;
 
-/// Times are since the start of the run.
+/// A controller of the budget. Times are since the start of the run.
 pub(super) trait Controller {
-    /// Calls that may be with the workers, all of them together.
+    /// Returns the maximum number of calls at all workers together.
     fn budget(&self) -> usize;
-    /// Of these, how many may await their first token.
+    /// Returns the maximum number of calls that may await their first token.
     fn awaiting(&self) -> usize {
         usize::MAX
     }
     fn sent(&mut self, _now: Duration, _id: u64, _prompt: u64, _in_flight: usize) {}
-    /// `user`: since the call came to the gateway, so with its wait there.
+    /// Reports a first token. `user` is the time since the call arrived at the gateway, including
+    /// its wait.
     fn first_token(&mut self, _now: Duration, _id: u64, _user: Duration) {}
     fn ended(&mut self, _now: Duration, _id: u64) {}
-    /// When it wants to be asked next.
+    /// Returns the time of the next [`Controller::tick`], if any.
     fn next_tick(&self) -> Option<Duration> {
         None
     }
@@ -55,7 +57,7 @@ impl Controller for Aimd {
     }
 }
 
-/// Ours, as the gate drives it: told of nothing but the upstream.
+/// Our limit, driven as the gate drives it: it observes only the upstream.
 pub(super) struct Ours {
     policy: contender::Ours,
     origin: Instant,
@@ -64,17 +66,19 @@ pub(super) struct Ours {
 impl Ours {
     const CEILING: usize = 256;
 
-    /// Default settings, and the target of 2 s of which half is the queue's.
+    /// Creates the limit with default settings and the target of 2 s, half of which is the wait
+    /// budget.
     pub(super) fn new() -> Self {
         Self::with(AdaptiveConfig::default(), Self::CEILING)
     }
 
-    /// With room to climb as far as the post's.
+    /// Creates the limit with a ceiling of `max`, as high as the post's.
     pub(super) fn up_to(max: usize) -> Self {
         Self::with(AdaptiveConfig::default(), max)
     }
 
-    /// Begins elsewhere than by default. A ceiling below the start would be an error of the configuration.
+    /// Creates the limit with another start value. The ceiling is raised if needed, because a
+    /// ceiling below the start is a configuration error.
     pub(super) fn starting_at(start: usize) -> Self {
         Self::with(AdaptiveConfig { start, ..AdaptiveConfig::default() }, start.max(Self::CEILING))
     }
@@ -97,7 +101,7 @@ impl Controller for Ours {
 
     fn sent(&mut self, now: Duration, id: u64, prompt: u64, in_flight: usize) {
         let kind = CallKind { input: prompt, output: 0, streams: true };
-        // It does not look at what a call has waited here.
+        // Our limit does not use the time that a call waited at the gateway.
         self.policy.sent(self.origin + now, Sent { id, kind, waited: Duration::ZERO, in_flight });
     }
 

@@ -1,4 +1,5 @@
-//! Three faults around the operating point: a demand gate that is blind to what is in flight, no dead band, no cool-down.
+//! Four faults: queues of two, a demand gate that ignores calls in flight, no dead band, and no
+//! cool-down.
 
 use tidegate::config::AdaptiveConfig;
 
@@ -13,7 +14,8 @@ use crate::Fallible;
 use crate::experiments::adaptive::peers::post::{Demand, Descent, Post};
 use crate::report::{Op, Report};
 
-/// "The catch with tight queues: bursty arrivals": who pays is refused although the workers keep up with its weight's share.
+/// Measures "the catch with tight queues: bursty arrivals": the paying tenant is rejected although
+/// the workers keep up with the share of its weight.
 pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
     const FAULT: &str = "queues of two";
     const FIGURES: [Figure; 3] = [REFUSED_PAYING, P99, IN_TIME];
@@ -51,9 +53,11 @@ pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// "It read this as no demand, refused to grow, and got stuck below the operating point even while actively serving."
+/// Measures the demand gate: "It read this as no demand, refused to grow, and got stuck below the
+/// operating point even while actively serving."
 ///
-/// Seven minutes of a rate that 16 a worker can just serve, then a minute of three times as much.
+/// The load is seven minutes of a rate that 16 calls per worker can just serve, then one minute of
+/// three times that rate.
 pub(super) fn demand(report: &mut Report) -> Fallible<()> {
     const FAULT: &str = "demand gate";
     const FIGURES: [Figure; 5] = [REFUSED, P99, IN_TIME, CAP, LEAST_CAP];
@@ -89,10 +93,10 @@ pub(super) fn demand(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// "p99 jittering near the SLO flipped the direction every tick."
+/// Measures the dead band: "p99 jittering near the SLO flipped the direction every tick."
 ///
-/// Overload, 1 s to acquire so that nothing spirals, and room to climb beyond what the workers' memory holds: a quarter of an hour at the
-/// operating point.
+/// The load is an overload with an acquire timeout of 1 s, so that nothing spirals, and a ceiling
+/// above the workers' memory: 15 minutes at the operating point are measured.
 pub(super) fn thrash(report: &mut Report) -> Fallible<()> {
     const FAULT: &str = "thrash";
     const FIGURES: [Figure; 6] = [FLIPS, CUTS, IN_TIME, P99, CAP, LEAST_CAP];
@@ -118,9 +122,11 @@ pub(super) fn thrash(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// "The rolling window still contains stale samples from before the cap dropped": one event, cut after cut.
+/// Measures repeated cuts for one event: "The rolling window still contains stale samples from
+/// before the cap dropped".
 ///
-/// The workers serve 8 a second with room to spare; for three seconds something else slows them down twenty times.
+/// The workers serve 8 calls per second with capacity to spare, and are slowed down twenty times
+/// for three seconds.
 pub(super) fn compound(report: &mut Report) -> Fallible<()> {
     const FIGURES: [Figure; 5] = [CUTS, LEAST_CAP, REFUSED, IN_TIME, SERVED];
     let load = Load { stall: Some((s(120), s(123), 20.0)), ..Load::steady(s(300), [4.0, 4.0]) };

@@ -1,4 +1,4 @@
-//! From what happened to figures.
+//! Figures of a run, computed from its calls and its budget.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use tidegate_sim::scenario::quantile;
 use super::gateway::{Call, Played};
 use super::{TARGET, WORKERS};
 
-/// What a user, an operator and the workers saw of a part of a run.
+/// The figures of a part of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Calls finished, a second.
+    /// Finished calls per second.
     pub(super) served: f64,
-    /// Calls whose user had a first token within the target, a second.
+    /// Calls per second with a first token within the target.
     pub(super) in_time: f64,
-    /// Seconds from coming to the first token, of those that were let in.
+    /// Median seconds from arrival to the first token, over calls that got one.
     pub(super) p50: f64,
     pub(super) p99: f64,
-    /// Share of the calls that came which were refused.
+    /// The rejected share of the arrived calls.
     pub(super) refused: f64,
-    /// The same of A's, who pays.
+    /// The rejected share of the calls of A, the paying tenant.
     pub(super) refused_paying: f64,
-    /// Calls with a worker, on average.
+    /// The mean number of calls at a worker.
     pub(super) batch: f64,
-    /// The budget for each worker: on average, and the least.
+    /// The mean budget per worker. The field below is the minimum.
     pub(super) cap: f64,
     pub(super) least_cap: f64,
-    /// Times the budget went down.
+    /// The number of decreases of the budget.
     pub(super) cuts: f64,
-    /// Times it turned round.
+    /// The number of changes of direction of the budget.
     pub(super) flips: f64,
 }
 
 impl Played {
-    /// What was seen from `from` until `until`.
+    /// Returns the figures of the part between `from` and `until`.
     pub(super) fn seen(&self, from: Duration, until: Duration) -> Seen {
         let seconds = (until - from).as_secs_f64();
         let within = |at: Option<Duration>| at.is_some_and(|at| (from..until).contains(&at));
@@ -79,7 +79,7 @@ impl Played {
         }
     }
 
-    /// The budget from `from` on, and its changes until `until`.
+    /// Returns the budget at `from`, and its changes until `until`.
     fn between(&self, from: Duration, until: Duration) -> Vec<(Duration, usize)> {
         let before = self.budget.iter().rfind(|&&(at, _)| at <= from).or(self.budget.first());
         let changes = self.budget.iter().filter(|&&(at, _)| at > from && at < until);

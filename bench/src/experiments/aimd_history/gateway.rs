@@ -1,4 +1,5 @@
-//! The post's gateway in pure virtual time: a bounded queue for each tenant, deficit round robin into one budget, the calibrated workers.
+//! The post's gateway in virtual time: a bounded queue per tenant, deficit round robin into one
+//! budget, and the calibrated workers.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,29 +11,29 @@ use tidegate_sim::pool::EnginePool;
 use super::controllers::Controller;
 use super::load::{Arrival, Load, TENANTS};
 
-/// What bounds the wait at the gateway.
+/// The bounds of the wait at the gateway.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Door {
-    /// `queue_max` of each tenant: one more is refused at once.
+    /// `queue_max` of each tenant. Further calls are rejected at once.
     pub(super) queue_max: [usize; TENANTS],
-    /// A call that has waited so long for its turn is refused.
+    /// The time after which a waiting call is rejected.
     pub(super) acquire_timeout: Duration,
 }
 
 impl Door {
-    /// As the post deployed it first.
+    /// The first deployment of the post.
     pub(super) const FIRST: Self =
         Self { queue_max: [16; TENANTS], acquire_timeout: Duration::from_secs(30) };
-    /// "Split by tier": 8 for who pays, 2 for the free tier.
+    /// The post's "Split by tier": 8 for the paying tenant, 2 for the free tier.
     pub(super) const TIGHT: Self = Self { queue_max: [8, 2], ..Self::FIRST };
-    /// The next post's cure.
+    /// The fix of the next post: an acquire timeout of 1 s.
     pub(super) const IMPATIENT: Self = Self { acquire_timeout: Duration::from_secs(1), ..Self::FIRST };
 }
 
-/// Turns of A, who pays, and of B.
+/// The weights of A, the paying tenant, and of B.
 const WEIGHTS: [u32; TENANTS] = [2, 1];
 
-/// One call. Neither finished nor refused: still there when the run ended.
+/// One call. A call that neither finished nor was rejected was still there when the run ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
     pub(super) tenant: usize,
@@ -45,11 +46,11 @@ pub(super) struct Call {
     pub(super) refused: bool,
 }
 
-/// What happened.
+/// The calls and the budget of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) calls: Vec<Call>,
-    /// The budget over the workers, from each moment on.
+    /// Each change of the budget over all workers, with its time.
     pub(super) budget: Vec<(Duration, usize)>,
 }
 
@@ -78,7 +79,7 @@ pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, se
         let next =
             [arrivals.peek().map(|arrival| arrival.at), stalls.peek().map(|&(at, _)| at), gateway.next()];
         let Some(now) = next.into_iter().flatten().min().filter(|&now| now < load.length) else { break };
-        // A wake that is overdue is now.
+        // An overdue wake-up happens now.
         let now = now.max(last);
         last = now;
         gateway.advance(now, &mut events);
@@ -101,13 +102,13 @@ struct Gateway<'a> {
     controller: &'a mut dyn Controller,
     calls: Vec<Call>,
     queues: [VecDeque<usize>; TENANTS],
-    /// Whose turn it is, and how many more of its calls may go in it.
+    /// The tenant whose turn it is, and the calls that it may still send in this turn.
     turn: usize,
     credit: u32,
     in_flight: usize,
     awaiting: usize,
     budget: Vec<(Duration, usize)>,
-    /// From the engine's name of a sequence to the call.
+    /// Index of the call by the engine's sequence id.
     routes: HashMap<SequenceId, usize>,
 }
 
@@ -162,7 +163,8 @@ impl Gateway<'_> {
             queue.push_back(self.calls.len());
         }
         self.calls.push(Call { tenant, came, prompt, output, refused, ..Call::default() });
-        // One that needs not wait makes room in its queue for the next of the same instant.
+        // If this call need not wait, its place in the queue is free for the next call of the same
+        // instant.
         self.dispatch(came);
     }
 
@@ -187,13 +189,14 @@ impl Gateway<'_> {
             self.awaiting += 1;
             self.routes.insert(id, index);
             self.controller.sent(now, id.0, u64::from(call.prompt), self.in_flight);
-            // The post's prompts and answers fit any cache.
+            // The post's prompts and answers fit any cache, so submission cannot fail.
             let Call { prompt, output, .. } = *call;
             let _ = self.pool.submit(now, id, prompt, output);
         }
     }
 
-    /// Deficit round robin where every call costs one: an empty queue keeps no credit.
+    /// Picks the next call by deficit round robin at a cost of one per call. An empty queue loses
+    /// its credit.
     fn pick(&mut self) -> Option<usize> {
         for _ in 0..=TENANTS {
             if self.credit > 0

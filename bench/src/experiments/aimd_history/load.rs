@@ -1,13 +1,13 @@
-//! Who calls, and when.
+//! The load: tenants, arrivals and lengths.
 
 use std::time::Duration;
 
 use tidegate_sim::scenario::{Arrivals, OUTPUT_TOKENS, PROMPT_TOKENS};
 
-/// A, who pays, and B.
+/// The number of tenants: A, which pays, and B.
 pub(super) const TENANTS: usize = 2;
 
-/// From `from` until `until`, so many calls a second of a tenant, as a load generator with independent arrivals sends them.
+/// Poisson arrivals of one tenant at `per_second` calls per second, between `from` and `until`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub(super) tenant: usize,
@@ -16,7 +16,7 @@ pub(super) struct Phase {
     pub(super) per_second: f64,
 }
 
-/// A call that comes.
+/// An arriving call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival {
     pub(super) at: Duration,
@@ -25,19 +25,20 @@ pub(super) struct Arrival {
     pub(super) output: u32,
 }
 
-/// A load of the post's prompts and answers.
+/// A load of calls with the post's lengths.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) length: Duration,
     pub(super) phases: Vec<Phase>,
-    /// From when until when every step takes how many times as long: somebody else's work on the same machines.
+    /// Start, end and factor of a slowdown of every step, as if other work ran on the same
+    /// machines.
     pub(super) stall: Option<(Duration, Duration, f64)>,
-    /// Tokens of every prompt, and of an answer on average.
+    /// Tokens of every prompt, and mean tokens of an answer.
     pub(super) tokens: (u32, u32),
 }
 
 impl Load {
-    /// So many calls a second of A and of B throughout.
+    /// Creates a load of constant rates of A and of B, in calls per second.
     pub(super) fn steady(length: Duration, per_second: [f64; TENANTS]) -> Self {
         let phase = |(tenant, per_second)| Phase { tenant, from: Duration::ZERO, until: length, per_second };
         Self {
@@ -48,17 +49,17 @@ impl Load {
         }
     }
 
-    /// Every arrival, in order.
+    /// Returns all arrivals, in order of time.
     pub(super) fn draw(&self, seed: u64) -> Vec<Arrival> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (prompt, output) = self.tokens;
-        // Were all of one length, those that began together would end together for as long as the load lasts, and slots would come free in
-        // bursts, as they never do on real workers.
+        // With equal lengths, calls that begin together would always end together, and slots would
+        // become free in bursts, unlike on real workers.
         let outputs = output / 2..=output / 2 * 3;
         let mut all = Vec::new();
         for phase in &self.phases {
             let expected = (phase.until - phase.from).as_secs_f64() * phase.per_second;
-            // Ten standard deviations more than are expected: what comes after the end is left out.
+            // Ten standard deviations above the mean. Arrivals after the end are dropped.
             let count = (expected + 10.0 * expected.sqrt()) as usize + 10;
             let times = Arrivals::Poisson.draw(&mut rng, phase.from, phase.per_second, count);
             for at in times.into_iter().take_while(|&at| at < phase.until) {
@@ -69,7 +70,7 @@ impl Load {
         all
     }
 
-    /// When the workers' pace changes, and to what.
+    /// Returns the times at which the workers' pace changes, with the new factor.
     pub(super) fn stalls(&self) -> Vec<(Duration, f64)> {
         self.stall.map_or_else(Vec::new, |(from, until, factor)| vec![(from, factor), (until, 1.0)])
     }

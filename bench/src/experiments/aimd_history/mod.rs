@@ -1,7 +1,9 @@
-//! The background post's controller ("Adaptive Concurrency on a Multi-Tenant vLLM Gateway"), fault by fault: each is reproduced with that
-//! controller as it then was, then with the post's mend, then with ours at its defaults.
+//! Reproduces each fault of the controller in "Adaptive Concurrency on a Multi-Tenant vLLM
+//! Gateway".
 //!
-//! Its gateway stands before the calibrated workers in pure virtual time ([`gateway`]); a run of five minutes takes tens of milliseconds.
+//! Each fault runs with that controller as it was, with the post's fix, and with our limit at its
+//! defaults. The post's gateway runs in front of the calibrated workers in virtual time
+//! ([`gateway`]), so five minutes take tens of milliseconds.
 
 mod controllers;
 mod faults;
@@ -23,12 +25,12 @@ use crate::experiments::adaptive::peers::post::Post;
 use crate::report::{Report, Spread};
 use crate::{Fallible, virtual_time};
 
-/// Loads were chosen on seeds 1 to 5.
+/// Not seeds 1 to 5, which were used to choose the loads.
 const SEEDS: RangeInclusive<u64> = 11..=20;
-/// "Pick 2 seconds, walk away."
+/// The target p99 of user TTFT: "Pick 2 seconds, walk away."
 const TARGET: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
-/// From where on the post takes a p99 for a breach: "p99 > target × 1.2", in seconds.
+/// The p99 in seconds above which the post sees a breach: "p99 > target × 1.2".
 const BREACH: f64 = 2.4;
 
 pub(crate) fn measure() -> Fallible<Report> {
@@ -42,7 +44,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Makes a controller for a run.
+/// Creates a controller for a run.
 type Make = dyn Fn() -> Box<dyn Controller> + Sync;
 
 fn post(settings: Post) -> Box<Make> {
@@ -53,7 +55,7 @@ fn ours() -> Box<Make> {
     Box::new(|| Box::new(Ours::new()))
 }
 
-/// So many for each worker, for ever.
+/// Returns a static budget of `cap_per_worker` calls per worker.
 fn fixed(cap_per_worker: usize) -> Box<Make> {
     Box::new(move || Box::new(Static(cap_per_worker * WORKERS)))
 }
@@ -62,7 +64,7 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What was seen of a part of a run, for each seed.
+/// The figures of a part of a run, one element per seed.
 struct Runs(Vec<Seen>);
 
 impl Runs {
@@ -75,13 +77,13 @@ impl Runs {
         Spread::of(self.0.iter().map(of))
     }
 
-    /// The worst seed of a ratio to another's on the same seed.
+    /// Returns the smallest ratio to the figure of `to` on the same seed.
     fn least_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
         let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
         ratios.fold(f64::INFINITY, f64::min)
     }
 
-    /// As [`Runs::least_ratio`], the largest.
+    /// Returns the largest ratio to the figure of `to` on the same seed.
     fn most_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
         let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
         ratios.fold(0.0, f64::max)
@@ -102,7 +104,7 @@ const BATCH: Figure = ("calls with a worker", |seen| seen.batch);
 const CUTS: Figure = ("cuts", |seen| seen.cuts);
 const FLIPS: Figure = ("turns between climb and descent", |seen| seen.flips);
 
-/// Writes down the figures of ours (`who` empty) or of somebody else.
+/// Records our figures (`who` is empty) or those of a peer.
 fn note(report: &mut Report, fault: &str, who: &str, runs: &Runs, figures: &[Figure]) {
     let mut line = format!("{fault}, {}:", if who.is_empty() { "ours" } else { who });
     for (what, of) in figures {

@@ -1,4 +1,5 @@
-//! The death spiral: the wait at the gateway is in the p99 that the controller reads, so that each cut makes it worse.
+//! The death spiral: the wait at the gateway is part of the p99 that the controller reads, so each
+//! cut makes the p99 worse.
 
 use tidegate::config::AdaptiveConfig;
 
@@ -15,16 +16,17 @@ use crate::experiments::adaptive::peers::post::{Descent, Post};
 use crate::report::{Op, Report};
 
 const FAULT: &str = "death spiral";
-/// Ours before the queue of 16 and 30 s.
+/// Our limit behind the first deployment's queues of 16 and its timeout of 30 s.
 const KEPT: &str = "death spiral, its queues kept";
 const FIGURES: [Figure; 7] = [P99, SERVED, IN_TIME, REFUSED, CAP, LEAST_CAP, BATCH];
 
-/// More than the workers can serve at any cap (9.5 a second), as "a steady offered rate above the dispatch rate".
+/// Returns a load above the workers' capacity of 9.5 calls per second at any cap: "a steady offered
+/// rate above the dispatch rate".
 fn load() -> Load {
     Load::steady(s(300), [4.0, 8.0])
 }
 
-/// "Two minutes in, cap was at the floor."
+/// Returns the figures from the second minute on: "Two minutes in, cap was at the floor."
 fn see(door: Door, make: &Make) -> Fallible<Runs> {
     Runs::of(&load(), door, make, s(120)..s(300))
 }
@@ -130,13 +132,13 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// The post's law as the core has it, over upstream TTFT.
+/// Returns the post's control law as implemented in the core, applied to upstream TTFT.
 fn percentile(post: Post) -> Box<Make> {
     let max = post.max * super::WORKERS;
     Box::new(move || Box::new(Ours::with(post.in_core(), max)))
 }
 
-/// The fixed cap of a worker with the most of something (medians) behind that door, and its runs.
+/// Returns the fixed cap per worker with the highest median of `most` behind `door`, and its runs.
 fn best_fixed(door: Door, most: fn(&Seen) -> f64) -> Fallible<(usize, Runs)> {
     let mut best: Option<(usize, Runs)> = None;
     for cap in [16, 32, 48, 64, 96, 112, 128, 144, 160] {

@@ -1,7 +1,10 @@
-//! Short runs from different first caps: the U of TTFT over them, and 64 against 128.
+//! Short runs from different initial caps: the U-shaped curve of TTFT over the caps, and 64 against
+//! 128.
 //!
-//! The post does not tell the lengths of these runs. With the 512 and 128 tokens of the post before it a worker's memory holds 140 calls, and
-//! the knee lies there; with twice as many it holds 70, and the knee lies where the post saw it, between 64 and 128. So twice as many.
+//! The post does not state the lengths of these runs. With the 512 and 128 tokens of the previous
+//! post a worker's memory holds 140 calls, and the knee is there. With twice the tokens it holds
+//! 70, and the knee is where the post saw it, between 64 and 128. Therefore these runs use twice
+//! the tokens.
 
 use super::controllers::{Controller, Ours};
 use super::gateway::Door;
@@ -20,7 +23,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         let see = |cap| Runs::of(&load, door, &make(cap), s(0)..load.length);
         CAPS.into_iter().map(see).collect::<Fallible<Vec<Runs>>>()
     };
-    // "A wider sweep": the bounds have to make room for it.
+    // "A wider sweep" needs wider bounds.
     let last = Post { min: 4, max: 256, ..Post::FINAL };
     let halving = Post { descent: Descent::Halving, ..last };
     let held = sweep(Door::TIGHT, &|cap| fixed(cap))?;
@@ -54,7 +57,8 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let side = |end: Option<&f64>| end.copied().unwrap_or_default() / least;
     report.bar("the U shows: p99 from 4, of that from the best", side(theirs.first()), Op::AtLeast, 2.0);
     report.bar("the U shows: p99 from 256, of that from the best", side(theirs.last()), Op::AtLeast, 2.0);
-    // What ours is held to behind its door, fixed caps miss behind the same: they wait less there, and the left side of the U is in what is served.
+    // Fixed caps miss the bars that ours meets behind the same queues: calls wait less there, so
+    // the left side of the U shows in the served calls.
     let theirs = p99s(&waiting);
     let least = theirs.iter().copied().fold(f64::INFINITY, f64::min);
     let right = theirs.last().copied().unwrap_or_default() / least;
@@ -81,7 +85,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         0.98,
     );
 
-    // The fifth and the sixth.
+    // The fifth and the sixth caps, 64 and 128.
     if let [.., at_64, at_128, _] = posts.as_slice() {
         let ratio = at_128.least_ratio(at_64, P99.1);
         report.bar("64 against 128: p99 of the second, of the first", ratio, Op::AtLeast, 2.0);

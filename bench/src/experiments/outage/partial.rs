@@ -1,10 +1,12 @@
-//! Outages that are none, or not of all calls: poisoned calls, hanging attempts, and the ramp after a trickle. Virtual time.
+//! Partial and apparent outages, in virtual time: poisoned calls, hanging attempts, and the ramp
+//! after a trickle.
 //!
-//! - *Poisoned calls* fail wherever they are sent, and all others are accepted. The figure is the longest time that one of the others
-//!   is held.
-//! - *Hanging*: each attempt fails after 30 s. The figures are the attempts that are sent to it within a probe interval, and the time
-//!   from its recovery to the first accepted attempt.
-//! - *Trickle*: calls are held by a Retry-After. The figure is the time until sixty of them are accepted, by what came before.
+//! - *Poisoned calls* always fail, and all others are accepted. The figure is the longest time that
+//!   one of the others is held.
+//! - *Hanging*: each attempt fails after 30 s. The figures are the attempts sent within a probe
+//!   interval, and the time from the recovery to the first accepted attempt.
+//! - *Trickle*: calls are held by a Retry-After. The figure is the time until 60 of them are
+//!   accepted, by the traffic before.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,16 +26,16 @@ use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::virtual_time;
 
-/// The prompt, in tokens, that makes a call fail wherever it is sent.
+/// The prompt length, in tokens, that marks a poisoned call.
 const POISON: u32 = 13;
-/// How long an attempt takes that is accepted or fails at once.
+/// The duration of an attempt that is accepted or fails at once.
 const QUICK: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// What an upstream does with an attempt.
+/// The behaviour of an upstream.
 #[derive(Clone, Copy, Debug)]
 enum Upstream {
-    /// Fails the poisoned calls, and accepts all others after this time.
+    /// Fails poisoned calls, and accepts all others after `accepts_after`.
     Poisoned { accepts_after: Duration },
     /// Fails each attempt 30 s after it was sent, if it was sent within [`HANGS`].
     Hanging,
@@ -41,15 +43,15 @@ enum Upstream {
     Limited,
 }
 
-/// In seconds.
+/// The period in which attempts hang, in seconds.
 const HANGS: std::ops::Range<f64> = 10.0..190.0;
 const FAILS_AFTER: Duration = Duration::from_secs(30);
-/// An eighth of the time until a failure.
+/// The probe interval in seconds: an eighth of the time until a failure.
 const PROBE_INTERVAL: f64 = 3.75;
-/// In seconds.
+/// The period of 429s, in seconds.
 const LIMITED: std::ops::Range<f64> = 9.0..10.0;
 
-/// An attempt: when it was sent, in seconds, and its status.
+/// All attempts of a run.
 type Attempts = Arc<Mutex<Vec<Attempt>>>;
 
 #[derive(Clone, Debug)]
@@ -94,13 +96,14 @@ impl Scripted {
     }
 }
 
-/// An attempt: when it was sent, in seconds, and the status of its answer.
+/// An attempt: the time when it was sent, in seconds, and the status of its answer.
 type Attempt = (f64, StatusCode);
 
-/// A call: when it is made, and whether it is poisoned.
+/// A planned call: its time, and whether it is poisoned.
 type Made = (Duration, bool);
 
-/// What became of a call: when it was made, in seconds, whether it is poisoned, how long it took, and whether it succeeded.
+/// A finished call: its time in seconds, whether it is poisoned, its duration, and whether it
+/// succeeded.
 type Ended = (f64, bool, Duration, bool);
 
 fn play(
@@ -124,7 +127,7 @@ fn play(
         };
         let mut tasks = tokio::task::JoinSet::new();
         for (at, is_poisoned) in calls {
-            // Up to 5 ms apart by seed: no two runs meet the same phase.
+            // An offset of up to 5 ms per seed, so that each run has a different phase.
             let (at, is_poisoned) = (*at + Duration::from_micros(rng.u64(..5_000)), *is_poisoned);
             let caller = caller.clone();
             tasks.spawn(async move {
@@ -141,7 +144,7 @@ fn play(
     })
 }
 
-/// Calls made at that rate, in calls a second.
+/// Returns the calls between `from` and `until`, in seconds, at `rate` calls per second.
 fn steady(from: f64, until: f64, rate: f64) -> impl Iterator<Item = Made> {
     let count = ((until - from) * rate) as u32;
     (0..count).map(move |k| (Duration::from_secs_f64(from + f64::from(k) / rate), false))
@@ -201,7 +204,7 @@ fn hanging(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let name = "attempts fail after 30 s";
     eprintln!("{name}");
     let runs = |rule| virtual_time::each(seeds, |seed| play(Upstream::Hanging, 32, rule, &calls, seed));
-    // Three failures are known by then, and the intervals have found their length.
+    // By then three attempts have failed and the probe interval has reached its length.
     let known = HANGS.start + FAILS_AFTER.as_secs_f64() + 2.0 * PROBE_INTERVAL;
     let at_once = |(_, attempts): &(Vec<Ended>, Vec<(f64, StatusCode)>)| {
         let sent = || attempts.iter().map(|(at, _)| *at).filter(|at| (known..HANGS.end).contains(at));
@@ -247,7 +250,7 @@ fn trickle(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("the ramp by what came before");
     let silence = sixty(0.0)?;
     report.figure(format!("after silence: {SIXTY}"), silence);
-    // A second: a known rate is kept to for that long.
+    // One second more, because a known rate is kept for that long.
     for (name, before, allowed) in [("0.12 calls a second", 0.12, 0.2), ("2 calls a second", 2.0, 1.2)] {
         let after = sixty(before)?;
         report.bar(
