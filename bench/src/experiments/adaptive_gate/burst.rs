@@ -1,7 +1,7 @@
-//! The post's burst without its caps: who waits, when nobody has chosen a number.
+//! The published burst of `noisy-neighbour`, without its caps.
 //!
-//! The same calls as in `noisy-neighbour`. Nothing is configured but, in some runs, how long calls may wait, and one objective; tenants are known by the
-//! calls' context alone.
+//! The calls are those of `noisy-neighbour`. Nothing is configured except, in some runs, a wait
+//! budget and one objective. Tenants are known only from the calls' context.
 
 use std::time::Duration;
 
@@ -19,22 +19,23 @@ use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// Those of `noisy-neighbour`: none chose anything here.
+/// The seeds of `noisy-neighbour`. No constant was chosen on them.
 pub(super) const SEEDS: Seeds = Seeds::new(11, 30);
 
-/// B's calls, and A's longest p99 TTFT in milliseconds.
+/// The number of B's calls. The constants below are the minimum of B's served calls, and the
+/// maximum of A's p99 TTFT in milliseconds.
 const CALLS_OF_B: f64 = 450.0;
 const SERVED_OF_B: f64 = 150.0;
 const TTFT_OF_A_MS: f64 = 1_000.0;
 
-/// As the post's acquire timeout.
+/// The wait budget, equal to the post's acquire timeout.
 const WAIT: Duration = Duration::from_secs(30);
 const OBJECTIVE: Duration = Duration::from_secs(2);
 
-/// Who stands before the workers.
+/// A configuration in front of the workers.
 struct Door {
     name: &'static str,
-    /// Whether it is ours, and the bars are held against it.
+    /// Whether the configuration is ours. The bars apply to ours only.
     ours: bool,
     config: fn() -> Fallible<Config>,
 }
@@ -121,7 +122,8 @@ fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallib
     })
 }
 
-/// One run of the first whose name contains this, and where those calls of A waited that waited long.
+/// Prints one run of the first contender whose name contains `who`, and where A's calls that waited
+/// long spent their time.
 pub(super) fn look(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
     let door = DOORS.iter().find(|door| door.name.contains(who)).ok_or("nobody has that name")?;
     println!("{}", door.name);
@@ -131,7 +133,7 @@ pub(super) fn look(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
         println!("{}: {:?}", row.name, row.summary);
     }
     let asked = Run::CapsOff.calls(arrivals, seed).into_iter().filter(|(place, _)| *place == 0);
-    // A tenant's calls go in their order.
+    // The calls of a tenant are sent in their order.
     let attempts = stats.attempts.iter().filter(|attempt| attempt.tenant == "A");
     for ((_, at), attempt) in asked.zip(attempts) {
         let at = at.as_secs_f64();

@@ -1,7 +1,10 @@
-//! The limit that finds itself, as users get it: configured in a [`Gate`](tidegate::Gate), learning from what the client sees of real responses, in virtual time.
+//! The adaptive limit as users get it, in virtual time: configured in a [`Gate`](tidegate::Gate),
+//! and fed by the responses that the client sees.
 //!
-//! First the burst of the post on per-tenant caps, with nothing configured and then with one objective ([`burst`]). Then scenarios of the suite
-//! ([`super::adaptive`]) replayed through the client ([`replay`]), beside fixed caps in the same gate and the policy by itself on the same arrivals.
+//! The first part is the burst of the post on per-tenant caps, with nothing configured and then
+//! with one objective ([`burst`]). The second part replays scenarios of [`super::adaptive`] through
+//! the client ([`replay`]), beside fixed caps in the same gate and the policy alone on the same
+//! arrivals.
 
 mod burst;
 mod play;
@@ -16,18 +19,18 @@ use crate::Fallible;
 use crate::report::Report;
 use crate::seeds::Seeds;
 
-/// What to look at, instead of measuring.
+/// Prints a run instead of measuring.
 #[derive(Args, Debug)]
 pub(crate) struct Look {
-    /// `burst`, or a part of a scenario's name: what its gate shows, second by second.
+    /// `burst`, or a part of a scenario's name. Prints the state of its gate during the run.
     #[arg(long)]
     scenario: Option<String>,
     #[arg(long, default_value_t = 101)]
     seed: u64,
-    /// Of `burst`: a part of the contender's name.
+    /// A part of the contender's name; only for `burst`.
     #[arg(long, default_value = "nothing set")]
     who: String,
-    /// Of `burst`: arrivals that are independent of each other.
+    /// Uses independent arrivals; only for `burst`.
     #[arg(long)]
     poisson: bool,
 }
@@ -38,7 +41,7 @@ impl Look {
     }
 }
 
-/// Prints it.
+/// Prints the run that `look` selects.
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let wanted = look.scenario.as_deref().unwrap_or_default();
     if wanted == "burst" {

@@ -1,4 +1,4 @@
-//! One run: the arrivals of a course, each made by a caller of its own through the client that users have.
+//! One run: each arrival of a course is a call of its own through the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,16 @@ use crate::experiments::adaptive::stage::Server;
 use crate::experiments::adaptive::workload::Arrival;
 use crate::virtual_time;
 
-/// As in the suite: what is turned away is known after so long, and a caller without a token leaves after so long.
+/// The time until a rejection is known. As in `adaptive`, and so is [`PATIENCE`], the time after
+/// which a caller without a token leaves.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What callers set, whatever they need.
+/// The `max_tokens` of every call.
 const MAX_TOKENS: u32 = 4_096;
-/// How often a gate that is watched is looked at.
+/// The interval at which a watched gate is printed.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Plays a course through a gate of this configuration.
+/// Plays a course through a gate of the given configuration.
 pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: bool) -> Fallible<Played> {
     virtual_time::run(course.seed, async {
         let simulator = Simulator::new(server::config(server))?;
@@ -56,7 +57,7 @@ pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: b
         }
         changes.await??;
         let stats = simulator.stats();
-        // When the first token of a whole answer was made, only the simulator knows.
+        // Only the simulator knows when the first token of an answer that does not stream was made.
         for attempt in &stats.attempts {
             let Some(number) = attempt.tenant.parse::<usize>().ok() else { continue };
             let whole = course.arrivals.get(number).is_some_and(|arrival| !arrival.streams);
@@ -80,7 +81,7 @@ async fn ask(
 ) -> Fate {
     let mut fate = Fate { how: How::Open, sent: None, first_token: None };
     let mut request = arrival.work.ask("a", Lane::Standard, MAX_TOKENS, arrival.streams);
-    // One tenant to the gate; in the simulator's books each call has a name.
+    // All calls are of one tenant for the gate. In the simulator's statistics each call has a name.
     request.headers_mut().insert("x-tenant", HeaderValue::from(number));
     let begun = timeout_at(Instant::now() + PATIENCE, async {
         let response = client.oneshot(request).await?;
@@ -134,7 +135,8 @@ async fn ask(
     fate
 }
 
-/// Rings the bell of each call that is sent: callers of some leave soon after.
+/// A transport that notifies each call's caller when the call is sent, because some callers leave
+/// soon after.
 #[derive(Clone)]
 struct Bells {
     below: Transport,

@@ -1,4 +1,5 @@
-//! Scenarios of the suite through the client: ours as it comes with an objective and a wait budget, fixed caps in the same gate, and the policy by itself.
+//! Scenarios of `adaptive` through the client: our limit with an objective and a wait budget, fixed
+//! caps in the same gate, and the policy alone.
 
 use std::ops::RangeInclusive;
 
@@ -20,7 +21,7 @@ use crate::virtual_time::{self, beginning};
 
 pub(super) const SEEDS: Seeds = Seeds::new(101, 102);
 
-/// What is replayed.
+/// The scenarios to replay.
 const SCENARIOS: [&str; 6] = [
     "saturated",
     "capacity halves and returns",
@@ -30,12 +31,14 @@ const SCENARIOS: [&str; 6] = [
     "half do not stream",
 ];
 
-/// The best fixed cap is sought on these seeds by the suite's driver, and then, around it, in the gate on those of the report.
+/// The seeds on which the driver of `adaptive` finds the best fixed cap. Caps around it are then
+/// played in the gate on the report's seeds.
 const CALIBRATION: RangeInclusive<u64> = 1..=2;
 const FINE: [f64; 8] = [0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5];
 const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
 
-/// Our goodput over the best cap's, and how many points fewer of our calls may meet the objective.
+/// The minimum ratio of our goodput to the best cap's. The constant below is the maximum deficit,
+/// in percentage points, of calls that meet the objective.
 const GOODPUT: f64 = 0.95;
 const BEHIND: f64 = 1.0;
 
@@ -48,7 +51,7 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// What a gate under one scenario shows.
+/// Prints the state of the gate during the scenarios whose name contains `part`.
 pub(super) fn look(part: &str, seed: u64) -> Fallible<()> {
     for name in SCENARIOS.iter().filter(|name| name.contains(part)) {
         let stage = stage(name)?;
@@ -67,7 +70,7 @@ fn stage(name: &str) -> Fallible<Stage> {
     Stage::new(shorter(scenario.ok_or("no such scenario")?), Part::Second)
 }
 
-/// Half as long: what happens in it takes a few seconds each time.
+/// Halves the length of each phase, because the events in a phase take only a few seconds each.
 fn shorter(mut scenario: Scenario) -> Scenario {
     for phase in &mut scenario.phases {
         phase.seconds /= 2;
@@ -94,7 +97,7 @@ struct Replay {
     seeds: Seeds,
 }
 
-/// Of all seeds.
+/// The figures of all seeds together.
 struct Outcome {
     good: f64,
     met: f64,
@@ -112,7 +115,7 @@ impl Replay {
             });
             runs.sum()
         };
-        // Of those as good, the least.
+        // Of equally good caps, the smallest.
         let best = |mut caps: Vec<usize>| {
             caps.sort_unstable_by(|a, b| b.cmp(a));
             caps.into_iter().max_by_key(|cap| served(*cap)).unwrap_or(1)
@@ -174,7 +177,7 @@ impl Replay {
 
     fn outcome(&self, play: impl Fn(&Course) -> Fallible<Played> + Sync) -> Fallible<Outcome> {
         let phases = self.stage.phases().len();
-        // Whatever the band is, nothing that is asked for here depends on it.
+        // No figure used here depends on the oracle's band.
         let oracle = Oracle { limits: vec![self.cap; phases], bands: vec![(self.cap, self.cap); phases] };
         let of_each = virtual_time::each(self.seeds, |seed| {
             let course = self.stage.course(seed);

@@ -1,4 +1,4 @@
-//! The suite's upstreams as the simulator has them.
+//! The upstreams of `adaptive`, as configurations of the simulator.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::Fallible;
 use crate::experiments::adaptive::stage::Server;
 use crate::experiments::adaptive::upstream::Change;
 
-/// As many as an engine takes that nothing binds.
+/// A number of blocks, sequences or tokens that never binds.
 const PLENTY: u32 = 1_000_000;
 
 pub(super) fn config(server: &Server) -> SimConfig {
@@ -22,7 +22,7 @@ pub(super) fn config(server: &Server) -> SimConfig {
     SimConfig { workers, engine, faults, ..SimConfig::calibrated() }
 }
 
-/// As quick with many as with one: 50 tokens a second each.
+/// Returns an engine of 50 tokens per second per call at any concurrency.
 fn unbound() -> EngineConfig {
     EngineConfig {
         num_blocks: PLENTY,
@@ -39,7 +39,8 @@ fn unbound() -> EngineConfig {
     }
 }
 
-/// 429 without Retry-After above so many at once; the first token is about .3 s away.
+/// Returns faults that answer 429 without Retry-After above `at_once` concurrent calls, and delay
+/// the first token by about 0.3 s.
 fn turned_away(at_once: usize) -> Faults {
     Faults {
         concurrency_limit: Some(at_once),
@@ -48,11 +49,11 @@ fn turned_away(at_once: usize) -> Faults {
     }
 }
 
-/// Makes the changes of a course when their time comes.
+/// Applies the changes of a course at their times.
 ///
 /// # Errors
 ///
-/// A change that the simulator has no way to make.
+/// Returns an error if the simulator cannot make a change.
 pub(super) async fn change(
     simulator: Simulator,
     server: Server,

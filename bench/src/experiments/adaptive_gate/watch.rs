@@ -1,4 +1,4 @@
-//! What a gate shows of its limit while it works, for whoever wants to know why it moved.
+//! Prints the state of a gate's limit during a run, to show why the limit changed.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tidegate::Gate;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval};
 
-/// How many of its last moves are told each time.
+/// The number of recent limit changes in each line.
 const MOVES: usize = 4;
 
-/// Prints its first target every so often, until it is aborted.
+/// Prints the gate's first target at the given interval, until the task is aborted.
 pub(super) fn watch(gate: &Gate, every: Duration) -> JoinHandle<()> {
     let (gate, start) = (gate.clone(), Instant::now());
     println!("     s limit awaiting in flight waiting  late  evidence  cuts raises  last moves");

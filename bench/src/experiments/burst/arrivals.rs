@@ -1,4 +1,5 @@
-//! Who asks for what, and when: normal traffic, ten minutes of three times as much, normal traffic again.
+//! Arrivals of the burst: normal traffic, ten minutes of three times as much, and normal traffic
+//! again.
 
 use std::time::Duration;
 
@@ -17,28 +18,29 @@ pub(super) struct Arrival {
     pub(super) work: Work,
 }
 
-/// When the burst begins and ends.
+/// Start and end of the burst.
 pub(super) const BURST: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(720));
-/// When the last call comes.
+/// The end of all arrivals.
 const LAST: Duration = Duration::from_secs(840);
-/// By how much traffic grows.
+/// The factor of the burst.
 const TIMES: f64 = 3.0;
 
-/// Calls a second in normal times: checkout widgets and chats; retrieval with long contexts; nightly reports.
+/// Calls per second in normal times: chats and checkout widgets, retrieval with long contexts,
+/// nightly reports.
 const RATES: [(Lane, f64); 3] = [(Lane::Interactive, 2.0), (Lane::Standard, 0.5), (Lane::Batch, 0.2)];
 
-/// The guide's tenants, by the start of their names: how many there are, their share of the calls, their slots, and their weight.
+/// The guide's tenants: prefix of the names, number, share of the calls, slots, and weight.
 const TENANTS: [(&str, usize, f64, usize, f64); 3] =
     [("enterprise", 8, 0.5, 12, 4.0), ("pro", 24, 0.35, 4, 2.0), ("free", 80, 0.15, 1, 1.0)];
 
-/// Each tenant with its slots and weight.
+/// Returns each tenant's name, with its slots and weight.
 pub(super) fn tenants() -> impl Iterator<Item = (String, Tenant)> {
     TENANTS.into_iter().flat_map(|(plan, count, _, cap, weight)| {
         (0..count).map(move |k| (format!("{plan}-{k}"), Tenant::new().cap(cap).weight(weight)))
     })
 }
 
-/// The calls of a run, in order of time: Poisson arrivals.
+/// Returns the calls of a run in order of time, with Poisson arrivals.
 pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
     let mut rng = Rng::with_seed(seed);
     let mut conversations: Vec<Work> = traces.conversations(&mut rng).take(CONVERSATIONS).collect();
@@ -46,7 +48,8 @@ pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
     for (lane, rate) in RATES {
         let mut at = 0.0;
         loop {
-            // In steps of the higher rate, of which normal times take a third.
+            // Candidates are drawn at the rate of the burst. In normal times a third of them is
+            // kept.
             at -= (1.0 - rng.f64()).ln() / (rate * TIMES);
             let when = Duration::from_secs_f64(at);
             if when >= LAST {
@@ -58,7 +61,7 @@ pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
             }
             let work = match lane {
                 Lane::Interactive => conversations.pop().unwrap_or(Work { prompt: 1_000, output: 200 }),
-                // One in thirty is above the operator's maximum.
+                // About one in thirty prompts is longer than the operator's maximum.
                 Lane::Standard => Work {
                     prompt: log_normal(&mut rng, 6_500.0, 0.5, (1_000.0, 24_000.0)),
                     output: log_normal(&mut rng, 200.0, 0.6, (16.0, 1_000.0)),
@@ -75,7 +78,7 @@ pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
     arrivals
 }
 
-/// More than any run has.
+/// The number of conversations to draw, more than any run needs.
 const CONVERSATIONS: usize = 8_000;
 
 fn tenant(rng: &mut Rng) -> String {

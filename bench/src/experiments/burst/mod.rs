@@ -1,5 +1,9 @@
-//! The guide's burst: three times normal traffic for ten minutes, on one replica whose memory long prompts fill. Lanes, tenants' caps, memory and
-//! the longest prompt hold the interactive lane's objective; beside it the same without memory, slots alone, and no gate.
+//! The guide's burst: three times the normal traffic for ten minutes, on one replica whose memory
+//! long prompts fill.
+//!
+//! Lanes, tenants' caps, memory admission and a maximum prompt length keep the interactive lane's
+//! objective. Beside it are the same configuration without memory admission, slots alone, and no
+//! gate.
 
 mod arrivals;
 mod play;
@@ -19,16 +23,18 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Seeds 1 to 20 chose the settings.
+/// Not seeds 1 to 20, which were used to choose the settings.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 34);
 
-/// The post's objective for those who pay, held to the 99th percentile; and what the guide's refactor came to, to the 95th.
+/// The post's objective for paying tenants in seconds, applied to the 99th percentile. The constant
+/// below is the result of the guide's refactoring, applied to the 95th.
 const P99: f64 = 2.0;
 const P95: f64 = 1.1;
 
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("burst", seeds);
-    // Prompts of conversations are short; what is too long for the operator comes from the retrieval lane.
+    // Prompts of conversations are short. Prompts above the operator's maximum are in the retrieval
+    // lane.
     let traces = Traces::read(8_192)?;
     for (door, name) in [
         (Door::Whole, None),
@@ -107,7 +113,7 @@ const FIGURES: &[(&str, OfRun)] = &[
     ("attempts a call", |run| run.attempts as f64 / run.rows.len() as f64),
 ];
 
-/// Of the calls of one lane that came during the burst.
+/// A figure over one lane's calls that arrived during the burst.
 type OfLane = fn(&Played, Lane) -> f64;
 
 const LANES: &[(&str, OfLane)] = &[
@@ -128,7 +134,9 @@ fn in_burst(run: &Played, lane: Lane) -> impl Iterator<Item = &Row> {
     run.rows.iter().filter(move |row| row.lane == lane && burst.contains(&row.at))
 }
 
-/// A quantile of TTFT over the calls that were not refused; a caller who left has waited at least so long.
+/// Returns a quantile of TTFT in seconds over the calls that were not rejected.
+///
+/// A call whose caller left counts with the caller's patience.
 fn ttft(run: &Played, lane: Lane, q: f64) -> f64 {
     let mut seconds: Vec<f64> = in_burst(run, lane)
         .filter_map(|row| match row.end {
@@ -151,7 +159,8 @@ fn share(run: &Played, lane: Lane, is: fn(&End) -> bool) -> f64 {
     f64::from(those) / f64::from(all.max(1))
 }
 
-/// How many of a lane's calls were refused in the burst and why, a run.
+/// Returns the mean number per run of a lane's calls that were rejected during the burst, by
+/// reason.
 fn reasons(runs: &[Played], lane: Lane) -> BTreeMap<&'static str, f64> {
     let mut reasons = BTreeMap::new();
     for row in runs.iter().flat_map(|run| in_burst(run, lane)) {

@@ -1,4 +1,4 @@
-//! One run: every arrival through the client that users have, over one simulated replica.
+//! One run: every arrival as a call through the client, over one simulated replica.
 
 use std::time::Duration;
 
@@ -16,31 +16,34 @@ use crate::Fallible;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// What stands before the replica.
+/// The configuration in front of the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Door {
-    /// The guide's refactor: slots, tenants' caps, lanes with ageing, memory, the longest prompt; and refusal at once where the objective would
-    /// be missed.
+    /// The guide's refactoring: slots, tenants' caps, lanes with ageing, memory, a maximum prompt
+    /// length, and immediate rejection if the objective would be missed.
     Whole,
-    /// The same without accounting for memory.
+    /// [`Door::Whole`] without accounting for memory.
     NoMemory,
-    /// Slots alone, first come first served.
+    /// Slots only, first come first served.
     Fifo,
-    /// Nothing.
+    /// No gate.
     Off,
 }
 
-/// The guide's 48 sequences on each replica.
+/// The guide's 48 sequences per replica.
 const CAP: usize = 48;
-/// The longest prompt the operator takes.
+/// The operator's maximum prompt length, in tokens.
 const MAX_PROMPT: u64 = 16_384;
-/// What callers set, whatever they need.
+/// The `max_tokens` of every call.
 const MAX_TOKENS: u32 = 4_096;
-/// A caller who looks at a screen leaves when nothing has come for so long; the others wait ten times that.
+/// The time without a token after which an interactive caller leaves. Other callers wait ten times
+/// as long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An A100 with a model of 8 thousand million parameters, by the order of magnitude: 16,000 prompt tokens a second, 80 steps a second for one
-/// sequence and 50 for 48; a cache of 90,000 tokens.
+/// Returns a replica of the order of magnitude of an A100 with a model of 8 billion parameters.
+///
+/// It computes 16,000 prompt tokens per second, runs 80 steps per second for one sequence and 50
+/// for 48, and caches 90,000 tokens.
 fn replica() -> SimConfig {
     SimConfig {
         workers: 1,
@@ -84,7 +87,7 @@ fn config(door: Door, capacity: u64) -> Fallible<Config> {
     Ok(Config::builder().mode(mode).target(target).build()?)
 }
 
-/// What became of one call.
+/// The result of one call.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) at: Duration,
@@ -96,15 +99,15 @@ pub(super) struct Row {
 pub(super) enum End {
     /// Answered whole, the first token after so long.
     Answered { ttft: Duration },
-    /// The caller left.
+    /// The caller left before an answer.
     Left,
-    /// Refused by the gate, and why.
+    /// The gate rejected the call.
     Refused { reason: &'static str },
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
-/// A run.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) rows: Vec<Row>,

@@ -1,4 +1,5 @@
-//! Callers that go away: at every stage in virtual time, and as the upstream sees it over real sockets.
+//! Cancelled calls, at every stage in virtual time, and as the upstream sees them over real
+//! sockets.
 
 mod sockets;
 mod stages;
@@ -12,7 +13,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Measures the half that runs in virtual time.
+/// Measures the part that runs in virtual time.
 pub(crate) fn measure_virtual() -> Fallible<Report> {
     let mut report = Report::new("cancel", [stages::SEED]);
     stages::measure(&mut report)?;

@@ -1,4 +1,5 @@
-//! Over real sockets: how long after the cancel the upstream sees the connection close, or the stream reset.
+//! Measures over real sockets the time from a cancel until the upstream sees the connection closed
+//! or the stream reset.
 
 use std::time::Duration;
 
@@ -25,21 +26,22 @@ use crate::traffic::Ask;
 const CALLS: usize = 300;
 const EVENT: &[u8] = b"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 
-/// Where the upstream stalls.
+/// The point at which the upstream stalls.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Headers,
     MidStream,
 }
 
-/// What the caller does.
+/// The way in which the caller cancels.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// Drops the future or the body that it holds.
+    /// Drops the future or the body.
     Drop,
     /// Aborts the task that waits.
     Abort,
-    /// Drops the handle of the task that waits, as a client does that drives its exchanges in tasks of their own: what "off" means here.
+    /// Drops the handle of the task that waits, like a client that runs its exchanges in detached
+    /// tasks. This is the comparison without cancellation.
     Detach,
 }
 
@@ -67,7 +69,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// What the upstream reports.
+/// An upstream: its address, and channels for received requests and closed exchanges.
 struct Upstream {
     base: String,
     asked: UnboundedReceiver<()>,
@@ -152,7 +154,7 @@ async fn serve(http2: bool, at: At) -> Fallible<Upstream> {
     Ok(Upstream { base, asked, closed })
 }
 
-/// By hand, so that what is timed is the socket and no server library.
+/// Serves HTTP/1.1 by hand, so that the timing is that of the socket and not of a server library.
 async fn serve1(mut stream: TcpStream, at: At, asks: UnboundedSender<()>, closes: UnboundedSender<Instant>) {
     let mut request = Vec::new();
     // The body is one JSON object, and the last thing sent.
@@ -172,12 +174,13 @@ async fn serve1(mut stream: TcpStream, at: At, asks: UnboundedSender<()>, closes
         }
     }
     let _ = asks.send(());
-    // Nothing more is sent on this connection: it reads as closed, or as reset.
+    // The client sends nothing more on this connection, so the read ends when the connection is
+    // closed or reset.
     let _ = stream.read(&mut [0; 64]).await;
     let _ = closes.send(Instant::now());
 }
 
-/// Tells when it is dropped: hyper drops the answer of a stream that was reset.
+/// Sends the time when it is dropped. hyper drops the answer of a stream that was reset.
 struct Guard(UnboundedSender<Instant>);
 
 impl Drop for Guard {

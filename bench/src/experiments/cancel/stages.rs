@@ -1,4 +1,5 @@
-//! 100,000 cancels at random moments of calls that meet everything that can happen to a call. Virtual time.
+//! Cancels 100,000 calls at random moments, with random errors, stalls and cool-downs, in virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -50,7 +51,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// Where a call is, as its own transport and caller know.
+/// The stage of a call, as its transport and its caller know it.
 #[derive(Clone, Default)]
 struct Stage(Arc<AtomicU8>);
 
@@ -74,7 +75,7 @@ impl Stage {
     }
 }
 
-/// Notes on the request's own [`Stage`] how far each attempt has come.
+/// Returns a transport that records the progress of each attempt in the request's [`Stage`].
 fn noting(inner: Transport) -> Transport {
     Transport::new(service_fn(move |request: Request<RequestBody>| {
         let inner = inner.clone();
@@ -118,7 +119,7 @@ async fn storm() -> Fallible<(BTreeMap<&'static str, usize>, Vec<(&'static str, 
         // About as much as the slots can serve, in bursts and lulls.
         let gap = if rng.f64() < 0.01 { 1.0 } else { 0.004 * rng.f64() };
         tokio::time::sleep(Duration::from_secs_f64(gap)).await;
-        // From at once to after the end of most, evenly over the orders of magnitude.
+        // From 1 ms to 4 s, later than the end of most calls, uniform in the logarithm.
         let patience = Duration::from_secs_f64(0.001 * 4_000f64.powf(rng.f64()));
         let gate = gate.clone();
         tasks.spawn(async move {
@@ -159,7 +160,7 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cancels calls to which a slot was handed and which have not noticed yet.
+/// Cancels calls that were granted a slot and have not noticed it yet.
 async fn at_grant() -> Fallible<(usize, usize)> {
     let settings = Settings::limited(1);
     let admission = Admission::new(
@@ -177,7 +178,7 @@ async fn at_grant() -> Fallible<(usize, usize)> {
         if next.as_mut().poll(&mut context).is_ready() {
             return Err("a second slot of one".into());
         }
-        // Hands the slot to `next`, which goes away without having seen it.
+        // Hands the slot to `next`, which is dropped without having seen the slot.
         drop(held);
         granted += usize::from(admission.view().in_flight == 1);
         drop(next);
@@ -206,7 +207,8 @@ fn ticket() -> Ticket {
     }
 }
 
-/// Cancels calls in their backoff: the retries that they were charged for are not made.
+/// Cancels calls during their backoff. Returns the retry credits that were charged for retries that
+/// were never made.
 async fn credits() -> Fallible<f64> {
     const RESERVE: usize = 1_000;
     let simulator =
@@ -229,7 +231,7 @@ async fn credits() -> Fallible<f64> {
         return Err("too few were in backoff".into());
     }
     tasks.shutdown().await;
-    // Those whose drawn backoff was shorter than this experiment have made their retry, and paid for it.
+    // Calls with a drawn backoff shorter than this experiment made their retry and paid for it.
     let made = simulator.stats().total_attempts as f64 - RESERVE as f64;
     Ok(RESERVE as f64 - made - balance(&gate))
 }

@@ -1,4 +1,4 @@
-//! Who calls: a gate with a pool, the same with parts of it switched off, and a client without one.
+//! The callers: a gate with a pool, the same with parts switched off, and a client without a gate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,25 +16,27 @@ use tower::ServiceExt;
 use crate::Fallible;
 use crate::naive::Rule;
 
-/// What the pool is called by.
+/// The URL of the pool.
 pub(super) const POOL: &str = "http://llama";
 
-/// How long a call may take.
+/// The deadline of each call.
 pub(super) const DEADLINE: Duration = Duration::from_secs(25);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// The pool, with every default.
+    /// The pool with its defaults.
     Ours,
-    /// Nobody asks after replicas: what calls meet there is all that is known.
+    /// The pool without health checks. It only learns from the results of calls.
     HealthOff,
-    /// And what may have run is not tried again. What never ran still goes to another replica.
+    /// Additionally, calls that may have run are not retried. Calls that never ran are still sent
+    /// to another replica.
     RetriesOff,
-    /// Each replica is a target of its own, they take turns, and nothing that fails there is tried anywhere else.
+    /// One target per replica, used in turn, without failover.
     FailoverOff,
-    /// The pool, with so few slots that three replicas have no room for all: calls wait while one is away.
+    /// The pool with too few slots on three replicas for all calls, so that calls wait while one
+    /// replica is down.
     Tight,
-    /// No gate: each attempt goes to the next replica, four of them a call.
+    /// No gate: each attempt goes to the next replica, at most four attempts per call.
     RoundRobin,
 }
 
@@ -76,7 +78,7 @@ impl Caller {
     }
 }
 
-/// Sends each request to the next replica.
+/// Returns a transport that sends each request to the next replica.
 fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
     let replicas: Arc<[String]> = replicas.into();
     let turn = Arc::new(AtomicUsize::new(0));
@@ -90,7 +92,7 @@ fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
     }))
 }
 
-/// When calls were sent, by replica. What is asked of replicas otherwise is not counted.
+/// The times at which calls were sent, by replica. Health checks are not counted.
 #[derive(Default)]
 pub(super) struct Sent(Mutex<HashMap<String, Vec<Instant>>>);
 

@@ -1,4 +1,5 @@
-//! A replica that is killed, and one that hangs, while calls go to it: over real sockets, through the whole client.
+//! Kills or hangs one of four replicas during calls, over real sockets and through the whole
+//! client.
 
 mod callers;
 mod play;
@@ -11,7 +12,7 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 31..=35;
-/// Those that fail for want of a part take their time.
+/// Fewer seeds for the comparisons, which take long because they fail.
 const FEW: std::ops::RangeInclusive<u64> = 31..=32;
 
 type Pick = fn(&Run) -> f64;
@@ -47,7 +48,7 @@ pub(crate) fn measure() -> Fallible<Report> {
             report.figure(key(what), Spread::of(ours.iter().map(pick)));
         }
         let most = |pick: Pick| Spread::of(ours.iter().map(pick)).most;
-        // Else it would not be the fault that nothing is lost to.
+        // Otherwise the run would not test the fault.
         report.bar(key(HIT), Spread::of(ours.iter().map(|run| run.hit)).least, Op::AtLeast, 1.0);
         report.bar(key(NEEDLESS), most(|run| run.needless), Op::AtMost, 0.0);
         report.bar(key(OTHERWISE), most(|run| run.otherwise), Op::AtMost, 0.0);
@@ -57,7 +58,7 @@ pub(crate) fn measure() -> Fallible<Report> {
         for caller in
             [Caller::Tight, Caller::HealthOff, Caller::RetriesOff, Caller::FailoverOff, Caller::RoundRobin]
         {
-            // It has no limit for a stream that has begun, and would wait for ever.
+            // Round robin has no timeout for a stream that has begun, and would wait forever.
             if caller == Caller::RoundRobin && fault == Fault::Hung {
                 continue;
             }
@@ -72,7 +73,7 @@ pub(crate) fn measure() -> Fallible<Report> {
 
 fn runs(caller: Caller, fault: Fault, seeds: std::ops::RangeInclusive<u64>) -> Fallible<Vec<Run>> {
     let of = |seed| {
-        // Each its own runtime: what one leaves behind is nothing to the next.
+        // Each run has its own runtime, so that leftovers of one run do not affect the next.
         let run = tokio::runtime::Runtime::new()?.block_on(play(caller, fault, seed))?;
         eprintln!("{}, {}, seed {seed}: {run:?}", caller.name(), fault.name());
         Ok(run)

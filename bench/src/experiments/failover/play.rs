@@ -1,4 +1,4 @@
-//! One run: calls arrive, one of four replicas goes, and comes back.
+//! One run: calls arrive while one of four replicas fails and comes back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use super::server::Replica;
 use crate::Fallible;
 use crate::traffic::Ask;
 
-/// Calls a second.
+/// Calls per second.
 const RATE: f64 = 40.0;
-/// When the replica goes.
+/// The time of the fault.
 const GOES: Duration = Duration::from_secs(3);
-/// Calls go on for so long after it came back.
+/// The time for which calls continue after the replica is back.
 const AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,40 +39,40 @@ impl Fault {
         }
     }
 
-    /// For how long it is away.
+    /// Returns how long the replica is away.
     fn away(self) -> Duration {
         Duration::from_secs(match self {
             Fault::Killed => 5,
-            // Longer than streams are waited for.
+            // Longer than the timeout of streams.
             Fault::Hung => 15,
         })
     }
 }
 
-/// What is to be seen of a run.
+/// The figures of a run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) calls: f64,
     pub(super) completed: f64,
-    /// Calls that the replica had under way when it went.
+    /// Calls in flight at the replica at the time of the fault.
     pub(super) hit: f64,
-    /// Failed, and nothing had been delivered.
+    /// Calls that failed with nothing delivered.
     pub(super) needless: f64,
-    /// Failed in mid-answer, and their callers were told so.
+    /// Calls that failed mid-answer, with an error that says so.
     pub(super) truncated: f64,
-    /// Failed in mid-answer otherwise: with another error, or none.
+    /// Calls that failed mid-answer with another error, or without one.
     pub(super) otherwise: f64,
-    /// Slots held and calls open when all is over, here and there.
+    /// Slots held and calls open after the run, at the gate and at the replicas.
     pub(super) leaked: f64,
-    /// From the fault to the last call that was sent there.
+    /// Seconds from the fault to the last call sent to the replica.
     pub(super) out: f64,
-    /// From its return to the first call that was.
+    /// Seconds from the replica's return to the first call sent to it.
     pub(super) back: f64,
-    /// The longest that a call took which completed.
+    /// The longest duration of a completed call, in seconds.
     pub(super) longest: f64,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug)]
 struct Ended {
     ok: bool,
@@ -94,7 +94,7 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     let mut calls = JoinSet::new();
     let times = Arrivals::Poisson.draw(&mut rng, Duration::ZERO, RATE, (RATE * lasts.as_secs_f64()) as usize);
     for (nth, at) in times.into_iter().enumerate() {
-        // Half of them stream, for up to two seconds.
+        // Half of the calls stream, for up to two seconds.
         let ask = Ask { tenant: "a", prompt: 8, output: rng.u32(8..=40), stream: rng.bool() };
         let through = through.clone();
         calls.spawn(async move {
@@ -118,7 +118,7 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     }
     let returned = Instant::now();
     let ended = calls.join_all().await;
-    // What was let go is seen by its server a little later.
+    // Servers notice cancelled calls a little later.
     sleep(Duration::from_millis(500)).await;
     let there = sent.to(&victim.authority());
     let within = there.iter().filter(|at| (gone..returned).contains(*at)).max();
@@ -152,7 +152,8 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     })
 }
 
-/// Each call has a prompt of its own: one that all share would go where it is cached.
+/// Returns a request with a prompt of its own, because calls with the same prompt would all be sent
+/// to the replica that has it cached.
 fn request(ask: &Ask, nth: usize) -> Request<RequestBody> {
     let mut request = ask.request(POOL);
     let body = json!({

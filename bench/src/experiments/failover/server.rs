@@ -1,4 +1,5 @@
-//! A replica as a process of its own would be: a port, a simulator behind it, and an end that nobody announces.
+//! A replica like a process of its own: a port with a simulator behind it, which can be killed or
+//! hang.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::Fallible;
 use crate::upstream::steady;
 
-/// How long an answer takes that has as many tokens as [`crate::upstream::STEADY_TOKENS`].
+/// The duration of an answer of [`crate::upstream::STEADY_TOKENS`] tokens.
 const SERVICE: Duration = Duration::from_millis(400);
 
 pub(super) struct Replica {
@@ -47,7 +48,7 @@ impl Replica {
         format!("http://{}", self.address)
     }
 
-    /// As `kill -9`: the port is closed, and every connection is reset.
+    /// Closes the port and resets every connection, like `kill -9`.
     pub(super) fn kill(&self) {
         self.life.lock().serving.abort();
     }
@@ -58,14 +59,17 @@ impl Replica {
         Ok(())
     }
 
-    /// As vLLM on SIGTERM with requests open: connections are taken and never answered, what streams falls silent. After so long what comes is answered again.
+    /// Hangs for `until`, like vLLM on SIGTERM with requests open.
+    ///
+    /// Connections are accepted and never answered, and open streams fall silent. Afterwards new
+    /// calls are answered again.
     pub(super) fn hang(&self, until: Duration) -> Fallible<()> {
         let outage = Outage { from_s: 0.0, until_s: until.as_secs_f64(), mode: OutageMode::Hang };
         self.life.lock().simulator.set_faults(Faults { outages: vec![outage], ..Faults::default() })?;
         Ok(())
     }
 
-    /// Calls that it still has.
+    /// Returns the number of calls in flight at the replica.
     pub(super) fn in_flight(&self) -> usize {
         self.life.lock().simulator.stats().in_flight
     }
@@ -77,7 +81,7 @@ fn live(listener: TcpListener) -> Fallible<Life> {
     Ok(Life { simulator, serving })
 }
 
-/// Until it is dropped, and its connections with it.
+/// Accepts connections. Dropping the future also drops the connections.
 async fn serve(listener: TcpListener, simulator: Simulator) {
     let mut connections = JoinSet::new();
     loop {
@@ -93,12 +97,12 @@ async fn serve(listener: TcpListener, simulator: Simulator) {
 }
 
 async fn exchange(stream: TcpStream, simulator: Simulator) {
-    // What is dropped is reset.
+    // With a linger of zero, a dropped connection is reset.
     if stream.set_nodelay(true).is_err() || stream.set_zero_linger().is_err() {
         return;
     }
     let service = service_fn(move |request| answer(simulator.clone(), request));
-    // A connection that breaks is what this is about.
+    // Errors of a connection are expected, because connections are broken on purpose.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
 }
 

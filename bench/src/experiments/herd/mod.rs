@@ -1,10 +1,13 @@
-//! Sixty-four clients that know nothing of one another start at once before eight replicas: how unevenly do their calls fall?
+//! Measures how unevenly 64 independent clients that start at once spread their calls over eight
+//! replicas.
 //!
-//! A *wave* is so many calls of each client before the first of them is answered, and before anybody has seen how a replica stands. Then everybody looks once, and as
-//! many come again. Prompts share nothing, or all but their ends.
+//! In a *wave*, each client sends a number of calls before any of them is answered and before any
+//! client has seen a replica's load. Then all clients poll once, and send as many calls again.
+//! Prompts share nothing, or everything except their ends.
 //!
-//! With one call a client nobody can do better than chance: whoever chooses alone, without a word from the others, throws a die, and the calls fall as a multinomial
-//! does. From the second call on a client knows of its own first, and that is where ways to choose differ.
+//! With one call per client no policy beats chance: clients that choose alone, without
+//! communication, produce a multinomial distribution. From the second call on, a client knows its
+//! own first call, and the policies differ.
 
 mod peers;
 mod wave;
@@ -16,7 +19,7 @@ use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Constants were chosen on seeds 1 to 1,000.
+/// Not seeds 1 to 1,000, which were used to choose the constants.
 pub(crate) const SEEDS: Seeds = Seeds::new(10_000, 10_999);
 /// Calls of each client in the first wave.
 const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -34,7 +37,8 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-/// `runs`: the fullest replica's calls after the first wave, and after the second.
+/// Records the figures of one policy. `runs` contains the calls of the fullest replica after the
+/// first wave and after the second.
 fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &[[usize; 2]]) {
     let mean = (CLIENTS * calls) as f64 / REPLICAS as f64;
     let within = |wave: usize, most: f64| {
@@ -79,7 +83,7 @@ fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &
     }
 }
 
-/// What a replica may have where each has so many in the mean.
+/// Returns the maximum number of calls that a replica may have if the mean is `mean`.
 fn bound(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt())
 }

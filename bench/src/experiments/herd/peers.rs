@@ -1,4 +1,4 @@
-//! Ways to choose: ours, and those of others.
+//! Replica selection policies: ours and those of others.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use tidegate::placement::{
 use super::wave::REPLICAS;
 use crate::virtual_time::beginning;
 
-/// A way to choose.
+/// A selection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Ours,
@@ -50,7 +50,7 @@ impl Peer {
     }
 }
 
-/// One client.
+/// One client and its policy.
 pub(crate) struct Client {
     peer: Peer,
     rng: Rng,
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// How each replica stands, all clients' calls together.
+    /// Polls each replica's state, which includes the calls of all clients.
     pub(crate) fn look(&mut self, standings: &[EngineMetrics; REPLICAS]) {
         self.seen = standings.map(|standing| standing.running);
         let ids: Vec<ReplicaId> = self.ours.view(self.now).iter().map(|replica| replica.id).collect();
@@ -119,7 +119,8 @@ impl Client {
             }
             Peer::Rendezvous => order(beginnings).first().copied().unwrap_or_default(),
             Peer::BoundedHashing => {
-                // KubeAI: 125 % of its own mean, the next on the ring where that is reached.
+                // KubeAI: at most 125 % of the client's own mean, otherwise the next replica on the
+                // ring.
                 let most =
                     (1.25 * (self.own.iter().sum::<usize>() + 1) as f64 / REPLICAS as f64).ceil() as usize;
                 let fits = |at: &usize| self.own.get(*at).is_some_and(|own| *own < most);
@@ -142,7 +143,7 @@ impl Client {
     }
 }
 
-/// Replicas in the order in which a prompt's first beginning prefers them.
+/// Returns the replicas in the rendezvous order of the prompt's first prefix hash.
 fn order(beginnings: &[u64]) -> Vec<usize> {
     let first = beginnings.first().copied().unwrap_or_default();
     let draw =

@@ -1,4 +1,4 @@
-//! The clients, and what they send.
+//! The clients and their calls.
 
 use tidegate::placement::{EngineMetrics, Work};
 
@@ -6,13 +6,14 @@ use super::peers::{Client, Peer};
 
 pub(crate) const CLIENTS: usize = 64;
 pub(crate) const REPLICAS: usize = 8;
-/// Beginnings of a prompt, and how many of them are the same for all where one is shared.
+/// The number of prefix hashes of a prompt. The constant below is how many of them are equal in all
+/// prompts if prompts are shared.
 const BEGINNINGS: u64 = 10;
 const SHARED: u64 = 8;
-/// 256 tokens for each beginning.
+/// 256 tokens per prefix hash.
 const WORK: Work = Work { input: 2_560, output: 200 };
 
-/// What prompts have in common.
+/// The prefixes that prompts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prompts {
     Distinct,
@@ -39,7 +40,8 @@ fn hash(seed: u64, what: u64) -> u64 {
     fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what).u64(..)
 }
 
-/// The fullest replica's calls after one wave, and after everybody has looked and sent as many again.
+/// Returns the calls of the fullest replica after one wave, and after all clients polled and sent
+/// as many calls again.
 pub(crate) fn play(seed: u64, calls: usize, prompts: Prompts, peer: Peer) -> [usize; 2] {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(peer, rng.u64(..))).collect();

@@ -1,4 +1,4 @@
-//! Who is timed, one thread's work at a time.
+//! The contenders of the timing, each as the work of one thread.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -36,9 +36,9 @@ type Work = Box<dyn FnMut()>;
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) ours: bool,
-    /// How many times fewer operations a round needs.
+    /// The factor by which a round has fewer operations.
     pub(super) slower: usize,
-    /// A thread's own work; what is shared between threads is in the closure.
+    /// Creates the work of one thread. The closure holds what threads share.
     pub(super) make: Box<dyn Fn() -> Work + Sync>,
 }
 
@@ -51,7 +51,8 @@ fn contender(
     Contender { name, ours, slower, make: Box::new(make) }
 }
 
-/// Everything switched on: named and unnamed tenants with caps, a wait budget, deadlines, cool-downs.
+/// Returns a configuration with everything enabled: named and unnamed tenants with caps, a wait
+/// budget, deadlines, and cool-downs.
 fn config(mode: Mode) -> Fallible<Config> {
     config_of(Target::new("sim").url(URL).cap(64), mode)
 }
@@ -148,7 +149,8 @@ pub(super) fn contenders() -> Fallible<Vec<Contender>> {
     ])
 }
 
-/// What nobody can do without: three looks at the clock, two uncontended locks, two look-ups by name.
+/// Returns the bare minimum of an admission: three clock reads, two uncontended locks, and two
+/// look-ups by name.
 fn bare() -> impl Fn() -> Work + Sync + 'static {
     || {
         let names: [Arc<str>; 5] = ["a", "b", "c", "d", "e"].map(Arc::from);
@@ -169,7 +171,7 @@ fn ask() -> http::Request<RequestBody> {
     Ask { tenant: "a", prompt: 8, output: 8, stream: false }.request(URL)
 }
 
-/// A transport that answers at once.
+/// Returns a transport that answers immediately.
 fn instant() -> Transport {
     Transport::new(service_fn(|_: http::Request<RequestBody>| async {
         Ok(http::Response::new(ResponseBody::full(
@@ -187,7 +189,7 @@ fn whole(gate: &Gate) -> Work {
         let Some(runtime) = &runtime else { return };
         let call = client.call(ask());
         let handle = runtime.handle().enter();
-        // Ready at the first poll: nothing waits.
+        // The call is ready at the first poll, because nothing waits.
         let mut exchange = std::pin::pin!(async { call.await?.into_body().collect().await });
         let polled = exchange.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         drop(handle);

@@ -1,6 +1,8 @@
-//! What one admission costs: without contention, with two threads, and with calls waiting; beside peers, in the same run.
+//! Measures the time of one admission, without contention, with two threads, and with calls
+//! waiting, beside peers in the same run.
 //!
-//! Rounds of each contestant take turns, so that what disturbs one disturbs all; a figure is the median over the rounds.
+//! Contenders take turns round by round, so that a disturbance affects all of them. A figure is the
+//! median over the rounds.
 
 mod contenders;
 mod queue;
@@ -55,7 +57,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Nanoseconds an operation, by contender, one value a round.
+/// Returns nanoseconds per operation for each contender, with one value per round.
 fn rounds(all: &[Contender], threads: usize) -> Vec<Vec<f64>> {
     let mut times = vec![Vec::with_capacity(ROUNDS); all.len()];
     for _ in 0..ROUNDS {
@@ -89,7 +91,7 @@ fn round(contender: &Contender, threads: usize) -> f64 {
     took.iter().copied().fold(0.0, f64::max) * 1e9 / batch as f64
 }
 
-/// The plain clock: part of what is measured.
+/// Returns the plain clock's time. The cost of the clock is part of the measurement.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn std_now() -> std::time::Instant {
     std::time::Instant::now()

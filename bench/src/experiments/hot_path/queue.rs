@@ -1,4 +1,5 @@
-//! What a call costs that has to wait, with others waiting already: joining and leaving the queue, and handing a freed slot on.
+//! Measures the cost of a call that waits among others: joining and leaving the queue, and handing
+//! on a freed slot.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -47,7 +48,8 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
         }
         ours_at.push((join.median, hand.median));
     }
-    // Cost grows with the logarithm of the queue; the caches' misses with its size.
+    // The number of operations grows with the logarithm of the queue, and the number of cache
+    // misses with its size.
     if let (Some(few), Some(many)) = (ours_at.first(), ours_at.last()) {
         report.bar("enqueue + withdraw, 100000 / 10 waiting", many.0 / few.0, Op::AtMost, 5.0);
         report.bar("release + dispatch + enqueue, 100000 / 10 waiting", many.1 / few.1, Op::AtMost, 5.0);
@@ -57,16 +59,16 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
 
 type Acquire<P> = Pin<Box<dyn Future<Output = Option<P>>>>;
 
-/// A full door with calls waiting.
+/// A full limiter with calls waiting.
 struct Line<P> {
     acquire: Box<dyn Fn() -> Acquire<P>>,
     held: VecDeque<P>,
-    /// By number; `None` once admitted.
+    /// Waiting calls by number, `None` once admitted.
     waiting: Vec<Option<Acquire<P>>>,
     woken: Arc<Mutex<Vec<usize>>>,
 }
 
-/// Says whose turn it is.
+/// A waker that records the number of the call that it wakes.
 struct Turn {
     number: usize,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -119,7 +121,8 @@ impl<P> Line<P> {
         Ok(start.elapsed().as_secs_f64() * 1e9 / BATCH as f64)
     }
 
-    /// A slot is given back, the next call gets it, and another joins in its place.
+    /// Releases a slot, admits the next call, and adds another call in its place. Returns
+    /// nanoseconds per operation.
     fn hand_on(&mut self) -> Fallible<f64> {
         let mut context = TaskContext::from_waker(Waker::noop());
         let start = std_now();
@@ -139,14 +142,15 @@ impl<P> Line<P> {
 
 fn gate() -> Fallible<Box<dyn Fn() -> Acquire<tidegate::admission::Permit>>> {
     let admission = admission()?;
-    // One named tenant's share is half of the slots, so that two of them fill the door, and ten wait.
+    // Each named tenant's share is half of the slots, so two tenants fill the slots and ten tenants
+    // wait.
     let tenants: Vec<Arc<str>> = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"].map(Arc::from).into();
     let turn = std::cell::Cell::new(0usize);
     Ok(Box::new(move || {
         turn.set(turn.get() + 1);
         let admission = admission.clone();
         let tenant = tenants.get(turn.get() % tenants.len()).cloned().unwrap_or_default();
-        // However slow the machine is, nobody in the line has waited for too long before it is measured.
+        // Without a wait budget, so that no call expires before it is measured on a slow machine.
         let ticket = Ticket { wait: None, ..ticket(&tenant) };
         Box::pin(async move { admission.acquire(ticket).await.ok() })
     }))

@@ -1,4 +1,4 @@
-//! The client's process: opens streams, and says what each added to its resident size.
+//! The client process of `memory`: opens streams and prints the resident memory of each.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use super::server::EVENTS;
 use crate::Fallible;
 use crate::traffic::Ask;
 
-/// Opened and closed before anything is measured.
+/// Streams that are opened and closed before the measurement.
 const WARM_UP: usize = 16;
-/// How many are being opened at a time.
+/// Streams that are opened concurrently.
 const AT_ONCE: usize = 64;
-/// From the last event until memory is read.
+/// The time between the last event and the reading of the memory.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Whose streams are opened.
+/// The client that opens the streams.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Client {
-    /// Ours, whole.
+    /// The gate's whole client over HTTP/1.1.
     Gate,
-    /// The same over HTTP/2, as most providers speak it.
+    /// The gate's whole client over HTTP/2, which most providers use.
     GateHttp2,
     /// The HTTP client below it, alone.
     Reqwest,
@@ -90,7 +90,7 @@ impl Opener {
     }
 }
 
-/// Holds that many streams open; the KiB that each took.
+/// Holds `streams` streams open and returns the resident KiB per stream.
 pub(crate) fn hold(client: Client, url: &str, streams: usize) -> Fallible<String> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
         let opener = client.opener(url, streams)?;
@@ -105,7 +105,7 @@ pub(crate) fn hold(client: Client, url: &str, streams: usize) -> Fallible<String
     })
 }
 
-/// Opens streams, each with its reader, until all events of all of them have been read.
+/// Opens streams, each with a reader, and waits until all events of all streams were read.
 async fn open(opener: &Opener, url: &str, streams: usize) -> Fallible<JoinSet<Fallible<()>>> {
     let (report, mut begun) = unbounded_channel();
     let mut readers = JoinSet::new();
@@ -128,7 +128,7 @@ fn request(url: &str) -> Request<RequestBody> {
     Ask { tenant: "a", prompt: 8, output: 8, stream: true }.request(url)
 }
 
-/// What is resident of this process, in KiB.
+/// Returns the resident memory of this process, in KiB.
 pub(crate) fn resident() -> Fallible<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;

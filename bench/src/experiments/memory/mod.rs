@@ -1,8 +1,10 @@
-//! What an open event stream costs in memory: resident pages of the client's process, at 1,000 and 5,000 streams held open.
+//! Measures the memory of an open event stream: resident pages of the client process with 1,000 and
+//! 5,000 streams open.
 //!
-//! Server and client are processes of their own, so that neither's pages are counted for the other. Each figure has a fresh client: it opens a few
-//! streams and closes them (connections, TLS roots, worker threads are then there), reads its resident size, opens all, reads the first
-//! events of each and waits in each for the next, lets things settle, and reads its size again.
+//! Server and client are separate processes, so that only the client's pages count. Each figure has
+//! a fresh client. The client opens a few streams and closes them, so that connections, TLS roots
+//! and worker threads exist. Then it reads its resident size, opens all streams, reads the first
+//! events of each, waits, and reads its size again.
 
 mod client;
 mod server;
@@ -49,7 +51,7 @@ fn once(server: &Server, client: Client, streams: usize) -> Fallible<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// The server's process: it ends with its input, and so with us.
+/// The server process. It ends when its standard input is closed, and so with this process.
 struct Server {
     url: String,
     child: Child,

@@ -1,5 +1,7 @@
-//! The upstream: answers every request with the head of an event stream and a few events, and then holds it open. HTTP/1.1, or
-//! HTTP/2 where a client begins with that.
+//! The upstream of `memory`: answers each request with the head of an event stream and a few
+//! events, and then holds the stream open.
+//!
+//! It serves HTTP/1.1, or HTTP/2 if the client begins with it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,15 +18,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::Fallible;
 
-/// How many events come before the silence.
+/// The number of events before the stream falls silent.
 pub(super) const EVENTS: usize = 3;
 
 const EVENT: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n";
 
-/// Between two events, as between two tokens.
+/// The pause between two events, as between two tokens.
 const GAP: Duration = Duration::from_millis(20);
 
-/// Says where it listens, and serves until its input ends.
+/// Prints its URL and serves until its standard input ends.
 pub(crate) fn serve() -> Fallible<String> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -52,7 +54,7 @@ async fn serve_one(stream: TcpStream) -> std::io::Result<()> {
     answer(stream).await
 }
 
-/// The same answer over HTTP/2.
+/// Returns the same answer for HTTP/2.
 fn streaming() -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible>> {
     let events = futures_util::stream::iter(0..EVENTS).then(|_| async {
         tokio::time::sleep(GAP).await;
@@ -81,7 +83,7 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         stream.write_all(format!("{:x}\r\n{EVENT}\r\n", EVENT.len()).as_bytes()).await?;
         tokio::time::sleep(GAP).await;
     }
-    // Until the client closes.
+    // Until the client closes the connection.
     while stream.read(&mut [0; 16]).await? > 0 {}
     Ok(())
 }

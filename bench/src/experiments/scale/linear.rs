@@ -1,4 +1,5 @@
-//! What the figures are measured against: a policy that looks at every tenant for each decision, as the published code of VTC does.
+//! The comparison: a policy that looks at every tenant for each decision, like the published code
+//! of VTC.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ impl Linear {
         Self { vtc, calls }
     }
 
-    /// So many calls go, and each comes again. Says how many.
+    /// Dispatches `times` calls and queues each again. Returns the number of calls dispatched.
     pub(super) fn hand_on(&mut self, times: usize) -> usize {
         for _ in 0..times {
             let Some(id) = self.vtc.next(Duration::ZERO) else { return 0 };

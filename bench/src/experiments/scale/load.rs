@@ -1,4 +1,4 @@
-//! A full target with calls waiting, of few tenants or of many, and what is done to it.
+//! A full target with waiting calls of few or many tenants, and the operations that are timed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,21 +19,22 @@ use crate::{Fallible, virtual_time};
 
 pub(super) const SLOTS: usize = 64;
 
-/// What stands in the calls' way besides slots.
+/// The limit that calls wait for, besides slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Nothing.
+    /// Slots only.
     Slots,
-    /// A budget of tokens: it has room for small calls, and nine heads in ten are too large for it. The small ones overtake.
+    /// A token budget that admits small calls, while nine heads in ten are too large for it, so
+    /// that small calls overtake.
     Overtaking,
-    /// The same budget, used up: nothing fits, and no call may go.
+    /// The same budget, exhausted: no call fits.
     Exhausted,
 }
 
-/// Tokens of a call that does not fit, and of one that does.
+/// Tokens of a call that does not fit. The constant below is that of a call that fits.
 const LARGE: u64 = 50_000;
 const SMALL: u64 = 10;
-/// Tokens a minute, of which a tenth may go at once.
+/// Tokens per minute, a tenth of which may be used at once.
 const BUDGET: u64 = 400_000;
 
 pub(crate) struct Load {
@@ -42,17 +43,17 @@ pub(crate) struct Load {
     case: Case,
     names: Vec<Arc<str>>,
     held: VecDeque<Grant>,
-    /// By number: the call's place in the queue, and its tenant.
+    /// For each call number, its place in the queue and its tenant.
     waiting: Vec<Option<(WaiterId, usize)>>,
-    /// By number: one in ten is small, wherever it stands.
+    /// For each call number, whether the call is small. One in ten is, at any place of the queue.
     small: Vec<bool>,
     rng: Rng,
-    /// How many calls were dispatched.
+    /// The number of calls dispatched.
     pub(super) went: usize,
 }
 
 impl Load {
-    /// A full target.
+    /// Creates a target with all slots taken.
     pub(crate) fn new(case: Case, tenants: usize) -> Fallible<Self> {
         let mut load = Self::with(case, &target(), tenants);
         load.fill()?;
@@ -77,11 +78,12 @@ impl Load {
         }
     }
 
-    /// Takes all slots, and of the budget what the case says.
+    /// Takes all slots, and as much of the budget as the case requires.
     fn fill(&mut self) -> Fallible<()> {
         for number in 0..SLOTS {
             let mut ticket = self.ticket(number, SMALL);
-            // Once, more than a tenth: into debt, or down to where only small calls fit.
+            // One call takes more than a tenth of the budget: down to where only small calls fit,
+            // or into debt.
             if number == 0 {
                 ticket.demand.input = match self.case {
                     Case::Slots => 1,
@@ -134,7 +136,7 @@ impl Load {
         }
     }
 
-    /// Queues so many calls, of each tenant in turn.
+    /// Queues `calls` calls, of each tenant in turn.
     pub(crate) fn queue(&mut self, calls: usize) -> Fallible<()> {
         for tenant in 0..calls {
             let number = self.waiting.len();
@@ -146,8 +148,10 @@ impl Load {
         if waits == calls { Ok(()) } else { Err(format!("{waits} of {calls} calls wait").into()) }
     }
 
-    /// A slot comes back, the next call gets it, and another of its tenant joins in its place. What is released was never sent, so that the
-    /// budget stays as it is; where nothing fits, the slot is taken by force.
+    /// Releases a slot, dispatches the next call, and queues another call of its tenant.
+    ///
+    /// The released call was never sent, so the budget does not change. If no call fits, the slot
+    /// is taken by force.
     pub(crate) fn hand_on(&mut self) {
         self.now += Duration::from_nanos(10);
         if let Some(grant) = self.held.pop_front() {
@@ -168,13 +172,13 @@ impl Load {
         }
     }
 
-    /// A call leaves the queue, wherever it stands, and another of its tenant joins.
+    /// Withdraws a call from anywhere in the queue and queues another call of its tenant.
     pub(crate) fn leave(&mut self) {
         let number = self.rng.usize(..self.waiting.len());
         self.withdraw(number).into_iter().for_each(|tenant| self.join(number, tenant));
     }
 
-    /// Many leave at once, from everywhere, and as many join again.
+    /// Withdraws many calls from anywhere in the queue at once, and queues as many again.
     pub(crate) fn storm(&mut self) {
         let numbers: Vec<usize> = (0..STORM).map(|_| self.rng.usize(..self.waiting.len())).collect();
         let gone: Vec<_> = numbers.into_iter().map(|number| (number, self.withdraw(number))).collect();
@@ -188,14 +192,15 @@ impl Load {
         self.scheduler.withdraw(id).then_some(tenant)
     }
 
-    /// For tenants that pass through; with `budget` each has one of its own.
+    /// Creates a load for tenants that come and go. If `budget` is set, each tenant has its own
+    /// token budget.
     pub(crate) fn passing(budget: bool) -> Self {
         let mut target = target();
         target.default_tenant.tpm = budget.then_some(6_000);
         Self::with(Case::Slots, &target, 1)
     }
 
-    /// A tenant nobody knew comes, is served, takes more than it was charged, and goes.
+    /// Admits one call of an unknown tenant, charges it more than its estimate, and releases it.
     pub(crate) fn pass(&mut self, number: usize) {
         self.now += Duration::from_micros(10);
         let tokens = LARGE / 50;
@@ -218,7 +223,7 @@ fn target() -> TargetConfig {
         queue: 1_000_000,
         backlog: 1_000_000,
         predict: Predict::Off,
-        // Nobody ages here: overtaking goes on for ever.
+        // No ageing, so that overtaking never ends.
         aging: Duration::from_secs(24 * 3600),
         ..TargetConfig::new("bench")
     }

@@ -1,4 +1,5 @@
-//! Resident pages: of the scheduler for each call that waits, and after a million tenants have passed through. A fresh process for each figure.
+//! Measures resident pages: of the scheduler per waiting call, and after a million tenants have
+//! come and gone. Each figure has a fresh process.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -10,22 +11,22 @@ use crate::experiments::memory::resident;
 use crate::report::{Op, Report, Spread};
 
 const ROUNDS: usize = 3;
-/// How many tenants pass before memory is read for the first time: more than are remembered.
+/// Tenants that come and go before memory is read for the first time, more than are remembered.
 const SETTLED: usize = 100_000;
 const PASSING: usize = 1_000_000;
 
-/// What a process of its own holds.
+/// The content of a process of its own.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Held {
-    /// Calls of ten tenants that wait.
+    /// Waiting calls of ten tenants.
     Few,
-    /// Calls of ten thousand tenants that wait.
+    /// Waiting calls of ten thousand tenants.
     Many,
     /// Tenants that come, are served once and go.
     Passing,
-    /// The same, each with a budget of its own, and in debt to it when it goes.
+    /// The same, each with its own budget, and in debt when it goes.
     Indebted,
-    /// A map of counters that nobody is ever taken out of, as published code of VTC keeps it.
+    /// A map of counters without removal, like the published code of VTC.
     Counters,
 }
 
@@ -41,7 +42,7 @@ impl Held {
     }
 }
 
-/// In a process of its own: what the scheduler came to hold, in bytes (a call, or in all).
+/// Returns the bytes that `held` takes in this process, per call or in total.
 pub(crate) fn hold(held: Held) -> Fallible<String> {
     let bytes = |before: usize, after: usize| (after.saturating_sub(before) * 1024) as f64;
     let queue = |tenants| -> Fallible<f64> {

@@ -1,6 +1,8 @@
-//! What admission costs with a hundred thousand calls waiting, of ten tenants and of ten thousand; and what a waiting call takes in memory.
+//! Measures the time of an admission with 100,000 calls waiting, of ten tenants and of ten
+//! thousand, and the memory of a waiting call.
 //!
-//! Rounds of both take turns, so that what disturbs one disturbs the other; a figure is the median over the rounds.
+//! Rounds of both take turns, so that a disturbance affects both. A figure is the median over the
+//! rounds.
 
 mod linear;
 mod load;
@@ -18,14 +20,14 @@ const WAITING: usize = 100_000;
 const FEW: usize = 10;
 const MANY: usize = 10_000;
 const ROUNDS: usize = 201;
-/// Short enough that most rounds pass without anybody else's turn on the processor.
+/// Short enough that most rounds run without interruption by other processes.
 const BATCH: usize = 250;
-/// Rounds in which many calls leave at once.
+/// Rounds in which many calls are withdrawn at once.
 const STORMS: usize = 31;
-/// How many calls leave at once, as when a caller's process goes down.
+/// Calls that are withdrawn at once, as when a caller's process ends.
 const STORM: usize = 10_000;
 
-/// What is timed: its name, what stands in the calls' way, how many calls each act concerns, and the act.
+/// A timed operation: its name, its case, the number of calls per operation, and the operation.
 type Act = (&'static str, Case, usize, fn(&mut Load));
 
 pub(crate) fn measure() -> Fallible<Report> {
@@ -71,7 +73,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Nanoseconds an operation, one after the other. Each says how many it has done.
+/// Returns nanoseconds per operation of `few` and `many`, which take turns. Each returns its number
+/// of operations.
 fn turns(rounds: usize, mut few: impl FnMut() -> usize, mut many: impl FnMut() -> usize) -> [Spread; 2] {
     let mut times: [Vec<f64>; 2] = Default::default();
     let mut timed = |place: usize, work: &mut dyn FnMut() -> usize| {
