@@ -1,11 +1,12 @@
-//! What `fuzz_targets/sse.rs` looks for a counterexample to. `core/tests/fuzz_seeds.rs` holds the seeds to it.
+//! The property that `fuzz_targets/sse.rs` tries to refute. `core/tests/fuzz_seeds.rs` checks it on
+//! the seeds.
 
 use http::{HeaderMap, HeaderValue};
 use tidegate::protocol::observe::{End, Observer};
 use tidegate::protocol::request::Dialect;
 use tidegate::protocol::sse::Scanner;
 
-/// Small, so that the fuzzer reaches what lies beyond it.
+/// The maximum event size in bytes, small so that the fuzzer exceeds it.
 const LIMIT: usize = 64;
 
 type Shown = Vec<(Vec<u8>, Vec<u8>, bool)>;
@@ -31,7 +32,13 @@ fn end<'a>(dialect: Dialect, pieces: impl Iterator<Item = &'a [u8]>) -> (u64, En
     (observer.deltas(), observer.end())
 }
 
-/// Panics where an event stream means something else when it is cut. The first byte chooses the size of the pieces, the rest is the body.
+/// Checks that an event stream is read the same in one piece and in pieces.
+///
+/// The first byte of `input` is the size of the pieces, and the rest is the body.
+///
+/// # Panics
+///
+/// Panics if the pieces are read differently.
 pub(crate) fn same_wherever_it_is_cut(input: &[u8]) {
     let Some((size, body)) = input.split_first() else { return };
     let size = usize::from(*size).max(1);

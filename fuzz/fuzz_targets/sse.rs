@@ -1,7 +1,8 @@
-//! An event stream means the same wherever it is cut, and nothing in it panics.
+//! Checks that an event stream is read the same however it is cut, and that no input causes a
+//! panic.
 //!
-//! Run with `cargo +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse`. The first byte chooses the size of the pieces, the
-//! rest is the body.
+//! Run with `cargo +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse`. The first byte is the
+//! size of the pieces, and the rest is the body.
 
 #![no_main]
 

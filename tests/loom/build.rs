@@ -1,4 +1,5 @@
-//! Compiles this package, and no other, under `cfg(loom)`: a flag for the whole build would reach tokio as well.
+//! Compiles only this package under `cfg(loom)`, because a flag for the whole build would also
+//! apply to tokio.
 
 fn main() {
     println!("cargo::rustc-cfg=loom");

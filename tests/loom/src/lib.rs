@@ -1,1 +1,1 @@
-//! Holds nothing: the models are in `tests/`.
+//! An empty library. The models are in `tests/`.

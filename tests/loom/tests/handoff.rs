@@ -1,9 +1,10 @@
-//! The hand-over of a slot to a call that may give up at that very moment, in every interleaving.
+//! Checks the hand-over of a slot to a call that may give up at the same moment, in every
+//! interleaving.
 //!
-//! What is modelled is the driver's part (`admission/driver.rs`): a counter of slots and a line of
-//! waiting calls behind one lock; whoever frees a slot takes the next call out of the line *under*
-//! the lock, and answers it *outside*. In between the call can give up. Then: the count is exact at
-//! the end, no slot is lost or doubled, and nobody who still waits sleeps on.
+//! The model is the part of `admission/driver.rs` with a counter of slots and a queue of calls
+//! behind one lock. A thread that releases a slot takes the next call out of the queue *under* the
+//! lock, and sends it the slot *outside* the lock. The call can give up in between. The checks: the
+//! count is exact at the end, no slot is lost or duplicated, and each waiting call is woken.
 
 #[path = "../../../core/src/admission/handoff.rs"]
 #[allow(unreachable_pub, missing_docs)]
@@ -21,7 +22,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// A value that may exist once. Dropping it unseen is a slot lost.
+/// A slot, which may exist once. Panics if it is dropped without having been returned.
 struct Slot {
     returned: bool,
 }
@@ -62,7 +63,7 @@ impl Door {
         receiver
     }
 
-    /// Gives a slot back and turns the next call in, as `Admission::turn` does.
+    /// Releases a slot and admits the next call, as `Admission::turn` does.
     fn release(&self, mut slot: Slot) {
         loop {
             slot.returned = true;
@@ -76,13 +77,13 @@ impl Door {
             let Some(sender) = next else { return };
             match sender.send(Slot { returned: false }) {
                 Ok(()) => return,
-                // Its caller has gone: the slot is the next one's.
+                // The caller gave up, so the next call gets the slot.
                 Err(unused) => slot = unused,
             }
         }
     }
 
-    /// A waiting call is dropped, as `InLine` is.
+    /// Drops a waiting call, as `InLine` does.
     fn leave(&self, number: u32, mut receiver: Receiver<Slot>) {
         match receiver.close() {
             Some(slot) => self.release(slot),
@@ -98,7 +99,7 @@ impl Door {
     }
 }
 
-/// Polls once, with a waker that nobody hears.
+/// Polls once with a waker that does nothing.
 fn poll_once(receiver: &mut Receiver<Slot>) -> Option<Slot> {
     let mut context = Context::from_waker(std::task::Waker::noop());
     match Pin::new(receiver).poll(&mut context) {
@@ -144,7 +145,7 @@ fn a_slot_refused_by_who_has_gone_reaches_who_waits() {
             let door = door.clone();
             move || door.leave(1, gives_up)
         });
-        // A wake-up lost would be a deadlock here, which loom reports.
+        // A lost wake-up would be a deadlock, which loom reports.
         let slot = block_on(stays);
         door.release(slot);
         holder.join().expect("no panic");
@@ -153,7 +154,7 @@ fn a_slot_refused_by_who_has_gone_reaches_who_waits() {
     });
 }
 
-/// Four threads: all interleavings with at most two preemptions, for the rest would take minutes.
+/// Runs four threads with at most two preemptions, because all interleavings would take minutes.
 #[test]
 fn two_releases_and_two_that_wait() {
     let mut bounded = loom::model::Builder::new();
@@ -176,7 +177,7 @@ fn two_releases_and_two_that_wait() {
     });
 }
 
-/// A future that is polled again by another task: the waker that counts is the last one.
+/// Checks that a future polled by another task wakes the last waker.
 #[test]
 fn the_last_waker_is_woken() {
     loom::model(|| {

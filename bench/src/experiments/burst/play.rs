@@ -97,7 +97,7 @@ pub(super) struct Row {
 
 #[derive(Clone, Debug)]
 pub(super) enum End {
-    /// Answered whole, the first token after so long.
+    /// The answer was complete. `ttft` is the time to the first token.
     Answered { ttft: Duration },
     /// The caller left before an answer.
     Left,

@@ -1,15 +1,17 @@
-//! What a run is judged by: an account of its own, kept beside whatever the policy thinks.
+//! Accounts of a run, kept independently of the policy.
 //!
-//! A *gap* of two tenants over an interval in which both have calls waiting is the difference of what they received per weight; the figure
-//! is the largest over every such interval, which is the range of the running difference. It is kept of two things: what was *charged* when a
-//! call went (and corrected as it ended), and what was *served*: input as a call goes, output as it comes.
+//! A *gap* of two tenants over an interval in which both have calls waiting is the difference of
+//! what they received per weight. The figure is the largest gap over all such intervals, which is
+//! the range of the running difference. There is one account of tokens *charged* when a call is
+//! dispatched (and corrected when the call ends), and one of tokens *served*: input at dispatch,
+//! output when it is produced.
 
 use std::time::Duration;
 
 use super::gps::Gps;
 use crate::peers::Call;
 
-/// The length of the windows over which shares are compared with the oracle's.
+/// The length of the windows in which shares are compared with the oracle's.
 const WINDOW: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -22,11 +24,12 @@ pub(super) struct Books {
     slots_held: f64,
     last: (Duration, usize),
     in_flight: f64,
-    /// The most tokens, input and output, of the calls in flight at one moment.
+    /// The maximum of the tokens, input and output, of the calls in flight at one moment.
     pub(super) most_in_flight: f64,
     pub(super) longest_input: f64,
     window: Window,
-    /// The largest difference from the oracle's share, over any window and over the whole run, as a share of what was served.
+    /// The largest difference from the oracle's share in any window, as a share of the tokens
+    /// served. The field below is the same over the whole run.
     pub(super) window_error: f64,
     pub(super) share_error: f64,
 }
@@ -36,11 +39,11 @@ pub(super) struct Tenant {
     waiting: usize,
     charged: f64,
     served: f64,
-    /// True cost of the calls that went.
+    /// True cost of the dispatched calls, in tokens.
     pub(super) begun: f64,
     pub(super) largest_charge: f64,
     error: f64,
-    /// The most by which the charges of its calls in flight were wrong, all together.
+    /// The maximum total error of the charges of the tenant's calls in flight, in tokens.
     pub(super) most_error: f64,
     pub(super) came: usize,
     pub(super) refused: usize,
@@ -79,7 +82,7 @@ struct Window {
 }
 
 impl Books {
-    /// `corrected`: charges are put right when calls end.
+    /// Creates empty accounts. If `corrected` is set, charges are corrected when calls end.
     pub(super) fn new(weights: &[f64], corrected: bool) -> Self {
         let tenants = weights.len();
         let pairs = (0..tenants).flat_map(|one| (one + 1..tenants).map(move |other| (one, other)));
@@ -132,7 +135,7 @@ impl Books {
         self.in_flight += call.cost();
         self.most_in_flight = self.most_in_flight.max(self.in_flight);
         self.longest_input = self.longest_input.max(call.input);
-        // Both waited up to this moment: what it received now is part of their interval.
+        // Both tenants waited until this moment, so this dispatch belongs to their interval.
         self.compare();
         if let Some(tenant) = self.tenants.get_mut(call.tenant) {
             tenant.waiting -= 1;
@@ -161,7 +164,7 @@ impl Books {
         self.last = (now, running);
     }
 
-    /// The run is over: whoever still waits has waited so long at least.
+    /// Ends the run. Calls that still wait count with their wait so far.
     pub(super) fn close(&mut self, horizon: Duration) {
         self.busy(horizon, 0);
         for tenant in &mut self.tenants {
@@ -184,7 +187,7 @@ impl Books {
         self.window = Window { ends: self.window.ends + WINDOW, begun, ideal: self.gps.served() };
     }
 
-    /// Looks at every pair, after whatever changed what one of them received or has waiting.
+    /// Updates every pair. Called after each change of what a tenant received or has waiting.
     pub(super) fn compare(&mut self) {
         for pair in &mut self.pairs {
             let get = |number: usize| Some((self.tenants.get(number)?, self.weights.get(number)?));
@@ -198,8 +201,10 @@ impl Books {
         }
     }
 
-    /// The largest gap in what was charged, over its bound: one largest charge of each, per weight; where charges are corrected, also what they
-    /// are wrong by while calls are in flight.
+    /// Returns the largest charged gap divided by its bound: one largest charge of each tenant, per
+    /// weight.
+    ///
+    /// If charges are corrected, the bound includes the error of the calls in flight.
     pub(super) fn charged_gap(&self) -> f64 {
         self.worst(|pair, one, w, other, v| {
             let wrong = if self.corrected { one.most_error / w + other.most_error / v } else { 0.0 };
@@ -207,8 +212,11 @@ impl Books {
         })
     }
 
-    /// The largest gap in what was served, over the virtual token counter's bound (twice the larger of the longest input and of the most that
-    /// is in flight at once, per weight), plus what the charges of the calls in flight are wrong by.
+    /// Returns the largest served gap divided by the bound of the virtual token counter, plus the
+    /// error of the charges of the calls in flight.
+    ///
+    /// The bound is twice the larger of the longest input and the most tokens in flight, divided by
+    /// the lower weight.
     pub(super) fn served_gap(&self) -> f64 {
         let tokens = 2.0 * self.longest_input.max(self.most_in_flight);
         self.worst(|pair, one, w, other, v| {
@@ -228,13 +236,13 @@ impl Books {
         self.tenants.get(number).cloned().unwrap_or_default()
     }
 
-    /// The share of the slots that were held, over the run.
+    /// Returns the share of the slots that were held during the run.
     pub(super) fn utilisation(&self, slots: usize, horizon: Duration) -> f64 {
         self.slots_held / (slots as f64 * horizon.as_secs_f64())
     }
 }
 
-/// The largest difference of a tenant's share.
+/// Returns the largest difference of a tenant's share.
 fn error(real: &[f64], ideal: &[f64]) -> f64 {
     let total: f64 = real.iter().sum();
     real.iter().zip(ideal).map(|(real, ideal)| (real - ideal).abs()).fold(0.0, f64::max) / total

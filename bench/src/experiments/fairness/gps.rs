@@ -1,13 +1,13 @@
-//! The oracle: weighted processor sharing of a fluid, exact. At each moment every tenant that has work waiting is served at a rate in
-//! proportion to its weight.
+//! The oracle: exact weighted processor sharing of a fluid.
 //!
-//! Its capacity is what the measured server began at the same moment, so that both have the same total of work waiting at all times, and
-//! differ only in whose it is.
+//! At each moment, each tenant with waiting work is served at a rate in proportion to its weight.
+//! The capacity is the work that the measured server began at the same moment, so both have the
+//! same total of waiting work at all times, and differ only in its distribution over tenants.
 
 #[derive(Debug)]
 pub(super) struct Gps(Vec<Flow>);
 
-/// One tenant's work: what waits, and what was served so far.
+/// The work of one tenant: waiting, and served so far.
 #[derive(Debug)]
 struct Flow {
     weight: f64,
@@ -26,7 +26,7 @@ impl Gps {
         }
     }
 
-    /// Hands out so much, until it is used up or nobody waits.
+    /// Distributes `work` until it is used up or no tenant waits.
     pub(super) fn serve(&mut self, mut work: f64) {
         while work > 1e-9 {
             let busy = || self.0.iter().filter(|flow| flow.waiting > 0.0);
@@ -34,7 +34,8 @@ impl Gps {
             if weight <= 0.0 {
                 return;
             }
-            // Up to where the first of them runs dry; then the others share what is left.
+            // Up to the level at which the first tenant's work runs out. Then the others share the
+            // rest.
             let level = busy().map(|flow| flow.waiting / flow.weight).fold(work / weight, f64::min);
             for flow in self.0.iter_mut().filter(|flow| flow.waiting > 0.0) {
                 let share = level * flow.weight;
@@ -46,7 +47,7 @@ impl Gps {
         }
     }
 
-    /// Of each tenant, so far.
+    /// Returns the work served so far, by tenant.
     pub(super) fn served(&self) -> Vec<f64> {
         self.0.iter().map(|flow| flow.served).collect()
     }
@@ -64,7 +65,8 @@ mod tests {
         }
         gps.serve(30.0);
         assert_eq!(gps.served(), [7.5, 15.0, 7.5]);
-        // The third has 2.5 left, which takes 10 of the next 40; the rest is shared one to two.
+        // The third tenant has 2.5 left, which takes 10 of the next 40. The rest is shared one to
+        // two.
         gps.serve(40.0);
         assert_eq!(gps.served(), [20.0, 40.0, 10.0]);
         gps.serve(1e9);

@@ -1,7 +1,9 @@
-//! Who gets how much, over every interval: the scheduler beside other ways to choose, on the same arrivals and the same server.
+//! Measures each tenant's share over every interval: the scheduler beside other policies, on the
+//! same arrivals and the same server.
 //!
-//! An event-driven server of sixteen slots, each at a speed of its own choosing (a call's length alone decides how long it is served), and the
-//! policies as they are, told what time it is. What they do is judged by books that none of them keeps ([`books`]), and by a fluid oracle ([`gps`]).
+//! The server has sixteen slots of constant speed, so only the length of a call decides its service
+//! time, and is simulated event by event. The results are judged by independent accounts
+//! ([`books`]) and by a fluid oracle ([`gps`]).
 
 mod books;
 mod gps;
@@ -19,14 +21,14 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Constants were chosen on seeds 1 to 5.
+/// Not seeds 1 to 5, which were used to choose the constants.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 20);
 
-/// Whom a workload is served by.
+/// The policy that serves a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Ours(Charging),
-    /// As [`Charging::Tokens`], with every weight one.
+    /// [`Charging::Tokens`], with equal weights.
     Unweighted,
     Fifo,
     RoundRobin,
@@ -73,7 +75,7 @@ impl Who {
     }
 }
 
-/// What is told of one run.
+/// The reported figures of one run.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     charged: f64,
@@ -128,10 +130,10 @@ const SHARE: &str = "share error, whole run";
 const WINDOW: &str = "share error, worst 5 min";
 const LIGHT: &str = "light tenant, p99 queue wait, s";
 
-/// What is told of a run, and where it stands in its outcome.
+/// A figure of a run: its name, and its value in the outcome.
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
-/// What we did, against the bars.
+/// Records our figures and their bars.
 fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     let key = |what: &str| format!("{}: {what}", load.name);
     let spread = |what: fn(&Outcome) -> f64| Spread::of(runs.iter().map(what));
@@ -152,7 +154,7 @@ fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     report.bar(key("slots used"), busy.least, Op::AtLeast, 0.99);
 }
 
-/// The light tenant's wait over what it is with somebody else, seed by seed.
+/// Records the ratio of the light tenant's wait to its wait under another policy, seed by seed.
 fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, theirs: &[Outcome]) {
     if load.light.is_none() || !matches!(who, Who::Fifo | Who::Vtc) {
         return;
@@ -165,7 +167,7 @@ fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, the
     }
 }
 
-/// What somebody else did.
+/// Records the figures of another policy.
 fn beside(report: &mut Report, load: &Workload, who: Who, runs: &[Outcome]) {
     let figures: [Figure; 4] = [
         (SERVED, |run| run.served),

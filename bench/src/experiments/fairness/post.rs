@@ -1,6 +1,8 @@
-//! The post's run: B (weight 1) is there all the time, A (weight 2) bursts in the middle. B alone gets everything, then A two thirds.
+//! The post's run: B (weight 1) is always active and A (weight 2) bursts in the middle. B alone
+//! gets everything; during the burst A gets two thirds.
 //!
-//! As there: a budget of 32 slots, a queue of 8 for A and of 2 for B; whoever finds it full is refused. Both ask for more than everything.
+//! As in the post there are 32 slots, a queue of 8 for A and a queue of 2 for B, and a call that
+//! finds its queue full is rejected. Both tenants ask for more than the whole server.
 
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// The burst, in the middle of fifteen minutes.
+/// Start and end of the burst in seconds, in the middle of fifteen minutes.
 const BURST: (f64, f64) = (300.0, 600.0);
 const HORIZON: f64 = 900.0;
 
@@ -33,7 +35,7 @@ fn load(horizon: f64) -> Workload {
     }
 }
 
-/// Tokens that went to B and to A, and the slots used, before, during and after the burst.
+/// Tokens served to B and to A, and slots used, before, during and after the burst.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     alone: f64,

@@ -1,4 +1,5 @@
-//! A server of so many slots, event by event: who is served when, under one policy. No clock, no randomness.
+//! A server with a number of slots, simulated event by event under one policy. It reads no clock
+//! and uses no randomness.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,13 +8,13 @@ use std::time::Duration;
 use super::books::Books;
 use crate::peers::{Call, Policy};
 
-/// Each slot is as fast as ever, however many are taken.
+/// A server whose slots have a constant speed at any concurrency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     pub(super) slots: usize,
-    /// Input tokens a second, of one call.
+    /// Input tokens per second of one call.
     pub(super) prefill: f64,
-    /// Output tokens a second, of one call.
+    /// Output tokens per second of one call.
     pub(super) decode: f64,
 }
 
@@ -22,7 +23,7 @@ pub(super) struct Server {
 struct Running {
     id: usize,
     began: Duration,
-    /// Output tokens that the policy has been told of.
+    /// Output tokens that were reported to the policy.
     told: f64,
 }
 
@@ -35,13 +36,13 @@ impl Server {
         Duration::from_secs_f64(self.service(call.input, call.output))
     }
 
-    /// Output tokens so far of a call that began so long ago.
+    /// Returns the output tokens produced by a call that began `ago` earlier.
     fn produced(&self, call: &Call, ago: Duration) -> f64 {
         let decoding = ago.as_secs_f64() - call.input / self.prefill;
         (decoding.max(0.0) * self.decode).min(call.output)
     }
 
-    /// Serves these calls, in order of arrival, up to the horizon.
+    /// Serves `calls`, which are in order of arrival, up to the horizon.
     pub(super) fn serve(
         &self,
         calls: &[Call],
@@ -74,7 +75,7 @@ impl Server {
                 policy.ended(now, id, call);
             }
             books.compare();
-            // One at a time, as calls come to a door: the first of them find a slot, the others wait.
+            // Calls arrive one at a time: the first ones find a slot, the others wait.
             loop {
                 while running.len() < self.slots {
                     let Some(id) = policy.next(now) else { break };

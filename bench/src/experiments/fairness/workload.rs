@@ -1,4 +1,4 @@
-//! What comes: tenants, their weights, how their calls are spread over time, how long they are, and how wrong the estimates of them are.
+//! Workloads: tenants with weights, arrivals, call lengths, and errors of the estimates.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::peers::Call;
 /// Input and output tokens of a tenant's calls.
 #[derive(Clone, Debug)]
 pub(super) enum Lengths {
-    /// Log-normal around these medians.
+    /// Log-normal with the given medians.
     Around { input: f64, output: f64 },
-    /// Drawn from these.
+    /// Drawn from the given pairs.
     From(std::sync::Arc<[(f64, f64)]>),
 }
 
-/// When they come. Shares are of the server's slots.
+/// The arrivals of a tenant. Shares are of the server's slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrivals {
-    /// All at once, in the first moment, and more than could ever be served.
+    /// All at the first moment, more than could ever be served.
     Flood,
-    /// Independent of each other.
+    /// Poisson arrivals.
     Poisson { share: f64 },
-    /// For so many seconds, then not for as many, at twice the share.
+    /// Alternating phases of `phase` seconds: arrivals at twice the share, then none.
     OnOff { share: f64, phase: f64 },
-    /// Independent of each other, between two moments.
+    /// Poisson arrivals between two times, in seconds.
     Within { share: f64, from: f64, until: f64 },
 }
 
-/// How wrong the estimate of a call is: a factor.
+/// The factor by which the estimate of a call is wrong.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Estimates {
     Exact,
-    /// Between 0.3 and 3, each call by itself.
+    /// Drawn from 0.3 to 3 for each call.
     Drawn,
-    /// The same for all calls of the tenant.
+    /// The same factor for all calls of the tenant.
     Always(f64),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Tenant {
     pub(super) lengths: Lengths,
     pub(super) arrivals: Arrivals,
     pub(super) estimates: Estimates,
-    /// The most of its calls that may wait.
+    /// The maximum number of the tenant's waiting calls.
     pub(super) queue: usize,
 }
 
@@ -74,9 +74,9 @@ pub(super) struct Workload {
     pub(super) server: Server,
     pub(super) horizon: Duration,
     pub(super) tenants: Vec<Tenant>,
-    /// Whose wait is reported, where somebody is light.
+    /// The index of the light tenant whose wait is reported, if there is one.
     pub(super) light: Option<usize>,
-    /// What this workload is to show the use of: without it, it must fail.
+    /// The variant that must fail on this workload, to show the use of what it leaves out.
     pub(super) without: Option<Who>,
 }
 
@@ -89,7 +89,8 @@ impl Workload {
         self.tenants.iter().map(|tenant| tenant.queue).collect()
     }
 
-    /// The calls of this seed, in order of arrival; those of one moment in an order that favours nobody.
+    /// Returns the calls of a seed in order of arrival. Calls of the same moment are in a random
+    /// order.
     pub(super) fn calls(&self, seed: u64) -> Vec<Call> {
         let mut rng = Rng::with_seed(seed);
         let mut calls: Vec<(u64, Call)> = Vec::new();
@@ -114,7 +115,7 @@ impl Workload {
         let slots = self.server.slots as f64;
         let service = |(input, output)| self.server.service(input, output);
         let mean = (0..2_000).map(|_| service(draw(&tenant.lengths, rng))).sum::<f64>() / 2_000.0;
-        // Between two calls, where so large a share of the slots is asked for.
+        // Seconds between two calls that ask for the given share of the slots.
         let pause = |share: f64, rng: &mut Rng| -rng.f64().max(1e-12).ln() * mean / (share * slots);
         let mut all = Vec::new();
         let (mut at, mut work) = (0.0, 0.0);
@@ -154,7 +155,8 @@ fn draw(lengths: &Lengths, rng: &mut Rng) -> (f64, f64) {
     }
 }
 
-/// Whole tokens around a median, spread by a factor of 1.6 or so, and cut at five times as many.
+/// Returns a whole number from a log-normal distribution with sigma 0.5 around `median`, from 1 to
+/// five times the median.
 fn lognormal(median: f64, rng: &mut Rng) -> f64 {
     let normal = (-2.0 * rng.f64().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
     (median * (0.5 * normal).exp()).clamp(1.0, 5.0 * median).round()

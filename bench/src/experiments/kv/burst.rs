@@ -1,4 +1,5 @@
-//! A burst at a cold gate: all calls come at once, answers have a heavy tail, and the first that complete are the shortest.
+//! A burst at a cold gate: all calls arrive at once, answers have a heavy tail, and the first that
+//! complete are the shortest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,15 +23,15 @@ use crate::seeds::Seeds;
 use crate::traffic::{URL, call};
 use crate::virtual_time;
 
-/// Calls of a burst.
+/// Calls in the burst.
 const CALLS: usize = 1_500;
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Output tokens of the calls that completed, a second, until the last of them.
+    /// Output tokens of completed calls per second, until the last completion.
     tokens_per_s: f64,
-    /// Preemptions over calls completed.
+    /// Preemptions per completed call.
     preempted: f64,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// The engine with a door before it, and no client.
+/// Plays the engine with an admission rule in front of it, without a client.
 fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Outcome> {
     let mut queue = VecDeque::from(calls);
     let mut engine = Engine::new(engine.clone());
@@ -100,13 +101,13 @@ fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Ou
     Ok(Outcome::new(&done, preemptions))
 }
 
-/// The same calls through the client that users have, over the simulator.
+/// Plays the same calls through the client over the simulator.
 fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<Outcome> {
     let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::calibrated() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
     virtual_time::run(seed, async {
         let simulator = Simulator::new(config)?;
-        // Memory is to bind, not slots or waits.
+        // Memory must bind, and not slots or waits.
         let target = Target::new("sim")
             .url(URL)
             .cap(CALLS)

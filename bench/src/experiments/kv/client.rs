@@ -1,5 +1,5 @@
-//! The same calls through the client that users have, over the simulator: as many callers as leave none of it idle, each with the next call of the
-//! list as soon as its last one has ended.
+//! The calls of `kv` through the client over the simulator: enough callers that the engine is never
+//! idle, each of which makes the next call of the list when its last call ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,19 +20,20 @@ use crate::lengths::Work;
 use crate::traffic::{URL, call};
 use crate::virtual_time;
 
-/// Enough that some always wait, for the largest cache here.
+/// Enough callers that some always wait, for the largest cache here.
 const CALLERS: usize = 200;
 
-/// For so long there is one caller: a gate reads the metrics of its replicas from the first call on.
+/// The time with a single caller at the start, because a gate reads the metrics of its replicas
+/// only from the first call on.
 const ALONE: Duration = Duration::from_secs(2);
 
 /// The pool's only replica.
 const REPLICA: &str = "http://replica.test";
 
-/// How the gate knows the engine.
+/// The gate's source of knowledge about the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// A target whose memory's size is configured, and of whose prefix cache nothing is known.
+    /// A target with a configured memory size, and no knowledge of the prefix cache.
     Configured,
     /// A pool of one replica, which reports both.
     Reported,
@@ -50,7 +51,7 @@ pub(super) fn play(
     virtual_time::run(seed, async {
         let simulator = Simulator::new(config)?;
         let target = Target::new("sim").predict(Predict::Off);
-        // Memory is to bind, not slots.
+        // Memory must bind, and not slots.
         let target = match known {
             Known::Configured => target.url(URL).cap(CALLERS).kv_tokens(capacity),
             Known::Reported => target.url(URL).pool(Pool::new([REPLICA]).cap(CALLERS)),

@@ -1,5 +1,5 @@
-//! Rules by which calls are let into the engine, first come first served: ours by itself, ours with parts switched off, and what
-//! it is held against.
+//! Rules that admit calls to the engine, first come first served: our policy alone, our policy with
+//! parts switched off, and the comparisons.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -9,25 +9,25 @@ use tidegate::tokens::Demand;
 use super::workload::Workload;
 use crate::lengths::Work;
 
-/// A rule.
+/// An admission rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
-    /// Knows how long each answer will be, and what the calls share, and lets a call in if what all of them will hold fits at
-    /// every moment, block by block.
+    /// Knows each answer's length and the shared blocks. Admits a call if the blocks of all calls
+    /// fit at every future moment.
     Oracle,
-    /// [`Kv`], with lengths as they are learned from the answers before.
+    /// [`Kv`], with lengths learned from earlier answers.
     Learned,
-    /// The same, with the mean length taken as certain.
+    /// `Learned`, with the mean length taken as certain.
     Certain,
-    /// The same as `Learned`, with the blocks that calls share counted for each of them.
+    /// `Learned`, with shared blocks counted once per call.
     Unshared,
-    /// Each call holds its `max_tokens` from beginning to end.
+    /// Each call reserves its `max_tokens` from beginning to end.
     Reserve { max_tokens: u32 },
-    /// So many calls, whatever they hold.
+    /// A fixed number of calls, whatever memory they hold.
     Slots(usize),
 }
 
-/// The rule, and what it knows.
+/// A rule and its state.
 pub(super) struct Door {
     rule: Rule,
     workload: Workload,
@@ -59,7 +59,7 @@ impl Door {
         }
     }
 
-    /// Whether the call of this number may go in.
+    /// Returns `true` if the rule admits the call `id` now.
     pub(super) fn fits(&mut self, id: u64, work: &Work) -> bool {
         match self.rule {
             Rule::Oracle => {
@@ -117,7 +117,7 @@ impl Door {
         }
     }
 
-    /// A call has ended: what it was.
+    /// Ends a call and returns its lengths.
     pub(super) fn leave(&mut self, id: u64) -> Option<Work> {
         let Inside { work, held, .. } = self.calls.remove(&id)?;
         if let Some((place, _)) = held {
@@ -131,18 +131,19 @@ impl Door {
     }
 }
 
-/// What a call holds, in tokens.
+/// The memory of a call, in tokens.
 #[derive(Clone, Copy)]
 struct Holds {
     group: u64,
-    /// The tokens of its beginning that its group has in common, in whole blocks.
+    /// Tokens of the prefix that the call's group shares, in whole blocks.
     common: u32,
     now: u32,
     /// Tokens still to come.
     left: u32,
 }
 
-/// What all calls will hold at the most: exact, in whole blocks, at each moment at which one ends; what a group has in common, once.
+/// Returns the exact peak of the blocks of all calls, in tokens, at the moments when a call ends.
+/// Shared prefixes count once per group.
 fn exact_peak(mut calls: Vec<Holds>, block: u32) -> u64 {
     calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.left));
     let (mut groups, mut peak) = (HashSet::new(), 0);
@@ -158,7 +159,7 @@ fn exact_peak(mut calls: Vec<Holds>, block: u32) -> u64 {
     peak
 }
 
-/// What a gate could have learned: the lengths of the last thousand answers.
+/// The lengths of the last [`REMEMBERED`] answers, which a gate can learn.
 #[derive(Default)]
 struct Lengths {
     last: VecDeque<u32>,
@@ -166,10 +167,10 @@ struct Lengths {
     fresh: usize,
 }
 
-/// A target's default.
+/// The default headroom of a target.
 const HEADROOM: f64 = 0.1;
 
-/// Until something is known.
+/// The expected output in tokens before any answer is known.
 const COLD: u64 = 4_096;
 const REMEMBERED: usize = 1_000;
 

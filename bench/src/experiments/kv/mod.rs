@@ -1,8 +1,11 @@
-//! Memory for keys and values: an engine whose cache binds, callers who set `max_tokens` far above what they need, and a gate that learns how long
-//! answers are. Beside it: an oracle that knows, reservation of `max_tokens`, no reservation, and the number of slots that a search finds best.
+//! Admission by KV memory: an engine whose cache binds, callers with a `max_tokens` far above their
+//! need, and a gate that learns the answers' lengths.
 //!
-//! Each workload runs through a target whose memory is configured, and through a pool whose replica reports its size and its prefix cache. Beside
-//! both: the policy with its parts switched off, that is, with the mean length taken as certain, and with shared blocks counted for each call.
+//! Beside it are an oracle that knows the lengths, reservation of `max_tokens`, no reservation, and
+//! the best fixed number of slots. Each workload runs through a target with a configured memory,
+//! and through a pool whose replica reports its memory and its prefix cache. The policy alone also
+//! runs with parts switched off: with the mean length taken as certain, and with shared blocks
+//! counted for each call.
 
 mod burst;
 mod client;
@@ -24,24 +27,25 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Seeds 1 to 10 chose the policy's constants, and the number of slots.
+/// Not seeds 1 to 30, which were used to choose the constants. Seeds 1 to 10 choose the number of
+/// slots.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 50);
 const CHOSEN_ON: Seeds = Seeds::new(1, 10);
 
-/// A run is measured from one to the other; what was learned until then is what a gate knows a minute after its start.
+/// Start of the measurement. The gate has learned for one minute by then.
 const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(360);
 
-/// What every caller sets.
+/// The `max_tokens` of every call.
 const MAX_TOKENS: u32 = 4_096;
 
-/// What "no reservation" may have in flight: as many as the engine takes into a batch.
+/// The slots of "no reservation": as many as the engine takes into a batch.
 const SLOTS: usize = 256;
 
-/// More calls than any run gets through.
+/// The number of calls drawn, more than any run needs.
 const CALLS: usize = 4_000;
 
-/// Caches, in blocks of 16 tokens: some 25 and 70 calls.
+/// Cache sizes in blocks of 16 tokens: about 25 and 70 calls.
 const CACHES: [u32; 2] = [2_048, 5_625];
 
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
@@ -98,7 +102,8 @@ fn compare(
         }
     }
     let preempted = |run: &Outcome, _: &Outcome| run.preempted;
-    // A configured target knows nothing of the prefix cache, and is on the safe side of it.
+    // A configured target does not know the prefix cache, and admits too few calls rather than too
+    // many.
     let shares = workload.common() > 0;
     let ours = [("memory configured", &configured), ("memory reported", &reported)];
     for (how, runs) in ours.into_iter().skip(usize::from(shares)) {
@@ -132,7 +137,8 @@ fn compare(
     Ok(())
 }
 
-/// The number of slots that gives the most tokens, however many calls are preempted, on seeds of the search.
+/// Returns the number of slots with the most tokens on the seeds of the search, regardless of
+/// preemptions.
 fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fallible<usize> {
     let mut best = (0.0, 0);
     for slots in [8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128] {
@@ -147,20 +153,20 @@ fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fal
     Ok(best.1)
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Output tokens of the calls that completed, a second.
+    /// Output tokens of completed calls per second.
     tokens_per_s: f64,
-    /// Preemptions over calls completed.
+    /// Preemptions per completed call.
     preempted: f64,
-    /// Preemptions before it was measured.
+    /// Preemptions before the measurement.
     cold: f64,
-    /// The most of the cache that was ever held, 0 to 1.
+    /// The maximum used share of the cache, from 0 to 1.
     peak: f64,
 }
 
-/// A figure of a run, beside the oracle's of the same seed.
+/// A figure of a run, given the oracle's run on the same seed.
 type Figure = fn(&Outcome, &Outcome) -> f64;
 
 const FIGURES: [(&str, Figure); 5] = [
@@ -179,7 +185,7 @@ fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
     Spread::of(runs.iter().zip(oracle).map(|(run, oracle)| of(run, oracle)))
 }
 
-/// Counts what happens while a run is measured.
+/// Counts of events during the measurement.
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,

@@ -1,4 +1,5 @@
-//! The engine by itself, with a door before it: no client, nothing but steps. Calls all wait from the start.
+//! The engine alone with an admission rule in front of it, without a client. All calls wait from
+//! the start.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is asked.
+//! The calls of `kv`: lengths, shared prefixes, and messages.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -11,29 +11,31 @@ use crate::lengths::{Traces, Work, log_normal};
 pub(super) enum Workload {
     /// Azure's conversations.
     Conv,
-    /// One of those, one of Azure's code completions, in turns: all of one tenant, so that what can be learned is a mixture.
+    /// Azure's conversations and code completions in turns, all of one tenant, so that a mixture is
+    /// learned.
     Mixed,
-    /// Short prompts and long answers with a heavy tail: log-normal, medians 200 and 400, the mean answer nearly twice its median.
+    /// Short prompts and answers with a heavy tail: log-normal with medians of 200 and 400 tokens.
+    /// The mean answer is nearly twice the median.
     Tail,
     /// Azure's conversations, each after one of [`GROUPS`] instructions of [`COMMON`] tokens.
     Shared,
-    /// The calls of `Tail`, but one in thirty is a long prompt with a long answer: 4,000 tokens in and 4,000 out.
+    /// The calls of `Tail`, one in thirty of which has a prompt and an answer of 4,000 tokens each.
     OneLong,
 }
 
-/// Groups of calls that begin alike.
+/// Groups of calls with the same instructions.
 const GROUPS: u64 = 4;
 
-/// Tokens that a group has in common, in whole blocks.
+/// Tokens that a group shares, in whole blocks.
 const COMMON: u32 = 2_048;
 
-/// The longest sequence that the engine takes, in tokens.
+/// The maximum sequence length of the engine, in tokens.
 const LONGEST: u32 = 8_192;
 
-/// Bytes a token, as the simulator counts.
+/// Bytes per token, as the simulator counts.
 const BYTES: usize = 4;
 
-/// Tokens between two beginnings: 1,024 bytes, as the gate reads them.
+/// Tokens between two prefix hashes: 1,024 bytes, as the gate reads them.
 const CHUNK: u32 = 256;
 
 impl Workload {
@@ -49,7 +51,7 @@ impl Workload {
         }
     }
 
-    /// So many calls.
+    /// Draws `calls` calls.
     pub(super) fn draw(self, traces: &Traces, seed: u64, calls: usize) -> Vec<Work> {
         let mut rng = Rng::with_seed(seed);
         match self {
@@ -71,42 +73,43 @@ impl Workload {
         }
     }
 
-    /// Tokens that calls of one group have in common.
+    /// Returns the tokens that calls of one group share.
     pub(super) fn common(self) -> u32 {
         if self == Self::Shared { COMMON } else { 0 }
     }
 
-    /// The group of a call.
+    /// Returns the group of a call.
     pub(super) fn group(self, id: u64) -> u64 {
         id % GROUPS
     }
 
-    /// The hashes of the blocks that the call shares with others.
+    /// Returns the hashes of the blocks that the call shares with others.
     pub(super) fn blocks(self, id: u64, block: u32) -> Vec<u64> {
         (0..u64::from(self.common() / block)).map(|nth| nth * GROUPS + self.group(id)).collect()
     }
 
-    /// What a gate would know of the same.
+    /// Returns the prefix of a call as a gate would know it.
     pub(super) fn prefix(self, id: u64, work: &Work) -> Prefix {
         let ends: Vec<u32> = (1..=self.common() / CHUNK).map(|nth| nth * CHUNK * BYTES as u32).collect();
         let hashes = (0..ends.len() as u64).map(|nth| nth * GROUPS + self.group(id));
         Prefix::new(hashes.collect(), ends, u64::from(work.prompt) * BYTES as u64)
     }
 
-    /// What the call says: instructions, if it has any, and a question, of as many tokens as its prompt together.
+    /// Returns the messages of a call: instructions, if any, and a question. Together they have as
+    /// many tokens as the prompt.
     pub(super) fn messages(self, id: u64, work: &Work) -> Value {
         let text = |tokens: u32, word: &str| word.repeat(tokens as usize);
         if self.common() == 0 {
             return json!([{"role": "user", "content": text(work.prompt, "tide")}]);
         }
         let instructions = text(self.common(), &format!("{:04}", self.group(id)));
-        // From the first token on no other call's.
+        // The question differs from all others from its first token on.
         let question = text(work.prompt - self.common(), &format!("{id:04x}"));
         json!([{"role": "system", "content": instructions}, {"role": "user", "content": question}])
     }
 }
 
-/// A short prompt, and an answer of any length.
+/// Returns a call with a short prompt and an answer of any length.
 fn tail(rng: &mut Rng) -> Work {
     Work {
         prompt: log_normal(rng, 200.0, 0.8, (8.0, 4_000.0)),

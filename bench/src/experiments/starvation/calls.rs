@@ -1,4 +1,4 @@
-//! A list of calls through a number of slots, in an order of ours or of a peer.
+//! A list of calls through a number of slots, in the order of our scheduler or of a peer.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -29,22 +29,26 @@ impl Call {
     }
 }
 
-/// Decides which of the waiting calls goes next; a call is named by its place in the list.
+/// A policy that decides which waiting call is dispatched next. `id` is the index of a call in the
+/// list.
 pub(super) trait Order {
     fn arrive(&mut self, now: Duration, id: usize, call: &Call);
-    /// Asked while a slot is free, until it says `None`.
+    /// Returns the next call. Called while a slot is free, until it returns `None`.
     fn next(&mut self, now: Duration) -> Option<usize>;
     fn ended(&mut self, _now: Duration, _id: usize, _call: &Call) {}
-    /// A call that is cancelled for a more urgent one, and waits again. Asked until it says `None`.
+    /// Returns a call to cancel and queue again for a more urgent one. Called until it returns
+    /// `None`.
     fn reclaim(&mut self, _now: Duration, _calls: &[Call]) -> Option<usize> {
         None
     }
 }
 
-/// When each call went; `None`: it waits at the horizon, or was to come later.
+/// The time of each call's dispatch. `None` if the call still waits at the horizon or would arrive
+/// later.
 pub(super) type Went = Vec<Option<Duration>>;
 
-/// Plays the calls, which are in the order of their arrivals. At one moment slots come back first, then calls arrive.
+/// Plays `calls`, which are in order of arrival. At the same moment, slots are released before
+/// calls arrive.
 pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon: Duration) -> Went {
     let mut went = vec![None; calls.len()];
     let mut ends: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
@@ -82,7 +86,7 @@ pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon:
     }
 }
 
-/// The scheduler that users have.
+/// The scheduler of the gate.
 pub(super) struct Ours {
     scheduler: Scheduler<usize>,
     began: Instant,
@@ -113,7 +117,7 @@ impl Ours {
             charged,
             has_failed: false,
         };
-        // The driver asks who is next before time passes: whoever may go at once does so then.
+        // The caller dispatches before time passes, so a call that can run starts at once.
         self.scheduler.enqueue(now, ticket, id);
     }
 }
@@ -148,8 +152,8 @@ impl Order for Ours {
     }
 }
 
-/// Lanes by priority, in each lane first come first served: the best that an order can do for the highest lane which
-/// interrupts nobody and leaves no slot free.
+/// Strict priority of lanes, first come first served in each: the best for the highest lane without
+/// interrupting calls or keeping slots free.
 #[derive(Default)]
 pub(super) struct Strict([VecDeque<usize>; 3]);
 
@@ -165,7 +169,8 @@ impl Order for Strict {
     }
 }
 
-/// Ageing by turns: once its oldest call has waited for so long, the lowest lane takes every second dispatch.
+/// Ageing by turns: once its oldest call has waited `after`, the lowest lane takes every second
+/// dispatch.
 pub(super) struct Turns {
     after: Duration,
     urgent: VecDeque<usize>,
@@ -208,18 +213,19 @@ impl Order for Fifo {
     }
 }
 
-/// Start-time fair queueing as published: virtual time is the start tag of the call that went last.
+/// Start-time fair queueing as published: virtual time is the start tag of the call that was
+/// dispatched last.
 #[derive(Default)]
 pub(super) struct StartTime {
     now: f64,
     finish: HashMap<usize, f64>,
-    /// By tenant.
+    /// The queues, by tenant.
     waiting: HashMap<usize, Line>,
 }
 
 /// The waiting calls of a tenant, with their costs.
 struct Line {
-    /// The virtual time when it came to wait.
+    /// The virtual time when the tenant began to wait.
     since: f64,
     calls: VecDeque<(usize, f64)>,
 }

@@ -1,4 +1,4 @@
-//! A target under a flood, event by event, driven as its driver drives the scheduler: whoever comes, goes, ends, and what a floor's holder gets.
+//! A target under a flood, simulated event by event and driven as the gate drives the scheduler.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -14,14 +14,14 @@ use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 
-/// When a stream's calls come.
+/// The arrivals of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Comes {
-    /// So many of them wait at all times.
+    /// The given number of calls waits at all times.
     Flood(usize),
-    /// So many a second, independent of each other.
+    /// Poisson arrivals at the given rate per second.
     Poisson(f64),
-    /// As a flood for so many seconds, then not for as many.
+    /// Alternating phases of the given number of seconds: a flood, then none.
     OnOff(usize, f64),
 }
 
@@ -30,29 +30,31 @@ pub(super) enum Comes {
 pub(super) struct Stream {
     pub(super) tenant: &'static str,
     pub(super) lane: Lane,
-    /// Seconds in a slot, from and to.
+    /// The range of service times, in seconds.
     pub(super) service: (f64, f64),
-    /// Tokens, which are also the cost, from and to.
+    /// The range of tokens, which are also the cost.
     pub(super) tokens: (u64, u64),
     pub(super) comes: Comes,
 }
 
-/// What became of a stream.
+/// The results of a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) came: usize,
-    /// Of each call that went: how long it waited, and what stood before it in its own line as it came.
+    /// For each dispatched call, its wait in seconds, and the queue ahead of it at its arrival.
     pub(super) went: Vec<(f64, Ahead)>,
-    /// Of those that still wait at the end: how long they have, and the same.
+    /// For each call that still waits at the end, its wait so far in seconds, and the queue ahead
+    /// of it at its arrival.
     pub(super) left: Vec<(f64, Ahead)>,
-    /// The most slots that it held, and the longest time that calls waited while it held fewer than its floor.
+    /// The longest time, in seconds, for which calls waited while the stream held fewer slots than
+    /// its floor.
     pub(super) below_floor: f64,
-    /// Slots held over time, while it had calls waiting or running.
+    /// Slots held over time, while the stream had calls waiting or running.
     pub(super) held: f64,
     pub(super) wanted: f64,
 }
 
-/// What stands before a call in its own line.
+/// The calls ahead of a call in its own queue at its arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ahead {
     pub(super) calls: usize,
@@ -70,7 +72,7 @@ pub(super) struct Flood {
     scheduler: Scheduler<usize>,
     began: Instant,
     streams: Vec<Stream>,
-    /// Slots that are a stream's own.
+    /// The reserved slots of each stream.
     floors: Vec<usize>,
     calls: Vec<Call>,
     lines: Vec<VecDeque<usize>>,
@@ -103,7 +105,7 @@ impl Flood {
         }
     }
 
-    /// Plays the whole of it.
+    /// Plays the whole run.
     pub(super) fn run(mut self, horizon: Duration) -> Vec<Account> {
         let mut next: Vec<Option<Duration>> = Vec::new();
         for stream in self.streams.clone() {
@@ -152,7 +154,7 @@ impl Flood {
         self.accounts
     }
 
-    /// When the next call of a stream comes that comes by the clock.
+    /// Returns the time of the next call of a Poisson stream.
     fn pause(&mut self, stream: Stream, now: Duration) -> Option<Duration> {
         let Comes::Poisson(rate) = stream.comes else { return None };
         Some(now + Duration::from_secs_f64(-self.rng.f64().max(1e-12).ln() / rate))
@@ -200,7 +202,7 @@ impl Flood {
         match self.scheduler.try_admit(at, &ticket) {
             Ok(Some(grant)) => self.start(now, id, grant),
             Ok(None) => drop(self.scheduler.enqueue(at, ticket, id)),
-            // None of the bounds is in force here.
+            // No bound of the queue applies here.
             Err(_) => drop(line.pop_back()),
         }
     }
@@ -243,7 +245,7 @@ impl Flood {
         }
     }
 
-    /// How it stands with the floors, now that whatever could go has gone.
+    /// Updates the accounts of the floors after all possible dispatches.
     fn watch(&mut self, now: Duration) {
         let passed = (now - self.seen).as_secs_f64();
         self.seen = now;

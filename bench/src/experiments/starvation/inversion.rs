@@ -1,4 +1,5 @@
-//! A deep backlog of long batch calls below steady interactive traffic: age must not turn the lanes upside down.
+//! A deep backlog of long batch calls below steady interactive traffic: ageing must not invert the
+//! lanes.
 
 use std::time::Duration;
 
@@ -16,33 +17,35 @@ use crate::seeds::Seeds;
 use crate::virtual_time;
 
 const SLOTS: usize = 16;
-/// Batch calls: so many, of so many seconds each. More than an hour's work.
+/// The number of batch calls, each of [`BATCH_SERVICE`]: more than an hour's work.
 const BATCH: usize = 1_000;
 const BATCH_SERVICE: Duration = Duration::from_secs(60);
-/// Interactive calls: two a second of two seconds, which need 4 of the 16 slots.
+/// Two interactive calls per second of two seconds each, which need 4 of the 16 slots.
 const PAUSE: Duration = Duration::from_millis(500);
 const SERVICE: Duration = Duration::from_secs(2);
-/// Whichever of the two comes second comes so much later.
+/// The delay of whichever lane comes second.
 const LATER: Duration = Duration::from_secs(120);
 
 struct Case {
     name: &'static str,
     poisson: bool,
     batch_first: bool,
-    /// The longest p99 wait that counts as served in time, in seconds; `None`: no order that leaves no slot free and
-    /// interrupts nobody can promise one, and ours is held against the best of them.
+    /// The maximum p99 wait in seconds that counts as served in time.
+    ///
+    /// `None` if no order without interruptions and idle slots can promise one. Then our wait is
+    /// compared with the best such order.
     wait: Option<f64>,
 }
 
-/// The three cases, and what they are held against.
+/// The three cases and their bars.
 const CASES: [Case; 3] = [
     Case { name: "batch comes second", poisson: false, batch_first: false, wait: Some(1.0) },
     Case { name: "batch comes second, Poisson", poisson: true, batch_first: false, wait: None },
     Case { name: "batch comes first", poisson: false, batch_first: true, wait: None },
 ];
-/// With `reclaim`, the share of the slots that is the interactive lane's own: twice what it needs on the average.
+/// The interactive lane's floor with `reclaim`, as a share of the slots: twice its mean need.
 const FLOOR: f64 = 0.5;
-/// By how much our p99 wait may exceed that of strict priority.
+/// The maximum ratio of our p99 wait to that of strict priority.
 const NEAR: f64 = 1.1;
 
 impl Case {
@@ -50,7 +53,8 @@ impl Case {
         let mut rng = Rng::with_seed(seed);
         let (batch_at, mut at) =
             if self.batch_first { (Duration::ZERO, LATER) } else { (LATER, Duration::ZERO) };
-        // The first ones are as far advanced as calls in the middle of a long run are: they do not end together.
+        // The first calls are partly done, as in the middle of a long run, so that they do not end
+        // together.
         let batch = |number| {
             let done = if number < SLOTS { BATCH_SERVICE.mul_f64(rng.f64()) } else { Duration::ZERO };
             Call { at: batch_at, tenant: 0, lane: Lane::Batch, service: BATCH_SERVICE - done }
@@ -65,15 +69,16 @@ impl Case {
     }
 }
 
-/// What became of both lanes in one run.
+/// The results of both lanes in one run.
 struct Outcome {
     /// The share of interactive calls dispatched, of those queued at least a minute before the end.
     served: f64,
     p50: f64,
     p99: f64,
-    /// Batch calls that went.
+    /// The number of batch calls dispatched.
     batch_served: f64,
-    /// The longest wait of a batch call, by twice the ageing time and one service time for it and each one before it.
+    /// The longest wait of a batch call, divided by its bound: twice the ageing time, and one
+    /// service time for the call and for each call before it.
     batch: f64,
 }
 
@@ -93,7 +98,7 @@ fn outcome(calls: &[Call], went: &Went) -> Outcome {
         }
     }
     let served = waits.iter().filter(|wait| wait.is_finite()).count() as f64 / came as f64;
-    // Whoever waits at the end has waited at least until then.
+    // Calls that still wait count with their wait until the end.
     waits.iter_mut().for_each(|wait| *wait = wait.min(HOUR.as_secs_f64()));
     let [p50, p99] = [0.5, 0.99].map(|q| quantile(&mut waits, q));
     Outcome { served, p50, p99, batch_served, batch }

@@ -1,4 +1,5 @@
-//! Large calls among small ones of the same lane: whatever room comes, the small ones fit into it first. Aged, the large one has it kept.
+//! Large calls among small ones of the same lane: small calls fit into any free room first. Once
+//! the large call has aged, the room is kept for it.
 
 use tidegate::Lane;
 use tidegate::config::{RateConfig, TargetConfig};
@@ -9,24 +10,27 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 
-/// Four tenants flood with small calls, of so many tokens at most.
+/// The maximum tokens of the small calls with which [`FLOODING`] tenants flood the target.
 const SMALL: u64 = 1_500;
 const FLOODING: u64 = 4;
 
-/// What the large calls lack.
+/// A resource that large calls lack.
 struct Case {
     name: &'static str,
     /// Tokens of a large call.
     large: u64,
-    /// Tokens a second that can be begun at least, while calls wait and nothing is held.
+    /// Tokens per second that can be started at least, while calls wait and nothing is kept.
     pace: f64,
-    /// Until there is room for a large one, once it is kept.
+    /// Seconds until there is room for a large call, once room is kept for it.
     drain: f64,
     target: TargetConfig,
 }
 
-/// What a large call may have to wait at most: until it is aged; until it is the first of its lane, while its own tenant sends what stands before it
-/// and each other, by start-time fair queueing, no more than that and one largest call of each; and until what is kept is enough.
+/// Returns the maximum wait of a large call in seconds.
+///
+/// The wait has three parts: until the call has aged; until it is the first of its lane, while its
+/// own tenant sends the calls ahead of it and each other tenant, by start-time fair queueing, sends
+/// no more than that and one largest call of each; and until enough room is kept.
 fn bound(case: &Case, ahead: Ahead) -> f64 {
     let others = FLOODING * (ahead.tokens + case.large + SMALL);
     let before = (others + ahead.tokens) as f64 / case.pace;
@@ -34,7 +38,8 @@ fn bound(case: &Case, ahead: Ahead) -> f64 {
 }
 
 fn cases() -> [Case; 2] {
-    // 3,940 tokens a second, of which six seconds' worth may be saved; the flood alone could use twice as many.
+    // 3,940 tokens per second, six seconds' worth of which may be saved. The flood alone could use
+    // twice as many.
     let rates = RateConfig { tpm: Some(240_000), ..RateConfig::default() };
     let pace = 0.985 * 240_000.0 / 60.0;
     let budget = Case {
@@ -44,13 +49,14 @@ fn cases() -> [Case; 2] {
         drain: 20_000.0 / pace,
         target: TargetConfig { rates, ..target() },
     };
-    // While a large one runs there is room for four small ones, of 500 tokens in 1.5 s at the least; and all end within the longest service.
+    // While a large call runs, there is room for four small ones, of at least 500 tokens in 1.5 s.
+    // All calls end within the longest service time.
     let memory = Case {
         name: "large calls, memory",
         large: 30_000,
         pace: 4.0 * 500.0 / 1.5,
         drain: SERVICE,
-        // So many slots that small calls alone fill the memory.
+        // Enough slots that small calls alone fill the memory.
         target: TargetConfig { kv_tokens: Some(40_200), cap: 24, ..target() },
     };
     [budget, memory]

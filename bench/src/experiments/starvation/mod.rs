@@ -1,8 +1,9 @@
-//! Nobody waits for ever: an hour of a flood in the highest lane, and calls of the lowest, large calls among small ones, floors, and tenants that
-//! have called before among ten thousand that have not. And age does not turn the lanes upside down: interactive calls above old batch work.
+//! Checks that no call waits forever, during an hour of floods.
 //!
-//! What a call may have to wait is derived from the rules, not measured, and is computed for each call from what stood before it ([`bound`],
-//! [`large`]).
+//! The cases are calls of the lowest lane below a flood of the highest, large calls among small
+//! ones, floors, tenants with earlier calls among ten thousand new ones, and interactive calls
+//! above old batch work. The maximum wait of a call is derived from the rules and from the calls
+//! ahead of it ([`bound`], [`large`]), not from a measurement.
 
 mod calls;
 mod flood;
@@ -26,12 +27,12 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Constants were chosen on seeds 1 to 5.
+/// Not seeds 1 to 5, which were used to choose the constants.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 20);
 const HOUR: Duration = Duration::from_secs(3600);
 const SLOTS: usize = 8;
 const AGING: Duration = Duration::from_secs(30);
-/// The longest that any call here is served.
+/// The longest service time of any call here, in seconds.
 const SERVICE: f64 = 3.0;
 
 fn target() -> TargetConfig {
@@ -59,12 +60,14 @@ fn batch(tenant: &'static str) -> Stream {
     }
 }
 
-/// What a batch call may have to wait at most, if everything else is against it.
+/// Returns the maximum wait of a batch call in seconds.
 ///
-/// It is raised to the highest lane when it has waited twice `aging`. From then on its lane may hold one of the eight slots before any
-/// higher lane, since its oldest call is no younger: whenever none of its calls runs, the next slot is its own, but for one that another raised
-/// lane takes. In each longest service time one of its calls goes so. Its own tenant sends what stands before it; each other tenant of the lane,
-/// by start-time fair queueing, no more than that much cost and one largest call of each; and none of their calls costs less than the least.
+/// The call is raised to the highest lane after twice `aging`. From then on its lane may hold one
+/// of the eight slots before any higher lane, because its oldest call is no younger. If none of its
+/// calls runs, the next slot is the lane's, except for one that another raised lane takes. So one
+/// of its calls is dispatched per longest service time. The call's own tenant sends the calls ahead
+/// of it. Each other tenant of the lane sends, by start-time fair queueing, no more than that cost
+/// and one largest call of each, and each of these calls costs at least the minimum.
 fn bound(ahead: Ahead, tenants: usize) -> f64 {
     let (least, most) = (1_000, 3_000);
     let others = (ahead.tokens + 2 * most).div_ceil(least) as usize;
@@ -109,7 +112,7 @@ fn play(
     })
 }
 
-/// The three batch streams come first.
+/// Records the figures of the batch streams, which are the first three.
 fn tell_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<Account>]) {
     let key = |what: &str| format!("{name}: {what}");
     let waits = |run: &Vec<Account>, ratio: bool| -> Vec<f64> {
@@ -148,7 +151,8 @@ fn tell_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<A
     );
 }
 
-/// A lane's floor and a tenant's, each with calls that come and go; what they do not use is borrowed meanwhile.
+/// Measures a lane's floor and a tenant's, each with calls that come and go. Others borrow the
+/// unused slots.
 fn floors(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("floors");
     let mut streams = vec![
@@ -157,7 +161,7 @@ fn floors(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     ];
     streams.extend(["a", "b", "c", "d"].map(|tenant| flood(tenant, Lane::Interactive)));
     streams.push(flood("e", Lane::Standard));
-    // An eighth of eight slots, and a quarter.
+    // An eighth and a quarter of eight slots.
     let slots = [1, 2];
     let mut with = TargetConfig { aging: Duration::ZERO, ..target() };
     let without = with.clone();

@@ -1,5 +1,5 @@
-//! Ten thousand tenants of one call each, and a few that came before them with two: whoever has called before must
-//! not wait for all of them.
+//! Ten thousand tenants of one call each, and a few earlier tenants of two calls: the second calls
+//! must not wait for all newcomers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,18 +16,20 @@ use crate::seeds::Seeds;
 use crate::virtual_time;
 
 const NEWCOMERS: usize = 10_000;
-/// The mean service time and the longest, in seconds.
+/// The mean service time in seconds. The constant below is the longest.
 const SERVICE: f64 = 1.0;
 const LONGEST: f64 = 1.5;
 
-/// Tenants that send two calls each before the others come: more than there are slots, so that most of their second
-/// calls wait.
+/// Returns the number of tenants that send two calls each before the others arrive. It exceeds the
+/// slots, so most of the second calls wait.
 fn residents(slots: usize) -> usize {
     2 * slots + 8
 }
 
-/// Newcomers come as fast as the slots can serve them: `regular`, one in each service time of a slot; else at random,
-/// with service times from a half to one and a half.
+/// Returns the calls. Newcomers arrive as fast as the slots can serve them.
+///
+/// If `regular` is set, they arrive evenly and take one second each. Otherwise they arrive at
+/// random and take 0.5 to 1.5 s.
 fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
     let mut rng = Rng::with_seed(seed);
     let service = |rng: &mut Rng| Duration::from_secs_f64(if regular { SERVICE } else { 0.5 + rng.f64() });
@@ -43,10 +45,13 @@ fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
     all.into_iter().map(call).collect()
 }
 
-/// The longest time that a call was the first of its tenant, in the work of calls that went meanwhile, by its bound: two
-/// rounds, of a longest call each of as many tenants as waited at any moment of that time and of one more, and the slots.
+/// Returns the largest ratio of the work dispatched while a call was the first of its tenant to its
+/// bound.
+///
+/// The bound is two rounds, each of a longest call of as many tenants as waited at any moment of
+/// that time and of one more, and the slots.
 fn worst(calls: &[Call], went: &Went, slots: usize, horizon: Duration) -> f64 {
-    // What happens, in order: calls come before others go at the same moment.
+    // Events in order. At the same moment, arrivals come before dispatches.
     let mut events: Vec<(Duration, bool, usize)> = Vec::new();
     for (id, (call, went)) in calls.iter().zip(went).enumerate() {
         events.push((call.at, false, id));
@@ -54,8 +59,8 @@ fn worst(calls: &[Call], went: &Went, slots: usize, horizon: Duration) -> f64 {
     }
     events.sort_unstable();
     let mut lines: HashMap<usize, Vec<usize>> = HashMap::new();
-    // By tenant, how many calls had gone when its first call became that; and after each going, the work of all calls
-    // that had gone, and how many tenants waited.
+    // By tenant, the number of calls dispatched when its first call became the first. Then, after
+    // each dispatch, the total work dispatched, and the number of waiting tenants.
     let mut since: HashMap<usize, usize> = HashMap::new();
     let mut gone: Vec<(f64, usize)> = vec![(0.0, 0)];
     let mut worst = 0.0f64;
@@ -89,7 +94,7 @@ fn worst(calls: &[Call], went: &Went, slots: usize, horizon: Duration) -> f64 {
 
 struct Outcome {
     worst: f64,
-    /// The longest wait of a resident's call, in service times.
+    /// The longest wait of a call of an earlier tenant, in service times.
     resident: f64,
 }
 
@@ -101,7 +106,7 @@ fn run<O: Order>(
 ) -> Fallible<Vec<Outcome>> {
     virtual_time::each(seeds, |seed| {
         let calls = calls(slots, regular, seed);
-        // As long as newcomers come.
+        // As long as newcomers arrive.
         let horizon = calls.last().map_or(Duration::ZERO, |last| last.at);
         let went = play(order(), &calls, slots, horizon);
         let residents = calls.iter().zip(&went).filter(|(call, _)| call.tenant < residents(slots));

@@ -1,4 +1,4 @@
-//! A quota that was configured wrong: after how many answers the gate knows the right one, and what that costs.
+//! Counts the answers until the gate knows the true quota, if the configured quota is wrong.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// After so many answers it must know.
+/// The maximum number of answers until the gate must know the quota.
 const ANSWERS: usize = 3;
 
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
@@ -36,7 +36,7 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// How many answers it took; infinite where more than ten.
+/// Returns the number of answers until the quota is known, or infinity after ten.
 async fn answers(terms: Terms, configured: Option<u64>, load: Arc<Load>) -> Fallible<f64> {
     let provider = Provider::new(terms);
     let mut target = Target::new("provider").url(URL);

@@ -1,6 +1,7 @@
-//! A gateway in front of two backends: its answers announce the limits of both in turn, and it lets in less than either.
+//! A gateway in front of two backends: its answers announce the limits of both in turn, and it
+//! admits less than either.
 //!
-//! Nothing but its 429s shows what it lets in. Beside it, the same gateway with one backend.
+//! Only its 429s show the true limit. Beside it is the same gateway with one backend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// The limits that are announced, in tokens a minute.
+/// The announced limits, in tokens per minute.
 const STEADY: &[u64] = &[2 * TPM];
 const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
 
@@ -53,10 +54,12 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// The most 429s per thousand calls that alternating limits may cost beyond a steady limit.
+/// The maximum number of additional 429s per thousand calls with alternating limits, compared with
+/// a steady limit.
 const MORE: f64 = 1.0;
 
-/// A bucket at the announced limit that uses less of it after each 429, and all of another limit.
+/// A bucket at the announced limit that uses a smaller share after each 429, and the full share
+/// when another limit is announced.
 #[derive(Clone)]
 pub(super) struct Forgetful {
     bucket: Arc<Mutex<Bucket>>,
@@ -64,16 +67,16 @@ pub(super) struct Forgetful {
 }
 
 struct Bucket {
-    /// Tokens a minute that were announced, and the share of them that is used.
+    /// The announced tokens per minute, and the share that is used.
     limit: f64,
     share: f64,
-    /// Tokens there are.
+    /// Available tokens.
     level: f64,
     at: Instant,
 }
 
 impl Bucket {
-    /// Takes so much once it is there, or returns when to ask again.
+    /// Takes `cost` tokens if they are available. Otherwise returns the delay before the next try.
     fn take(&mut self, cost: f64) -> Option<Duration> {
         let (now, rate) = (Instant::now(), self.share * self.limit / 60.0);
         self.level = (self.level + rate * (now - self.at).as_secs_f64()).min(rate * DEPTH);
@@ -99,9 +102,9 @@ impl Bucket {
     }
 }
 
-/// Seconds of its rate that the bucket holds.
+/// Depth of the bucket, in seconds of its rate.
 const DEPTH: f64 = 10.0;
-/// What a 429 leaves of the share.
+/// The factor of the share after a 429.
 const CUT: f64 = 0.9;
 
 impl Forgetful {

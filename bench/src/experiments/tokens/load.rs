@@ -1,8 +1,11 @@
-//! What is asked: the traces' lengths, with texts and limits that were made for them.
+//! The calls of `tokens`: lengths from the traces, with generated texts and limits.
 //!
-//! - Each call is of one of four tenants, each with prompts of one style ([`Style`]), so that bytes for each token differ by more than two times.
-//! - `max_tokens` as people set it: none in 15 % of the calls, else one of 256 to 8,192, whatever the answer will be; an answer is cut by it.
-//! - Calls come in the traces' order from a random place on, by 96 callers who each ask again at once: there is always a backlog.
+//! - Each call is of one of four tenants, each with prompts of one style ([`Style`]), so that bytes
+//!   per token differ by more than a factor of two.
+//! - `max_tokens` is set as people set it: in 85 % of the calls, to one of 256 to 8,192, regardless
+//!   of the answer. A longer answer is cut.
+//! - Calls are in the trace's order from a random starting point. 96 callers each make the next
+//!   call at once, so there is always a backlog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,9 +23,9 @@ use crate::text::{Corpora, Style};
 use crate::traces::azure;
 use crate::traffic::URL;
 
-/// Callers.
+/// The number of callers.
 pub(super) const WORKERS: usize = 96;
-/// More than any run gets through.
+/// The number of calls drawn, more than any run needs.
 const CALLS: usize = 6_000;
 const LIMITS: [u64; 8] = [256, 512, 512, 1_024, 1_024, 2_048, 4_096, 8_192];
 
@@ -63,7 +66,7 @@ impl Load {
         Ok(Self { seed, calls: calls.collect() })
     }
 
-    /// One caller.
+    /// Makes calls as one caller until `until`.
     pub(super) async fn work(self: Arc<Self>, through: Transport, next: Arc<AtomicUsize>, until: Instant) {
         while Instant::now() < until {
             let Some(call) = self.calls.get(next.fetch_add(1, Ordering::Relaxed) % self.calls.len()) else {
@@ -75,7 +78,7 @@ impl Load {
         }
     }
 
-    /// The first calls, as requests.
+    /// Returns the first `count` calls as requests.
     pub(super) fn requests(&self, count: usize) -> impl Iterator<Item = Request<RequestBody>> {
         self.calls.iter().take(count).map(Call::request)
     }
@@ -85,7 +88,7 @@ impl Call {
     fn request(&self) -> Request<RequestBody> {
         let mut request = Request::new(RequestBody::from(self.body.clone()));
         *request.method_mut() = Method::POST;
-        // A constant base and a constant path: falls back to `/` never.
+        // The base and the path are constants, so the fallback to `/` is never used.
         *request.uri_mut() = format!("{URL}/v1/chat/completions").parse().unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert("content-type", HeaderValue::from_static("application/json"));

@@ -1,4 +1,5 @@
-//! What people build: a bucket of their own, which reserves the prompt and all of `max_tokens`, first come first served.
+//! The usual home-made limiter: a local bucket that reserves the prompt and all of `max_tokens`,
+//! first come first served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +12,21 @@ use tower::{ServiceExt, service_fn};
 
 use crate::naive::Rule;
 
-/// What a call is expected to cost.
+/// Returns the estimated cost of a call in tokens.
 type Estimate = fn(&Request<RequestBody>) -> f64;
 
-/// The provider's own count, and all of `max_tokens`.
+/// Returns the provider's own count of the input, plus all of `max_tokens`.
 pub(super) fn exact(request: &Request<RequestBody>) -> f64 {
     number(request, "x-true-input") + number(request, "x-true-max")
 }
 
-/// A quarter of the body's characters, and all of `max_tokens`.
+/// Returns a quarter of the body's characters, plus all of `max_tokens`.
 pub(super) fn quarter(request: &Request<RequestBody>) -> f64 {
     let text = request.body().bytes().map(|body| String::from_utf8_lossy(body).chars().count()).unwrap_or(0);
     text as f64 / 4.0 + number(request, "x-true-max")
 }
 
-/// What the call will take, as nobody knows before.
+/// Returns the true cost, which no client knows in advance.
 pub(super) fn used(request: &Request<RequestBody>) -> f64 {
     number(request, "x-true-input") + number(request, "x-true-output")
 }
@@ -34,7 +35,7 @@ fn number(request: &Request<RequestBody>, name: &str) -> f64 {
     request.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0.0)
 }
 
-/// See the module.
+/// The limiter. See the [module documentation](self).
 #[derive(Clone)]
 pub(super) struct Local {
     rate: f64,
@@ -44,11 +45,11 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// A bucket of a minute, full.
+    /// Returns a client with a bucket of one minute, initially full.
     pub(super) fn over(transport: Transport, tpm: f64, estimate: Estimate) -> Transport {
         let level = Arc::new(Mutex::new((tpm, Instant::now())));
         let local = Self { rate: tpm / 60.0, estimate, level, transport };
-        // Its retries pass the bucket as calls do.
+        // Retries pass the bucket like calls.
         Rule::openai(Duration::from_secs(600))
             .over(Transport::new(service_fn(move |request| local.clone().exchange(request))))
     }
@@ -57,7 +58,8 @@ impl Local {
         let Self { rate, estimate, level, transport } = self;
         let cost = estimate(&request);
         {
-            // Held while it waits: first come, first served.
+            // The lock is held while the call waits, so that calls are served first come, first
+            // served.
             let mut bucket = level.lock().await;
             loop {
                 let now = Instant::now();

@@ -1,6 +1,8 @@
-//! How much of a quota of tokens a minute is used, and how often the provider has to say no. Virtual time, the client that users have.
+//! Measures the used share of a quota of tokens per minute and the number of 429s, through the
+//! client in virtual time.
 //!
-//! Lengths are those of Azure's traces; texts, tenants and `max_tokens` are made (see [`load`]). The provider keeps its own books ([`crate::provider`]).
+//! Lengths are from Azure's traces. Texts, tenants and `max_tokens` are generated (see [`load`]).
+//! The provider keeps its own totals ([`crate::provider`]).
 
 mod correction;
 mod gateway;
@@ -26,13 +28,13 @@ use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// Seeds 1 to 10 chose the constants.
+/// Not seeds 1 to 10, which were used to choose the constants.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 15);
-/// How many of the seeds the others play, who take longer: most of their calls are refused.
+/// The number of seeds for the peers, which take longer because most of their calls are rejected.
 const PEER_SEEDS: u64 = 2;
-/// The quota, in tokens a minute.
+/// The quota, in tokens per minute.
 const TPM: u64 = 400_000;
-/// What is not counted: the estimator is cold.
+/// The time before the measurement, in which the estimator is cold.
 const WARM: Duration = Duration::from_secs(180);
 const MEASURED: Duration = Duration::from_secs(600);
 
@@ -40,13 +42,15 @@ const MEASURED: Duration = Duration::from_secs(600);
 struct Scene {
     name: &'static str,
     terms: Terms,
-    /// Whether the gate is told the quota, and how calls are counted: without headers nobody else says so.
+    /// Whether the quota and the way of counting are configured. Without headers, nothing else
+    /// reports them.
     told: bool,
-    /// Whether the gate is told how calls are counted, though headers would show it.
+    /// Whether the way of counting is configured although headers would show it.
     said: bool,
 }
 
-/// A provider that meters input and `max_tokens` in a bucket, says so, and has no other users.
+/// A provider that charges input and `max_tokens` to a bucket, reports its limits, and has no other
+/// users.
 const TERMS: Terms = Terms {
     tpm: TPM as f64,
     counts: Counts::Sum,
@@ -82,17 +86,19 @@ fn scenes() -> Vec<Scene> {
     ]
 }
 
-/// Who decides when a call goes.
+/// The limiter that decides when a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Contestant {
     Tidegate,
-    /// The count of a tokenizer and all of `max_tokens`, in a bucket of its own; retries as openai's client does.
+    /// A tokenizer's count and all of `max_tokens`, in a local bucket, with the retries of openai's
+    /// client.
     Exact,
     /// A quarter of the characters, and all of `max_tokens`.
     Quarter,
-    /// openai's client as it is.
+    /// openai's client without a limiter.
     Nobody,
-    /// A bucket at the announced limit that is cut by 429s, and whole again at each other limit.
+    /// A bucket at the announced limit that is reduced by 429s, and restored when another limit is
+    /// announced.
     Forgetful,
 }
 

@@ -1,7 +1,10 @@
-//! The experiment's own books: who holds and awaits what, and what there is of everything. None of it is asked of the scheduler.
+//! Independent accounts: who holds and waits for what, and what is available. Nothing here asks the
+//! scheduler.
 //!
-//! From what is documented: a call goes when there is a slot, its tenant is below its cap and has tokens of its own, and each budget and the
-//! memory have room for it. A budget smooths its rate: 98.5 % of it, up to `burst` at once, and 99 % of a minute's tokens in any minute.
+//! The rules are those of the documentation: a call is dispatched if there is a slot, its tenant is
+//! below its cap and has tokens of its own, and each budget and the memory have room for the call.
+//! A budget smooths its rate: it uses 98.5 % of the rate, up to `burst` at once, and 99 % of a
+//! minute's tokens in any minute.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +19,10 @@ const PACE: f64 = 0.985;
 const MINUTE: f64 = 0.99;
 const SHORTEST_BURST: f64 = 0.25;
 
-/// Requests; tokens; input; output.
+/// The kinds of budgets: requests, tokens, input tokens, output tokens.
 const KINDS: usize = 4;
 
-/// What may keep a call from going.
+/// The rules that may keep a call waiting.
 pub(super) const RULES: [&str; 8] = [
     "slots",
     "tenant's cap",
@@ -31,19 +34,20 @@ pub(super) const RULES: [&str; 8] = [
     "output tokens",
 ];
 
-/// A call, wherever it is.
+/// A call, waiting or running.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) tenant: usize,
     pub(super) lane: usize,
     pub(super) demand: Demand,
-    /// When it was first queued.
+    /// The time when the call was first queued.
     pub(super) queued: f64,
-    /// Its place in its line: when it was queued, shifted by its length.
+    /// The call's place in its queue: the time when it was queued, shifted by its length, and its
+    /// number.
     pub(super) place: (f64, u64),
 }
 
-/// What an admitted call was charged, by kind, and of its tenant's own tokens.
+/// The charges of an admitted call, by kind, and to its tenant's own tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Charge {
     kinds: [f64; KINDS],
@@ -64,15 +68,16 @@ pub(super) struct Books {
     counting: Counting,
     budgets: [Option<Level>; KINDS],
     tenants: Vec<Tenant>,
-    /// What of the engine's memory may be taken.
+    /// The part of the engine's memory that may be used.
     memory: Option<f64>,
-    /// How long answers were thought to become lately: what is kept for the next one's.
+    /// The typical output of recent calls, in tokens, which is kept free for the next call's
+    /// answer.
     typical: f64,
     pub(super) waiting: BTreeMap<u64, Call>,
     pub(super) running: BTreeMap<u64, (Call, Charge)>,
 }
 
-/// What a call lacks, other than a slot.
+/// The resources that a call lacks, except a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lacks {
     kinds: [bool; KINDS],
@@ -117,7 +122,7 @@ impl Books {
         }
     }
 
-    /// By kind.
+    /// Returns the cost of a call, by kind.
     fn need(&self, demand: &Demand) -> [f64; KINDS] {
         let (input, output) = (demand.input as f64, demand.output as f64);
         let most = demand.max_output.unwrap_or(demand.output) as f64;
@@ -146,7 +151,7 @@ impl Books {
         self.running.insert(number, (call, charge));
     }
 
-    /// Its provider has counted.
+    /// Corrects the charges of a call by the provider's count.
     pub(super) fn settle(&mut self, at: f64, number: u64, usage: &Usage) {
         let Some((call, charge)) = self.running.get(&number).copied() else { return };
         let demand = Demand {
@@ -166,7 +171,7 @@ impl Books {
         self.running.insert(number, (call, Charge { kinds, own }));
     }
 
-    /// It has ended; where it was never sent, all that it was charged comes back.
+    /// Ends a call. If the call was never sent, all its charges are refunded.
     pub(super) fn end(&mut self, at: f64, number: u64, sent: bool) {
         let Some((call, charge)) = self.running.remove(&number) else { return };
         let Some(tenant) = self.tenants.get_mut(call.tenant) else { return };
@@ -179,7 +184,9 @@ impl Books {
         }
     }
 
-    /// The most that the calls in flight will hold together, token by token. `caution`: as the memory's own books may round it up.
+    /// Returns the maximum memory that the calls in flight will hold together, token by token.
+    ///
+    /// With `caution`, sizes are rounded up as the scheduler's accounts may round them.
     fn peak(&self, caution: bool) -> f64 {
         let calls: Vec<(f64, f64)> = self
             .running
@@ -208,10 +215,11 @@ impl Books {
         self.tenants.get(call.tenant).is_some_and(|tenant| tenant.running < tenant.cap)
     }
 
-    /// What keeps the rules from admitting it at this moment, if it is more than rounding: its place in [`RULES`]. `None`: it may go.
+    /// Returns the index in [`RULES`] of the rule that forbids admission now by more than rounding,
+    /// or `None` if the call may be admitted.
     pub(super) fn objection(&self, at: f64, call: &Call) -> Option<usize> {
         let own = self.tenants.get(call.tenant).and_then(|tenant| tenant.own.as_ref());
-        // Requests come in whole cells: one may be in hand, and another almost come.
+        // Requests come in whole cells: one may be available and another almost.
         let slack = [2.0, 1e-3, 1e-3, 1e-3];
         let budgets = self.budgets.iter().zip(self.need(&call.demand)).zip(slack);
         let over = budgets.map(|((budget, cost), slack)| {
@@ -226,7 +234,8 @@ impl Books {
         others.into_iter().chain(over).position(|objects| objects)
     }
 
-    /// From when on, not before `at`, the call is admissible if nothing else happens; `None`: time alone will not do.
+    /// Returns the time, not before `at`, from which on the call is admissible if nothing else
+    /// happens. `None` if time alone does not suffice.
     pub(super) fn ready(&self, at: f64, call: &Call) -> Option<f64> {
         let tenant = self.tenants.get(call.tenant)?;
         if self.running.len() >= self.limit || tenant.running >= tenant.cap || !self.in_memory(call, true) {
@@ -238,7 +247,7 @@ impl Books {
         budgets.chain(own).try_fold(at, |soonest, (level, cost)| Some(level.ready(at, cost)?.max(soonest)))
     }
 
-    /// What of the target's a call lacks at that moment.
+    /// Returns the target's resources that a call lacks at the given time.
     fn lacks(&self, at: f64, call: &Call) -> Lacks {
         let mut lacks = Lacks { memory: !self.in_memory(call, true), ..Lacks::default() };
         for ((lacks, budget), cost) in lacks.kinds.iter_mut().zip(&self.budgets).zip(self.need(&call.demand))
@@ -252,7 +261,7 @@ impl Books {
         at - call.queued >= self.aging - 1e-6
     }
 
-    /// The first of each line.
+    /// Returns the first call of each queue.
     fn heads(&self) -> BTreeMap<(usize, usize), (u64, Call)> {
         let mut heads: BTreeMap<_, (u64, Call)> = BTreeMap::new();
         for (number, call) in &self.waiting {
@@ -264,8 +273,10 @@ impl Books {
         heads
     }
 
-    /// Whether a call that fits may be kept waiting for one that has aged: the head of its own line, or a head, of a tenant with room of
-    /// its own, that lacks something of the target's which the call would take.
+    /// Returns `true` if a call that fits may be kept waiting for an aged call.
+    ///
+    /// The aged call is the head of the call's own queue, or a head of a tenant with room of its
+    /// own that lacks a resource of the target which the call would take.
     pub(super) fn is_held(&self, at: f64, number: u64, call: &Call) -> bool {
         let need = self.need(&call.demand);
         self.heads().into_iter().any(|(line, (head, ahead))| {

@@ -1,19 +1,19 @@
-//! Something that fills at a steady rate and is drawn from: the experiment's own account of a budget.
+//! A bucket that fills at a steady rate: the experiment's own account of a budget.
 
-/// Times are seconds since the beginning of the run.
+/// A bucket. Times are seconds since the start of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     rate: f64,
     depth: f64,
     level: f64,
     at: f64,
-    /// What was taken in all, and the most that may be in one window: runs are shorter than one.
+    /// The total taken. The field below is the maximum per window; runs are shorter than a window.
     taken: f64,
     window: f64,
 }
 
 impl Level {
-    /// A full one, of which so much is there at once.
+    /// Creates a full bucket.
     pub(super) fn new(rate: f64, depth: f64, window: f64) -> Self {
         Self { rate, depth, level: depth, at: 0.0, taken: 0.0, window }
     }
@@ -22,7 +22,7 @@ impl Level {
         (self.level + self.rate * (at - self.at).max(0.0)).min(self.depth)
     }
 
-    /// Takes it, into debt if need be; gives it back where it is negative.
+    /// Takes `cost`, into debt if needed. A negative cost is a refund.
     pub(super) fn take(&mut self, at: f64, cost: f64) {
         self.level = (self.now(at) - cost).min(self.depth);
         self.at = at;
@@ -33,12 +33,14 @@ impl Level {
         self.taken <= 0.5 || self.taken + cost <= self.window
     }
 
-    /// Whether a call of that cost fits, if the level were so much higher: larger ones than it holds go when it is full.
+    /// Returns `true` if a call of that cost fits when the level is raised by `slack`. A cost above
+    /// the depth fits when the bucket is full.
     pub(super) fn fits(&self, at: f64, cost: f64, slack: f64) -> bool {
         cost <= 0.0 || (self.now(at) + slack >= cost.min(self.depth) && self.in_window(cost - slack))
     }
 
-    /// From when on it fits, if nothing else is taken; `None`: not in this window.
+    /// Returns the time from which on the cost fits if nothing else is taken, or `None` if it does
+    /// not fit in this window.
     pub(super) fn ready(&self, at: f64, cost: f64) -> Option<f64> {
         if cost <= 0.0 {
             return Some(at);

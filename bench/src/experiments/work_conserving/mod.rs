@@ -1,8 +1,10 @@
-//! Whether a call ever waits that could go: random scenarios with every policy on, and after each event a look at all that wait.
+//! Checks by brute force whether a call ever waits that could be admitted: random scenarios with
+//! every policy enabled, and a check of all waiting calls after each event.
 //!
-//! The look is independent of the scheduler ([`books`]): slots, caps, tenants' tokens, budgets and memory are computed anew, and a call that has
-//! room in all of them, while no cool-down is on, is a *gap* from the moment on at which it had it. The one exception is told apart: a call
-//! that is kept waiting for an aged head, which must then be there, and must lack what the call would take.
+//! The check is independent of the scheduler ([`books`]). It computes slots, caps, tenants' tokens,
+//! budgets and memory anew. If a call has room in all of them while no cool-down is active, the
+//! time from then on is a *gap*. The only exception is a call that is kept waiting for an aged
+//! head. The head must then exist, and must lack what the call would take.
 
 mod books;
 mod level;
@@ -16,10 +18,10 @@ use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// The experiment itself was made on scenarios 1,000 to 1,999.
+/// Not scenarios 1,000 to 1,999, which were used to develop the experiment.
 pub(crate) const SCENARIOS: Seeds = Seeds::new(2_000, 2_999);
 
-/// What is counted over all scenarios.
+/// A count over all scenarios.
 type Count = (&'static str, fn(&Found) -> usize);
 
 pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {

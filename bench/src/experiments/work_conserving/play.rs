@@ -1,4 +1,5 @@
-//! One scenario: random events, each followed by what every driver does, and a look at who waits that could go.
+//! One scenario: random events, each followed by the steps that every driver takes, and a check of
+//! the waiting calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,37 +21,39 @@ use super::scene::{NAMES, Scene};
 use crate::virtual_time;
 
 const EVENTS: usize = 300;
-/// Between two events, in the mean. All of them take less than a minute.
+/// Mean seconds between two events. All events take less than a minute.
 const PAUSE: f64 = 0.12;
-/// What a timer may be late, in seconds.
+/// The maximum delay of a timer, in seconds.
 const LATE: f64 = 1e-3;
-/// How long after the end of a cool-down a target may still be on its way back.
+/// Seconds after the end of a cool-down in which a target may still be recovering.
 const WAY_BACK: f64 = 12.0;
 
-/// What is wrong with the scheduler, so that the look at it is seen to find something.
+/// A defect of the scheduler, which shows that the check finds defects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lazy {
-    /// Nothing.
+    /// No defect.
     No,
-    /// After each event, it lets one call go at most.
+    /// Dispatches at most one call after each event.
     Skips,
-    /// It stops at the first head that does not fit, aged or not.
+    /// Stops at the first head that does not fit, aged or not.
     Stops,
 }
 
-/// What was found. Times are seconds.
+/// The results. Times are in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
-    /// In which calls waited; of these, in which one could have gone and did not; in which it was kept waiting for an aged head; in which the
-    /// target was closed by a cool-down.
+    /// Seconds in which calls waited. The fields below are the parts in which one could have been
+    /// dispatched and was not, in which it was kept waiting for an aged head, and in which a
+    /// cool-down closed the target.
     pub(super) waiting: f64,
     pub(super) gap: f64,
     pub(super) held: f64,
     pub(super) closed: f64,
-    /// In which the oldest of those that waited was kept from going by each of [`RULES`].
+    /// Seconds in which each of [`RULES`] kept the oldest waiting call from being dispatched.
     pub(super) bound: [f64; RULES.len()],
     pub(super) dispatched: usize,
-    /// Calls that went although the rules do not allow it, and moments at which the target was closed for no reason.
+    /// Calls that were dispatched against the rules. The field below counts moments at which the
+    /// target was closed without a reason.
     pub(super) overstepped: usize,
     pub(super) closed_for_nothing: usize,
     pub(super) overtook: usize,
@@ -81,7 +84,7 @@ pub(super) struct Play {
     numbers: u64,
     queued: HashMap<u64, (WaiterId, Ticket)>,
     held: HashMap<u64, Held>,
-    /// By when the last cool-down must be over, and its way back.
+    /// The time by which the last cool-down and its recovery must be over.
     troubled: f64,
     found: Found,
 }
@@ -212,7 +215,7 @@ impl Play {
         }
         self.books.admit(self.now, number, call);
         self.found.dispatched += 1;
-        // Some callers go away before anything was sent.
+        // Some callers leave before anything is sent.
         let sent = self.rng.u8(..8) > 0;
         if sent {
             grant.mark_sent();
@@ -220,7 +223,7 @@ impl Play {
         self.held.insert(number, Held { grant, sent, ticket });
     }
 
-    /// One of those in flight, drawn.
+    /// Returns a random call in flight.
     fn one(&mut self) -> Option<u64> {
         let count = self.books.running.len();
         let nth = if count > 0 { self.rng.usize(..count) } else { return None };
@@ -232,7 +235,7 @@ impl Play {
         let Some(mut held) = self.held.remove(&number) else { return };
         let now = self.at();
         if held.sent && self.rng.u8(..5) > 0 {
-            // Off by a third to three times.
+            // A factor from a third to three.
             let truly =
                 |rng: &mut Rng, guess: u64| ((guess as f64 * (rng.f64() * 2.2 - 1.1).exp()) as u64).max(1);
             let demand = held.ticket.demand;
@@ -253,7 +256,7 @@ impl Play {
         self.scheduler.release(now, held.grant);
     }
 
-    /// An answer says when to come back; the call may.
+    /// Fails a call with a Retry-After. The call may be retried.
     fn fail(&mut self) {
         let Some(number) = self.one() else { return };
         let Some(mut held) = self.held.remove(&number) else { return };
@@ -285,7 +288,7 @@ impl Play {
         }
     }
 
-    /// What every driver does after every event.
+    /// Takes the steps that every driver takes after every event.
     fn settle(&mut self) {
         let now = self.at();
         for (number, refusal) in self.scheduler.expired(now) {
@@ -314,7 +317,7 @@ impl Play {
         }
     }
 
-    /// A borrower's call is cancelled and queued again, with what it was charged.
+    /// Cancels a call that borrowed a slot and queues it again with its charges.
     fn call_back(&mut self, lent: GrantId) {
         let Some(number) = self.held.iter().find(|(_, held)| held.grant.id() == lent).map(|(n, _)| *n) else {
             return;
@@ -327,7 +330,7 @@ impl Play {
         self.again(held.ticket, charged);
     }
 
-    /// Time passes, in the strides that the scheduler asks for.
+    /// Advances the time, in the steps that the scheduler asks for.
     fn pass(&mut self, until: f64) {
         loop {
             let now = self.at();
@@ -342,7 +345,8 @@ impl Play {
         }
     }
 
-    /// Nothing happens before `until`: who could go meanwhile?
+    /// Checks which waiting calls could be dispatched before `until`, when nothing happens in
+    /// between.
     fn look(&mut self, until: f64) {
         if self.books.waiting.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! A random configuration, with everything on that the dice say.
+//! A random configuration in which each policy is enabled by chance.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) target: TargetConfig,
-    /// How many of [`NAMES`] call; the last of them is not configured.
+    /// The number of [`NAMES`] that make calls. The last one is not configured.
     pub(super) tenants: usize,
-    /// Of ten thousand events, how many are an upstream's "come back later".
+    /// The number of events in ten thousand that are an upstream's Retry-After.
     pub(super) trouble: u32,
     /// The largest call, in tokens.
     pub(super) largest: u64,
@@ -24,7 +24,7 @@ impl Scene {
         let largest = 1u64 << rng.u32(9..=13);
         let maybe = |rng: &mut Rng, value: u64| rng.bool().then_some(value);
         let mut target = TargetConfig { limit: LimitConfig::Fixed, ..TargetConfig::new("bench") };
-        // Half of them with slots to spare, so that other rules bind.
+        // Half of the scenes have more slots than needed, so that other rules bind.
         target.cap = if rng.bool() { rng.usize(1..=12) } else { rng.usize(20..=60) };
         target.queue = rng.usize(5..=40);
         target.backlog = rng.usize(20..=120);
@@ -32,7 +32,7 @@ impl Scene {
         target.short_bias = rng.bool().then(|| Duration::from_millis(rng.u64(10..=2_000)));
         target.reclaim = rng.bool();
         target.predict = if rng.bool() { Predict::Off } else { Predict::Deadline };
-        // A budget that is a few of the largest calls a second, or less.
+        // A budget of a few of the largest calls per second, or less.
         let rate = largest * rng.u64(10..=300);
         let requests = rng.u64(40..=500);
         target.rates = RateConfig {
