@@ -83,7 +83,7 @@ impl Door {
         }
     }
 
-    /// Drops a waiting call, as `InLine` does.
+    /// Drops a waiting call, as `QueueEntry` does.
     fn leave(&self, number: u32, mut receiver: Receiver<Slot>) {
         match receiver.close() {
             Some(slot) => self.release(slot),

@@ -1,9 +1,12 @@
-//! The token budget that our side keeps, as the gate does, whoever the contender is. It knows the rate (a header says it), and what is left with each answer; not
-//! how much the provider lets gather, not when others take theirs, and of a call's answer only what answers have in the mean.
+//! The token budget that our side keeps, as the gate does, for every contender.
+//!
+//! It knows the rate from a header and the remaining tokens from each answer. It does not know the
+//! depth of the provider's bucket, nor the calls of others, and takes each answer to have the mean
+//! length.
 
 use std::time::Duration;
 
-/// What may be sent, by what is known.
+/// The tokens that may be sent, as far as known.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_second: f64,
@@ -11,9 +14,10 @@ pub(super) struct Budget {
     at: Duration,
 }
 
-/// Of the rate, what is used.
+/// The share of the rate that is used.
 const USED: f64 = 0.985;
-/// What gathers while nothing is sent, in seconds of the rate: the gate's default, more than the provider here allows.
+/// The depth of the bucket in seconds of the rate: the gate's default, more than the provider here
+/// allows.
 const BURST: f64 = 6.0;
 
 impl Budget {
@@ -28,7 +32,7 @@ impl Budget {
         self.at = now;
     }
 
-    /// How long until that many may be sent; zero: now.
+    /// Returns the time until `tokens` may be sent, zero if now.
     pub(super) fn wait(&mut self, now: Duration, tokens: f64) -> Duration {
         self.refill(now);
         let need = tokens.min(self.per_second * BURST) - self.level;
@@ -39,7 +43,7 @@ impl Budget {
         self.level -= tokens;
     }
 
-    /// A header says what is left.
+    /// Sets the level to the remaining tokens of a header.
     pub(super) fn told(&mut self, now: Duration, remaining: f64) {
         self.refill(now);
         self.level = remaining;

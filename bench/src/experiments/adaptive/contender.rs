@@ -1,4 +1,4 @@
-//! What may decide how many calls are in flight: ours, fixed numbers, and whoever else is held beside them.
+//! The contenders' interface, fixed limits, and our limit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,43 +6,45 @@ use std::time::{Duration, Instant};
 use tidegate::adaptive::{CallKind, Ended, Limit, Sample, Settings};
 use tidegate::config::AdaptiveConfig;
 
-/// What a contender is told before it begins: the same for all.
+/// The conditions that every contender is given at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Terms {
-    /// What users were promised: from asking to the first token, queue wait included.
+    /// The promised time from asking to the first token, including the queue wait.
     pub(crate) objective: Duration,
-    /// The longest that a call waits in our queue; then it is refused.
+    /// The maximum wait in our queue, after which a call is rejected.
     pub(crate) wait: Duration,
-    /// The most that may ever be in flight.
+    /// The maximum limit.
     pub(crate) ceiling: usize,
 }
 
 impl Terms {
-    /// The upstream's part of the objective: what the queue cannot use up.
+    /// Returns the upstream's part of the objective: the objective minus the maximum queue wait.
     pub(crate) fn upstream(&self) -> Duration {
         self.objective.saturating_sub(self.wait)
     }
 }
 
-/// An attempt that goes upstream.
+/// An attempt that is sent upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// Its name: unique in a run, also among the attempts of one call.
+    /// The attempt's id, unique in a run, also among the attempts of one call.
     pub(crate) id: u64,
     pub(crate) kind: CallKind,
-    /// How long its call has waited since it was asked for: user TTFT is this and what the upstream takes.
+    /// The time since the call was asked for. User TTFT is this time plus the upstream's.
     pub(crate) waited: Duration,
-    /// Attempts in flight, this one included.
+    /// Attempts in flight, including this one.
     pub(crate) in_flight: usize,
 }
 
-/// One controller in one run. Every attempt is told of by [`Contender::sent`] and then, once, by [`Contender::ended`]; those that stream also by
-/// [`Contender::first_token`] in between, if it comes to that.
+/// One controller in one run.
+///
+/// Each attempt is reported by [`Contender::sent`] and then once by [`Contender::ended`]. Attempts
+/// that stream are also reported by [`Contender::first_token`] in between, if there is a token.
 pub(crate) trait Contender {
-    /// The most attempts in flight, now.
+    /// Returns the current maximum number of attempts in flight.
     fn limit(&self) -> usize;
 
-    /// The most attempts that await their first token, now, of those that stream.
+    /// Returns the current maximum number of streaming attempts that await their first token.
     fn awaiting(&self) -> usize {
         usize::MAX
     }
@@ -53,23 +55,23 @@ pub(crate) trait Contender {
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended);
 
-    /// After whatever happened at `now`: calls that wait in our queue.
+    /// Reports the number of calls in our queue, after each event.
     fn queued(&mut self, _now: Instant, _waiting: usize) {}
 
-    /// When to call [`Contender::tick`], if nothing else happens before.
+    /// Returns the time of the next [`Contender::tick`], if nothing else happens before.
     fn next_wake(&self) -> Option<Instant> {
         None
     }
 
     fn tick(&mut self, _now: Instant) {}
 
-    /// What a person who watches would want to know besides the limit.
+    /// Returns a note on the contender's state for a person who watches.
     fn note(&self, _now: Instant) -> String {
         String::new()
     }
 }
 
-/// A number that somebody chose.
+/// A fixed limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed(pub(crate) usize);
 
@@ -85,16 +87,16 @@ impl Contender for Fixed {
     fn ended(&mut self, _now: Instant, _id: u64, _how: Ended) {}
 }
 
-/// Numbers that somebody chose who knows when the upstream or the load changes: the oracle's.
+/// Limits that change at known times: the oracle's.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled {
     limit: usize,
-    /// Still to come, the last first.
+    /// The remaining changes in reverse order of time.
     steps: Vec<(Instant, usize)>,
 }
 
 impl Scheduled {
-    /// Each limit from its moment on, in order of time.
+    /// Creates a schedule. Each limit applies from its time on; `steps` are in order of time.
     pub(crate) fn new(steps: impl IntoIterator<Item = (Instant, usize)>) -> Self {
         let mut steps: Vec<_> = steps.into_iter().collect();
         steps.reverse();
@@ -125,7 +127,7 @@ impl Contender for Scheduled {
     }
 }
 
-/// Ours: the policy that the gate holds, by itself.
+/// Our policy, as the gate uses it, without the gate.
 #[derive(Debug)]
 pub(crate) struct Ours {
     limit: Limit,

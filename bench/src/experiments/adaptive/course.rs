@@ -1,4 +1,4 @@
-//! What a run is given, and what became of it.
+//! The inputs and the results of a run.
 
 use std::time::Duration;
 
@@ -6,88 +6,89 @@ use super::contender::Terms;
 use super::upstream::Change;
 use super::workload::Arrival;
 
-/// What a run is given besides its contender and its upstream.
+/// The inputs of a run, except its contender and its upstream.
 #[derive(Debug)]
 pub(crate) struct Course {
     pub(crate) seed: u64,
     pub(crate) terms: Terms,
     pub(crate) arrivals: Vec<Arrival>,
-    /// In order of time.
+    /// The changes, in order of time.
     pub(crate) changes: Vec<(Duration, Change)>,
-    /// Tokens a minute that the provider's headers say it takes.
+    /// Tokens per minute that the provider's headers announce.
     pub(crate) budget: Option<f64>,
-    /// What the gate would expect an answer to have.
+    /// The output in tokens that the gate would expect of an answer.
     pub(crate) expected_output: u64,
-    /// When the last phase ends. Calls that are there then go on to their ends.
+    /// The end of the last phase. Calls in flight then continue to their ends.
     pub(crate) until: Duration,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Not yet: only while a run goes on.
+    /// The call has not ended; only during a run.
     Open,
     Served,
-    /// By us, for having waited too long.
+    /// We rejected the call because it had waited too long.
     Refused,
-    /// By the upstream, each time.
+    /// The upstream rejected each attempt.
     TurnedAway,
-    /// Its caller left.
+    /// The caller left.
     Left,
-    /// No token in time to keep anybody waiting for it.
+    /// No token came within the caller's patience.
     TimedOut,
-    /// Its stream broke.
+    /// The stream broke.
     Broken,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
     pub(crate) how: How,
-    /// When it was last sent.
+    /// The time of the last attempt.
     pub(crate) sent: Option<Duration>,
     pub(crate) first_token: Option<Duration>,
 }
 
-/// What stood at the end of a second.
+/// The state at the end of a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Second {
     pub(crate) limit: usize,
-    /// The most that may have awaited their first token.
+    /// The maximum number of calls awaiting their first token.
     pub(crate) bound: usize,
     pub(crate) in_flight: usize,
     pub(crate) awaiting: usize,
     pub(crate) waiting: usize,
-    /// By a Retry-After or a token budget: nobody's limit holds anything then.
+    /// Whether a Retry-After or a token budget holds all calls, so that no limit binds.
     pub(crate) held: bool,
-    /// Whether calls waited for room at any moment of it.
+    /// Whether calls waited for room at any moment of the second.
     pub(crate) pressed: bool,
 }
 
 impl Second {
-    /// Whether calls waited for room as it ended.
+    /// Returns `true` if calls waited for room at the end of the second.
     pub(crate) fn waits(&self) -> bool {
         self.waiting > 0 && !self.held
     }
 
-    /// What held calls back: the limit, or what was in flight where calls waited although it had room, since too many awaited their first token.
+    /// Returns the limit in force: the limit or, if calls wait although the limit has room, the
+    /// number of calls in flight. Then too many calls await their first token.
     pub(crate) fn in_force(&self) -> usize {
         if self.waits() { self.limit.min(self.in_flight) } else { self.limit }
     }
 }
 
-/// What became of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Played {
-    /// Of each arrival.
+    /// The result of each arrival.
     pub(crate) fates: Vec<Fate>,
     pub(crate) seconds: Vec<Second>,
     pub(crate) attempts: u64,
-    /// Attempts that the upstream turned away.
+    /// Attempts that the upstream rejected.
     pub(crate) rejected: u64,
-    /// What the contender had to say at the end of each fifth second, if it was asked for.
+    /// The contender's notes, one every [`NOTED`] seconds, if requested.
     pub(crate) notes: Vec<String>,
 }
 
-/// A note is taken every so many seconds.
+/// The interval of notes, in seconds.
 pub(crate) const NOTED: usize = 5;

@@ -1,4 +1,4 @@
-//! What a run is worth.
+//! The figures of a run.
 
 use std::time::Duration;
 
@@ -10,28 +10,31 @@ use super::play::PATIENCE;
 use super::stage::Stage;
 use super::workload::Arrival;
 
-/// Of one run.
+/// The figures of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
-    /// Calls completed whose first token came in time, by phase.
+    /// Completed calls with their first token in time, by phase.
     pub(crate) good: Vec<usize>,
-    /// Calls that went upstream and were answered, broken, given up for want of a token, or turned away for good; but those that a step excuses.
+    /// Calls that went upstream and were answered, broken, given up without a token, or finally
+    /// rejected, except calls that a step excuses.
     pub(crate) sent: Share,
-    /// These, and those that we refused, of callers who do not leave. Who left is in neither.
+    /// The calls of `sent` and those that we rejected, of callers who do not leave.
     pub(crate) asked: Share,
-    /// The worst phase's p99 of user TTFT, in seconds, but for calls that a step excuses.
+    /// The worst phase's p99 of user TTFT in seconds, except calls that a step excuses.
     pub(crate) ttft_p99_s: f64,
-    /// Attempts that the upstream turned away, over calls.
+    /// Attempts that the upstream rejected, per call.
     pub(crate) turned_away: f64,
-    /// Seconds from the beginning of each phase until what is in force ([`Second::in_force`]) was near the oracle's band to stay; `None`: never.
+    /// Seconds from the beginning of each phase until the limit in force ([`Second::in_force`]) was
+    /// near the oracle's band to stay. `None` if it never was.
     pub(crate) settled_s: Vec<Option<f64>>,
     /// Seconds at the floor while calls waited.
     pub(crate) collapsed_s: f64,
-    /// Seconds in which no more than one call might await its first token, while calls waited. Whether more would have been served cannot be told.
+    /// Seconds in which at most one call might await its first token while calls waited. A run does
+    /// not show whether more would have been served.
     pub(crate) one_at_a_time_s: f64,
 }
 
-/// Calls that had their first token in time, of so many.
+/// The number of calls with their first token in time, and the number of all calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) met: usize,
@@ -48,25 +51,27 @@ impl Share {
         Self { met: self.met + other.met, of: self.of + other.of }
     }
 
-    /// In percent.
+    /// Returns the share in per cent.
     pub(crate) fn percent(self) -> f64 {
         self.met as f64 / self.of as f64 * 100.0
     }
 }
 
-/// After a step nobody can know yet; so long, calls are not held against a contender.
+/// The time after a step in which calls do not count against a contender, because no contender can
+/// know the new situation yet.
 const AFTER_A_STEP: Duration = Duration::from_secs(10);
 
-/// A limit is near the band when its mean over so many seconds is so near.
+/// The number of seconds over which the limit is averaged. The mean is near the band if it is
+/// within [`NEAR`] of the band.
 const MEAN_OF: usize = 5;
 const NEAR: f64 = 0.1;
-/// It has settled when it stays there for so long, or to the phase's end.
+/// The number of seconds for which a settled limit must stay near the band, or to the phase's end.
 const STAYS: usize = 20;
 
-/// At or below this share of the oracle's band, or at one, a limit lies on the floor.
+/// The share of the oracle's band at or below which a limit is at the floor. A limit of 1 is too.
 const FLOOR: f64 = 0.125;
 
-/// Calls asked for in a span that were served in time.
+/// Returns the number of calls asked for in `span` that were served in time.
 pub(crate) fn good(course: &Course, played: &Played, span: (Duration, Duration)) -> usize {
     calls(course, played)
         .filter(|(arrival, fate)| (span.0..span.1).contains(&arrival.at) && in_time(course, arrival, fate))
@@ -82,15 +87,17 @@ pub(crate) fn in_time(course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
         && fate.first_token.is_some_and(|first| first - arrival.at <= course.terms.objective)
 }
 
-/// A step excuses calls that were asked for in the [`AFTER_A_STEP`] after it, and those whose fate was open as it came: neither had they their first
-/// token, nor was it late.
+/// Returns `true` if a step excuses the call.
+///
+/// A step excuses calls that were asked for in the [`AFTER_A_STEP`] after it, and calls that were
+/// neither answered nor late when it came.
 fn excused(phases: &[(Duration, Duration)], course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
     let late = arrival.at + course.terms.objective;
     let decided = fate.first_token.map_or(late, |first| first.min(late));
     phases.iter().any(|(step, _)| arrival.at < *step + AFTER_A_STEP && decided > *step)
 }
 
-/// Seconds until what is in force is near the band to stay.
+/// Returns the seconds until the limit in force is near the band to stay.
 fn settled(seconds: &[Second], band: (usize, usize)) -> Option<f64> {
     let near = band.0 as f64 * (1.0 - NEAR)..=band.1 as f64 * (1.0 + NEAR);
     let means: Vec<bool> = seconds
@@ -119,7 +126,7 @@ impl Figures {
         figures
     }
 
-    /// The calls of a phase.
+    /// Adds the calls of a phase.
     fn judge<'a>(&mut self, course: &Course, calls: impl Iterator<Item = (&'a Arrival, &'a Fate)>) {
         let mut waits = Vec::new();
         for (arrival, fate) in calls {
@@ -136,7 +143,7 @@ impl Figures {
                 How::Refused => {}
                 How::Served | How::Broken | How::TurnedAway | How::TimedOut => self.sent.count(met),
             }
-            // As many for whoever refuses more of those who would have left.
+            // Callers who leave are not counted, so that rejecting more of them changes nothing.
             if arrival.leaves.is_none() {
                 self.asked.count(met);
             }
@@ -147,11 +154,11 @@ impl Figures {
         }
     }
 
-    /// The seconds of a phase.
+    /// Adds the seconds of a phase.
     fn watch(&mut self, seconds: &[Second], band: (usize, usize)) {
         self.settled_s.push(settled(seconds, band));
         let floor = ((band.0 as f64 * FLOOR) as usize).max(1);
-        // Where one is as good as any, it is no floor.
+        // If 1 belongs to the band, there is no floor.
         let on_floor = |second: &&Second| band.0 > 1 && second.pressed && second.in_force() <= floor;
         let later = || seconds.iter().skip(AFTER_A_STEP.as_secs() as usize);
         self.collapsed_s += later().filter(on_floor).count() as f64;

@@ -1,5 +1,7 @@
-//! Oracles that were found before, in a file, for whoever looks at the same scenarios again and again. A scenario that changes is another one; a change of the
-//! driver or of the engines is not noticed, and results never come from here.
+//! A file of oracles that were found before, for repeated looks at the same scenarios.
+//!
+//! A changed scenario has another key. A change of the driver or of the engines is not noticed, so
+//! results never use this file.
 
 use std::path::Path;
 
@@ -16,7 +18,7 @@ use crate::Fallible;
 pub(crate) struct Known(Map<String, Value>);
 
 impl Known {
-    /// What stands in that file; nothing, if there is none.
+    /// Reads the file. Returns an empty value if there is no file.
     pub(crate) fn read(file: &Path) -> Fallible<Self> {
         if !file.exists() {
             return Ok(Self::default());
@@ -28,7 +30,7 @@ impl Known {
         Ok(std::fs::write(file, serde_json::to_string_pretty(&self.0)?)?)
     }
 
-    /// As it is known, or found and known from now on.
+    /// Returns the known stage and oracle of a scenario. Otherwise finds and stores them.
     pub(crate) fn find(&mut self, scenario: Scenario, part: Part) -> Fallible<(Stage, Oracle)> {
         let key = format!("{scenario:?} {part:?}");
         if let Some((capacity, oracle)) = self.0.get(&key).and_then(known) {

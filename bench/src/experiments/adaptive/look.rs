@@ -1,4 +1,4 @@
-//! A few seeds of some scenarios, as a table and second by second: for whoever chooses constants.
+//! Prints a few seeds of some scenarios as a table and second by second, to choose constants.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,25 +16,25 @@ use super::workload::Part;
 use crate::Fallible;
 use crate::virtual_time::beginning;
 
-/// What to look at, instead of measuring.
+/// Prints scenarios instead of measuring.
 #[derive(Args, Debug)]
 pub(crate) struct Look {
-    /// Scenarios whose names contain this; all: "".
+    /// A part of the scenarios' names; "" for all.
     #[arg(long)]
     scenario: Option<String>,
-    /// Seeds, from and to.
+    /// First and last seed.
     #[arg(long, default_value = "1-4")]
     seeds: String,
-    /// Contenders whose names contain this, and the oracle.
+    /// A part of the contenders' names. The oracle is always included.
     #[arg(long, default_value = "")]
     who: String,
-    /// Every five seconds of the first seed.
+    /// Prints every fifth second of the first seed.
     #[arg(long)]
     trace: bool,
-    /// Held-out scenarios too.
+    /// Includes held-out scenarios.
     #[arg(long)]
     held_out: bool,
-    /// Keeps the oracles in this file, and finds only those anew that it lacks.
+    /// A file in which oracles are kept. Only oracles missing in it are searched.
     #[arg(long)]
     oracles: Option<PathBuf>,
 }
@@ -50,7 +50,7 @@ impl Look {
     }
 }
 
-/// Prints it.
+/// Prints the scenarios that `look` selects.
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let seeds = look.seeds()?;
     let part = seeds.first().map_or(Part::First, |seed| Part::of(*seed));
@@ -85,7 +85,7 @@ fn trace(stage: &Stage, entries: &[Entry], seed: u64) -> String {
         let mut contender = (entry.make)(&course.terms, beginning());
         let played = stage.play(&course, contender.as_mut(), true);
         let seconds = played.seconds.iter().skip(NOTED - 1).step_by(NOTED);
-        // To a string; cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "\n  {}\n  {:>7} limit flying awaiting waiting", entry.name, "");
         for (place, (second, note)) in seconds.zip(&played.notes).enumerate() {
             let Second { limit, in_flight, awaiting, waiting, .. } = second;

@@ -1,4 +1,4 @@
-//! All scenarios on the seeds that nobody chose on: figures, bars, and the files that are committed.
+//! Measures all scenarios on the reporting seeds: figures, bars, and the committed files.
 
 use std::path::Path;
 
@@ -17,16 +17,18 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time::beginning;
 
-/// Seeds 1 to 10 chose constants, on the first halves of the traces; these, and the oracle beside them, play the second halves.
+/// Not seeds 1 to 10, which were used to choose constants on the first halves of the traces. These
+/// seeds, and the oracle beside them, play the second halves.
 pub(crate) const SEEDS: Seeds = Seeds::new(101, 120);
 
-/// Controllers whose limits are drawn beside ours.
+/// The controllers that are drawn beside ours.
 const DRAWN: [(&str, plotters::style::RGBColor); 2] = [
     ("AIMD on p50 over twice the baseline", plot::ORANGE),
     ("AIMD on p99 of user TTFT, floor 16", plot::GREEN),
 ];
 
-/// Measures all scenarios on `seeds`. If `folder` is given, writes the tables and the pictures there.
+/// Measures all scenarios on `seeds`. If `folder` is given, writes the tables and the pictures
+/// there.
 pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
     let mut report = Report::new("adaptive", seeds);
     let mut results = format!("Seeds {} to {}. {LEGEND}", seeds.first, seeds.last);
@@ -54,7 +56,7 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
     Ok(report)
 }
 
-/// What became of all in one scenario.
+/// The results of all contenders in one scenario.
 struct Outcome {
     name: &'static str,
     held_out: bool,
@@ -66,7 +68,7 @@ impl Outcome {
         self.standings.iter().filter(move |standing| standing.role == role)
     }
 
-    /// Of the entry that has this role: a share of the oracle's goodput; NaN without one.
+    /// Returns the goodput of the role's contender as a share of the oracle's. NaN without one.
     fn goodput(&self, role: Role) -> f64 {
         let oracle = self.of(Role::Oracle).next();
         self.of(role).next().zip(oracle).map_or(f64::NAN, |(standing, oracle)| standing.goodput(oracle))
@@ -77,7 +79,7 @@ impl Outcome {
         self.of(Role::Peer).map(|peer| peer.goodput(oracle)).fold(0.0, f64::max)
     }
 
-    /// Points that ours is behind the oracle.
+    /// Returns the percentage points by which ours is behind the oracle.
     fn behind(&self, of: fn(&Figures) -> Share) -> f64 {
         let met = |role| self.of(role).next().map_or(f64::NAN, |standing| standing.met(of));
         met(Role::Oracle) - met(Role::Ours)
@@ -96,7 +98,7 @@ impl Outcome {
             for (what, value) in pooled {
                 match standing.role {
                     Role::Ours => report.figure(key(what), value),
-                    // One, by definition.
+                    // The oracle's own goodput is 1 by definition.
                     Role::Oracle if what == GOODPUT || what == WORST_SEED => {}
                     _ => report.peer(standing.name, key(what), value),
                 }
@@ -157,7 +159,7 @@ fn bars(report: &mut Report, outcomes: &[Outcome]) {
     }
 }
 
-/// Draws ours, the oracle and two others on one seed.
+/// Draws ours, the oracle and two other controllers on one seed.
 fn picture(stage: &Stage, entries: &[Entry], seed: u64) -> Fallible<String> {
     let course = stage.course(seed);
     let style = |entry: &Entry| match entry.role {
@@ -171,12 +173,13 @@ fn picture(stage: &Stage, entries: &[Entry], seed: u64) -> Fallible<String> {
         let played = stage.play(&course, contender.as_mut(), false);
         Line { name: entry.name, color: *color, limit_only: *limit_only, played }
     })?;
-    // Ours on top.
+    // Ours is drawn on top.
     lines.sort_by_key(|line| (!line.limit_only, line.color == plot::BLUE));
     plot::draw(stage, &course, &lines)
 }
 
-/// Letters and digits, the rest as hyphens.
+/// Returns `name` in lower case, with runs of other characters than letters and digits replaced by
+/// hyphens.
 fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()

@@ -1,4 +1,5 @@
-//! The limit that finds itself, beside an oracle that knows, fixed numbers and other controllers: scenarios of minutes in virtual time.
+//! The adaptive limit beside an oracle, fixed limits and other controllers, in scenarios of minutes
+//! in virtual time.
 
 mod budget;
 pub(crate) mod contender;
@@ -25,7 +26,8 @@ pub(crate) use self::measure::{SEEDS, measure};
 use crate::Fallible;
 use crate::virtual_time;
 
-/// What `of` makes of each, in their order, on as many threads as there are cores.
+/// Applies `of` to each element on as many threads as there are cores. Returns the results in
+/// order.
 fn spread_out<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Fallible<Vec<R>> {
     virtual_time::each(0..all.len() as u64, |place| Ok(of(&all[place as usize])))
 }

@@ -1,4 +1,5 @@
-//! The best fixed limit of each phase, found by search: what a contender would do who knows the world.
+//! The best fixed limit of each phase, found by search: the limits of a contender that knows the
+//! scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +10,24 @@ use super::{figures, spread_out};
 use crate::Fallible;
 use crate::virtual_time::beginning;
 
-/// Seeds that it is found on.
+/// The seeds on which the limits are found.
 const CALIBRATION: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// Limits as good as the best to within this belong to the band.
+/// The band of a phase has all limits whose result is within this share of the best.
 const AS_GOOD: f64 = 0.01;
-/// Of limits as good as that, the least is taken.
+/// Of limits within this share of the best, the smallest is taken.
 const TIE: f64 = 0.001;
 
-/// How fine the search is around the best.
+/// The steps of the search around the best.
 const FINE: [f64; 10] = [0.7, 0.76, 0.82, 0.88, 0.94, 1.06, 1.13, 1.2, 1.28, 1.4];
 const FINER: [f64; 6] = [0.91, 0.94, 0.97, 1.03, 1.06, 1.09];
 
-/// See the module.
+/// The limits of the oracle. See the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Oracle {
     /// The best limit of each phase.
     pub(crate) limits: Vec<usize>,
-    /// The least and the most that are as good.
+    /// The smallest and the largest limit of each phase's band.
     pub(crate) bands: Vec<(usize, usize)>,
 }
 
@@ -35,10 +36,11 @@ impl Oracle {
         let mut search = Search::new(stage);
         search.run(GRID.map(|limit| (vec![limit; stage.scenario.phases.len()], None)).into())?;
         let best = search.best();
-        // All phases at once: their neighbours are nearly right.
+        // All phases at once, with neighbours that are nearly right.
         let together = FINE.iter().map(|step| best.iter().map(|limit| scaled(*limit, *step)).collect());
         search.run(together.chain([best.clone()]).map(|limits| (limits, None)).collect())?;
-        // Then each by itself, its neighbours at their best: what a wrong limit leaves behind in one phase must not count against the next.
+        // Then each phase alone, with its neighbours at their best, because the effect of a wrong
+        // limit on the next phase must not count.
         let best = search.best();
         search.tried.iter_mut().for_each(BTreeMap::clear);
         let mut single = vec![(best.clone(), None)];
@@ -58,7 +60,7 @@ impl Oracle {
         Ok(Self { limits: search.best(), bands: search.bands() })
     }
 
-    /// Its contender.
+    /// Returns a contender with these limits.
     pub(crate) fn contender(&self, stage: &Stage) -> Scheduled {
         scheduled(stage, &self.limits)
     }
@@ -75,7 +77,8 @@ fn scheduled(stage: &Stage, limits: &[usize]) -> Scheduled {
 struct Search<'a> {
     stage: &'a Stage,
     courses: Vec<Course>,
-    /// Of each phase, each limit that was tried with the calls that were served in time, over all seeds.
+    /// For each phase, each limit that was tried, with the number of calls served in time over all
+    /// seeds.
     tried: Vec<BTreeMap<usize, usize>>,
 }
 
@@ -85,7 +88,8 @@ impl<'a> Search<'a> {
         Self { stage, courses, tried: vec![BTreeMap::new(); stage.scenario.phases.len()] }
     }
 
-    /// Tries each of these, a limit for each phase, of which one is the point of it, or all.
+    /// Plays each of `tries`: one limit per phase, and the phase that the try is for (`None` for
+    /// all phases).
     fn run(&mut self, tries: Vec<(Vec<usize>, Option<usize>)>) -> Fallible<()> {
         let phases = self.stage.phases();
         let served = spread_out(&tries, |(limits, _)| {
@@ -122,7 +126,7 @@ impl<'a> Search<'a> {
             .collect()
     }
 
-    /// The longest run of limits as good as the best, around it.
+    /// Returns the longest run of limits around the best that are as good as the best.
     fn bands(&self) -> Vec<(usize, usize)> {
         self.tried
             .iter()

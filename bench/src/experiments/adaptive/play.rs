@@ -1,8 +1,11 @@
-//! One run: callers who ask whatever happens, our queue with its wait budget, the contender that says how many may go, and the upstream.
+//! One run: open-loop callers, our queue with its wait budget, the contender that limits calls in
+//! flight, and the upstream.
 //!
-//! First come first served; who waits longer than the wait budget is refused. Attempts that were turned away or broke before their first token are
-//! made again, up to four, after a jittered backoff, and then go before fresh calls and past the wait budget. A Retry-After holds everybody, and so does
-//! a token budget that the provider's headers tell of; the wait budget of fresh calls runs on meanwhile.
+//! The queue is first come first served, and rejects calls that wait longer than the wait budget.
+//! Attempts that were rejected or broke before their first token are retried, up to four attempts,
+//! after a jittered backoff. Retries are sent before fresh calls, and without regard to the wait
+//! budget. A Retry-After holds all calls, and so does a token budget that the provider's headers
+//! announce. Meanwhile the wait budget of fresh calls runs on.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -18,11 +21,11 @@ use super::upstream::{Change, Event, Rejection, Upstream, What};
 use super::workload::Arrival;
 use crate::virtual_time::beginning;
 
-/// Time to learn that an attempt was turned away.
+/// The time until a rejection is known.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 4;
 const BACKOFF_S: f64 = 0.5;
-/// A call without a token so long after it was asked for is given up.
+/// The time after asking at which a call without a token is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +42,7 @@ struct Flight {
     turned_away: bool,
 }
 
-/// Plays one.
+/// Plays one run.
 pub(crate) fn play(
     course: &Course,
     upstream: &mut dyn Upstream,
@@ -57,21 +60,22 @@ struct Run<'a> {
     zero: Instant,
     now: Duration,
     rng: Rng,
-    /// Calls that have not been sent, in order of arrival; next to arrive.
+    /// Calls that have not been sent, in order of arrival. The field below is the next call to
+    /// arrive.
     fresh: VecDeque<usize>,
     next: usize,
-    /// Calls to be sent again.
+    /// Calls to be retried.
     again: BTreeSet<usize>,
     flights: HashMap<u64, Flight>,
     awaiting: usize,
     attempts_of: Vec<u32>,
-    /// The attempt that a call has in flight.
+    /// The attempt in flight of each call.
     flying: Vec<Option<u64>>,
     timers: BinaryHeap<Reverse<(Duration, Timer)>>,
     changes: &'a [(Duration, Change)],
     held_until: Duration,
     budget: Option<Budget>,
-    /// Calls that have not ended.
+    /// The number of calls that have not ended.
     open: usize,
     pressed: bool,
     played: Played,
@@ -158,7 +162,7 @@ impl<'a> Run<'a> {
     }
 
     fn next_moment(&self) -> Option<Duration> {
-        // A contender that wants to be woken in the past is woken a little later.
+        // A wake-up in the past is delayed to one millisecond from now.
         let wake = self
             .contender
             .next_wake()
@@ -179,7 +183,7 @@ impl<'a> Run<'a> {
         .map(|at| at.max(self.now))
     }
 
-    /// Time goes on, and the seconds that end until then are written down as things stand.
+    /// Advances the time, and records the seconds that end before `at`.
     fn pass(&mut self, at: Duration) {
         while self.played.seconds.len() < at.min(self.course.until).as_secs() as usize {
             let waiting = self.fresh.len() + self.again.len();
@@ -262,15 +266,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Headers came.
+    /// Reads the headers of an answer.
     fn hear(&mut self) {
         if let (Some(budget), Some(remaining)) = (&mut self.budget, self.upstream.remaining(self.now)) {
             budget.told(self.now, remaining);
         }
     }
 
-    /// Ends an attempt and its call, unless its first token was made: also that of a call that does not stream, whose caller cannot see it. Such calls are
-    /// as patient as others that way, and no more.
+    /// Ends an attempt and its call, unless its first token was made.
+    ///
+    /// This also applies to calls that do not stream, although their callers cannot see the first
+    /// token, so that all calls are equally patient.
     fn give_up(&mut self, id: u64, ended: Ended, how: How) {
         let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
         let (call, turned_away) = (flight.call, flight.turned_away);
@@ -281,7 +287,7 @@ impl<'a> Run<'a> {
         self.end(call, how);
     }
 
-    /// An attempt is over.
+    /// Ends an attempt.
     fn land(&mut self, id: u64, how: Ended) {
         let Some(flight) = self.flights.remove(&id) else { return };
         let awaits = self.arrival(flight.call).streams && !flight.has_token;

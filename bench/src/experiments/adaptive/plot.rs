@@ -1,4 +1,4 @@
-//! One seed of a scenario as a picture: limits, calls served in time, and user TTFT.
+//! Draws one seed of a scenario: limits, calls served in time, and user TTFT.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::Fallible;
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) color: RGBColor,
-    /// Only its limit is drawn.
+    /// Whether only the limit is drawn.
     pub(crate) limit_only: bool,
     pub(crate) played: Played,
 }
 
-/// Colours that people with any sight tell apart.
+/// Colours that are distinguishable with colour blindness.
 pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
 pub(crate) const BLACK: RGBColor = RGBColor(60, 60, 60);
 pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
@@ -31,14 +31,14 @@ pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
 const GREY: RGBColor = RGBColor(170, 170, 170);
 
 const SIZE: (u32, u32) = (900, 760);
-/// Calls are put together by so many seconds.
+/// The window in seconds over which calls are aggregated.
 const WINDOW: u64 = 10;
-/// Longer waits are drawn as this.
+/// The longest wait that is drawn, in seconds. Longer waits are drawn as this.
 const LONGEST_S: f64 = 8.0;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws them; the text of an SVG file.
+/// Draws the runs and returns the text of an SVG file.
 pub(crate) fn draw(stage: &Stage, course: &Course, lines: &[Line]) -> Fallible<String> {
     let mut text = String::new();
     let drawn = {
@@ -90,7 +90,7 @@ fn panels(root: &Panel, stage: &Stage, course: &Course, lines: &[Line]) -> Falli
     panel(ttft, "user TTFT, p99 of 10 s, in seconds", until, 0.0..LONGEST_S, &steps, &curves)
 }
 
-/// The most of the oracle's limits; without an oracle, of all.
+/// Returns the maximum of the oracle's limits, at least 2. Returns 2 without an oracle.
 fn oracle_most(lines: &[Line]) -> f64 {
     let most = |line: &Line| line.played.seconds.iter().map(|second| second.limit).max().unwrap_or(1) as f64;
     lines.iter().find(|line| line.name == "oracle").map_or(1.0, most).max(2.0)
@@ -104,7 +104,7 @@ fn rate(calls: usize) -> f64 {
     calls as f64 / WINDOW as f64
 }
 
-/// Puts together what belongs to each window, by the moment of asking.
+/// Aggregates calls by the window in which they were asked for.
 fn windows<T>(
     until: u64,
     calls: impl Iterator<Item = (Duration, T)>,

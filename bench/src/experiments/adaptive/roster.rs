@@ -1,4 +1,4 @@
-//! Who is held against whom.
+//! The contenders of `adaptive`.
 
 use std::time::Instant;
 
@@ -9,31 +9,31 @@ use super::oracle::Oracle;
 use super::peers;
 use super::stage::Stage;
 
-/// Makes a contender for a run.
+/// Creates a contender for a run.
 pub(crate) type Maker = Box<dyn Fn(&Terms, Instant) -> Box<dyn Contender> + Send + Sync>;
 
-/// One who takes part.
+/// A contender: its name, its role, and its constructor.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
     pub(crate) make: Maker,
 }
 
-/// As what it takes part.
+/// The role of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
     /// The best fixed limit of each phase.
     Oracle,
-    /// A quarter of what is best at the beginning.
+    /// A quarter of the best limit of the first phase.
     TooSmall,
-    /// Four times of it.
+    /// Four times the best limit of the first phase.
     TooLarge,
     /// Another controller.
     Peer,
 }
 
-/// Of a scenario whose oracle is known.
+/// Returns all contenders of a scenario, given its oracle.
 pub(crate) fn entries(stage: &Stage, oracle: &Oracle) -> Vec<Entry> {
     let first = oracle.limits.first().copied().unwrap_or(1);
     let best = oracle.contender(stage);

@@ -1,4 +1,4 @@
-//! The scenarios.
+//! The scenarios of `adaptive`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::workload::{Habits, Mix};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Nothing was chosen, and nothing changed, because of what it shows.
+    /// Whether the scenario is held out: nothing was chosen or changed because of its results.
     pub(crate) held_out: bool,
     pub(crate) server: Server,
     pub(crate) mix: Mix,
@@ -21,16 +21,17 @@ pub(crate) struct Scenario {
     pub(crate) phases: Vec<Phase>,
 }
 
-/// Prompts of 550 tokens and answers of 190 in the mean.
+/// A mean of 550 prompt tokens and 190 output tokens.
 const CHAT: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (150.0, 0.7) };
-/// Long prompts, and answers of a line: nearly all of a call is its first token.
+/// Long prompts and answers of one line. The time to the first token is nearly all of a call.
 const EDITS: Mix = Mix::Lengths { prompt: (1_500.0, 0.9), output: (20.0, 0.8) };
 /// Answers of half a minute.
 const LONG: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (650.0, 0.3) };
 /// Answers of a minute.
 const MINUTE: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (1_100.0, 0.25) };
 
-/// A replica of a small model on a recent GPU: 25 ms a step, 20,000 prompt tokens a second.
+/// Returns a replica of a small model on a recent GPU: 25 ms per step, 20,000 prompt tokens per
+/// second.
 fn replica(max_num_seqs: u32, num_blocks: u32) -> EngineConfig {
     let step =
         StepCost { base_ms: 25.0, per_prompt_token_ms: 0.05, per_sequence_ms: 0.25, ..StepCost::default() };
@@ -57,18 +58,18 @@ fn with(seconds: u64, load: f64, habits: Habits) -> Phase {
     Phase { habits, ..plain(seconds, load) }
 }
 
-/// Contexts of agents: so many tokens before each prompt.
+/// Returns habits with a context of `context` tokens before each prompt, as agents have.
 fn grown(context: u32) -> Habits {
     Habits { context, ..Habits::PLAIN }
 }
 
-/// A sine of eight minutes, from .2 to 1.4.
+/// Returns a sine of eight minutes, from 0.2 to 1.4 of the capacity.
 fn swell() -> Vec<Phase> {
     let load = |minute| 0.8 + 0.6 * (f64::from(minute) * std::f64::consts::FRAC_PI_4).sin();
     (0..8).map(|minute| plain(60, load(minute))).collect()
 }
 
-/// All of them, in the order of the report.
+/// Returns all scenarios, in the order of the report.
 pub(crate) fn all() -> Vec<Scenario> {
     let long = |long| Habits { long, ..Habits::PLAIN };
     let scenario = |name, server, mix, phases: &[Phase]| Scenario {

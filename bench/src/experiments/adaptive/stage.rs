@@ -1,4 +1,4 @@
-//! A scenario, made ready to be played: how much its servers can take, and what is asked of them on a seed.
+//! A scenario that is ready to be played: the capacity of its servers, and the calls of each seed.
 
 use std::time::Duration;
 
@@ -14,44 +14,46 @@ use super::workload::{Habits, Part, Source};
 use super::{figures, spread_out};
 use crate::Fallible;
 
-/// What users were promised, where a scenario says nothing else, and how long they may wait for it in our queue.
+/// The default terms: a first token within 2 s, of which at most 1 s in our queue.
 pub(crate) const TERMS: Terms =
     Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
 
-/// What stands upstream.
+/// The upstream of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Server {
     Engines { engines: usize, config: EngineConfig },
     Hosted { at_once: usize, rate: Option<Rate>, first_token: FirstToken },
 }
 
-/// A stretch of a scenario.
+/// A phase of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Phase {
     pub(crate) seconds: u64,
-    /// Calls that come, as a share of the most that the servers of the beginning can serve in time.
+    /// The arrival rate, as a share of the rate that the initial servers can serve in time.
     pub(crate) load: f64,
     pub(crate) habits: Habits,
-    /// What changes upstream as it begins. Others' calls are a share, as the load.
+    /// The change of the upstream at the beginning of the phase. The load of others is a share,
+    /// like `load`.
     pub(crate) change: Change,
 }
 
-/// See the module.
+/// A scenario with its capacity. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) scenario: Scenario,
     source: Source,
-    /// What of a trace is played.
+    /// The part of the trace that is played.
     part: Part,
-    /// Calls a second that the servers of the beginning can serve in time, at the best number in flight.
+    /// Calls per second that the initial servers can serve in time with the best fixed limit.
     pub(crate) capacity: f64,
 }
 
-/// How the capacity is found: under so many calls a second, measured from one second to another.
+/// The arrival rate in calls per second at which the capacity is measured. The constant below is
+/// the measured period in seconds.
 const FLOOD: f64 = 40.0;
 const MEASURED: (u64, u64) = (100, 400);
 
-/// Numbers in flight that are tried.
+/// The limits that are tried.
 pub(crate) const GRID: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
 impl Stage {
@@ -61,7 +63,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Where it was found before.
+    /// Creates a stage with a known capacity, in calls per second.
     pub(crate) fn with_capacity(scenario: Scenario, part: Part, capacity: f64) -> Fallible<Self> {
         let source = Source::of(scenario.mix)?;
         Ok(Self { scenario, source, part, capacity })
@@ -90,7 +92,7 @@ impl Stage {
         Ok(most as f64 / (MEASURED.1 - MEASURED.0) as f64)
     }
 
-    /// When each phase begins and ends.
+    /// Returns start and end of each phase.
     pub(crate) fn phases(&self) -> Vec<(Duration, Duration)> {
         let mut from = Duration::ZERO;
         let mut phases = Vec::new();
@@ -102,7 +104,7 @@ impl Stage {
         phases
     }
 
-    /// What is asked, and what changes, on that seed.
+    /// Returns the calls and the changes of a seed.
     pub(crate) fn course(&self, seed: u64) -> Course {
         let mut rng = Rng::with_seed(seed);
         let phases = self.phases();
@@ -122,7 +124,7 @@ impl Stage {
         Course { seed, terms: self.scenario.terms, arrivals, changes, budget, expected_output, until }
     }
 
-    /// What the headers say that the provider takes.
+    /// Returns the rate of the provider's headers, in tokens per minute.
     fn budget(&self) -> Option<f64> {
         match &self.scenario.server {
             Server::Hosted { rate, .. } => rate.map(|rate| rate.per_minute),
@@ -141,7 +143,7 @@ impl Stage {
         }
     }
 
-    /// Plays a course.
+    /// Plays a course. If `notes` is set, records the contender's notes.
     pub(crate) fn play(&self, course: &Course, contender: &mut dyn Contender, notes: bool) -> Played {
         play(course, self.upstream(course.seed).as_mut(), contender, notes)
     }

@@ -1,4 +1,4 @@
-//! How an entry did in a scenario, over the seeds.
+//! The results of a contender in a scenario, over the seeds.
 
 use super::figures::{Figures, Share};
 use super::oracle::Oracle;
@@ -9,7 +9,7 @@ use crate::Fallible;
 use crate::report::Spread;
 use crate::virtual_time::beginning;
 
-/// One entry's figures, a run a seed.
+/// One contender's figures, one run per seed.
 #[derive(Debug)]
 pub(crate) struct EngineMetrics {
     pub(crate) name: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct EngineMetrics {
     pub(crate) runs: Vec<Figures>,
 }
 
-/// All of them, on these seeds.
+/// Plays all contenders on `seeds` and returns their figures.
 pub(crate) fn standings(
     stage: &Stage,
     oracle: &Oracle,
@@ -45,39 +45,40 @@ pub(crate) fn standings(
 }
 
 impl EngineMetrics {
-    /// Calls served in time, as a share of the oracle's, over all seeds.
+    /// Returns the calls served in time as a share of the oracle's, over all seeds together.
     pub(crate) fn goodput(&self, oracle: &Self) -> f64 {
         let sum = |of: &Self| of.runs.iter().map(Figures::all_good).sum::<usize>() as f64;
         sum(self) / sum(oracle)
     }
 
-    /// The same of each seed.
+    /// Returns the goodput of each seed as a share of the oracle's.
     pub(crate) fn goodputs(&self, oracle: &Self) -> Spread {
         Spread::of(self.runs.iter().zip(&oracle.runs).map(|(a, b)| a.all_good() as f64 / b.all_good() as f64))
     }
 
-    /// The same of one phase.
+    /// Returns the goodput of one phase as a share of the oracle's, over all seeds together.
     pub(crate) fn phase_goodput(&self, oracle: &Self, phase: usize) -> f64 {
         let sum = |of: &Self| of.runs.iter().filter_map(|run| run.good.get(phase)).sum::<usize>() as f64;
         sum(self) / sum(oracle)
     }
 
-    /// Percent of such calls that met the objective, over all seeds.
+    /// Returns the percentage of the given calls that met the objective, over all seeds together.
     pub(crate) fn met(&self, of: fn(&Figures) -> Share) -> f64 {
         self.runs.iter().map(of).fold(Share::default(), Share::plus).percent()
     }
 
-    /// Of the seeds, of the worst phase.
+    /// Returns the worst phase's p99 of user TTFT in seconds, over the seeds.
     pub(crate) fn ttft_p99_s(&self) -> Spread {
         Spread::of(self.runs.iter().map(|run| run.ttft_p99_s))
     }
 
-    /// Attempts turned away, over calls.
+    /// Returns the mean number of rejected attempts per call.
     pub(crate) fn turned_away(&self) -> f64 {
         self.runs.iter().map(|run| run.turned_away).sum::<f64>() / self.runs.len() as f64
     }
 
-    /// Of the seeds, the median for each phase; `None` where half of them never settled.
+    /// Returns the median time to settle of each phase in seconds. `None` if half of the seeds
+    /// never settled.
     pub(crate) fn settled_s(&self) -> Vec<Option<f64>> {
         let phases = self.runs.first().map_or(0, |run| run.settled_s.len());
         let of = |phase: usize| {
@@ -93,12 +94,12 @@ impl EngineMetrics {
         (0..phases).map(of).collect()
     }
 
-    /// The worst seed's seconds at the floor.
+    /// Returns the worst seed's seconds at the floor.
     pub(crate) fn collapsed_s(&self) -> f64 {
         self.runs.iter().map(|run| run.collapsed_s).fold(0.0, f64::max)
     }
 
-    /// The worst seed's seconds of one call without a token at most, while calls waited.
+    /// Returns the worst seed's seconds with at most one call without a token while calls waited.
     pub(crate) fn one_at_a_time_s(&self) -> f64 {
         self.runs.iter().map(|run| run.one_at_a_time_s).fold(0.0, f64::max)
     }

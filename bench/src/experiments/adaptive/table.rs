@@ -1,4 +1,4 @@
-//! A scenario's results as text: committed, so that a change of the policy shows what it changes.
+//! A scenario's results as text, committed to show the effect of a change of the policy.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::roster::Role;
 use super::stage::Stage;
 use super::standing::EngineMetrics;
 
-/// What stands above all of them.
+/// The legend above all tables.
 pub(crate) const LEGEND: &str = "\
 goodput   calls completed with a first token in time, as a share of the oracle's: all seeds together; the worst seed; all seeds, by phase
 met %     of the calls that went upstream (turned away for good: missed), those with a first token in time, but for the ten seconds after a step: all seeds together
@@ -19,20 +19,20 @@ one       seconds in which one call at most might await its first token, while c
 settled   seconds from each step until the limit, or what was in flight while calls waited, was within a tenth of the oracle's band and stayed there for 20 s or to the phase's end: the median of the seeds, - if never
 ";
 
-/// One scenario's.
+/// Returns the table of one scenario.
 pub(crate) fn table(stage: &Stage, oracle: &Oracle, standings: &[EngineMetrics]) -> String {
     let names = standings.iter().map(|standing| standing.name.len()).max().unwrap_or(0);
     let widths = Widths { names, phases: (stage.scenario.phases.len() * 6).max(8) };
     let mut text = heading(stage, oracle, widths);
     let Some(best) = standings.iter().find(|standing| standing.role == Role::Oracle) else { return text };
     for standing in standings {
-        // To a string; cannot fail.
+        // Writing to a string cannot fail.
         let _ = line(&mut text, stage, standing, best, widths);
     }
     text
 }
 
-/// Of the columns that are not the same everywhere.
+/// The widths of the columns that differ between scenarios.
 #[derive(Clone, Copy)]
 struct Widths {
     names: usize,

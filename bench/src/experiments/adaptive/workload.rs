@@ -1,4 +1,4 @@
-//! Who asks for what, and when: drawn once for a seed, the same for every contender.
+//! The calls of `adaptive`, drawn once per seed and equal for every contender.
 
 use std::time::Duration;
 
@@ -14,29 +14,30 @@ pub(crate) struct Arrival {
     pub(crate) at: Duration,
     pub(crate) work: Work,
     pub(crate) streams: bool,
-    /// How long after it was sent its caller goes away, if it has no token by then.
+    /// The time after it was sent at which the caller leaves, if there is no token by then.
     pub(crate) leaves: Option<Duration>,
 }
 
-/// What calls are like.
+/// The lengths of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mix {
-    /// Log-normal: median and sigma, of prompts and of answers.
+    /// Log-normal lengths: median and sigma of prompts and of answers, in tokens.
     Lengths { prompt: (f64, f64), output: (f64, f64) },
-    /// An Azure trace of 2023: its lengths, in its order, and its pattern of arrivals, stretched to the load.
+    /// An Azure trace of 2023: its lengths in order, and its pattern of arrivals, stretched to the
+    /// load.
     Trace(&'static str),
 }
 
-/// What calls of a phase are like, besides.
+/// Additional properties of the calls of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Habits {
-    /// Tokens that every prompt has besides: the context of an agent.
+    /// Tokens that are added to every prompt, like the context of an agent.
     pub(crate) context: u32,
-    /// The share with a prompt of 6,000 to 7,800 tokens.
+    /// The share of calls with a prompt of 6,000 to 7,800 tokens.
     pub(crate) long: f64,
-    /// The share whose callers go away before their first token.
+    /// The share of calls whose callers leave before the first token.
     pub(crate) leaving: f64,
-    /// The share that does not stream.
+    /// The share of calls that do not stream.
     pub(crate) whole: f64,
 }
 
@@ -44,7 +45,8 @@ impl Habits {
     pub(crate) const PLAIN: Self = Self { context: 0, long: 0.0, leaving: 0.0, whole: 0.0 };
 }
 
-/// What of a trace is drawn from. Constants are chosen on one half, and results told of the other.
+/// The part of a trace to draw from. Constants are chosen on the first half, and results are
+/// reported on the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
@@ -53,11 +55,11 @@ pub(crate) enum Part {
     Second,
 }
 
-/// Seeds up to this one choose.
+/// Seeds up to this one are used to choose constants.
 const CHOOSING: u64 = 100;
 
 impl Part {
-    /// What that seed may see.
+    /// Returns the part that `seed` draws from.
     pub(crate) fn of(seed: u64) -> Self {
         if seed <= CHOOSING { Self::First } else { Self::Second }
     }
@@ -73,17 +75,18 @@ impl Part {
     }
 }
 
-/// Where calls come from: a mix, with the trace read where it is one.
+/// The source of calls: a [`Mix`] with its trace loaded.
 #[derive(Debug)]
 pub(crate) enum Source {
     Lengths { prompt: (f64, f64), output: (f64, f64) },
     Trace(Vec<Traced>),
 }
 
-/// Longer calls of a trace are left out: no engine here takes them.
+/// The maximum length of a call in tokens. Longer calls of a trace are left out, because no engine
+/// here takes them.
 const LONGEST: u32 = 8_192;
 
-/// A caller who leaves does so at the latest after so long.
+/// The maximum time in seconds after which a caller who leaves does so.
 const SOON: f64 = 0.3;
 
 impl Source {
@@ -97,7 +100,7 @@ impl Source {
         })
     }
 
-    /// What answers have in the mean: all that a gate would know of a call before it.
+    /// Returns the mean output in tokens, which is all that a gate knows of a call in advance.
     pub(crate) fn mean_output(&self) -> u64 {
         match self {
             Self::Lengths { output: (median, sigma), .. } => (median * (sigma * sigma / 2.0).exp()) as u64,
@@ -107,7 +110,8 @@ impl Source {
         }
     }
 
-    /// The calls from one moment to another at so many a second: Poisson, or a piece of that part of the trace with that mean.
+    /// Draws the calls between two times, at `rate` calls per second: Poisson arrivals, or a piece
+    /// of the given part of the trace with that mean.
     pub(crate) fn draw(
         &self,
         rng: &mut Rng,
@@ -152,11 +156,12 @@ impl Source {
     }
 }
 
-/// As many draws whatever is drawn, so that habits change nothing else.
+/// Makes a call of `work`. The number of random draws is constant, so that habits change nothing
+/// else.
 fn arrival(rng: &mut Rng, at: f64, work: Work, habits: Habits) -> Arrival {
     let [long, length, leaving, patience, whole] = [(); 5].map(|()| rng.f64());
     let prompt = if long < habits.long { 6_000 + (1_800.0 * length) as u32 } else { work.prompt };
-    // An answer always has room, but where a trace says how much.
+    // Limits the prompt so that there is room for an answer. Lengths of a trace are kept.
     let prompt = (prompt + habits.context).min(prompt.max(LONGEST - 256));
     let output = work.output.min(LONGEST - prompt.min(LONGEST - 1));
     Arrival {

@@ -1,4 +1,4 @@
-//! Who is judged, and when a limit has settled.
+//! Tests of which calls count, and of when a limit has settled.
 
 use super::*;
 use crate::experiments::adaptive::scenarios::Scenario;
@@ -11,7 +11,7 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Two phases of a minute.
+/// Returns a stage of two phases of a minute.
 fn stage() -> Stage {
     let phase = Phase { seconds: 60, load: 1.0, habits: Habits::PLAIN, change: Change::No };
     let scenario = Scenario {
@@ -25,7 +25,8 @@ fn stage() -> Stage {
     Stage::with_capacity(scenario, Part::First, 1.0).unwrap()
 }
 
-/// When each was asked for, what became of it, and how long after asking its first token came.
+/// Returns the figures of calls given by the time of asking, the outcome, and the time from asking
+/// to the first token.
 fn judged(calls: &[(Duration, How, Option<Duration>)]) -> Figures {
     let work = Work { prompt: 100, output: 100 };
     let course = Course {
@@ -107,7 +108,7 @@ fn seconds(limits: &[(usize, usize)]) -> Vec<Second> {
 fn a_limit_that_only_passes_through_has_not_settled() {
     assert_eq!(settled(&seconds(&[(2, 10), (20, 15), (2, 30)]), (20, 20)), None);
     assert_eq!(settled(&seconds(&[(2, 10), (20, 15), (2, 10), (20, 30), (2, 9)]), (20, 20)), Some(35.0));
-    // To the end.
+    // To the end of the phase.
     assert_eq!(settled(&seconds(&[(2, 10), (20, 8)]), (20, 20)), Some(10.0));
 }
 

@@ -1,13 +1,15 @@
 //! congestion-limiter 0.1.0.
 //!
-//! Only its own limiter can make a sample, of a token that it gave out, by tokio's clock. So a limiter of theirs is kept that has room for
-//! everybody and hands each sample on to the algorithm, on a runtime whose paused clock is set to `now` before every word. The driver
-//! admits by the algorithm's limit.
+//! Only the crate's own limiter can create a sample, from a token that it issued and by tokio's
+//! clock. So a limiter with unlimited room passes each sample to the algorithm, on a runtime whose
+//! paused clock is set to `now` before each call. The driver admits by the algorithm's limit.
 //!
-//! Its third algorithm, Gradient, cannot take part, windowed or not: after the tenth it panics at the first sample below its average, which
-//! it subtracts as an unsigned duration (a test below shows it).
+//! Its third algorithm, Gradient, cannot take part, windowed or not. After ten samples it panics at
+//! the first one below its average, because it subtracts unsigned durations (a test below shows the
+//! panic).
 //!
-//! The crate has no default for where to start: 10, as in its README. Bounds are its defaults, 1 to 1,000.
+//! The crate has no default start. The start is 10, as in its README. Bounds are its defaults, 1 to
+//! 1,000.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,12 +30,13 @@ const START: usize = 10;
 /// More than are ever in flight.
 const ROOM: usize = 1 << 20;
 
-/// By losses alone: its latencies say nothing to it.
+/// AIMD by errors only. It ignores latencies.
 pub(super) fn aimd(now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, None, || Aimd::new_with_initial_limit(START))
 }
 
-/// The same, where a first token after the objective counts as a timeout does: the only way in which it can be told of one.
+/// AIMD for which a first token later than the objective counts as a timeout, the only way to
+/// report a late one.
 pub(super) fn aimd_with(objective: Duration, now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, Some(objective), || Aimd::new_with_initial_limit(START))
 }
@@ -42,17 +45,18 @@ pub(super) fn vegas(now: Instant) -> Congestion<Vegas> {
     Congestion::new(now, None, || Vegas::new_with_initial_limit(START))
 }
 
-/// In the window that its documentation recommends, with the defaults of the window.
+/// Vegas in the window that its documentation recommends, with the window's defaults.
 pub(super) fn vegas_windowed(now: Instant) -> Congestion<Windowed<Vegas, Average>> {
     Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Average::default()))
 }
 
-/// "For greater stability consider wrapping with a percentile window sampler": P90, its example.
+/// Vegas in a percentile window: "For greater stability consider wrapping with a percentile window
+/// sampler". P90 is its example.
 pub(super) fn vegas_percentile(now: Instant) -> Congestion<Windowed<Vegas, Percentile>> {
     Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Percentile::new(0.9)))
 }
 
-/// Hands samples on, and has room for everybody.
+/// An algorithm that passes samples on and has unlimited room.
 #[derive(Debug)]
 struct Roomy<A>(Arc<A>);
 
@@ -61,7 +65,7 @@ impl<A: LimitAlgorithm + Send + Sync> LimitAlgorithm for Roomy<A> {
         ROOM
     }
 
-    // As `async_trait` writes it.
+    // As `async_trait` generates it.
     fn update<'s, 'f>(&'s self, sample: Sample) -> Pin<Box<dyn Future<Output = usize> + Send + 'f>>
     where
         's: 'f,
@@ -74,15 +78,15 @@ impl<A: LimitAlgorithm + Send + Sync> LimitAlgorithm for Roomy<A> {
     }
 }
 
-/// One of its algorithms, taking part.
+/// One of the crate's algorithms as a contender.
 pub(super) struct Congestion<A> {
     algorithm: Arc<A>,
     limiter: DefaultLimiter<Roomy<A>>,
     clock: Runtime,
     now: Instant,
-    /// A first token later than this counts as overload.
+    /// The time after which a first token counts as overload.
     objective: Option<Duration>,
-    /// What holds each place in flight, and since when while its latency has not been told.
+    /// The token of each attempt in flight, and its start until its latency was reported.
     calls: HashMap<u64, (Token, Option<Instant>)>,
 }
 
@@ -92,13 +96,13 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
             Ok(clock) => clock,
             Err(error) => unreachable!("a runtime of one thread, without I/O: {error}"),
         };
-        // A window of theirs asks for the time when it is made.
+        // The crate's windows read the time when they are created.
         let algorithm = clock.block_on(async { Arc::new(make()) });
         let limiter = DefaultLimiter::new(Roomy(Arc::clone(&algorithm)));
         Self { algorithm, limiter, clock, now, objective, calls: HashMap::new() }
     }
 
-    /// Sets the clock that it reads.
+    /// Advances the clock that the crate reads.
     async fn set(passed: Duration) {
         if !passed.is_zero() {
             tokio::time::advance(passed).await;
@@ -111,7 +115,7 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         passed
     }
 
-    /// Gives the token back, with what is to be said of it.
+    /// Returns the token to the limiter, with the outcome.
     fn tell(&mut self, now: Instant, token: Token, outcome: Option<Outcome>) {
         let passed = self.passed(now);
         let Self { clock, limiter, .. } = self;
@@ -128,7 +132,7 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
             Self::set(passed).await;
             limiter.try_acquire().await
         });
-        // There is room for everybody.
+        // There is room for every call.
         self.calls.extend(token.map(|token| (id, (token, since))));
     }
 
@@ -155,13 +159,14 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Contender for Congestion
         let Some((token, Some(since))) = self.calls.remove(&id) else { return };
         let late = self.objective.is_some_and(|most| now.saturating_duration_since(since) > most);
         self.tell(now, token, Self::outcome(if late { Told::Overloaded } else { Told::Answered }));
-        // Another token holds the place until the stream ends; nothing is said of it.
+        // Another token holds the slot until the stream ends. It reports nothing.
         self.hold(now, id, None);
     }
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended) {
         let Some((token, since)) = self.calls.remove(&id) else { return };
-        // The objective is of first tokens: an answer that does not stream is not held to it.
+        // The objective is for first tokens, so it does not apply to an answer that does not
+        // stream.
         let outcome = since.and_then(|_| Self::outcome(Told::of(how)));
         self.tell(now, token, outcome);
     }
@@ -196,7 +201,7 @@ mod tests {
         }
     }
 
-    /// The samples that it makes are of upstream TTFT, with all in flight, streams included.
+    /// The samples are of upstream TTFT, with all attempts in flight, streams included.
     #[test]
     fn its_samples_are_of_virtual_time() {
         let mut vegas = vegas(beginning());
@@ -205,9 +210,11 @@ mod tests {
         }
         assert_eq!(vegas.limiter.state().in_flight(), 10);
         vegas.first_token(at(100), 0);
-        // The first sample is its baseline: nothing queues, the limit is used, so it grows by one. In flight has not changed.
+        // The first sample is the baseline: nothing queues and the limit is used, so the limit
+        // grows by one. The number in flight is unchanged.
         assert_eq!((vegas.limit(), vegas.limiter.state().in_flight()), (11, 10));
-        // Nine in flight, each four times its baseline: more than six queue, and it shrinks.
+        // Nine in flight, each at four times its baseline: more than six queue, so the limit
+        // shrinks.
         vegas.ended(at(200), 0, Ended::Completed { output: 1 });
         vegas.first_token(at(400), 1);
         assert_eq!((vegas.limit(), vegas.limiter.state().in_flight()), (10, 9));

@@ -1,9 +1,11 @@
-//! AIMD on the median: cut when it is over twice what it was at its best.
+//! AIMD on the median: the limit is cut when the median latency is over twice its best.
 //!
-//! The best of what was tried before ours was built, and so the bar. A small version of the kind that serves well: answers of calls sent since the
-//! last move are judged, twenty at a time; the baseline is the lowest median of the last five minutes; the limit doubles until the first cut,
-//! grows by one where calls pressed on it, and is cut by a tenth, as by vector and dialogue, also for 429, 503 and timeouts. The objective
-//! is a bound as well, where twice the baseline is more. Calls that do not stream are judged among themselves, and not by the objective, which is of
+//! This was the best controller before ours, and so it is the bar. It is a small version of a
+//! common design. Answers of calls sent since the last change are judged, twenty at a time. The
+//! baseline is the lowest median of the last five minutes. The limit doubles until the first cut,
+//! then grows by one if calls used all of it, and is cut by a tenth, as in vector and dialogue,
+//! also for 429, 503 and timeouts. The objective is a bound as well, if it is lower than twice the
+//! baseline. Calls that do not stream are judged separately, without the objective, which is for
 //! first tokens.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +17,7 @@ use tidegate_sim::scenario::quantile;
 use super::super::contender::{Contender, Sent, Terms};
 use super::told::Told;
 
-/// As ours.
+/// As in our limit.
 const START: usize = 8;
 const ANSWERS: usize = 20;
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -25,27 +27,29 @@ pub(super) struct Median {
     terms: Terms,
     limit: usize,
     slow_start: bool,
-    /// In flight: when sent and whether it streams, until its latency is known.
+    /// Attempts in flight: the time when each was sent and whether it streams, until its latency is
+    /// known.
     calls: HashMap<u64, Option<(Instant, bool)>>,
-    /// Since when calls are judged: the last move.
+    /// The time of the last change. Calls sent before are not judged.
     since: Option<Instant>,
-    /// Whether any was sent since then with the limit all in use.
+    /// Whether a call was sent since then with the whole limit in use.
     pressed: bool,
     whole: Group,
     streams: Group,
 }
 
-/// Calls that are held against each other.
+/// Calls that are compared with each other.
 #[derive(Default)]
 struct Group {
-    /// Seconds of those judged so far.
+    /// Latencies in seconds of the calls judged since the last median.
     answers: Vec<f64>,
-    /// When each median was found.
+    /// The medians, with their times.
     medians: VecDeque<(Instant, f64)>,
 }
 
 impl Group {
-    /// The median of twenty answers, and the lowest that is remembered.
+    /// Adds a latency. After each twenty, returns their median and the lowest remembered median, in
+    /// seconds.
     fn answered(&mut self, now: Instant, seconds: f64) -> Option<(f64, f64)> {
         self.answers.push(seconds);
         if self.answers.len() < ANSWERS {
@@ -76,7 +80,7 @@ impl Median {
 
     fn tell(&mut self, now: Instant, id: u64, told: Told) {
         let Some((sent, streams)) = self.calls.get_mut(&id).and_then(Option::take) else { return };
-        // Who was sent before the last move says nothing of what it did.
+        // Calls sent before the last change do not show its effect.
         if self.since.is_some_and(|since| sent < since) {
             return;
         }
@@ -137,7 +141,8 @@ mod tests {
     use super::*;
     use crate::virtual_time::beginning;
 
-    /// Rounds of as many calls as the limit allows, each answered after so long; the limits after each.
+    /// Plays rounds of as many calls as the limit allows, each of which takes `millis`. Returns the
+    /// limit after each round.
     fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
         let kind = CallKind { streams: true, ..CallKind::default() };
         let round = |round| {

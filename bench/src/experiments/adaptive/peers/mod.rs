@@ -1,12 +1,14 @@
-//! Other controllers, as they come: published crates with their defaults, and the two that anchors and posts speak of.
+//! Other controllers: published crates with their defaults, and two from published descriptions.
 //!
-//! The crates were made for requests and responses: their layers take the time to the response's head, or of the whole stream, for the latency,
-//! and one of them gives the slot back with the head. They are treated more kindly here: they are told the upstream TTFT (the whole time
-//! of a call that does not stream), once, when it is known, with the number in flight at that moment, and a slot is held to the end of the
-//! stream. A 429, a 503 or a timeout before the first token is an error to them; what happens after it is not told; a caller who leaves is told as
-//! their interface has it.
+//! The crates were made for requests and responses. Their layers use the time to the response's
+//! head, or of the whole stream, as the latency, and one of them releases the slot with the head.
+//! Here they are treated better. They are told the upstream TTFT (the whole time of a call that
+//! does not stream) once, when it is known, with the number in flight at that moment. A slot is
+//! held to the end of the stream. A 429, a 503 or a timeout before the first token is an error.
+//! Later events are not reported. A caller who leaves is reported as the crate's interface
+//! provides.
 //!
-//! Two of the crates have algorithms that can be called without their layers, and those are. The third hides the
+//! The algorithms of two of the crates can be called without their layers. The third hides the
 //! constructor of its samples and reads tokio's clock ([`congestion`]).
 
 mod congestion;
@@ -20,10 +22,10 @@ use std::time::Instant;
 
 use super::contender::{Contender, Ours, Terms};
 
-/// Begins one, for a run.
+/// Creates a controller for a run.
 pub(crate) type Begin = fn(&Terms, Instant) -> Box<dyn Contender>;
 
-/// All of them, under the names that reports use.
+/// All controllers, under the names of the reports.
 pub(crate) const ALL: [(&str, Begin); 15] = [
     ("AIMD on p99, floor 16", |terms, now| boxed(percentile(terms, 16, now))),
     ("AIMD on p99", |terms, now| boxed(percentile(terms, 1, now))),
@@ -46,7 +48,8 @@ fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
     Box::new(contender)
 }
 
-/// The background post's controller in the core, over upstream TTFT, halving, with that floor: one worker, of which nothing is known.
+/// Returns the background post's controller as the core has it, over upstream TTFT, with halving
+/// and the given floor, as one worker.
 fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
     let settings = post::Post {
         workers: 1,

@@ -1,5 +1,7 @@
-//! The background post's controller as it was: AIMD on the p99 of *user* TTFT, with the wait at the gateway in it. The core, which repeats it over
-//! upstream TTFT, cannot and should not do this.
+//! The background post's controller as it was: AIMD on the p99 of *user* TTFT, which includes the
+//! wait at the gateway.
+//!
+//! The core has the same law over upstream TTFT only, on purpose.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,21 +12,21 @@ use tidegate_sim::scenario::quantile;
 
 use super::super::contender::{Contender, Sent, Terms};
 
-/// How the post's controller descends.
+/// The decrease of the post's controller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Descent {
-    /// `cap //= 2`
+    /// Halves the cap: `cap //= 2`.
     Halving,
-    /// `cap -= step` (AISD)
+    /// Subtracts a step from the cap: `cap -= step` (AISD).
     Step(usize),
 }
 
-/// What the post's controller takes for demand.
+/// The condition that the post's controller reads as demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Demand {
-    /// Some queue is not empty.
+    /// A queue is not empty.
     Queued,
-    /// Some queue is not empty, or something is in flight.
+    /// A queue is not empty, or calls are in flight.
     QueuedOrInFlight,
 }
 
@@ -46,7 +48,7 @@ impl Post {
     const TICK: Duration = Duration::from_secs(5);
     const WINDOW: Duration = Duration::from_secs(30);
 
-    /// As it was deployed first. Its floor was not told; it speaks of a climb from 2.
+    /// The first deployment. The post does not state its floor, and mentions a climb from 2.
     pub(crate) const FIRST: Self = Self {
         workers: 2,
         target: Duration::from_secs(2),
@@ -58,11 +60,12 @@ impl Post {
         descent: Descent::Halving,
         demand: Demand::QueuedOrInFlight,
     };
-    /// "The final config".
+    /// The post's "final config".
     pub(crate) const FINAL: Self =
         Self { min: 16, band: 0.2, cooldown_ticks: 3, descent: Descent::Step(4), ..Self::FIRST };
 
-    /// The same law as the core has it: of all slots together instead of by worker, and of upstream TTFT.
+    /// Returns the same law for the core: for all slots together instead of per worker, and of
+    /// upstream TTFT.
     pub(crate) fn in_core(&self) -> AdaptiveConfig {
         AdaptiveConfig {
             start: self.cap_per_worker * self.workers,
@@ -94,18 +97,19 @@ impl Post {
     }
 }
 
-/// The law.
+/// The post's control law.
 pub(crate) struct Aimd {
     settings: Post,
     cap: usize,
-    /// When each first token came, and how long its user had waited for it.
+    /// The time of each first token, and its user TTFT.
     seen: VecDeque<(Duration, Duration)>,
     hold: u32,
     next: Duration,
 }
 
 impl Aimd {
-    /// Exact, where the post reads a histogram. Without a first token in the window it has nothing to go by.
+    /// Returns the exact p99 of the window in seconds; the post reads a histogram. `None` without a
+    /// first token in the window.
     fn p99(&mut self, now: Duration) -> Option<f64> {
         let since = now.saturating_sub(Post::WINDOW);
         while self.seen.front().is_some_and(|&(at, _)| at < since) {
@@ -115,12 +119,13 @@ impl Aimd {
         (!ttft.is_empty()).then(|| quantile(&mut ttft, 0.99))
     }
 
-    /// Calls that may be with the workers, all of them together.
+    /// Returns the maximum number of calls at all workers together.
     pub(crate) fn budget(&self) -> usize {
         self.cap * self.settings.workers
     }
 
-    /// `user`: since the call came to the gateway, so with its wait there.
+    /// Reports a first token. `user` is the time since the call arrived at the gateway, including
+    /// its wait.
     pub(crate) fn first_token(&mut self, now: Duration, user: Duration) {
         self.seen.push_back((now, user));
     }
@@ -138,7 +143,7 @@ impl Aimd {
         let target = self.settings.target.as_secs_f64();
         let wanted = queued > 0 || (demand == Demand::QueuedOrInFlight && in_flight > 0);
         if p99 > target * (1.0 + band) {
-            // The descent alone waits for the window to be flushed; the climb does not.
+            // Only the decrease waits for the window to be flushed. The increase does not.
             if !held {
                 let lower = match descent {
                     Descent::Halving => self.cap / 2,
@@ -153,18 +158,18 @@ impl Aimd {
     }
 }
 
-/// The law, taking part.
+/// The law as a contender.
 pub(super) struct AsPosted {
     law: Aimd,
     origin: Instant,
     waiting: usize,
-    /// In flight: when each was asked for, until its first token.
+    /// Attempts in flight: the time when each was asked for, until its first token.
     calls: HashMap<u64, Option<Instant>>,
 }
 
 impl AsPosted {
-    /// The final configuration, halving again as by the post after it: that one's wait of 1 s is on everywhere here. One worker, of which nothing
-    /// is known.
+    /// Creates the final configuration as one worker, with halving as in the next post, whose wait
+    /// of 1 s applies everywhere here.
     pub(super) fn new(terms: &Terms, now: Instant) -> Self {
         let settings = Post {
             workers: 1,
@@ -193,7 +198,8 @@ impl Contender for AsPosted {
     }
 
     fn ended(&mut self, _now: Instant, id: u64, _how: Ended) {
-        // It has a histogram of TTFT and nothing else: neither errors nor what does not stream is in it.
+        // The post has only a histogram of TTFT, without errors and without calls that do not
+        // stream.
         self.calls.remove(&id);
     }
 
@@ -216,7 +222,7 @@ impl Contender for AsPosted {
 mod tests {
     use super::*;
 
-    /// The caps after each of ten ticks in which users wait so long.
+    /// Returns the caps after each of ten ticks with the given TTFT.
     fn caps(settings: Post, ttft: Duration) -> Vec<usize> {
         let mut aimd = settings.build();
         let mut now = Duration::ZERO;
@@ -233,12 +239,12 @@ mod tests {
     fn the_law_of_the_post() {
         let seconds = Duration::from_secs_f64;
         assert_eq!(caps(Post::FIRST, seconds(2.1)), [32, 16, 8, 4, 2, 2, 2, 2, 2, 2]);
-        // Within a fifth of the target nothing moves.
+        // Within a fifth of the target nothing changes.
         assert_eq!(caps(Post::FINAL, seconds(2.1)), [64; 10]);
-        // Three ticks pass between two steps down, none between two up.
+        // Three ticks between two decreases, none between two increases.
         assert_eq!(caps(Post::FINAL, seconds(2.5)), [60, 60, 60, 60, 56, 56, 56, 56, 52, 52]);
         assert_eq!(caps(Post::FINAL, seconds(1.5)), [65, 66, 67, 68, 69, 70, 71, 72, 73, 74]);
-        // Nothing is queued.
+        // No call is queued.
         assert_eq!(caps(Post { demand: Demand::Queued, ..Post::FINAL }, seconds(1.5)), [64; 10]);
     }
 

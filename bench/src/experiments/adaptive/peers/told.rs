@@ -1,4 +1,5 @@
-//! From the life of a streaming call to what a limiter for requests and responses wants to hear: one word, once.
+//! Translates the life of a streaming call to the single report that limiters for requests and
+//! responses expect.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,21 +8,21 @@ use tidegate::adaptive::Ended;
 
 use super::super::contender::{Contender, Sent};
 
-/// How a call went, as far as they are told.
+/// The outcome of a call, as far as these limiters distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// With an answer.
+    /// An answer.
     Answered,
     /// A 429, 503 or 529, or a timeout.
     Overloaded,
     /// Another error.
     Failed,
-    /// The caller went away.
+    /// The caller left.
     Cancelled,
 }
 
 impl Told {
-    /// Of a call that ended before its first token, or that does not stream.
+    /// Returns the outcome of a call that ended before its first token, or that does not stream.
     pub(super) fn of(how: Ended) -> Self {
         match how {
             Ended::Completed { .. } => Self::Answered,
@@ -36,16 +37,18 @@ impl Told {
 pub(super) trait Law {
     fn limit(&self) -> usize;
 
-    /// `in_flight` counts this one.
+    /// Reports a call. `in_flight` includes it.
     fn told(&mut self, told: Told, latency: Duration, in_flight: usize);
 }
 
-/// A law that takes part.
+/// A law as a contender.
 pub(super) struct Follows<L> {
     law: L,
-    /// Whether what does not stream is told as answered at once: a law that was given the objective would hold whole answers to it.
+    /// Whether calls that do not stream are reported with a latency of zero, because a law with the
+    /// objective would apply it to whole answers.
     streams_only: bool,
-    /// When each in flight was sent, and whether it streams; `None`: its latency has been told.
+    /// Attempts in flight: the time when each was sent and whether it streams. `None` once its
+    /// latency was reported.
     calls: HashMap<u64, Option<(Instant, bool)>>,
 }
 
@@ -54,7 +57,7 @@ impl<L: Law> Follows<L> {
         Self { law, streams_only: false, calls: HashMap::new() }
     }
 
-    /// Of a law that was given the objective, which is of first tokens.
+    /// Creates a contender of a law that was given the objective for first tokens.
     pub(super) fn first_tokens(law: L) -> Self {
         Self { streams_only: true, ..Self::new(law) }
     }
@@ -118,12 +121,12 @@ mod tests {
                 Sent { id, kind: CallKind::default(), waited: Duration::ZERO, in_flight: id as usize + 1 },
             );
         }
-        // A stream: judged by its first token, and still in flight then.
+        // A stream is judged by its first token, and still in flight then.
         follows.first_token(at(5), 0);
         follows.ended(at(6), 1, Ended::Limited { by_rate: false });
         follows.ended(at(9), 0, Ended::Completed { output: 9 });
         follows.ended(at(10), 2, Ended::Cancelled);
-        // One that does not stream: by its end.
+        // A call that does not stream is judged by its end.
         follows.ended(at(11), 3, Ended::Completed { output: 9 });
         let heard = [
             (Told::Answered, 5, 4),
@@ -132,7 +135,7 @@ mod tests {
             (Told::Answered, 8, 1),
         ];
         assert_eq!(follows.law.0, heard);
-        // A law that has the objective is not told how long an answer takes that does not stream.
+        // A law with the objective is not told the duration of an answer that does not stream.
         let mut follows = Follows::first_tokens(Heard::default());
         for (id, streams) in [(0, true), (1, false)] {
             let kind = CallKind { streams, ..CallKind::default() };

@@ -8,12 +8,12 @@ use super::told::{Follows, Law, Told};
 
 pub(super) struct Acc<A>(A);
 
-/// Starts at 20, at most 1,000.
+/// Creates Vegas with its defaults: start 20, maximum 1,000.
 pub(super) fn vegas() -> Follows<Acc<Vegas>> {
     Follows::new(Acc(Vegas::default()))
 }
 
-/// Starts at 20, which is its floor, at most 200.
+/// Creates Gradient2 with its defaults: start 20, minimum 20, maximum 200.
 pub(super) fn gradient2() -> Follows<Acc<Gradient2>> {
     Follows::new(Acc(Gradient2::default()))
 }
@@ -24,7 +24,7 @@ impl<A: Algorithm> Law for Acc<A> {
     }
 
     fn told(&mut self, told: Told, latency: Duration, in_flight: usize) {
-        // Its classifier takes every `Err` for a server's error.
+        // Its classifier counts every `Err` as a server's error.
         let is_error = matches!(told, Told::Overloaded | Told::Failed);
         self.0.update(latency, in_flight, is_error, told == Told::Cancelled);
     }

@@ -8,23 +8,24 @@ use super::told::{Follows, Law, Told};
 
 pub(super) struct Resilience(Algorithm);
 
-/// Starts at 10, 1 to 100; whatever takes over 100 ms is congestion, and halves it.
+/// Creates AIMD with its defaults: start 10, range 1 to 100. A latency above 100 ms halves the
+/// limit.
 pub(super) fn aimd() -> Follows<Resilience> {
     Follows::new(Resilience(Algorithm::Aimd(valid(Aimd::builder().build()))))
 }
 
-/// The same with the one number changed that its user is asked for.
+/// Creates AIMD with another latency threshold, the one setting that its users are asked for.
 pub(super) fn aimd_with(threshold: Duration) -> Follows<Resilience> {
     let aimd = valid(Aimd::builder().latency_threshold(threshold).build());
     Follows::first_tokens(Resilience(Algorithm::Aimd(aimd)))
 }
 
-/// Starts at 10, 1 to 100.
+/// Creates Vegas with its defaults: start 10, range 1 to 100.
 pub(super) fn vegas() -> Follows<Resilience> {
     Follows::new(Resilience(Algorithm::Vegas(valid(Vegas::builder().build()))))
 }
 
-/// Starts at 20, 1 to 200.
+/// Creates Gradient2 with its defaults: start 20, range 1 to 200.
 pub(super) fn gradient2() -> Follows<Resilience> {
     Follows::new(Resilience(Algorithm::Gradient2(valid(Gradient2::builder().build()))))
 }
@@ -44,7 +45,7 @@ impl Law for Resilience {
     fn told(&mut self, told: Told, latency: Duration, in_flight: usize) {
         match told {
             Told::Answered => self.0.record_success_with_load(latency, in_flight),
-            // Its layer takes every `Err` for a failure.
+            // Its layer counts every `Err` as a failure.
             Told::Overloaded | Told::Failed => self.0.record_failure(),
             Told::Cancelled => self.0.record_dropped(),
         }

@@ -1,4 +1,4 @@
-//! The driver keeps its promises, whoever drives.
+//! Tests of the driver with several contenders.
 
 use super::*;
 use crate::experiments::adaptive::contender::{Fixed, Terms};
@@ -15,7 +15,7 @@ fn course(calls: u64, leaves: Option<Duration>) -> Course {
     Course { seed: 1, terms: TERMS, arrivals, changes: Vec::new(), budget: None, expected_output: 100, until }
 }
 
-/// Fails when it is told wrongly, or when more are in flight than it allows.
+/// A contender that panics if it is called wrongly or if its limit is exceeded.
 #[derive(Default)]
 struct Strict {
     limit: usize,

@@ -9,18 +9,18 @@ use super::others::{Others, THEIRS};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::Work;
 
-/// See the module.
+/// A pool of engines. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Engines {
     pool: EnginePool,
     others: Others,
-    /// The engine that is gone, and until when the router has not noticed.
+    /// The lost engine, and the time until which the router has not noticed the loss.
     lost: Option<(usize, Duration)>,
     broken: Vec<Event>,
     told: Vec<engine::EngineEvent>,
 }
 
-/// How long a router sends calls to an engine that is gone; they get 503.
+/// The time for which a router sends calls to a lost engine. These calls get a 503.
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl Engines {
@@ -29,7 +29,7 @@ impl Engines {
         Self { pool, others, lost: None, broken: Vec::new(), told: Vec::new() }
     }
 
-    /// The router notices when it next has something to do.
+    /// Applies the router's notice of a lost engine, which happens at the next event.
     fn notice(&mut self, now: Duration) {
         if let Some((engine, until)) = self.lost.filter(|(_, until)| *until <= now) {
             self.pool.set_routable(engine, false);
@@ -42,7 +42,7 @@ impl Upstream for Engines {
     fn submit(&mut self, now: Duration, id: u64, work: Work) -> Result<(), Rejection> {
         self.notice(now);
         let sequence = SequenceId(id);
-        // A call too long for the engine: the workloads have none, and an engine says 400.
+        // A call too long for the engine would get a 400. The workloads have no such calls.
         let Ok(engine) = self.pool.submit(now, sequence, work.prompt, work.output) else {
             return Err(Rejection::Overloaded);
         };
@@ -72,7 +72,7 @@ impl Upstream for Engines {
             self.pool.advance(at, &mut self.told);
             if self.others.next() <= at {
                 let (id, work) = self.others.ask();
-                // What is turned away is theirs to mind.
+                // Rejected calls of others are ignored.
                 let _ = self.submit(at, id, work);
             }
         }

@@ -1,4 +1,4 @@
-//! A hosted provider: as quick as it is, however much we send; what it will not take it turns away.
+//! A hosted provider: its speed is independent of load, and it rejects excess calls.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -10,7 +10,8 @@ use super::others::{Others, THEIRS};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::{Work, log_normal};
 
-/// Tokens that it takes, prompt and answer, counted as a call comes: a bucket that holds [`BURST`] of them. Its headers say what is left.
+/// A token rate that counts prompt and answer at arrival, in a bucket of [`BURST`] seconds. Headers
+/// announce the remaining tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_minute: f64,
@@ -18,14 +19,15 @@ pub(crate) struct Rate {
     pub(crate) others: f64,
 }
 
-/// What its bucket holds, in seconds of the rate: less than our side takes for granted.
+/// The depth of the bucket in seconds of the rate, less than our side assumes.
 const BURST: f64 = 4.0;
-/// Batches of others.
+/// The tokens of a batch of others.
 const BATCH: f64 = 8_000.0;
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
 
-/// How long it takes to the first token, whatever the load: log-normal, in milliseconds. The prompt's tokens come on top.
+/// The time to the first token at any load: log-normal, in milliseconds, plus the time of the
+/// prompt's tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FirstToken {
     median: f64,
@@ -35,16 +37,16 @@ pub(crate) struct FirstToken {
 
 impl FirstToken {
     pub(crate) const QUICK: Self = Self { median: 300.0, sigma: 0.35, bounds: (50.0, 3_000.0) };
-    /// It thinks for four to six seconds before it speaks.
+    /// A reasoning model, which takes four to six seconds to the first token.
     pub(crate) const REASONING: Self = Self { median: 5_000.0, sigma: 0.12, bounds: (4_000.0, 6_000.0) };
 }
 
-/// See the module.
+/// The provider. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Hosted {
     at_once: usize,
     first_token: FirstToken,
-    /// Their calls take places like ours.
+    /// Other users, whose calls count against `at_once` like ours.
     others: Others,
     bucket: Option<Bucket>,
     seed: u64,
@@ -57,7 +59,8 @@ struct Bucket {
     per_second: f64,
     level: f64,
     at: Duration,
-    /// When others take their next batch, and how often they do.
+    /// The time of the others' next batch. The field below is the mean number of batches per
+    /// second.
     theirs: Duration,
     theirs_per_second: f64,
     rng: Rng,
@@ -81,7 +84,7 @@ impl Bucket {
             Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.theirs.saturating_add(wait));
     }
 
-    /// What is left, others having taken theirs as far as there was any.
+    /// Returns the tokens left after the others took theirs, as far as available.
     fn level(&mut self, now: Duration) -> f64 {
         while self.theirs <= now {
             self.refill(self.theirs);
@@ -98,9 +101,9 @@ impl Bucket {
         self.at = now;
     }
 
-    /// Takes that many, or says how long until it could.
+    /// Takes `tokens`, or returns the time until they are available.
     fn take(&mut self, now: Duration, tokens: f64) -> Result<(), Duration> {
-        // A call larger than the bucket passes when it is full.
+        // A call larger than the bucket passes when the bucket is full.
         let need = tokens.min(self.per_second * BURST) - self.level(now);
         if need > 1e-6 {
             return Err(Duration::from_secs_f64(need / self.per_second));
@@ -111,7 +114,7 @@ impl Bucket {
 }
 
 impl Hosted {
-    /// Takes so many at once, at such a rate if one is given.
+    /// Creates a provider that takes `at_once` concurrent calls, at the given rate if any.
     pub(crate) fn new(at_once: usize, rate: Option<Rate>, first_token: FirstToken, seed: u64) -> Self {
         let (bucket, others) = (rate.map(|rate| Bucket::new(rate, seed)), Others::new(seed));
         Self { at_once, first_token, others, bucket, seed, there: HashSet::new(), to_come: BinaryHeap::new() }
@@ -157,12 +160,12 @@ impl Upstream for Hosted {
             }
             if asked < next {
                 let (id, work) = self.others.ask();
-                // What is turned away is theirs to mind.
+                // Rejected calls of others are ignored.
                 let _ = self.submit(asked, id, work);
                 continue;
             }
             let Some(Reverse((at, id, ends))) = self.to_come.pop() else { return };
-            // What was aborted has nothing to come.
+            // An aborted call has no further events.
             let known = if ends { self.there.remove(&id) } else { self.there.contains(&id) };
             if known && id < THEIRS {
                 events.push(Event { at, id, what: if ends { What::Finished } else { What::FirstToken } });
@@ -178,7 +181,7 @@ impl Upstream for Hosted {
         match change {
             Change::AtOnce(calls) => self.at_once = calls as usize,
             Change::Others(per_second) => self.others.rate(now, per_second),
-            // It has no engines that we could know of.
+            // The provider has no visible engines.
             Change::No | Change::Lost(_) | Change::Back(_) | Change::Pace(_) => {}
         }
     }
@@ -198,7 +201,7 @@ mod tests {
         let limited = |retry_after| Err(Rejection::Limited { retry_after });
         assert_eq!(hosted.submit(at(0), 2, work(250)), limited(Some(at(2))));
         assert_eq!(hosted.submit(at(2), 3, work(250)), Ok(()));
-        // Two are there: more at once is another matter than the rate.
+        // Two calls are in flight, so a third exceeds the concurrency limit, whatever the rate.
         assert_eq!(hosted.submit(at(3), 4, work(20)), limited(None));
         let mut events = Vec::new();
         hosted.advance(at(10), &mut events);

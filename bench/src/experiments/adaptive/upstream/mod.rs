@@ -1,4 +1,4 @@
-//! What calls go to.
+//! Upstreams of `adaptive`: simulated engines, or a hosted provider.
 
 mod engines;
 mod hosted;
@@ -11,29 +11,29 @@ pub(crate) use self::hosted::{FirstToken, Hosted, Rate};
 pub(crate) use self::others::Others;
 use crate::lengths::Work;
 
-/// A provider, or servers of our own, behind one address. Knows no clock: time is since the start of the run.
+/// A provider or our own servers behind one address. Times are since the start of the run.
 pub(crate) trait Upstream {
-    /// Takes an attempt, or turns it away.
+    /// Accepts or rejects an attempt.
     fn submit(&mut self, now: Duration, id: u64, work: Work) -> Result<(), Rejection>;
 
-    /// Its caller has gone.
+    /// Aborts an attempt whose caller has left.
     fn abort(&mut self, now: Duration, id: u64);
 
     fn next_event(&self) -> Option<Duration>;
 
-    /// Appends what happens until `now`.
+    /// Appends the events until `now`.
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>);
 
-    /// Tokens that its headers say are left of its rate, where it has one.
+    /// Returns the remaining tokens of the rate, as the headers announce them, if there is a rate.
     fn remaining(&mut self, _now: Duration) -> Option<f64> {
         None
     }
 
-    /// The world changes.
+    /// Applies a change of the scenario.
     fn change(&mut self, now: Duration, change: Change);
 }
 
-/// What happened to an attempt.
+/// An event of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) at: Duration,
@@ -45,11 +45,11 @@ pub(crate) struct Event {
 pub(crate) enum What {
     FirstToken,
     Finished,
-    /// The server that had it is gone.
+    /// The server of the attempt is gone.
     Broken,
 }
 
-/// Why an attempt was turned away.
+/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
     /// 429, with or without a Retry-After.
@@ -58,19 +58,19 @@ pub(crate) enum Rejection {
     Overloaded,
 }
 
-/// What changes from one phase to the next.
+/// A change at the beginning of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// Nothing.
+    /// No change.
     No,
-    /// Each engine, or the provider, takes so many at once.
+    /// Each engine, or the provider, takes the given number of concurrent calls.
     AtOnce(u32),
-    /// One engine is gone, with all that it had.
+    /// One engine is lost with all its calls.
     Lost(usize),
-    /// It is back, empty.
+    /// The lost engine is back, empty.
     Back(usize),
-    /// Every step of an engine takes so many times as long as at first.
+    /// Every step of an engine takes the given multiple of its initial time.
     Pace(f64),
-    /// Others ask for so many calls a second.
+    /// Others ask for the given number of calls per second.
     Others(f64),
 }

@@ -1,4 +1,4 @@
-//! Others who use the same upstream.
+//! Other users of the same upstream.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use crate::lengths::{Work, log_normal};
 
-/// Calls of others, which nobody here counts.
+/// Calls of others, which no figure counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Others {
     per_second: f64,
@@ -15,10 +15,10 @@ pub(crate) struct Others {
     id: u64,
 }
 
-/// Their calls have names from here on.
+/// The first id of the others' calls.
 pub(super) const THEIRS: u64 = 1 << 48;
 
-/// What they ask for: median and sigma of prompts and answers.
+/// Median and sigma of the others' prompts in tokens. The constant below is for answers.
 const PROMPT: (f64, f64) = (400.0, 0.8);
 const OUTPUT: (f64, f64) = (150.0, 0.7);
 
@@ -27,7 +27,7 @@ impl Others {
         Self { per_second: 0.0, rng: Rng::with_seed(seed), next: Duration::MAX, id: THEIRS }
     }
 
-    /// From now on they ask for so many calls a second.
+    /// Sets the others' rate in calls per second, from now on.
     pub(super) fn rate(&mut self, now: Duration, per_second: f64) {
         self.per_second = per_second;
         self.next = now;
@@ -40,12 +40,12 @@ impl Others {
             Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.next.saturating_add(wait));
     }
 
-    /// When they ask next; never: [`Duration::MAX`].
+    /// Returns the time of the others' next call, or [`Duration::MAX`] if there is none.
     pub(super) fn next(&self) -> Duration {
         self.next
     }
 
-    /// Their next call, at [`Others::next`].
+    /// Returns the others' next call, due at [`Others::next`].
     pub(super) fn ask(&mut self) -> (u64, Work) {
         self.id += 1;
         self.wait();
