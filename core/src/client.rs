@@ -1,4 +1,8 @@
-//! What happens to a call, from top to bottom. The only place where the tower stack is composed.
+//! The client: sends calls through a gate.
+//!
+//! This module is the only place where the tower stack is composed. Read `compose` from top to
+//! bottom: the layers are in the order in which a request passes them. The response passes them in
+//! the reverse order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +32,7 @@ use crate::transport::Transport;
 use crate::transport::foreign::{Choice, Foreign};
 use tidegate_protocol::url;
 
-/// The stack, outermost layer first.
+/// Builds the stack, outermost layer first.
 fn compose(
     transport: Choice,
     own: Transport,
@@ -37,33 +41,56 @@ fn compose(
     active: Arc<Active>,
 ) -> Transport {
     let stack = ServiceBuilder::new()
-        // Outermost: what one target refuses is a new call to another, in that one's books, with its attempts, its budget and its queue.
+        // If the target rejects the call, sends the call to the fallback target. Outermost, because
+        // at the other target the call has new attempts, a new retry budget and a new place in the
+        // queue, and is counted there.
         .layer(FallbackLayer::new(routes, active.clone()))
-        // Above all that can fail, so that every call is counted once, whatever becomes of it below.
+        // Counts and logs the call. Above every other layer that can fail, so each call is counted
+        // once, at each target that it reaches, however it ends.
         .layer(ObserveLayer::new(log, active))
-        // Above retry: the deadline is the call's, not each attempt's, and runs on through the stream.
+        // Ends the call at its deadline. Above retry, because the deadline bounds all attempts
+        // together, and the stream of the response.
         .layer(DeadlineLayer::default())
-        // Counts prompts exactly where a target asks for that: before admission, which needs the count, and once for all attempts.
+        // Counts the tokens of the prompt exactly, if the target is configured to. Above admission,
+        // which needs the count, and above retry, because one count serves all attempts.
         .layer(CountLayer::new(own))
-        // Drives the attempts. Above admission: a backoff must not hold a slot, and each attempt queues for its own.
+        // Makes the attempts one after the other. Above admission, because a call must not hold a
+        // slot while it backs off. Each attempt queues for its own slot.
         .layer(RetryLayer)
-        // A second attempt at another replica, where a pool's first token is late. Below retry, to which the two are one; above admission, since each has a slot.
+        // If a pool's first token is late, sends a second attempt to another replica. Below retry,
+        // which sees the two as one attempt, and above admission, because each of the two holds a
+        // slot.
         .layer(HedgeLayer)
-        // Waits for a slot, and keeps it until the response has ended. Below this line a call is in flight.
+        // Waits for a slot, and holds the slot until the response has ended. Below this layer the
+        // call is in flight.
         .layer(AdmissionLayer)
-        // To the replica that the permit names, where the target is a pool of them.
+        // If the target is a pool, addresses the request to the replica that the permit names.
         .layer(PoolLayer)
-        // Above the observer, which must see the usage that is asked for here and hidden from who did not ask.
+        // Asks streams for their token usage, and removes the usage from the response if the caller
+        // did not ask for it. Above the stream layer, which reads the usage.
         .layer(AskUsageLayer)
-        // Tells a failed attempt from a good one, by status, error body and first event, and watches the stream.
+        // Classifies the attempt by its status, error body and first event, and watches the stream
+        // until it ends.
         .layer(StreamLayer)
-        // The exchange itself: by the transport that the request brings along in its extensions, else by the gate's, which is the
-        // built-in one or the caller's own.
+        // Exchanges the request for a response, over the transport in the extensions of the request
+        // if there is one, and otherwise over the gate's transport.
         .service(transport);
     Transport::new(stack)
 }
 
-/// Sends calls through a gate. Cheap to clone; also a `tower::Service`.
+/// Sends calls through a [`Gate`](crate::Gate).
+///
+/// Created by [`Gate::client`](crate::Gate::client). Clones are cheap and share the gate. A client
+/// is also a `tower::Service` that is always ready.
+///
+/// ```no_run
+/// # async fn run(gate: tidegate::Gate) -> Result<(), tidegate::Error> {
+/// let request = http::Request::post("https://api.openai.com/v1/chat/completions")
+///     .body(r#"{"model": "gpt-4o"}"#.into());
+/// let response = gate.client().call(request.unwrap()).await?;
+/// println!("{}", response.status());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     identify: Arc<Identify>,
@@ -84,35 +111,48 @@ impl Client {
         Self { identify, stack: compose(transport.clone(), own, routes, log, active), transport }
     }
 
-    /// One call: queued, admitted, sent, retried as its target allows. Resolves when the response's first event is seen, or its head where it has
-    /// no events; the body streams on, and holds the slot.
+    /// Sends a call: queues it, admits it, sends it, and retries it as configured for its target.
     ///
-    /// A provider's own failure is a response, marked `x-should-retry: false`. Who calls, how urgently and until when is a
-    /// [`crate::Context`] in the request's extensions.
+    /// Resolves when the first event of the response has arrived or, if the response is not a
+    /// stream of events, when its head has arrived. The call holds its slot until the response body
+    /// ends or is dropped.
     ///
-    /// *Cancellation safety*: dropping the future or the body gives everything back and ends the upstream exchange at once. Over a transport that
-    /// can only be asked to end ([`crate::transport::foreign`]) the slot goes back when it has, or after a grace.
+    /// An error response of the provider is returned as a response, with the header
+    /// `x-should-retry: false`. To set the tenant, the lane and the deadline of the call, put a
+    /// [`crate::Context`] into the extensions of the request. In mode `off`, the request is sent at
+    /// once, without any limit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future or the response body removes the call from the queue or ends its
+    /// upstream exchange, and releases its slot. The slot is released at once, except over a
+    /// [`Foreign`] transport: there it is released when the host has ended the exchange, or after
+    /// [`GRACE`](crate::transport::foreign::GRACE).
     ///
     /// # Errors
-    /// `Request` if the request cannot be sent as it is, before it waits for a slot; `Refused` at
-    /// the door; `Deadline` and the timeouts; `Connect`, `Transport` where the exchange failed for
-    /// good.
+    ///
+    /// - `Request` if the request cannot be sent as it is. The call is then not queued.
+    /// - `Refused` if admission rejects the call.
+    /// - `Deadline`, or the timeout that passed.
+    /// - `Connect`, `Transport` or `Truncated` if the exchange failed and no retry follows.
     ///
     /// A request cannot be sent if its path or query would reach the server changed (a `.` or `..`
     /// segment, a backslash, a character that URL parsers rewrite), if it asks for an `upgrade` or
     /// a `transfer-encoding` other than `chunked`, or if its `content-length` is malformed or
-    /// differs from the body. A streamed body of another length fails on the way, with its last
-    /// chunk unsent. An address in an unusual form, such as `127.1`, fails before a connection is
-    /// made.
+    /// differs from the length of the body. If a streamed body has another length, the exchange
+    /// fails before the last chunk is sent. An address in an unusual form, such as `127.1`, fails
+    /// before a connection is made.
     ///
-    /// `connection`, the headers that it names, `keep-alive`, `proxy-connection`, `te` (but for
-    /// `trailers`) and `transfer-encoding` concern one connection and are not sent. A [`Foreign`]
-    /// transport in the request's extensions sends the caller's own request: only dot segments,
-    /// backslashes and lengths are checked.
+    /// # Headers
+    ///
+    /// These headers concern one connection and are not sent: `connection` and the headers that it
+    /// names, `keep-alive`, `proxy-connection`, `te` (except `trailers`) and `transfer-encoding`. A
+    /// [`Foreign`] transport in the extensions of the request sends the caller's own request, so
+    /// only dot segments, backslashes and lengths are checked.
     pub async fn call(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         check(&mut request)?;
         if self.identify.mode() == Mode::Off {
-            // A pool's name is no address.
+            // The host of a request to a pool is the pool's name, which no server has.
             self.identify.point(&mut request).await?;
             return self.transport.clone().oneshot(request).await;
         }
@@ -123,7 +163,7 @@ impl Client {
 
 /// Checks that a request can be sent as it is, and removes the headers of the caller's connection.
 fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
-    // A transport that the request brings along sends the caller's own request, by its own rules.
+    // A transport in the extensions of the request sends the caller's own request by its own rules.
     let is_own = request.extensions().get::<Foreign>().is_some();
     let checked = if is_own { url::check(request.uri()) } else { url::check_unchanged(request.uri()) };
     checked.map_err(framing::url_rejection)?;
