@@ -1,11 +1,20 @@
-//! A gate built in code.
+//! The builder of a gate that is configured in code.
 
 use super::Gate;
 use crate::config::{self, Budget, ConfigBuilder, Mode, Target, Tenant, Tool};
 use crate::error::Error;
 use crate::transport::Transport;
 
-/// Builds a [`Gate`] in code, with the same checks as a file.
+/// A builder that configures a [`Gate`] in code.
+///
+/// [`build`](GateBuilder::build) makes the same checks as the configuration file.
+///
+/// ```
+/// use tidegate::{Gate, config::Target};
+///
+/// let gate = Gate::builder().target(Target::new("openai").cap(64)).tool("db", 8).build()?;
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct GateBuilder(ConfigBuilder);
 
@@ -19,48 +28,51 @@ impl GateBuilder {
         Self(self.0.target(target))
     }
 
-    /// What every target has that does not say otherwise.
+    /// Sets the defaults of all targets. A target's own settings override them.
     pub fn defaults(self, defaults: impl FnOnce(Target) -> Target) -> Self {
         Self(self.0.defaults(defaults))
     }
 
-    /// Adds a tenant, at every target.
+    /// Adds a tenant to every target.
     pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
         Self(self.0.tenant(id, tenant))
     }
 
-    /// Adds rates that several targets share: those that name it by [`Target::budget`].
+    /// Adds rate limits that several targets share. A target joins them by naming them in
+    /// [`Target::budget`].
     pub fn budget(self, name: impl Into<String>, budget: Budget) -> Self {
         Self(self.0.budget(name, budget))
     }
 
-    /// Adds a tool: its cap, or more.
+    /// Adds a tool, given its cap (the maximum number of slots) or a [`Tool`].
     pub fn tool(self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
         Self(self.0.tool(name, tool))
     }
 
-    /// Sets the mode.
+    /// Sets the mode, which the environment variable `TIDEGATE` overrides. Default: enforce.
     pub fn mode(self, mode: Mode) -> Self {
         Self(self.0.mode(mode))
     }
 
-    /// Sets how connections are made.
+    /// Configures how the built-in transport makes connections.
     pub fn transport(self, transport: config::Transport) -> Self {
         Self(self.0.transport(transport))
     }
 
-    /// Checks everything, and opens the gate.
+    /// Checks the configuration and creates a gate with the built-in transport.
     ///
     /// # Errors
-    /// `Config`, naming each setting that is wrong.
+    ///
+    /// `Config`, which names each invalid setting, or for the reasons of [`Gate::new`].
     pub fn build(self) -> Result<Gate, Error> {
         Gate::new(self.0.build()?)
     }
 
-    /// The same over the caller's own transport.
+    /// Checks the configuration and creates a gate that sends requests over `transport`.
     ///
     /// # Errors
-    /// As [`GateBuilder::build`].
+    ///
+    /// As for [`GateBuilder::build`].
     pub fn build_over(self, transport: Transport) -> Result<Gate, Error> {
         Gate::over(self.0.build()?, transport)
     }

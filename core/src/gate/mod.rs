@@ -1,4 +1,4 @@
-//! The gate: the object that a process shares. Holds targets and tools.
+//! The gate: the object that a process shares, which owns all targets and tools.
 
 mod builder;
 mod mode;
@@ -33,14 +33,18 @@ use crate::transport::{Http, Transport};
 use tidegate_protocol::request::RequestFacts;
 use tidegate_protocol::url;
 
-/// Holds targets and tools. Cheap to clone; clones are the same gate.
+/// The targets and tools of a process, and the limits on the calls to them.
+///
+/// Create one gate in each process, because limits hold across all calls of one gate. Clones are
+/// cheap and refer to the same gate.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), tidegate::Error> {
 /// use tidegate::{Gate, config::Target};
 ///
 /// let gate = Gate::builder().target(Target::new("openai").cap(64)).tool("db", 8).build()?;
-/// let request = http::Request::post("https://api.openai.com/v1/chat/completions").body(r#"{"model": "gpt-4o"}"#.into());
+/// let request = http::Request::post("https://api.openai.com/v1/chat/completions")
+///     .body(r#"{"model": "gpt-4o"}"#.into());
 /// # let request = request.unwrap();
 /// let response = gate.client().call(request).await?;
 /// # Ok(()) }
@@ -58,28 +62,35 @@ struct Inner {
 }
 
 impl Gate {
-    /// A gate of this configuration over the built-in transport. `TIDEGATE=off|observe|on` in the environment overrides the mode.
-    /// Proxy variables are read once, when the gate is created
+    /// Creates a gate with this configuration and the built-in transport.
+    ///
+    /// The environment variable `TIDEGATE` (`on`, `observe` or `off`) overrides the mode. Proxy
+    /// variables are read once, when the gate is created
     /// ([`transport::proxy`](crate::transport::proxy)). To set proxies in code, use
     /// [`Http::with_proxies`] and [`Gate::over`].
     ///
     /// # Errors
-    /// `Config`, where TLS roots, a proxy or `TIDEGATE` in the environment cannot be understood.
+    ///
+    /// `Config` if the TLS roots or a proxy variable cannot be read, if `TIDEGATE` has an unknown
+    /// value, or if the variable of a `key_env` has no usable key.
     pub fn new(config: Config) -> Result<Self, Error> {
         let transport = Transport::new(Http::new(config.transport.clone())?);
         Self::over(config, transport)
     }
 
-    /// A gate of this configuration over the caller's own transport: any tower service of that shape, or, for one that lives outside of tokio,
-    /// [`crate::transport::Foreign`].
+    /// Creates a gate with this configuration that sends requests over `transport`.
+    ///
+    /// A transport is made from a tower service. Use [`crate::transport::Foreign`] for a transport
+    /// that does not run on tokio.
     ///
     /// # Errors
-    /// As [`Gate::new`].
+    ///
+    /// As for [`Gate::new`], except that TLS roots and proxy variables are not read.
     pub fn over(config: Config, transport: Transport) -> Result<Self, Error> {
         let metrics = Arc::new(Metrics::new()?);
         let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
         let mode = mode::from_env()?.unwrap_or(config.mode);
-        // Before the targets, whose series with each tool exist from the start.
+        // Before the targets, because each target creates its series with each tool.
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
         let identify = Identify::new(mode, &config, metrics.clone(), tools.task_slots().cloned())?;
         let identify = Arc::new(identify);
@@ -91,43 +102,52 @@ impl Gate {
         Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
     }
 
-    /// A gate configured by a TOML file.
+    /// Creates a gate that is configured by a TOML file.
     ///
     /// # Errors
-    /// `Config`, naming each key that is wrong, and the nearest valid one.
+    ///
+    /// `Config` if the file cannot be read or is invalid. The error names each invalid key and the
+    /// nearest valid key. Otherwise as for [`Gate::new`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::new(config_file::read(path)?)
     }
 
-    /// A gate configured in code.
+    /// Returns a builder that configures a gate in code.
     pub fn builder() -> GateBuilder {
         GateBuilder::new(Config::builder())
     }
 
-    /// Calls go through this.
+    /// Returns a client that sends calls through this gate.
     pub fn client(&self) -> Client {
         self.0.client.clone()
     }
 
-    /// Whether it acts, only looks, or stands aside.
+    /// Returns the mode in force: enforce, observe or off.
     pub fn mode(&self) -> Mode {
         self.0.identify.mode()
     }
 
-    /// Whether calls need not pass through it at all: it is off, and no name of a pool is to be made an address.
+    /// Returns `true` if calls need not pass through the gate: its mode is `off` and it has no
+    /// pools, whose names would need to be replaced by addresses.
     pub fn is_aside(&self) -> bool {
         self.mode() == Mode::Off && !self.0.identify.has_pools()
     }
 
-    /// A slot of a tool, as soon as there is one. Dropping it gives it back.
+    /// Waits for a slot of a tool. Dropping the permit releases the slot.
     ///
-    /// A task that waits here while it holds a model slot (a response that is still streaming, or a [`Slot`]) is told so by a warning (`tracing`),
-    /// once for each place in the code. The task is the context's, or else tokio's.
+    /// If the task holds a model slot while it waits (a response that is still streaming, or a
+    /// [`Slot`]), a warning is logged through `tracing`, once for each place in the code that calls
+    /// this function. The task is the one that `context` names, or otherwise the current tokio
+    /// task.
     ///
-    /// *Cancellation safety*: dropping the future leaves the queue.
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes the wait from the queue.
     ///
     /// # Errors
-    /// `Unknown` for a tool that is not configured; `Refused` as for calls, and where waiting would never end.
+    ///
+    /// `Unknown` if the tool is not configured. `Refused` for the same reasons as calls, and if the
+    /// wait could never end (a deadlock).
     #[track_caller]
     pub fn acquire_tool<'a>(
         &'a self,
@@ -137,11 +157,16 @@ impl Gate {
         self.acquire_tool_at(Location::caller(), name, context, false)
     }
 
-    /// The same; and while this task waits for the tool and holds it, the slots of its responses that are still streaming are handed back: what
-    /// the provider still sends is read ahead, up to 1 MiB (and a chunk) a response, until the exchange ends by itself. The reader
-    /// then finds the same bytes. No generation is ended early: a longer answer, and a [`Slot`], keep their slot.
+    /// Waits for a slot of a tool, and meanwhile reads this task's streaming responses ahead.
     ///
-    /// *Cancellation safety*, *Errors*: as [`Gate::acquire_tool`].
+    /// While the task waits for the tool and holds it, up to 1 MiB and one chunk of each response is
+    /// buffered, so that the model slot is released when the provider has sent the end. The reader
+    /// then gets the same bytes. No generation is ended early. A response that is longer keeps its
+    /// slot, and so does a [`Slot`]. Otherwise as [`Gate::acquire_tool`].
+    ///
+    /// # Cancel safety and errors
+    ///
+    /// As for [`Gate::acquire_tool`].
     #[track_caller]
     pub fn acquire_tool_yielding<'a>(
         &'a self,
@@ -165,25 +190,33 @@ impl Gate {
         asked.granted().await
     }
 
-    /// The first half of [`Gate::acquire_tool`]: takes a free slot, or says what stands in the way, for callers with warnings of their own.
+    /// Takes a free slot of a tool or queues for one, without waiting. The first half of
+    /// [`Gate::acquire_tool`], for callers that log their own warnings.
     ///
     /// # Errors
-    /// As [`Gate::acquire_tool`].
+    ///
+    /// As for [`Gate::acquire_tool`].
     pub fn ask_tool(&self, name: &str, context: &Context, yield_slot: bool) -> Result<Asked, Error> {
         self.0.identify.open()?;
         self.0.tools.ask(name, self.0.identify.tenant(context), context, self.mode(), yield_slot)
     }
 
-    /// A slot of a configured target, for a call that no HTTP client of ours makes. The same queue, and the same books, as for every other call
-    /// to it. Dropping the slot gives it back.
+    /// Waits for a slot of a configured target, for a call that is not sent through [`Client`].
+    /// Dropping the slot releases it.
     ///
-    /// The wait is bounded by the target's `wait` and by the deadline, the context's or the target's, as for calls. In mode `observe` it never
-    /// waits and in mode `off` it holds nothing. What a wrapped client calls takes slots of its own: do not hold one around it.
+    /// The slot counts toward the same limits, queue and metrics as other calls to the target. The
+    /// wait is limited by the target's `wait` setting and by the deadline of the context or target.
+    /// In mode `observe` the function never waits. In mode `off` the returned slot holds nothing.
+    /// Do not hold a slot around a call through [`Client`], because that call acquires its own
+    /// slot.
     ///
-    /// *Cancellation safety*: dropping the future leaves the queue.
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes the wait from the queue.
     ///
     /// # Errors
-    /// `Unknown` for a target that is not configured; `Refused` as for calls.
+    ///
+    /// `Unknown` if the target is not configured. `Refused` for the same reasons as calls.
     pub async fn acquire_slot(&self, target: &str, context: &Context) -> Result<Slot, Error> {
         let target = self.0.identify.named(target)?;
         if self.mode() == Mode::Off {
@@ -195,30 +228,40 @@ impl Gate {
         Slot::take(call, self.0.log.clone(), &self.0.active).await
     }
 
-    /// The configured target that takes requests to this URL, for this model where one is known. `None`: none matches, and the
-    /// request gets a target of its own, one for each origin, credential and model.
+    /// Returns the name of the configured target for requests to `url` with `model`, if the model
+    /// is known.
+    ///
+    /// Returns `None` if no configured target matches. The gate then creates a target for each
+    /// combination of origin, credential and model.
     ///
     /// # Errors
-    /// `Request` for a path with a `.` or `..` segment or a backslash: no call is sent to it.
+    ///
+    /// `Request` if the path has a `.` or `..` segment or a backslash, because such a request is
+    /// never sent.
     pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Result<Option<Arc<str>>, Error> {
         url::check(url).map_err(framing::url_rejection)?;
         Ok(self.0.identify.configured(url, model))
     }
 
-    /// From now on these are the replicas of a pool: base URLs, or [`Replica`]s with more. Who is new joins; who is known already goes on, with a new weight perhaps; who
-    /// is not among them gets no more calls, and leaves with its last one. An empty list is a pool without replicas: its calls wait.
+    /// Replaces the replicas of a pool. Each is a base URL or a [`Replica`] with more settings.
     ///
-    /// The list takes the place of the configured one. It may be told from any thread.
+    /// New replicas are added. Known replicas stay, with their new weight. Replicas that are not in
+    /// the list get no more calls, and are removed when their last call ends. With an empty list,
+    /// calls wait until there are replicas again. The list replaces the configured one. This
+    /// function may be called from any thread.
     ///
     /// # Errors
-    /// `Unknown` for a target that is not configured; `Config` for one that is no pool, or whose replicas DNS or a file names, and for a replica that could not be
-    /// configured. Then they stay what they were.
+    ///
+    /// `Unknown` if the target is not configured. `Config` if it is not a pool, if its replicas are
+    /// discovered through DNS or a file, or if a replica is invalid. After an error, the replicas
+    /// are unchanged.
     ///
     /// ```
     /// use tidegate::config::{Pool, Replica, Target};
     ///
     /// let gate = tidegate::Gate::builder().target(Target::new("llama").pool(Pool::dynamic())).build()?;
-    /// gate.set_replicas("llama", [Replica::new("http://10.0.0.1:8000"), Replica::new("http://10.0.0.2:8000").weight(2.0)])?;
+    /// let second = Replica::new("http://10.0.0.2:8000").weight(2.0);
+    /// gate.set_replicas("llama", [Replica::new("http://10.0.0.1:8000"), second])?;
     /// assert_eq!(gate.snapshot().targets["llama"].replicas.len(), 2);
     /// # Ok::<(), tidegate::Error>(())
     /// ```
@@ -230,19 +273,34 @@ impl Gate {
         self.tell(target, || Replica::members(replicas.into_iter().map(Into::into)))
     }
 
-    /// The same from JSON, which is what the bindings make of a list: base URLs, and objects with the keys of the configuration.
+    /// Replaces the replicas of a pool with a JSON list of base URLs and of objects with the keys
+    /// of the configuration. Used by the bindings.
     ///
     /// # Errors
-    /// As [`Gate::set_replicas`].
+    ///
+    /// As for [`Gate::set_replicas`].
     pub fn set_replicas_json(&self, target: &str, replicas: &serde_json::Value) -> Result<(), Error> {
         self.tell(target, || config::replicas_from_json(replicas))
     }
 
-    /// From now on so many slots of a configured target, whatever its limit was and however it was found: it does not adapt any more. Of a pool it bounds those of all
-    /// replicas together, each of which keeps its own. Lowering it ends no call: slots retire as calls end.
+    /// Sets the number of slots of a configured target to `cap`, and stops adapting it.
+    ///
+    /// In a pool, `cap` bounds the slots of all replicas together, and each replica keeps its own
+    /// limit. Lowering the cap ends no call: the number of slots falls as calls end.
     ///
     /// # Errors
-    /// `Unknown` for a target that is not configured; `Config` for 0: nothing would ever go.
+    ///
+    /// `Unknown` if the target is not configured. `Config` if `cap` is 0, because no call would be
+    /// admitted.
+    ///
+    /// ```
+    /// use tidegate::config::Target;
+    ///
+    /// let gate = tidegate::Gate::builder().target(Target::new("openai").cap(64)).build()?;
+    /// gate.set_cap("openai", 16)?;
+    /// assert_eq!(gate.snapshot().targets["openai"].limit, 16);
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
     pub fn set_cap(&self, target: &str, cap: usize) -> Result<(), Error> {
         let target = self.0.identify.named(target)?;
         if cap == 0 {
@@ -273,13 +331,13 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the number of calls that wait for a slot of a target now, or for the cool-down of
-    /// their key.
+    /// Returns the number of calls that currently wait for a slot of a target or for the end of
+    /// their key's cool-down.
     pub fn waiting(&self) -> usize {
         self.0.identify.targets().iter().map(|target| target.waiting()).sum()
     }
 
-    /// What a person wants to know, now.
+    /// Returns the current state of all targets and tools.
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
         let targets = self.0.identify.targets();
@@ -299,7 +357,7 @@ impl Gate {
         }
     }
 
-    /// Every series, in Prometheus' text format.
+    /// Returns all metrics in the Prometheus text format.
     pub fn prometheus(&self) -> String {
         self.0.tools.gauge();
         let targets = self.0.identify.targets();
@@ -310,12 +368,16 @@ impl Gate {
         }))
     }
 
-    /// The last 1,024 calls that ended, with the stamps of their attempts.
+    /// Returns the log of the last 1,024 calls that ended, with the timestamps of their attempts.
     pub fn calls(&self) -> &CallLog {
         &self.0.log
     }
 
-    /// Why a call waits now, or what else it is at. `None`: no call of that name is under way, nor waits for a tool.
+    /// Returns the state of a call in progress and, if the call waits, the rule that keeps it
+    /// waiting.
+    ///
+    /// `call` is the number or the label of a call, or of a wait for a tool. Returns `None` if
+    /// neither a call in progress nor a wait for a tool has it.
     pub fn explain<'a>(&self, call: impl Into<CallName<'a>>) -> Option<Explanation> {
         let named = |own: Option<&Arc<str>>, label: &str| own.is_some_and(|own| **own == *label);
         let subjects = match call.into() {
@@ -330,7 +392,8 @@ impl Gate {
         self.explained(subjects, 1).pop()
     }
 
-    /// The same of every call under way and every wait for a tool, at most `limit` of them: those that wait first, the longest wait first.
+    /// Explains at most `limit` of the calls in progress and waits for tools. The list starts with
+    /// those that wait, longest wait first.
     pub fn explain_all(&self, limit: usize) -> Vec<Explanation> {
         self.explained(self.subjects(|_| true, |_| true), limit)
     }
@@ -352,10 +415,15 @@ impl Gate {
         told.collect()
     }
 
-    /// Takes no new calls, and waits for those under way, waiting ones included. After `patience`, what still waits is refused;
-    /// what is in flight goes on. Returns how many calls are then left.
+    /// Rejects new calls from now on, and waits until all calls in progress have ended, queued
+    /// calls included.
     ///
-    /// *Cancellation safety*: dropping the future stops the waiting; the gate goes on refusing new calls.
+    /// After `patience`, queued calls are rejected, and calls in flight continue. Returns the
+    /// number of calls still in progress.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the wait. The gate continues to reject new calls.
     pub async fn drain(&self, patience: Duration) -> usize {
         self.0.identify.close();
         let _ = tokio::time::timeout(patience, self.0.active.none()).await;
@@ -366,11 +434,13 @@ impl Gate {
         self.0.active.count()
     }
 
-    /// Puts into a request's extensions what the layers need to know of it: reads its facts and finds its target. [`Client`] does
-    /// this by itself; it is for stacks that use single layers.
+    /// Finds the target of a request, and puts the facts that the layers need into its extensions.
+    ///
+    /// [`Client`] does this itself. Call this function only in front of a stack of single layers.
     ///
     /// # Errors
-    /// `Refused`, while the gate drains.
+    ///
+    /// `Refused` if the gate drains.
     pub fn identify(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
         self.0.identify.identify(request)
     }

@@ -10,8 +10,9 @@ use crate::config::{Mode, describe_text};
 /// `observe` or `off`, in any case. Returns `None` if the variable is unset or empty.
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value, because ignoring a misspelt
-/// `off` would leave on what somebody meant to switch off.
+///
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value. If a misspelt `off` were
+/// ignored, the gate would stay on against the user's intention.
 pub(super) fn from_env() -> Result<Option<Mode>, Error> {
     env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
 }
