@@ -1,4 +1,7 @@
-//! The one family of errors: kind, retryable, status, retry_after, target. Bindings map the kind, never the text.
+//! The error type of the crate.
+//!
+//! Every failure is one [`Error`] with a [kind](ErrorKind). The bindings map the kind to an
+//! exception class, and never parse the message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +16,20 @@ use tidegate_policy::outcome::{ExchangeFailure, FailureCause};
 use crate::config::ConfigError;
 use crate::schedule::Why;
 
-/// A failure that the gate itself hands up.
+/// A failure that the gate reports.
 ///
-/// A provider's own error response is not one of these: it passes as the response it is, with `x-should-retry: false` added.
-/// Holds neither credentials nor prompts, in any representation.
+/// A provider's error response is not an `Error`: it is returned as a response, with the header
+/// `x-should-retry: false`. An `Error` never contains credentials or prompts, also not in its debug
+/// output.
+///
+/// ```
+/// use tidegate::{Error, ErrorKind};
+///
+/// let error = Error::config("cap must be 1 or more");
+/// assert_eq!(error.kind(), ErrorKind::Config);
+/// assert_eq!(error.status(), 400);
+/// assert!(!error.retryable());
+/// ```
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -37,7 +50,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind; the message says what to do about it.
+    /// Creates an error of this kind. `message` says what went wrong and what to do about it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -55,158 +68,168 @@ impl Error {
         }))
     }
 
-    /// A configuration error.
+    /// Creates an error of the kind [`ErrorKind::Config`].
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Config, message)
     }
 
-    /// Names the target or tool that it happened at.
+    /// Sets the name of the target or tool at which the error occurred.
     pub fn at(mut self, target: &Arc<str>) -> Self {
         self.0.target = Some(target.clone());
         self
     }
 
-    /// Says when to come back.
+    /// Sets the time after which the caller may try again.
     pub fn retry_after(mut self, after: Option<Duration>) -> Self {
         self.0.retry_after = after;
         self
     }
 
-    /// Says what the last attempt failed with.
+    /// Appends the failure class of the last attempt to the message.
     pub(crate) fn after(mut self, class: &str) -> Self {
         self.0.message.push_str(&format!("; its last attempt failed: {class}"));
         self
     }
 
-    /// Says why a pool's replicas may be others than those that were tried.
+    /// Appends to the message that the replicas of the pool are not known for certain, because of
+    /// `problem`.
     pub(crate) fn not_found(mut self, problem: &str) -> Self {
         self.0.message.push_str(&format!("; which replicas there are is not known: {problem}"));
         self
     }
 
-    /// Says which target refused the call first, and why it came to this one.
+    /// Appends to the message that the fallback chain began at `target`, which rejected the call
+    /// for `reason`.
     pub(crate) fn refused_first(mut self, target: &str, reason: Reason) -> Self {
         self.0.message.push_str(&format!("; it came here because {target} refused it ({})", reason.as_str()));
         self
     }
 
-    /// Says why the fallback target did not take it.
+    /// Appends to the message why the fallback target did not accept the call.
     pub(crate) fn no_fallback(mut self, target: &str, why: &str) -> Self {
         self.0.message.push_str(&format!("; the fallback {target} cannot take it: {why}"));
         self
     }
 
-    /// Says that what came before it was an answer cut short.
+    /// Changes the kind to `Truncated` and prepends `why` to the message: part of the response had
+    /// arrived.
     pub(crate) fn cut_short(mut self, why: &str) -> Self {
         self.0.kind = ErrorKind::Truncated;
         self.0.message.insert_str(0, why);
         self
     }
 
-    /// Keeps what it comes from, for whoever wants it back: `source()` returns it. Its text is no part of this error's.
+    /// Sets the underlying error, which `source()` returns. Its text is not part of this error's
+    /// message.
     pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// Says that it happened on this side, as where a caller's own transport has no connection free: it tells nothing of the target.
+    /// Marks the error as local: it occurred in this process and is no evidence about the target,
+    /// for example if the caller's own transport has no free connection.
     pub fn local(mut self) -> Self {
         self.0.local = true;
         self
     }
 
-    /// Says of a connection that could not be made that the host itself answered so (refused, or reset): nobody listens there. Without it the host may be out of reach, or
-    /// its name or certificate wrong, which says less.
+    /// Marks a failed connection as refused or reset by the host itself: no server listens at the
+    /// address. Without this mark, the host may be unreachable, or its name or certificate may be
+    /// wrong.
     pub fn nobody_listens(mut self) -> Self {
         self.0.refused = true;
         self
     }
 
-    /// See [`Error::nobody_listens`].
+    /// Returns `true` if the host refused or reset the connection (see [`Error::nobody_listens`]).
     pub fn is_nobody(&self) -> bool {
         self.0.refused && self.0.kind == ErrorKind::Connect
     }
 
-    /// Says which replica of a pool it happened at.
+    /// Sets the base URL of the replica at which the error occurred.
     pub(crate) fn at_replica(mut self, url: &Arc<str>) -> Self {
         self.0.replica = Some(url.clone());
         self
     }
 
-    /// The replica that it happened at, by its base URL, where its target is a pool and a replica had the call.
+    /// Returns the base URL of the replica at which the error occurred, if the target is a pool and
+    /// a replica had received the call.
     pub fn replica(&self) -> Option<&str> {
         self.0.replica.as_deref()
     }
 
-    /// Whether the target has no part in it: nothing is to be concluded of the target, not even that it is up.
+    /// Returns `true` if the error is no evidence about the target: it occurred in this process, or
+    /// the request was invalid.
     pub fn is_local(&self) -> bool {
         self.0.local || self.0.kind == ErrorKind::Request
     }
 
-    /// The typed values that layers attach to the error, as to the extensions of a response.
+    /// Returns the typed values that layers attach to the error, like the extensions of a response.
     pub(crate) fn extensions(&self) -> &http::Extensions {
         &self.0.extensions
     }
 
-    /// See [`Error::extensions`].
+    /// Returns the typed values that layers attach to the error, for modification.
     pub(crate) fn extensions_mut(&mut self) -> &mut http::Extensions {
         &mut self.0.extensions
     }
 
-    /// Says how many calls stood ahead in the tenant's queue.
+    /// Sets the number of calls that were ahead in the tenant's queue.
     pub fn queue_position(mut self, position: usize) -> Self {
         self.0.queue_position = Some(position);
         self
     }
 
-    /// Says what stood in the call's way when it was refused.
+    /// Sets the rule that kept the call waiting when it was rejected.
     pub fn explained(mut self, why: Option<Why>) -> Self {
         self.0.why = why;
         self
     }
 
-    /// Says which call it ended.
+    /// Sets the number of the call that ended with this error.
     pub(crate) fn of_call(mut self, id: u64) -> Self {
         self.0.call = Some(id);
         self
     }
 
-    /// What stood in the call's way when it was refused, where that is known.
+    /// Returns the rule that kept the call waiting when it was rejected, if known.
     pub fn why(&self) -> Option<&Why> {
         self.0.why.as_ref()
     }
 
-    /// The number of the call that it ended, as in the log of calls.
+    /// Returns the number of the call that ended with this error, as in the log of calls.
     pub fn call(&self) -> Option<u64> {
         self.0.call
     }
 
-    /// What went wrong.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Why admission said no, where it did.
+    /// Returns the reason for which admission rejected the call, if the kind is
+    /// [`ErrorKind::Refused`].
     pub fn reason(&self) -> Option<Reason> {
         self.0.kind.reason()
     }
 
-    /// The target or tool it happened at.
+    /// Returns the name of the target or tool at which the error occurred.
     pub fn target(&self) -> Option<&str> {
         self.0.target.as_deref()
     }
 
-    /// When it is worth coming back.
+    /// Returns the time after which the caller may try again, if known.
     pub fn come_back(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// How many calls stood ahead of this one.
+    /// Returns the number of calls that were ahead in the tenant's queue, if known.
     pub fn position(&self) -> Option<usize> {
         self.0.queue_position
     }
 
-    /// What went wrong and what to do about it.
+    /// Returns the message: what went wrong and what to do about it. It does not name the target or
+    /// replica, which `Display` adds.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -221,7 +244,7 @@ impl Error {
         self.0.kind.never_sent()
     }
 
-    /// The HTTP status that says the same.
+    /// Returns the HTTP status that corresponds to the kind.
     pub fn status(&self) -> StatusCode {
         match self.0.kind {
             ErrorKind::Config | ErrorKind::Unknown | ErrorKind::Request => StatusCode::BAD_REQUEST,
@@ -248,7 +271,7 @@ impl Error {
 }
 
 impl From<&Error> for ExchangeFailure {
-    /// Classifies the error of an exchange by its kind.
+    /// Classifies a failed exchange by the kind and the marks of its error.
     fn from(error: &Error) -> Self {
         let cause = match error {
             error if error.is_local() => FailureCause::Local,

@@ -1,4 +1,4 @@
-//! An error of ours as the HTTP response that SDKs understand.
+//! Conversion of an [`Error`] to an HTTP response that provider SDKs can parse.
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
@@ -8,8 +8,11 @@ use crate::error::{Error, Reason};
 use crate::explain::Obstacle;
 
 impl Error {
-    /// The HTTP response that says the same, for a client that expects one: a JSON body in the shape that OpenAI's and Anthropic's SDKs
-    /// read, `retry-after` in whole seconds rounded up, and `x-should-retry: false`, so that no SDK above tries again.
+    /// Returns the error as an HTTP response, for a client that expects one.
+    ///
+    /// The JSON body has the shape that the SDKs of OpenAI and Anthropic read. The header
+    /// `retry-after` is in whole seconds, rounded up, if a time is known. The header
+    /// `x-should-retry: false` keeps the SDK from retrying.
     pub fn response(&self) -> Response<ResponseBody> {
         let mut body = serde_json::json!({
             "type": "error",
@@ -23,7 +26,8 @@ impl Error {
                 "queue_position": self.position(),
             }
         });
-        // Beside what every error has: what a refused call had in its way, and the number that the log knows it by.
+        // Only for rejected calls: the rule that kept the call waiting, and the number of the call
+        // in the log.
         if let Some(why) = self.why() {
             body["error"]["why"] = serde_json::json!(Obstacle::from(why));
         }
