@@ -16,9 +16,9 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 
-/// Counts and logs each call, once.
+/// Counts and logs each call once, when it ends.
 ///
-/// *Default*: acts on requests that carry a [`Call`]; others pass.
+/// *Default*: acts on requests that carry a [`Call`]. Other requests pass unchanged.
 ///
 /// # Cancel safety
 /// Dropping the future or the body counts the call as cancelled.
@@ -49,7 +49,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
                     tally.answered(&response);
                     Ok(response.map(|body| {
                         let mut counted = Counted { body, failed, tally: Some(tally) };
-                        // No reader asks for the end of an empty body.
+                        // Readers do not poll an empty body.
                         if counted.is_end_stream() {
                             counted.end(Outcome::Completed);
                         }
@@ -65,7 +65,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
     }
 }
 
-/// A body that counts its call when it ends.
+/// A response body that counts its call when it ends.
 struct Counted {
     body: ResponseBody,
     failed: bool,

@@ -1,4 +1,4 @@
-//! What an adaptive limit shows of itself, so that a person can trust it.
+//! The state of an adaptive limit, as a snapshot shows it.
 
 use std::time::{Duration, Instant};
 
@@ -7,48 +7,51 @@ use serde::Serialize;
 use crate::adaptive::AdaptiveView;
 use crate::adaptive::Decision;
 
-/// An adaptive limit, as it stands. Times are seconds.
+/// The current state of an adaptive limit. Durations are in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitSnapshot {
-    /// Slots in force.
+    /// Limit in force, in slots.
     pub limit: usize,
-    /// The most that it may come to: the cap.
+    /// Maximum that the limit may reach: the configured cap, in slots.
     pub ceiling: usize,
-    /// Calls in flight that await their first token.
+    /// Number of calls in flight that await their first token.
     pub awaiting: usize,
-    /// The most that may.
+    /// Maximum number of calls that may await their first token at the same time.
     pub awaiting_limit: usize,
-    /// Whether no level is known yet that was too much: each call in time raises it by one. Always false under a percentile.
+    /// Whether the limit is still in slow start: no level has been too high yet, and each call that
+    /// meets the objective raises the limit by one. Always false with a percentile objective.
     pub slow_start: bool,
-    /// The upstream's part of the objective, where one is set.
+    /// The upstream's part of the latency objective, if one is configured.
     pub objective: Option<f64>,
-    /// The share of calls judged of late that were late (0 to 1); `None`: none was judged.
+    /// Share of the recently judged calls that were late, from 0 to 1. `None` if no call was
+    /// judged.
     pub late: Option<f64>,
-    /// The evidence of a breach: at 1 the limit is cut. Under a percentile: the quantile over the objective with its dead band.
+    /// Evidence that the objective is missed. The limit is cut when the evidence reaches 1. With a
+    /// percentile objective: the measured quantile divided by the objective and its dead band.
     pub evidence: f64,
-    /// Moves downward so far.
+    /// Number of decreases so far.
     pub cuts: u64,
-    /// Moves upward so far.
+    /// Number of increases so far.
     pub raises: u64,
-    /// Whether calls press on it though they were found to be too many in the last minute, also at
-    /// its floor: a sign that the upstream needs more replicas.
+    /// Whether the demand exceeds the limit although the limit was found too high within the last
+    /// minute, also if the limit is at its minimum. If so, the upstream needs more replicas.
     pub saturated: bool,
-    /// The last moves, the youngest last.
+    /// The latest changes, oldest first.
     pub decisions: Vec<DecisionSnapshot>,
 }
 
-/// One move of a limit.
+/// One change of an adaptive limit.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DecisionSnapshot {
-    /// How long ago it was. Seconds.
+    /// Time since the change, in seconds.
     pub ago: f64,
-    /// The limit before.
+    /// Limit before the change, in slots.
     pub from: usize,
-    /// The limit since. A cut may leave it as it was, where it was of `awaiting`.
+    /// Limit after the change, in slots. Equal to `from` if only `awaiting` changed.
     pub to: usize,
-    /// The most calls that may await their first token, since.
+    /// Maximum number of calls awaiting their first token, after the change.
     pub awaiting: usize,
-    /// `slow_start`, `headroom`, `late`, `slow`, `refused`, `overloaded` or `timed_out`.
+    /// The cause: `slow_start`, `headroom`, `late`, `slow`, `refused`, `overloaded` or `timed_out`.
     pub cause: &'static str,
 }
 

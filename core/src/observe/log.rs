@@ -1,4 +1,6 @@
-//! The bounded log of calls: the last ones, with their stamps. Holds no prompt, no header, and of URLs only those of replicas, as they were configured.
+//! The log of calls: the last [`KEPT`] calls that ended, with the timestamps of their attempts.
+//!
+//! The log never contains prompts or headers. Its only URLs are those of replicas, as configured.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -14,86 +16,92 @@ use crate::clock;
 use tidegate_protocol::Usage;
 use tidegate_protocol::prompt::Prompt;
 
-/// How many calls are kept.
+/// Maximum number of calls in the log.
 pub const KEPT: usize = 1024;
 
-/// One ended call. Times are seconds since `queued_at`, which is seconds since the Unix epoch.
+/// A call that has ended. Times are in seconds since `queued_at`, which is in seconds since the
+/// Unix epoch.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallRecord {
-    /// Tells calls of this process apart.
+    /// Number of the call, unique in this process.
     pub id: u64,
-    /// The caller's own name for it ([`crate::Context::call`]).
+    /// The caller's label for the call ([`crate::Context::call`]).
     pub label: Option<Arc<str>>,
-    /// The target.
+    /// Name of the target.
     pub target: Arc<str>,
-    /// The target that refused it before, where it came to this one as its fallback: that refusal is a record of its own, under the same id.
+    /// The target that rejected the call before, if the call came to this target as a fallback. The
+    /// rejection has its own record with the same `id`.
     pub fallback_from: Option<Arc<str>>,
-    /// The tenant.
+    /// Name of the tenant.
     pub tenant: Arc<str>,
-    /// The lane.
+    /// Name of the lane.
     pub lane: &'static str,
-    /// The model, where the request named one.
+    /// Name of the model, if the request contains one.
     pub model: Option<Arc<str>>,
-    /// How it ended.
+    /// How the call ended: see [`Outcome::as_str`].
     pub outcome: &'static str,
-    /// Seconds since the Unix epoch.
+    /// When the call was made, in seconds since the Unix epoch.
     pub queued_at: f64,
-    /// End to end.
+    /// Time from `queued_at` until the end of the call, in seconds.
     pub duration: f64,
-    /// What its input was expected to be when it last came to the door, by all that was learned until then (see [`tidegate_tokens`]), or as it was
-    /// counted exactly; `None` where its body was not at hand as JSON.
+    /// Input tokens expected when the last attempt asked for a slot: the learned estimate (see
+    /// [`tidegate_tokens`]) or the exact count. `None` if the request body was not readable as
+    /// JSON.
     pub estimated_input_tokens: Option<u64>,
-    /// What its output was expected to be then, of all answers together; `None` where its body was not at hand as JSON.
+    /// Output tokens expected when the last attempt asked for a slot, summed over all choices of
+    /// the response. `None` if the request body was not readable as JSON.
     pub estimated_output_tokens: Option<u64>,
-    /// The most output it asked for, of all answers together.
+    /// Maximum number of output tokens that the request allows, summed over all choices.
     pub max_output_tokens: Option<u64>,
-    /// What the provider counted, cached input included; `None` where it did not say.
+    /// Input tokens that the provider reported, cached input included. `None` if not reported.
     pub input_tokens: Option<u64>,
-    /// What the provider counted, reasoning included.
+    /// Output tokens that the provider reported, reasoning included. `None` if not reported.
     pub output_tokens: Option<u64>,
-    /// Each try of it.
+    /// The attempts, oldest first.
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// One attempt: stamps, in seconds since the call's `queued_at`, and what came of it.
+/// One attempt of a call. Timestamps are in seconds since the call's `queued_at`.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct AttemptRecord {
     pub queued_at: f64,
     pub admitted_at: Option<f64>,
-    /// Slots of the target held just after it was admitted, its own included.
+    /// Slots of the target in use just after the attempt was admitted, its own slot included.
     pub in_flight: Option<usize>,
-    /// The replica that it went to, by its base URL, where its target is a pool.
+    /// Base URL of the replica that the attempt was sent to, if the target is a pool.
     pub replica: Option<Arc<str>>,
     pub sent_at: Option<f64>,
     pub first_token_at: Option<f64>,
     pub released_at: Option<f64>,
     pub status: Option<u16>,
-    /// How long the call then slept before it queued again: a duration, not a stamp.
+    /// Duration in seconds of the backoff after the attempt, if a retry was scheduled.
     pub backoff: Option<f64>,
 }
 
-/// The last calls that ended.
+/// A log of the last [`KEPT`] calls that ended.
 #[derive(Debug, Default)]
 pub struct CallLog {
     last: Mutex<VecDeque<CallRecord>>,
-    /// Made for the first who follows.
+    /// Created by the first call of [`CallLog::follow`].
     followed: OnceLock<broadcast::Sender<Arc<CallRecord>>>,
 }
 
 impl CallLog {
-    /// What is kept, oldest first.
+    /// Returns the logged calls, oldest first.
     pub fn records(&self) -> Vec<CallRecord> {
         self.last.lock().iter().cloned().collect()
     }
 
-    /// Every call that ends from now on, for who must not miss one. Who falls more than [`KEPT`] calls behind is told how many it missed
-    /// (`RecvError::Lagged`); nobody waits for it.
+    /// Returns a channel that receives each call that ends from now on.
+    ///
+    /// A receiver that is more than [`KEPT`] calls behind misses the oldest and gets
+    /// `RecvError::Lagged` with their number. Receivers never slow down calls.
     pub fn follow(&self) -> broadcast::Receiver<Arc<CallRecord>> {
         self.followed.get_or_init(|| broadcast::Sender::new(KEPT)).subscribe()
     }
 
-    /// The same, one JSON object a line.
+    /// Returns the logged calls as JSON Lines, oldest first: one [`CallRecord`] object a line.
     pub fn jsonl(&self) -> String {
         let lines = self.records().into_iter().filter_map(|record| serde_json::to_string(&record).ok());
         lines.map(|line| line + "\n").collect()
@@ -145,7 +153,7 @@ impl CallLog {
                 .collect(),
         };
         if let Some(followed) = self.followed.get().filter(|followed| followed.receiver_count() > 0) {
-            // Nobody may be there any more.
+            // Fails if the last receiver was dropped meanwhile.
             let _ = followed.send(Arc::new(record.clone()));
         }
         let mut log = self.last.lock();

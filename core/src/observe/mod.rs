@@ -1,4 +1,8 @@
-//! What is seen of each call: the five stamps of every attempt, one outcome per call, histograms and counters.
+//! Observation: metrics, snapshots and the log of calls.
+//!
+//! Each attempt has five timestamps (queued, admitted, sent, first token, released), and each call
+//! has one outcome. When a call ends, the [`ObserveLayer`] adds both to the metrics and to the
+//! [`CallLog`].
 
 mod layer;
 mod limit;

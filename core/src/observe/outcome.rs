@@ -1,6 +1,6 @@
-//! How a call ended.
+//! The outcome of a call.
 
-/// How a call ended. Each call has one.
+/// How a call ended. Each call has exactly one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The response was complete.
@@ -13,14 +13,14 @@ pub enum Outcome {
     Cancelled,
     /// The response ended without the provider's terminal event.
     Truncated,
-    /// A deadline, a limit of silence, or a stalled reader ended the call.
+    /// A deadline or timeout passed, or the reader stopped reading.
     TimedOut,
-    /// The exchange failed.
+    /// The exchange with the upstream failed.
     Broken,
 }
 
 impl Outcome {
-    /// Every outcome.
+    /// All outcomes.
     pub const ALL: [Outcome; 7] = [
         Outcome::Completed,
         Outcome::Failed,
@@ -31,7 +31,7 @@ impl Outcome {
         Outcome::Broken,
     ];
 
-    /// Returns the label in metrics and in the log.
+    /// Returns the name of the outcome in metrics and in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Completed => "completed",

@@ -1,19 +1,19 @@
-//! Quantiles out of histograms, by interpolation inside a bucket: for snapshots, where a bucket's width is exact enough.
+//! Quantiles of histograms, interpolated linearly inside a bucket. Exact enough for snapshots.
 
 use prometheus::Histogram;
 use prometheus::core::Metric;
 use serde::Serialize;
 
-/// What a histogram saw. Seconds.
+/// Count, mean and quantiles of a histogram. In seconds; `None` if the histogram is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// How many.
+    /// Number of observed values.
     pub count: u64,
-    /// Their mean.
+    /// Arithmetic mean.
     pub mean: Option<f64>,
-    /// The median.
+    /// Median.
     pub p50: Option<f64>,
-    /// The 99th percentile.
+    /// 99th percentile.
     pub p99: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ fn quantile(cumulative: &[(f64, u64)], count: u64, share: f64) -> f64 {
         }
         (lower, below) = (upper, total);
     }
-    // Beyond the last bound: all that is known.
+    // Values beyond the last bound have no upper bound of their own.
     lower
 }
 

@@ -1,4 +1,4 @@
-//! What a replica of a pool shows of itself.
+//! The state of one replica of a pool, as a snapshot shows it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,37 +8,44 @@ use serde::Serialize;
 use super::{KvSnapshot, LimitSnapshot};
 use crate::placement::ReplicaView;
 
-/// One replica, as it stands.
+/// The current state of one replica of a pool.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplicaSnapshot {
-    /// Its base URL.
+    /// Base URL of the replica.
     pub url: Arc<str>,
-    /// `in` the choice, `suspect` (it gets no calls until it is heard of), `down`, `trial` (one call at a time), `starting` (slow start) or `draining` (it leaves with its
-    /// last call).
+    /// State of the replica:
+    ///
+    /// - `in`: calls are sent to it.
+    /// - `suspect`: it gets no calls until it responds.
+    /// - `down`: it failed and gets no calls.
+    /// - `trial`: it gets one call at a time, as a test.
+    /// - `starting`: it is in slow start, with a share of its slots.
+    /// - `draining`: it was removed from the pool, and leaves when its last call ends.
     pub state: &'static str,
-    /// As configured.
+    /// Configured weight.
     pub weight: f64,
-    /// The share of its slots that is in force: below 1 while it starts slowly.
+    /// Share of its slots in force, from 0 to 1. Below 1 during slow start.
     pub share: f64,
-    /// How often it has left the choice.
+    /// How often it was ejected: taken out of the selection because it failed.
     pub ejections: u64,
-    /// Slots in force there.
+    /// Limit in force, in slots.
     pub limit: usize,
-    /// How their number is found; `None`: it is fixed.
+    /// The adaptive limit of the replica. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots held there.
+    /// Slots in use.
     pub in_flight: usize,
-    /// Its memory, where its size is known.
+    /// KV memory of its engine, if the size is known.
     pub kv: Option<KvSnapshot>,
-    /// Calls of this gate that are there now, those that hold no slot included.
+    /// Requests of this gate at the replica, including those without a slot.
     pub requests: usize,
-    /// Their tokens.
+    /// Tokens of those requests.
     pub tokens: u64,
-    /// Calls of other clients, by the last look that is not stale; `None`: not known.
+    /// Requests of other clients at the replica, from the latest poll. `None` if no poll is recent
+    /// enough.
     pub others: Option<f64>,
-    /// The share of its memory that is taken, by itself (0 to 1); `None`: not known.
+    /// Share of its KV memory in use, from 0 to 1, as the replica reports it. `None` if unknown.
     pub kv_usage: Option<f64>,
-    /// The models that it serves, adapters included; `None`: not known.
+    /// Names of the models that it serves, adapters included. `None` if unknown.
     pub models: Option<Vec<Arc<str>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a person wants to know of a gate, now: plain data, the same in every language.
+//! The state of a gate at one moment, as plain data with the same fields in every language.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,155 +14,169 @@ use crate::kv;
 use crate::schedule::{LaneView, View};
 use crate::target::{SharedCooldowns, Target};
 
-/// A gate's state. Times are seconds.
+/// The state of a gate at one moment. Durations are in seconds.
+///
+/// ```
+/// use tidegate::{Gate, config::Target};
+///
+/// let gate = Gate::builder().target(Target::new("openai").cap(64)).build()?;
+/// let snapshot = gate.snapshot();
+/// assert_eq!(snapshot.active, 0);
+/// assert_eq!(snapshot.targets["openai"].in_flight, 0);
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// `enforce`, `observe` or `off`.
+    /// Mode of the gate: `enforce`, `observe` or `off`.
     pub mode: &'static str,
-    /// Whether new calls are refused because the gate drains.
+    /// Whether new calls are rejected because the gate drains.
     pub draining: bool,
-    /// Calls under way, waiting ones included.
+    /// Number of calls in progress, queued calls included.
     pub active: usize,
-    /// By name.
+    /// The targets, by name.
     pub targets: BTreeMap<Arc<str>, TargetSnapshot>,
-    /// By name.
+    /// The tools, by name.
     pub tools: BTreeMap<String, ToolSnapshot>,
 }
 
-/// One target's state.
+/// The state of one target. Counters count from the creation of the target.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct TargetSnapshot {
-    /// Slots in force.
+    /// Limit in force, in slots.
     pub limit: usize,
-    /// How their number is found; `None`: it is fixed.
+    /// The adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots held.
+    /// Slots in use.
     pub in_flight: usize,
-    /// The most slots ever held at once.
+    /// Maximum number of slots ever in use at the same time.
     pub peak_in_flight: usize,
-    /// Calls that wait for a slot, or for the cool-down of their key.
+    /// Number of calls that wait for a slot or for the end of their key's cool-down.
     pub queue_depth: usize,
-    /// `open`, `cooling`, `probing` or `ramping`.
+    /// Cool-down state: `open`, `cooling`, `probing` or `ramping`.
     pub state: &'static str,
-    /// Until the cool-down ends.
+    /// Time until the cool-down ends.
     pub cool_for: Option<f64>,
-    /// For how long room has been kept for an aged call that does not fit yet.
+    /// Time for which capacity has been reserved for an aged call that does not fit yet.
     pub held_for: Option<f64>,
-    /// The share of time in which calls waited while slots were free.
+    /// Share of the time in which calls waited although slots were free, from 0 to 1.
     pub gap_fraction: f64,
-    /// Retries that may be scheduled now.
+    /// Number of retries that the retry budget allows now.
     pub retry_budget: f64,
-    /// The provider's rates, by what they count: those configured, and those that its headers spoke of.
+    /// Rate budgets by kind: those configured, and those that the provider's headers reported.
     pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
-    /// The engine's memory, where its size is known.
+    /// KV memory of the engine, if its size is known.
     pub kv: Option<KvSnapshot>,
-    /// Of a pool, its replicas.
+    /// The replicas. Empty if the target is not a pool.
     pub replicas: Vec<ReplicaSnapshot>,
-    /// Why it is not known now which replicas there are, where DNS or a file names them; those known before stay.
+    /// Why the latest discovery of the replicas through DNS or a file failed, if it did. The
+    /// replicas found before stay in use.
     pub replicas_problem: Option<String>,
-    /// By name: `interactive`, `standard`, `batch`.
+    /// The lanes, by name: `interactive`, `standard` and `batch`.
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,
-    /// Attempts sent.
+    /// Number of attempts sent.
     pub attempts: u64,
     pub retries: BTreeMap<&'static str, u64>,
     pub failed_attempts: BTreeMap<&'static str, u64>,
     pub gave_up: BTreeMap<&'static str, u64>,
     pub cool_downs: BTreeMap<&'static str, u64>,
-    /// Calls refused here that went to the fallback target, by reason.
+    /// Rejected calls that were sent to the fallback target, by the reason of the rejection.
     pub fallbacks: BTreeMap<&'static str, u64>,
-    /// Second tries of calls whose first token was late, of a pool that hedges: `sent`, `won`, `no_slot`, `no_budget`.
+    /// Hedges of calls whose first token was late, by outcome: `sent`, `won`, `no_slot`,
+    /// `no_budget`. Only for pools.
     pub hedges: BTreeMap<&'static str, u64>,
-    /// What observe mode would have done.
+    /// Calls that mode `observe` would have delayed (`wait`) or rejected (by reason).
     pub would: BTreeMap<&'static str, u64>,
     pub upstream_ttft: Quantiles,
     pub tpot: Quantiles,
     pub tenants: BTreeMap<String, TenantSnapshot>,
 }
 
-/// One budget, as it stands.
+/// The state of one rate budget.
 #[derive(Clone, Debug, Serialize)]
 pub struct BudgetSnapshot {
-    /// The limit in force, in requests or tokens a window.
+    /// Limit in force, in requests or tokens per window.
     pub limit: u64,
-    /// The window.
+    /// Length of the window, in seconds.
     pub window: f64,
-    /// What may go at once.
+    /// Requests or tokens that may be sent now.
     pub level: u64,
-    /// What is owed, since calls took more than was expected of them.
+    /// Requests or tokens that calls took beyond what was expected of them. The debt is repaid
+    /// before new calls are admitted.
     pub debt: u64,
-    /// Who says so: `configured` or `headers`.
+    /// Source of the limit: `configured` or `headers`.
     pub source: &'static str,
-    /// How much of the rate may go out at once, as time.
+    /// Maximum burst, in seconds of the rate.
     pub burst: f64,
     /// How a call is counted: `sum`, `larger`, `actual` or `input`.
     pub counting: &'static str,
 }
 
-/// The engine's memory for keys and values, in tokens.
+/// The KV memory of an engine, in tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct KvSnapshot {
-    /// What it holds.
+    /// Size of the memory.
     pub capacity: u64,
-    /// What of it may be taken: less the headroom.
+    /// Part of the memory that calls may use: the capacity less the headroom.
     pub usable: u64,
-    /// What the calls in flight hold, as far as it is seen.
+    /// Tokens that the calls in flight hold now, as far as observed.
     pub held: u64,
-    /// The most that they will come to hold together.
+    /// Maximum that the calls in flight are expected to hold together.
     pub peak: u64,
 }
 
-/// One lane's part of a target.
+/// The state of one lane of a target.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LaneSnapshot {
-    /// Slots held.
+    /// Slots in use.
     pub in_flight: usize,
-    /// Calls waiting.
+    /// Number of calls waiting.
     pub queue_depth: usize,
-    /// Slots that are its own, of the limit in force.
+    /// Slots of the current limit that are reserved for the lane.
     pub floor: usize,
 }
 
-/// One tenant's part of a target.
+/// The state of one tenant at a target. Counters count from the creation of the target.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct TenantSnapshot {
     pub in_flight: usize,
     pub peak_in_flight: usize,
     pub queue_depth: usize,
-    /// Slots that are its own, of the limit in force.
+    /// Slots of the current limit that are reserved for the tenant.
     pub floor: usize,
-    /// Tokens that it owes, of its own tokens a minute, since its calls took more than was expected of them.
+    /// Tokens by which the tenant's calls exceeded its own limit of tokens per minute.
     pub debt: u64,
     pub admitted: u64,
-    /// Completed calls that met the TTFT objective.
+    /// Number of completed calls that met the TTFT objective.
     pub objective_met: u64,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub refused: BTreeMap<&'static str, u64>,
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub queue_wait: Quantiles,
-    /// User TTFT.
+    /// Time from the call to its first token, queueing included.
     pub ttft: Quantiles,
     pub duration: Quantiles,
 }
 
-/// One tool's state.
+/// The state of one tool.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct ToolSnapshot {
-    /// Slots in force.
+    /// Limit in force, in slots.
     pub limit: usize,
-    /// How their number is found; `None`: it is fixed.
+    /// The adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
     pub in_flight: usize,
     pub peak_in_flight: usize,
     pub queue_depth: usize,
     pub wait: Quantiles,
     pub refused: BTreeMap<&'static str, u64>,
-    /// What observe mode would have done.
+    /// Waits that mode `observe` would have delayed (`wait`) or rejected (by reason).
     pub would: BTreeMap<&'static str, u64>,
-    /// Model slots that a task held when it asked for this tool, by target: it `got` the tool at once, `waited` for it, or `yielded` the slot.
+    /// Model slots that a task held when it asked for this tool, by target and result: the task
+    /// `got` the tool at once, `waited` for it, or `yielded` the slot.
     pub slot_held: BTreeMap<Arc<str>, BTreeMap<&'static str, u64>>,
 }
 
@@ -211,7 +225,8 @@ impl TargetSnapshot {
     }
 }
 
-/// What was counted, by label, joined with what the scheduler holds now, by name. Names without a label of their own are shown while they hold or await slots.
+/// Joins the counters of tenants with the scheduler's state, by name. Tenants without their own
+/// label are included while they hold or await slots.
 fn tenants<'a>(
     counted: impl Iterator<Item = (&'a str, TenantSeen)>,
     view: &View,

@@ -1,4 +1,4 @@
-//! Records each call once, however it ends: in the metrics and in the log.
+//! The record of a call, added once to the metrics and the log when the call ends.
 
 use std::sync::Arc;
 
@@ -63,8 +63,7 @@ impl Drop for Tally {
         let of_response = || self.exchange.as_ref().and_then(|exchange| exchange.seen().usage);
         let usage = usage_of(&attempts).or_else(of_response);
         let outcome = self.outcome.unwrap_or(match last {
-            // The reader has read the whole response, and has not waited for the end of the
-            // connection.
+            // The reader got the whole response, and did not wait for the end of the connection.
             Some(last) if last.seen().is_complete => Outcome::Completed,
             _ => Outcome::Cancelled,
         });

@@ -1,27 +1,27 @@
-//! The families of series, registered once per gate.
+//! The metric families, registered once per gate.
 
 use parking_lot::Mutex;
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::error::Error;
 
-/// Seconds, from a millisecond to ten minutes: a wait in the queue and a long generation fit the same scale.
+/// Histogram buckets in seconds, from 1 ms to 10 min: queue waits and long generations share them.
 const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0,
 ];
-/// Seconds a token.
+/// Histogram buckets in seconds per token.
 const TOKEN_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
     2.0, 5.0,
 ];
 
-/// The histograms by tenant and lane.
+/// Names of the histograms by tenant and lane.
 const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"];
 
 const OF_REPLICA: [&str; 2] = ["target", "replica"];
 
-/// The families, registered once per gate.
+/// All metric families of a gate.
 pub(super) struct Families {
     registry: Registry,
     pub(super) queue_wait: HistogramVec,
@@ -328,12 +328,12 @@ impl Families {
         })
     }
 
-    /// A tool whose series are to exist for every target that comes.
+    /// Adds a tool. Each target that is created later has series with it.
     pub(super) fn of_tool(&self, tool: &str) {
         self.tools.lock().push(tool.to_owned());
     }
 
-    /// Every tool so far.
+    /// Returns the names of the tools added so far.
     pub(super) fn tools(&self) -> Vec<String> {
         self.tools.lock().clone()
     }
@@ -355,7 +355,7 @@ impl Families {
     }
 }
 
-/// A series was taken away, or had never come to be.
+/// Ignores the result of removing a series: it fails if the series never existed.
 pub(super) fn gone(_: prometheus::Result<()>) {}
 
 fn opts(name: &str, help: &str) -> Opts {

@@ -1,15 +1,15 @@
-//! What became of the second tries of calls whose first token was late.
+//! The outcomes of hedges, as the labels of a counter.
 
-/// The label of a count.
+/// An outcome of a hedge. Several can apply to one hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hedged {
     /// A second attempt was sent.
     Sent,
-    /// It came first. Counted as sent as well.
+    /// The hedge produced the first token. Also counted as [`Hedged::Sent`].
     Won,
-    /// No other replica had a slot free.
+    /// No hedge was sent, because no other replica had a free slot.
     NoSlot,
-    /// The recent calls had not earned it.
+    /// No hedge was sent, because the retry budget was used up.
     NoBudget,
 }
 

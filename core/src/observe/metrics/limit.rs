@@ -1,23 +1,23 @@
-//! The series of an adaptive limit, of a target or a tool. Where the limit is fixed there are none.
+//! The series of an adaptive limit of a target or tool. A fixed limit has none.
 
 use prometheus::{Gauge, IntCounter};
 
 use super::families::{Families, gone};
 use crate::adaptive::{AdaptiveView, DecisionCause};
 
-/// Whose limit it is: each has families of its own.
+/// The owner of a limit, which determines the metric families.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     Target,
     Tool,
 }
 
-/// Looked up once; each exists from the start.
+/// The series of one adaptive limit, looked up once. Each exists from the start.
 pub(super) struct LimitMetrics {
-    /// In the order of [`Cause::ALL`].
+    /// In the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
-    /// A tool has no first tokens.
+    /// `None` for tools, which have no first tokens.
     first_tokens: Option<FirstTokens>,
 }
 
@@ -43,7 +43,7 @@ impl LimitMetrics {
         }
     }
 
-    /// Sets them, before they are read.
+    /// Sets the series from a view, before they are exported.
     pub(super) fn set(&self, view: &AdaptiveView) {
         for (counter, seen) in self.moves.iter().zip(view.limit.moves) {
             counter.inc_by(seen.saturating_sub(counter.get()));
@@ -55,7 +55,7 @@ impl LimitMetrics {
         }
     }
 
-    /// Takes those of a target away.
+    /// Removes the series of a target's limit.
     pub(super) fn forget(families: &Families, target: &str) {
         for cause in DecisionCause::ALL {
             gone(families.limit_moves.remove_label_values(&[target, cause.as_str()]));

@@ -1,10 +1,13 @@
-//! Every series that a gate exports. Each exists from the start for what is configured, so that a rate over it has a zero to start from.
-//! Histograms by tenant and lane are the exception: they appear with their first value. The text of
-//! an uncalled target that has no configured tenants and is not a pool is at most 16 KiB. Each
-//! configured tenant adds at most 4 KiB, and each lane of a tenant that calls the target 10 KiB
-//! more.
+//! The metrics of a gate.
 //!
-//! Tenants that nobody configured share the label `other`: label values never come from outside without a bound.
+//! The series of configured targets, tenants and tools exist from the start, so that rates start at
+//! zero. Histograms by tenant and lane are the exception: they appear with their first value. The
+//! text of an uncalled target that has no configured tenants and is not a pool is at most 16 KiB.
+//! Each configured tenant adds at most 4 KiB, and each lane of a tenant that calls the target 10
+//! KiB more.
+//!
+//! Tenants that are not configured share the label `other`, so that the number of label values from
+//! outside is bounded.
 
 mod families;
 mod hedged;
@@ -28,7 +31,7 @@ use crate::error::Error;
 use crate::placement::ReplicaView;
 use crate::schedule::View;
 
-/// The series of a gate.
+/// The metrics of a gate.
 pub(crate) struct Metrics(Arc<Families>);
 
 impl Metrics {
@@ -36,17 +39,18 @@ impl Metrics {
         Ok(Self(Arc::new(Families::new()?)))
     }
 
-    /// The series of one target, from now on.
+    /// Creates the series of a target.
     pub(crate) fn target(&self, config: &TargetConfig) -> TargetMetrics {
         TargetMetrics::new(self.0.clone(), config)
     }
 
-    /// The series of one tool, from now on. Those that it has with each target exist for targets that come after it.
+    /// Creates the series of a tool. Targets that are created later also get the series that they
+    /// share with the tool.
     pub(crate) fn tool(&self, name: &str, config: &ToolConfig) -> ToolMetrics {
         ToolMetrics::new(&self.0, name, config)
     }
 
-    /// The text of all series, after the gauges were set from these views.
+    /// Sets the gauges from these views and returns all series in the Prometheus text format.
     pub(crate) fn text<'a>(
         &self,
         views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>, Vec<ReplicaView>)>,

@@ -1,4 +1,4 @@
-//! The series of a pool's replicas: no more than a pool has, and gone with the replica.
+//! The series of a pool's replicas. A replica's series are removed when it leaves the pool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use prometheus::{Gauge, IntCounter};
 use super::families::{Families, gone};
 use crate::placement::ReplicaView;
 
-/// Why an attempt failed at a replica. What was wrong with the request is no failure of it.
+/// The causes of failed attempts at a replica, with the failure classes of each. Failures that the
+/// request caused have no class here and are not counted.
 const CAUSES: [(&str, &[&str]); 5] = [
     ("full", &["overloaded"]),
     ("limited", &["rate_limited"]),
@@ -48,10 +49,12 @@ impl ReplicaMetrics {
     fn set(&self, families: &Families, labels: &[&str; 2], view: &ReplicaView) {
         self.in_flight.set(view.requests as f64);
         self.limit.set(view.slots.as_ref().map_or(0, |slots| slots.limit) as f64);
-        // Whoever left and came back counts from the start; its series did so too, unless nobody looked in between.
+        // A replica that left and came back counts from zero. Its series were removed too, unless
+        // no export happened in between.
         self.ejections.inc_by(view.ejections.saturating_sub(self.ejections.get()));
         self.in_choice.set(f64::from(u8::from(view.is_eligible)));
-        // What is not known is no number: a sum over replicas is one of those that are known.
+        // An unknown value is not exported, so that a sum over replicas contains the known ones
+        // only.
         match view.others {
             Some(others) => families.replica_others.with_label_values(labels).set(others),
             None => gone(families.replica_others.remove_label_values(labels)),
@@ -73,12 +76,12 @@ impl ReplicaMetrics {
     }
 }
 
-/// Those of one pool, by address.
+/// The series of all replicas of a pool, by base URL.
 #[derive(Default)]
 pub(super) struct Replicas(Mutex<HashMap<Arc<str>, ReplicaMetrics>>);
 
 impl Replicas {
-    /// They exist from the start for those that are known then.
+    /// Creates the series of the replicas that are `known` from the start.
     pub(super) fn of<'a>(
         families: &Families,
         target: &str,
@@ -88,10 +91,12 @@ impl Replicas {
         Self(Mutex::new(known.map(series).collect()))
     }
 
+    /// Counts an attempt that was sent to the replica.
     pub(super) fn called(&self, families: &Families, target: &str, replica: &Arc<str>) {
         self.count(families, target, replica, |series| series.calls.inc());
     }
 
+    /// Counts a failed attempt at the replica, by the cause of its failure class.
     pub(super) fn failed(&self, families: &Families, target: &str, replica: &Arc<str>, class: &str) {
         let Some(cause) = CAUSES.iter().position(|(_, classes)| classes.contains(&class)) else { return };
         self.count(families, target, replica, |series| {
@@ -101,6 +106,7 @@ impl Replicas {
         });
     }
 
+    /// Counts an attempt that the replica did not begin and that another replica got at once.
     pub(super) fn hopped(&self, families: &Families, target: &str, replica: &Arc<str>) {
         self.count(families, target, replica, |series| series.hops.inc());
     }
@@ -115,7 +121,8 @@ impl Replicas {
         let mut known = self.0.lock();
         match known.get(replica) {
             Some(series) => count(series),
-            // It has joined since anybody last looked, or left with this call; then it is forgotten at the next look.
+            // The replica joined after the last export, or it left with this call. In the second
+            // case the next export removes the series.
             None => {
                 count(
                     known
@@ -126,7 +133,7 @@ impl Replicas {
         }
     }
 
-    /// Sets the gauges, and forgets who has left.
+    /// Sets the gauges, and removes the series of replicas that have left.
     pub(super) fn set(&self, families: &Families, target: &str, views: &[ReplicaView]) {
         let mut known = self.0.lock();
         known.retain(|replica, _| {

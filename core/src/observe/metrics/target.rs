@@ -21,20 +21,22 @@ use crate::placement::{Placed, ReplicaView};
 use crate::retry::GiveUpReason;
 use crate::schedule::{TenantView, View};
 
-/// The tenant of a call that names none.
+/// The tenant of calls that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
 
-/// The label of all tenants that nobody configured.
+/// The label that all unconfigured tenants share.
 const OTHER: &str = "other";
 
-/// The cause of a retry that follows no failure: a borrowed slot was wanted back.
+/// Retry cause: the attempt was cancelled because the owner of its borrowed slot needed the slot.
 pub(crate) const CALLED_BACK: &str = "called_back";
-/// A replica turned the call away unread, and another was asked at once.
+/// Retry cause: the replica rejected the call before starting it, and another replica was tried at
+/// once.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
-/// The replica went down before it had begun to answer.
+/// Retry cause: the replica went down before its response began.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
-/// What the class of a failed attempt may be: the provider's answers, then the transport's errors.
+/// The classes of failed attempts and causes of retries: error responses, exchange errors, then the
+/// causes above.
 const CLASSES: &[&str] = &[
     "rate_limited",
     "overloaded",
@@ -65,15 +67,15 @@ const GIVE_UP_REASONS: &[GiveUpReason] = &[
     GiveUpReason::Deadline,
 ];
 
-/// What holds a target's calls back: the provider's word, or an outage.
+/// The kinds of cool-downs: requested by the provider, or caused by an outage.
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
 
-/// What observe mode may have decided: to let a call wait, or to refuse it.
+/// Returns the decisions that mode `observe` counts: `wait`, and each reason of a rejection.
 pub(super) fn decisions() -> impl Iterator<Item = &'static str> {
     std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str))
 }
 
-/// The reasons of a refusal that may send a call to a fallback.
+/// Returns the reasons of rejections that send a call to its fallback target.
 fn fallback_reasons() -> impl Iterator<Item = Reason> {
     Reason::ALL.into_iter().filter(Reason::can_fall_back)
 }
@@ -142,7 +144,7 @@ impl TargetMetrics {
         }
     }
 
-    /// Takes all series of the target away.
+    /// Removes all series of the target.
     pub(crate) fn forget(&self) {
         let (name, families): (&str, _) = (&self.name, &self.families);
         self.all_tenants().for_each(|(tenant, _)| TenantMetrics::forget(families, name, tenant));
@@ -177,12 +179,12 @@ impl TargetMetrics {
         self.forget_budgets();
     }
 
-    /// The series of a tenant, or the ones that all others share.
+    /// Returns the series of a tenant. Unconfigured tenants share one set of series.
     pub(crate) fn tenant(&self, tenant: &Arc<str>) -> Arc<TenantMetrics> {
         self.tenants.get(tenant).unwrap_or(&self.other).clone()
     }
 
-    /// `at`: the replica that it was sent to, where the target is a pool.
+    /// Counts an attempt that was sent, to the replica `at` if the target is a pool.
     pub(crate) fn attempted(&self, at: Option<&Placed>) {
         self.attempts.inc();
         if let Some(placed) = at {
@@ -190,18 +192,22 @@ impl TargetMetrics {
         }
     }
 
+    /// Records the time from sending an attempt to its first token.
     pub(crate) fn upstream_ttft(&self, seconds: Duration) {
         self.upstream_ttft.observe(seconds.as_secs_f64());
     }
 
+    /// Records the time per output token after the first, in seconds.
     pub(crate) fn tpot(&self, seconds: f64) {
         self.tpot.observe(seconds);
     }
 
+    /// Counts a retry, by cause.
     pub(crate) fn retried(&self, cause: &str) {
         self.families.retries.with_label_values(&[&*self.name, cause]).inc();
     }
 
+    /// Counts a failed attempt, by class, and also for the replica `at` if the target is a pool.
     pub(crate) fn upstream_failed(&self, class: &str, at: Option<&Placed>) {
         self.families.failures.with_label_values(&[&*self.name, class]).inc();
         if let Some(placed) = at {
@@ -209,10 +215,12 @@ impl TargetMetrics {
         }
     }
 
+    /// Counts a failure after which no retry was made, by reason.
     pub(crate) fn gave_up(&self, why: GiveUpReason) {
         self.families.gave_up.with_label_values(&[&*self.name, why.as_str()]).inc();
     }
 
+    /// Counts a failure that began or met a cool-down.
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
             Hold::No | Hold::RetryOther | Hold::AllFull => {}
@@ -221,25 +229,30 @@ impl TargetMetrics {
         }
     }
 
-    /// A call leaves a replica for another, for free.
+    /// Counts an attempt that the replica did not begin and that another replica got at once.
     pub(crate) fn hopped(&self, from: Option<&Placed>) {
         if let Some(placed) = from {
             self.replicas.hopped(&self.families, &self.name, &placed.url);
         }
     }
 
+    /// Counts a rejected call that was sent to the fallback target.
     pub(crate) fn fell_back(&self, reason: Reason) {
         self.families.fallbacks.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
+    /// Counts a hedge, by outcome.
     pub(crate) fn hedged(&self, how: Hedged) {
         self.families.hedges.with_label_values(&[&*self.name, how.as_str()]).inc();
     }
 
+    /// Counts what mode `observe` would have done with a call.
     pub(crate) fn would(&self, decision: &str) {
         self.families.would.with_label_values(&[&*self.name, decision]).inc();
     }
 
+    /// Returns the series of each tenant with its label, the label of unconfigured tenants
+    /// included.
     pub(crate) fn all_tenants(&self) -> impl Iterator<Item = (&str, &TenantMetrics)> {
         self.tenants.iter().map(|(name, tenant)| (&**name, &**tenant)).chain([(OTHER, &*self.other)])
     }
@@ -256,7 +269,7 @@ impl TargetMetrics {
         self.attempts.get()
     }
 
-    /// What a counter of this target has counted, by its other label.
+    /// Returns the nonzero counts of a counter of this target, by its second label.
     pub(crate) fn by_label(&self, family: Family) -> Vec<(&'static str, u64)> {
         let (counter, labels): (_, Vec<&'static str>) = match family {
             Family::Retries => (&self.families.retries, CLASSES.to_vec()),
@@ -277,7 +290,7 @@ impl TargetMetrics {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Sets the gauges, before they are read.
+    /// Sets the gauges from these views, before they are exported.
     pub(super) fn set(&self, view: &View, budgets: &[BudgetView]) {
         self.set_budgets(view, budgets);
         let set =
@@ -326,7 +339,7 @@ impl TargetMetrics {
         }
     }
 
-    /// Sets those of a pool's replicas, before they are read.
+    /// Sets the gauges of the pool's replicas, before they are exported.
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
         self.replicas.set(&self.families, &self.name, views);
     }
@@ -343,7 +356,7 @@ impl TargetMetrics {
     }
 }
 
-/// The replicas that are known before anybody has looked for them.
+/// Returns the base URLs of the replicas that are configured. Empty if they are discovered.
 fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     let listed = match config.pool.as_ref().map(|pool| &pool.source) {
         Some(ReplicaSource::Listed(members)) => members.as_slice(),
@@ -352,10 +365,10 @@ fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     listed.iter().map(|member| &member.url)
 }
 
-/// What is shown of the engine's memory.
+/// Labels of the gauges of the engine's KV memory.
 const KV: [&str; 3] = ["usable", "held", "peak"];
 
-/// The counters of a target that a snapshot breaks down by label.
+/// A counter of a target that a snapshot breaks down by label.
 #[derive(Clone, Copy)]
 pub(crate) enum Family {
     Retries,

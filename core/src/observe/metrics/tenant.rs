@@ -9,10 +9,11 @@ use crate::context::Lane;
 use crate::error::Reason;
 use crate::observe::{Outcome, Quantiles};
 
-/// The ways of tokens.
+/// Labels of the token counters.
 const DIRECTIONS: [&str; 2] = ["input", "output"];
 
-/// The series of one tenant at one target, looked up once: nothing on the way of a call searches for a label.
+/// The series of one tenant at one target. They are looked up once, so that no call searches for a
+/// label.
 pub(crate) struct TenantMetrics {
     queue_wait: [Histogram; 3],
     ttft: [Histogram; 3],
@@ -50,7 +51,7 @@ impl TenantMetrics {
         }
     }
 
-    /// Takes the series away; what still holds them counts into nothing.
+    /// Removes the series. Values that are added to them afterwards are not exported.
     pub(super) fn forget(families: &Families, target: &str, tenant: &str) {
         let pair = [target, tenant];
         for lane in Lane::ALL {
@@ -73,26 +74,30 @@ impl TenantMetrics {
         gone(families.waiting.remove_label_values(&pair));
     }
 
-    /// An attempt was admitted after this wait.
+    /// Counts an admitted attempt and its time in the queue.
     pub(crate) fn admitted(&self, lane: Lane, waited: Duration) {
         self.admitted.inc();
         self.queue_wait[lane as usize].observe(waited.as_secs_f64());
     }
 
+    /// Counts a rejected call.
     pub(crate) fn refused(&self, reason: Reason) {
         if let Some(at) = Reason::ALL.iter().position(|known| *known == reason) {
             self.refused[at].inc();
         }
     }
 
+    /// Counts a call that has ended.
     pub(crate) fn ended(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].inc();
     }
 
+    /// Records the time from a call to its first token.
     pub(crate) fn ttft(&self, lane: Lane, seconds: Duration) {
         self.ttft[lane as usize].observe(seconds.as_secs_f64());
     }
 
+    /// Records the duration of a completed call. `met` is `true` if it met the TTFT objective.
     pub(crate) fn completed(&self, lane: Lane, duration: Duration, met: bool) {
         self.duration[lane as usize].observe(duration.as_secs_f64());
         if met {
@@ -100,11 +105,13 @@ impl TenantMetrics {
         }
     }
 
+    /// Counts the tokens that the provider reported for a call.
     pub(crate) fn tokens(&self, input: u64, output: u64) {
         self.input_tokens.inc_by(input);
         self.output_tokens.inc_by(output);
     }
 
+    /// Returns the current values.
     pub(crate) fn seen(&self) -> TenantSeen {
         TenantSeen {
             admitted: self.admitted.get(),
@@ -120,7 +127,7 @@ impl TenantMetrics {
     }
 }
 
-/// What a snapshot shows of a tenant.
+/// The values of a tenant's series, for a snapshot.
 pub(crate) struct TenantSeen {
     pub(crate) admitted: u64,
     pub(crate) objective_met: u64,

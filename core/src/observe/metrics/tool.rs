@@ -14,14 +14,14 @@ use crate::error::Reason;
 use crate::observe::Quantiles;
 use crate::schedule::View;
 
-/// What became of a model slot that its task held when it asked for a tool.
+/// What happened to a model slot that a task held when it asked for a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeldHow {
-    /// It idles while the tool is held, which was free.
+    /// The tool was free. The slot stays in use while the task holds the tool.
     Got,
-    /// It idles while the tool is waited for, too.
+    /// The task waited for the tool, and the slot stayed in use.
     Waited,
-    /// It is handed back meanwhile, where its answer lets it.
+    /// The response is read ahead meanwhile, so that the slot can be released early.
     Yielded,
 }
 
@@ -37,7 +37,7 @@ impl HeldHow {
     }
 }
 
-/// Looked up once; each exists from the start.
+/// The series of one tool, looked up once. Each exists from the start.
 pub(crate) struct ToolMetrics {
     name: Arc<str>,
     families: Arc<Families>,
@@ -69,24 +69,27 @@ impl ToolMetrics {
         }
     }
 
+    /// Records how long an admitted call waited for the tool.
     pub(crate) fn admitted(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
     }
 
+    /// Counts a rejected wait, by reason.
     pub(crate) fn refused(&self, reason: Reason) {
         self.refused.iter().filter(|(known, _)| *known == reason).for_each(|(_, count)| count.inc());
     }
 
+    /// Counts what mode `observe` would have done.
     pub(crate) fn would(&self, decision: &str) {
         self.would.iter().filter(|(known, _)| *known == decision).for_each(|(_, count)| count.inc());
     }
 
-    /// A task that held a slot of this target asked for the tool.
+    /// Counts a request for the tool by a task that held a slot of `target`.
     pub(crate) fn asked_while_held(&self, target: &str, how: HeldHow) {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
 
-    /// How often that was, by target; nothing that is zero.
+    /// Returns how often tasks asked for the tool while they held a slot, by target. Omits zeros.
     pub(crate) fn held_seen<'a>(
         &self,
         targets: impl Iterator<Item = &'a Arc<str>>,
@@ -106,7 +109,7 @@ impl ToolMetrics {
         Quantiles::of(&[&self.wait])
     }
 
-    /// What was refused, by reason; nothing that is zero.
+    /// Returns the number of rejections by reason. Omits zeros.
     pub(crate) fn refused_seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.refused
             .iter()
@@ -114,11 +117,12 @@ impl ToolMetrics {
             .filter(|(_, count)| *count > 0)
     }
 
-    /// What observe mode would have done, by decision; nothing that is zero.
+    /// Returns what mode `observe` would have done, by decision. Omits zeros.
     pub(crate) fn would_seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.would.iter().map(|(decision, count)| (*decision, count.get())).filter(|(_, count)| *count > 0)
     }
 
+    /// Sets the gauges from a view, before they are exported.
     pub(crate) fn set(&self, view: &View) {
         self.in_flight.set(view.in_flight as f64);
         self.limit.set(view.limit as f64);
