@@ -71,9 +71,13 @@ pub struct AttemptRecord {
     pub in_flight: Option<usize>,
     /// Base URL of the replica that the attempt was sent to, if the target is a pool.
     pub replica: Option<Arc<str>>,
+    /// When the request was handed to the transport.
     pub sent_at: Option<f64>,
+    /// When the first token arrived.
     pub first_token_at: Option<f64>,
+    /// When the slot was released.
     pub released_at: Option<f64>,
+    /// HTTP status of the response.
     pub status: Option<u16>,
     /// Duration in seconds of the backoff after the attempt, if a retry was scheduled.
     pub backoff: Option<f64>,

@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub tools: BTreeMap<String, ToolSnapshot>,
 }
 
-/// The state of one target. Counters count from the creation of the target.
+/// The state of one target. Durations are in seconds. Counters start at the creation of the target.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct TargetSnapshot {
@@ -76,9 +76,13 @@ pub struct TargetSnapshot {
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,
     /// Number of attempts sent.
     pub attempts: u64,
+    /// Retries scheduled, by cause.
     pub retries: BTreeMap<&'static str, u64>,
+    /// Attempts that failed, by failure class.
     pub failed_attempts: BTreeMap<&'static str, u64>,
+    /// Failures that were returned to the caller, by the reason why no retry was made.
     pub gave_up: BTreeMap<&'static str, u64>,
+    /// Failures that began or met a cool-down, by kind: `retry_after` or `outage`.
     pub cool_downs: BTreeMap<&'static str, u64>,
     /// Rejected calls that were sent to the fallback target, by the reason of the rejection.
     pub fallbacks: BTreeMap<&'static str, u64>,
@@ -87,8 +91,11 @@ pub struct TargetSnapshot {
     pub hedges: BTreeMap<&'static str, u64>,
     /// Calls that mode `observe` would have delayed (`wait`) or rejected (by reason).
     pub would: BTreeMap<&'static str, u64>,
+    /// Time from sending an attempt to its first token.
     pub upstream_ttft: Quantiles,
+    /// Time per output token after the first.
     pub tpot: Quantiles,
+    /// The tenants, by name. Unconfigured tenants share the counters of `other`.
     pub tenants: BTreeMap<String, TenantSnapshot>,
 }
 
@@ -136,27 +143,38 @@ pub struct LaneSnapshot {
     pub floor: usize,
 }
 
-/// The state of one tenant at a target. Counters count from the creation of the target.
+/// The state of one tenant at a target. Durations are in seconds. Counters start at the creation of
+/// the target.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct TenantSnapshot {
+    /// Slots in use.
     pub in_flight: usize,
+    /// Maximum number of slots ever in use at the same time.
     pub peak_in_flight: usize,
+    /// Number of calls waiting.
     pub queue_depth: usize,
     /// Slots of the current limit that are reserved for the tenant.
     pub floor: usize,
     /// Tokens by which the tenant's calls exceeded its own limit of tokens per minute.
     pub debt: u64,
+    /// Number of attempts admitted.
     pub admitted: u64,
     /// Number of completed calls that met the TTFT objective.
     pub objective_met: u64,
+    /// Calls that have ended, by [outcome](crate::observe::Outcome).
     pub outcomes: BTreeMap<&'static str, u64>,
+    /// Calls rejected, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Input tokens that the provider reported.
     pub input_tokens: u64,
+    /// Output tokens that the provider reported.
     pub output_tokens: u64,
+    /// Time that admitted attempts waited in the queue.
     pub queue_wait: Quantiles,
     /// Time from the call to its first token, queueing included.
     pub ttft: Quantiles,
+    /// Duration of completed calls.
     pub duration: Quantiles,
 }
 
@@ -168,10 +186,15 @@ pub struct ToolSnapshot {
     pub limit: usize,
     /// The adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
+    /// Slots in use.
     pub in_flight: usize,
+    /// Maximum number of slots ever in use at the same time.
     pub peak_in_flight: usize,
+    /// Number of tasks waiting for the tool.
     pub queue_depth: usize,
+    /// Time that admitted tasks waited for the tool, in seconds.
     pub wait: Quantiles,
+    /// Waits rejected, by reason.
     pub refused: BTreeMap<&'static str, u64>,
     /// Waits that mode `observe` would have delayed (`wait`) or rejected (by reason).
     pub would: BTreeMap<&'static str, u64>,
