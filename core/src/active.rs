@@ -1,4 +1,5 @@
-//! The calls that a gate has under way: how many, so that it can wait for the last one, and which, so that it can say what each waits for.
+//! The calls in progress of a gate: their number, so that the gate can wait for the last one, and
+//! the calls themselves, so that the gate can explain them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +9,10 @@ use tokio::sync::watch;
 
 use crate::call::Call;
 
-/// So many locks, by the call's number: calls that begin and end at the same time do not meet.
+/// Number of locks, selected by the number of the call, so that concurrent calls rarely contend.
 const SHARDS: usize = 16;
 
-/// The calls of one gate.
+/// The calls in progress of one gate.
 #[derive(Debug, Default)]
 pub(crate) struct Active {
     count: watch::Sender<Count>,
@@ -21,23 +22,25 @@ pub(crate) struct Active {
 #[derive(Debug, Default)]
 struct Count {
     calls: usize,
-    /// Calls that may go on to another target: between the two neither has them.
+    /// Rejected calls that may continue at a fallback target. They are not counted in `calls`
+    /// meanwhile.
     between: usize,
 }
 
-/// One call under way; counted until dropped.
+/// Keeps one call counted as in progress until dropped.
 #[derive(Debug)]
 pub(crate) struct Entered {
     active: Arc<Active>,
     id: u64,
 }
 
-/// A call that may go on to another target: the gate is not done before that is decided. By itself it counts as no call.
+/// Keeps [`Active::none`] from resolving until dropped, while a rejected call may continue at a
+/// fallback target.
 #[derive(Debug)]
 pub(crate) struct Between(Arc<Active>);
 
 impl Active {
-    /// Counts one more.
+    /// Adds a call, until the returned guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>, call: Call) -> Entered {
         let id = call.id();
         self.shard(id).lock().insert(id, call);
@@ -45,28 +48,33 @@ impl Active {
         Entered { active: self.clone(), id }
     }
 
-    /// Holds the end off until it is dropped.
+    /// Keeps [`Active::none`] from resolving until the returned guard is dropped. Does not count as
+    /// a call.
     pub(crate) fn between(self: &Arc<Self>) -> Between {
         self.count.send_modify(|count| count.between += 1);
         Between(self.clone())
     }
 
+    /// Returns the number of calls in progress.
     pub(crate) fn count(&self) -> usize {
         self.count.borrow().calls
     }
 
-    /// Resolves when none is under way.
+    /// Resolves when no call is in progress.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
     pub(crate) async fn none(&self) {
-        // Fails only where the sender is gone, and that is `self`.
+        // Fails only if the sender is dropped, and `self` owns it.
         let _ = self.count.subscribe().wait_for(|count| count.calls + count.between == 0).await;
     }
 
-    /// The call of that number.
+    /// Returns the call with this number, if it is in progress.
     pub(crate) fn get(&self, id: u64) -> Option<Call> {
         self.shard(id).lock().get(&id).cloned()
     }
 
-    /// Every call that is asked for, in no order.
+    /// Returns the calls for which `wanted` returns `true`, in no particular order.
     pub(crate) fn filter(&self, wanted: impl Fn(&Call) -> bool) -> Vec<Call> {
         let mut found = Vec::new();
         for shard in &self.calls {

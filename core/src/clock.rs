@@ -1,13 +1,16 @@
-//! Where time enters the core: one monotonic clock, which the paused clock of tests drives too, and one wall clock.
+//! The only sources of time in this crate: one monotonic clock and one wall clock.
+//!
+//! The monotonic clock is tokio's, so tests can pause it.
 
 use std::time::{Instant, SystemTime};
 
-/// Now, on the clock that every timer runs on.
+/// Returns the current time on the monotonic clock, which all timers use.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Wall time: only to read a provider's dates, and to date the log of calls.
+/// Returns the current wall-clock time. Used only to interpret dates in headers, and for timestamps
+/// in the log of calls.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()

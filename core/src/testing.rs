@@ -1,8 +1,8 @@
-//! What the unit tests share.
+//! Helpers for unit tests.
 
 use std::time::Instant;
 
-/// A moment to count from. Policies only ever compare moments, so which one it is does not matter.
+/// Returns a start time for a test. Policies only compare times, so any time will do.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn epoch() -> Instant {
     Instant::now()

@@ -1,8 +1,11 @@
-//! A name that nothing has, and the nearest that something has.
+//! The error for an unknown name, with a suggestion.
 
 use crate::error::{Error, ErrorKind};
 
-/// Says that no `what` (a tool, a target) is called so. `advice` is for the case that there is none at all.
+/// Returns the error that no `what` (a tool or target) has this name.
+///
+/// The message suggests the most similar of the `known` names, or lists them all if none is
+/// similar. If there are none, it ends with `advice`.
 pub(crate) fn unknown(what: &str, name: &str, known: &[&str], advice: &str) -> Error {
     let shown: String = name.chars().take(100).collect();
     let mut text = format!("no {what} is called {shown:?}");

@@ -1,59 +1,74 @@
-//! How many things of a batch are under way at once: enough that the gate always has a call to let through, and hardly more.
+//! Limits how many items of a batch run at the same time: enough to keep the gate busy, and few
+//! more.
 //!
-//! Each thing (an item of `Gate.map`, a line of a file) makes a call or several, and does work of its own before and after. So how many must be under way does not follow from
-//! any cap, and caps move. What can be seen is how many of the batch's own calls wait in the gate ([`Waits`]). *Enough* wait where they are a quarter of what does not wait, and 8 at
-//! least: as many as may end before whoever feeds the batch has its next turn.
+//! An item (of `Gate.map`, or a line of a file) makes one or more calls and does its own work
+//! before and after them. So the number of items to run follows from no configured cap, and caps
+//! change. The window is therefore controlled by the number of the batch's own calls that wait in
+//! the gate ([`Waits`]). Its goal is that a quarter as many calls wait as there are items that do
+//! not wait, and at least 8. That many may end before the batch gets its next turn.
 //!
-//! - Fewer: it grows by what was admitted meanwhile, and never by more than is missing. So where slots are free it doubles within the time in which a call comes to the door, and
-//!   not in that of a whole call; work before the call slows the growth down as much as it delays the news.
-//! - More than twice enough: it shrinks, by one for four that end. Not faster, since calls come to the door in waves where the work before them takes long: a window that follows
-//!   each wave starves the gate behind it.
-//! - More than twice what does not wait, too: a cap fell, or the gate stands still. Nothing begins until that is over.
-//! - Things that never come to the gate do not let it grow: there is nothing that would hold them back. Nor does a gate in which nobody waits, in mode `observe` or `off`.
+//! - If fewer calls wait, the window grows by the number of calls admitted since it last grew, and
+//!   at most by the number missing. If slots are free, the window doubles within the time that a
+//!   call takes to reach the gate, not within the duration of a call.
+//! - If more than twice as many wait, the window shrinks by one for every four items that end. It
+//!   shrinks slowly, because calls reach the gate in waves if the work before them is long.
+//! - If also more than twice as many wait as do not wait and are missing together, no item begins:
+//!   the cap has fallen, or the gate is blocked.
+//! - The window does not grow for items that make no calls, nor in modes `observe` and `off`, in
+//!   which no call waits.
 //!
-//! Pure: it is told, and answers.
+//! Pure: all inputs are arguments.
 
 use crate::context::Waits;
 
-/// What always may be under way, and what waits at least in the end.
+/// Minimum size of the window, and minimum number of calls that should wait.
 const LEAST: usize = 8;
-/// What does not wait, over what should.
+/// Number of items that do not wait, for each call that should wait.
 const SHARE: usize = 4;
-/// So many end for each by which it shrinks.
+/// Number of items that end for each item by which the window shrinks.
 const ENDS: usize = 4;
 
-/// See the module.
+/// The number of batch items that may run at the same time. See the [module](self).
+///
+/// ```
+/// use tidegate::{Waits, Window};
+///
+/// let mut window = Window::new(100);
+/// assert!(window.begin(Waits::default()), "the first item begins at once");
+/// window.end();
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     size: usize,
     most: usize,
     running: usize,
-    /// How many ended while too many waited, and count for nothing yet.
+    /// Number of items that ended while too many calls waited, modulo [`ENDS`].
     ended: usize,
-    /// Of what was admitted, what it has grown by or could have.
+    /// Number of admitted calls that the growth of the window has accounted for.
     seen: u64,
     again: Again,
 }
 
-/// When another answer may come of asking again, though nothing has ended.
+/// The condition under which `begin` may succeed, although no item has ended.
 #[derive(Clone, Copy, Debug)]
 enum Again {
-    /// More were admitted than these.
+    /// More calls than this were admitted.
     Admitted(u64),
-    /// Fewer wait than these.
+    /// Fewer calls than this wait.
     Waiting(usize),
-    /// Never: it is as wide as it may be.
+    /// None: the window has its maximum size.
     Never,
 }
 
 impl Window {
-    /// One that never lets more than `most` (at least 1) be under way.
+    /// Creates a window that never exceeds `most` items (at least 1).
     pub fn new(most: usize) -> Self {
         let most = most.max(1);
         Self { size: LEAST.min(most), most, running: 0, ended: 0, seen: 0, again: Again::Admitted(0) }
     }
 
-    /// Begins one more, if one may. `waits` are the batch's own.
+    /// Begins one more item if the window has room. Returns `true` if the item begins. `waits`
+    /// counts the calls of this batch only.
     pub fn begin(&mut self, waits: Waits) -> bool {
         let others = self.running.saturating_sub(waits.waiting);
         let enough = enough(others);
@@ -79,13 +94,14 @@ impl Window {
         begins
     }
 
-    /// One that had begun has ended.
+    /// Records that an item has ended.
     pub fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
         self.ended += 1;
     }
 
-    /// Whether it is worth asking again, after a no, though nothing has ended.
+    /// Returns `true` if [`begin`](Window::begin) may succeed after it has returned `false`,
+    /// although no item has ended since.
     pub fn is_news(&self, waits: Waits) -> bool {
         match self.again {
             Again::Admitted(seen) => waits.admitted > seen,
@@ -95,7 +111,7 @@ impl Window {
     }
 }
 
-/// How many should wait, beside so many that do not.
+/// Returns the number of calls that should wait if `others` items do not wait.
 fn enough(others: usize) -> usize {
     (others / SHARE).max(LEAST)
 }
@@ -108,7 +124,8 @@ mod tests {
 
     use super::*;
 
-    /// A batch that has no end, at a gate with a cap: `before` turns until a thing's call is at the door, `call` turns in its slot.
+    /// Simulates an endless batch at a gate with a cap. The call of an item reaches the gate after
+    /// `before` turns, and holds its slot for `call` turns.
     struct Batch {
         window: Window,
         cap: usize,
@@ -132,7 +149,8 @@ mod tests {
             self.coming.len() + self.waiting + self.slots.len()
         }
 
-        /// What is due happens; then as many begin as may. Returns the slots that are free although the batch has no end.
+        /// Advances the simulation by one turn, then begins as many items as allowed. Returns the
+        /// number of free slots.
         fn turn(&mut self) -> usize {
             self.now += 1;
             while self.slots.front().is_some_and(|end| *end <= self.now) {
@@ -156,7 +174,8 @@ mod tests {
             free
         }
 
-        /// The mean of free slots, and the most that waited, in so many turns.
+        /// Returns the mean number of free slots and the maximum number of waiting calls over
+        /// `count` turns.
         fn turns(&mut self, count: usize) -> (f64, usize) {
             let (mut free, mut most) = (0, 0);
             for _ in 0..count {
