@@ -1,6 +1,7 @@
-//! Why a call waits now: for people who look at a program in which nothing moves.
+//! Explanations of waiting calls: which rule keeps a call waiting, for how long, and how many calls
+//! are ahead.
 //!
-//! Costs nothing but when it is asked: what a call under way is known by is kept anyway.
+//! Explanations are computed when they are requested, from state that is kept anyway.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +12,24 @@ use crate::call::Call;
 use crate::schedule::{Rule, Why};
 use crate::tool::Asking;
 
-/// How a call is named.
+/// How a caller refers to a call.
+///
+/// A number or a string converts into a name:
+///
+/// ```
+/// use tidegate::{CallName, Gate};
+///
+/// assert_eq!(CallName::from(7u64), CallName::Number(7));
+/// let gate = Gate::builder().build()?;
+/// assert!(gate.explain("nightly-report").is_none(), "no such call is in progress");
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallName<'a> {
-    /// Its number, as in [`crate::Error::call`] and the log of calls.
+    /// The number of the call, as in [`crate::Error::call`] and the log of calls.
     Number(u64),
-    /// The caller's own name for it ([`crate::Context::call`]). Of several calls of that name the one is meant that has waited the longest, or, where
-    /// none waits, the oldest.
+    /// The caller's label ([`crate::Context::call`]). If several calls have this label, it refers
+    /// to the one that has waited longest, or to the oldest if none waits.
     Label(&'a str),
 }
 
@@ -33,46 +45,47 @@ impl<'a> From<&'a str> for CallName<'a> {
     }
 }
 
-/// What a call under way is at.
+/// The phase of a call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
-    /// It stands in a queue.
+    /// The call is queued.
     Waiting,
-    /// It failed, and sleeps before it queues again.
+    /// An attempt failed, and the call sleeps before it is queued again.
     BackingOff,
-    /// It holds a slot; or all of its answer is here and not read yet; or it needs no slot.
+    /// The call holds a slot, needs no slot, or its whole response has arrived and is not read yet.
     InFlight,
 }
 
-/// Why a call waits, or what it does instead. Times are seconds.
+/// The state of a call in progress or of a wait for a tool. Durations are in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
-    /// The call's number.
+    /// Number of the call.
     pub call: u64,
-    /// The caller's own name for it.
+    /// The caller's label for the call.
     pub label: Option<Arc<str>>,
-    /// Where it goes; `None` for a wait for a tool.
+    /// Name of the target. `None` for a wait for a tool.
     pub target: Option<Arc<str>>,
-    /// The tool that it waits for.
+    /// Name of the tool, for a wait for a tool.
     pub tool: Option<Arc<str>>,
-    /// The fairness key.
+    /// Name of the tenant.
     pub tenant: Arc<str>,
-    /// The priority class.
+    /// Name of the lane.
     pub lane: &'static str,
-    /// What it is at.
+    /// Phase of the call.
     pub state: CallState,
-    /// The rule that stands in its way, while it waits.
+    /// The rule that keeps the call waiting, if it waits.
     pub rule: Option<&'static str>,
-    /// All of it, for people.
+    /// The whole explanation as a sentence.
     pub text: String,
-    /// Since it was first asked for.
+    /// Time since the call was made, or since the tool was requested.
     pub waited: f64,
-    /// For how long the rule has stood in its way, or else for how long the state has lasted.
+    /// Time for which the rule has kept the call waiting. If no rule does, time spent in the
+    /// current phase.
     pub since: f64,
-    /// In how long its turn is expected, where enough was seen to say.
+    /// Expected time until the call is admitted or queued again. `None` if unknown.
     pub expected: Option<f64>,
-    /// How many calls go first.
+    /// Number of calls ahead in the queue.
     pub ahead: Option<usize>,
 }
 
@@ -149,7 +162,7 @@ impl Explanation {
             ahead: None,
         };
         told.waits(&format!("the tool {}", asking.tool), why, waited);
-        // A tool's rate is nobody's but its own.
+        // A tool's rate limit belongs to the tool, not to a provider.
         told.text = told.text.replace(Rule::Requests.sentence(), "its rate is used up");
         if let Some(held) = &asking.held {
             let targets: Vec<_> = held.targets().collect();
@@ -158,7 +171,8 @@ impl Explanation {
         told
     }
 
-    /// `None` for `why`: about to be queued, or admitted at this moment.
+    /// Describes a wait for `what`. Without `why`, the call is about to be queued, or was admitted
+    /// just now.
     fn waits(&mut self, what: &str, why: Option<Why>, queued: Duration) {
         self.since = queued.as_secs_f64();
         self.text = format!("waits for {what}");
@@ -180,20 +194,20 @@ impl Explanation {
     }
 }
 
-/// What stood in a refused call's way. Times are seconds.
+/// The rule that kept a rejected call waiting. Durations are in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Obstacle {
-    /// The rule.
+    /// Name of the rule.
     pub rule: &'static str,
-    /// What it says, for people.
+    /// The rule as a sentence.
     pub text: &'static str,
-    /// For how long it had stood in the way.
+    /// Time for which the rule had kept the call waiting.
     pub since: f64,
-    /// For how long the call had waited in all.
+    /// Total time for which the call had waited.
     pub waited: f64,
-    /// In how long its turn was expected, where enough was seen to say.
+    /// Expected time until the call would have been admitted. `None` if unknown.
     pub expected: Option<f64>,
-    /// How many calls went first.
+    /// Number of calls that were ahead in the queue.
     pub ahead: usize,
 }
 
@@ -210,14 +224,14 @@ impl From<&Why> for Obstacle {
     }
 }
 
-/// Something that can be explained.
+/// A call, or a wait for a tool, to be explained.
 pub(crate) enum Subject {
     Call(Call),
     Asking(Arc<Asking>),
 }
 
 impl Subject {
-    /// Who waits comes first, and of them who has waited the longest.
+    /// Returns a sort key that puts waiting calls first, longest wait first.
     pub(crate) fn urgency(&self) -> (bool, Instant, u64) {
         match self {
             Subject::Call(call) => (!(call.is_inference() && call.is_waiting()), call.queued_at(), call.id()),

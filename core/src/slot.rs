@@ -1,11 +1,12 @@
-//! Slots held by name, for calls that go around every HTTP client: gRPC, boto3, websockets.
+//! Slots for calls that are not sent through the gate's client: gRPC, boto3, websockets.
 //!
-//! Limits, queue and metrics are the same as for every other call. The exchange is the holder's
-//! own, so the holder reports how it went. Nothing is concluded from a slot that is dropped without
-//! a report.
+//! Limits, queue and metrics are the same as for other calls. The holder makes the exchange, so the
+//! holder reports how it went. A slot that is dropped without a report says nothing about its
+//! target.
 //!
-//! There is one attempt and no retry, because the gate cannot repeat the exchange. Nor can the gate
-//! end it: the deadline bounds the wait only, and a slot is held until it is dropped.
+//! The gate cannot repeat the exchange, so there is one attempt and no retry. The gate cannot end
+//! the exchange either: the deadline limits only the wait, and the slot is held until it is
+//! dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,18 @@ use crate::observe::{CallLog, Outcome, Tally};
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 use tidegate_protocol::{RateHeaders, classify};
 
-/// A slot of a target, held. Dropping it releases the slot, exactly once.
+/// A slot of a target. Dropping it releases the slot, exactly once.
 ///
-/// Report how the call went before that; the first report counts. Without one, the call counts as
-/// cancelled, and nothing is concluded for its target.
+/// Report the result of the call before dropping the slot. Only the first report counts. Without a
+/// report, the call counts as cancelled, and the state of the target does not change.
+///
+/// ```no_run
+/// # async fn run(gate: tidegate::Gate) -> Result<(), tidegate::Error> {
+/// let mut slot = gate.acquire_slot("openai", &tidegate::Context::default()).await?;
+/// // Make the call here.
+/// slot.succeeded();
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the slot gives it back"]
 pub struct Slot(Option<Held>);
 
@@ -33,7 +42,7 @@ struct Held {
     permit: Permit,
     exchange: ExchangeRecord,
     told: bool,
-    /// Lets the holder's task be seen when it asks for a tool.
+    /// Makes the slot visible when the holder's task asks for a tool.
     _task_slot: Option<TaskSlotGuard>,
     // Dropped after the permit: the call is recorded when the slot is released.
     tally: Tally,
@@ -45,7 +54,10 @@ impl Slot {
         Self(None)
     }
 
-    /// Waits for the slot of a call.
+    /// Waits for a slot for the call.
+    ///
+    /// # Cancel safety
+    /// Dropping the future removes the call from the queue.
     pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
         let permit = admit(&call).await.map_err(|error| error.of_call(call.id()));
@@ -53,21 +65,21 @@ impl Slot {
         let exchange = ExchangeRecord::new(clock::now());
         call.attempt_sent(exchange.clone());
         call.target().metrics().attempted(permit.placed());
-        // The holder cannot be told to give the slot up.
+        // The holder cannot be asked to release the slot early.
         permit.on_response();
         permit.detach();
-        // The gate has no response to read ahead.
+        // The gate has no response that it could read ahead.
         let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
         Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
     }
 
-    /// Returns the base URL of the replica that the call must go to, if the target is a pool.
-    /// `None` for any other target, and in the mode `off`.
+    /// Returns the base URL of the replica to which the call must be sent, if the target is a pool.
+    /// Returns `None` for other targets and in mode `off`.
     pub fn replica(&self) -> Option<&str> {
         self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
     }
 
-    /// Reports that the upstream accepted the call: the target is up.
+    /// Reports that the upstream accepted the call.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.untold() {
             held.exchange.update(|seen| seen.is_complete = true);
@@ -76,14 +88,13 @@ impl Slot {
         }
     }
 
-    /// Reports that the upstream failed the call: with this status, or by breaking off if `None`.
+    /// Reports that the upstream failed the call: with this HTTP status, or by closing the
+    /// connection if `None`. Returns `true` if the same call may succeed later.
     ///
-    /// The report is classified as any other attempt is. 429, 503, 529 and other transient failures
-    /// can cool the target down, for `retry_after` if the upstream asked for that; 400 or 404 show
-    /// that it is up. For gRPC, RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504,
-    /// INTERNAL 500.
-    ///
-    /// Returns `true` if the same call may succeed later.
+    /// The failure is classified as any other. A transient failure such as 429, 503 or 529 can
+    /// start a cool-down of the target, for `retry_after` if the upstream asked for it. Failures
+    /// such as 400 and 404 show that the target is up. The gRPC codes correspond to these statuses:
+    /// RESOURCE_EXHAUSTED 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
         let outcome = match status {
             Some(status) => {
@@ -112,7 +123,7 @@ impl Slot {
         outcome.is_retryable()
     }
 
-    /// Returns what is held, at the first report only.
+    /// Returns the call and what it holds, at the first report only.
     fn untold(&mut self) -> Option<(Call, &mut Held)> {
         let held = self.0.as_mut()?;
         let told = std::mem::replace(&mut held.told, true);
