@@ -1,4 +1,7 @@
-//! Bodies: what goes up can be sent again where it is held in memory; what comes down is never buffered.
+//! Request and response bodies.
+//!
+//! A request body in memory can be sent again; a streamed one cannot. Response bodies are not
+//! buffered.
 
 mod declared;
 
@@ -15,7 +18,14 @@ use tokio::sync::watch;
 use self::declared::{Declared, mismatch};
 use crate::error::Error;
 
-/// A request's body.
+/// The body of a request: empty, in memory, or a stream.
+///
+/// ```
+/// use tidegate::RequestBody;
+///
+/// let body = RequestBody::from(r#"{"model": "gpt-4o"}"#);
+/// assert!(body.again().is_some(), "a body in memory can be sent again");
+/// ```
 #[derive(Debug, Default)]
 pub struct RequestBody(Kind);
 
@@ -27,7 +37,8 @@ enum Kind {
     Stream(BoxBody<Bytes, Error>, Taken),
 }
 
-/// Whether an upload was taken whole, or given up: only then can its answer be late.
+/// Whether a streamed request body was sent completely or abandoned. Timeouts for the response
+/// start only then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken(Arc<Upload>);
 
@@ -38,13 +49,13 @@ struct Upload {
 }
 
 impl Taken {
-    /// Resolves once it was.
+    /// Resolves when the body was sent completely or abandoned.
     pub(crate) async fn whole(&self) {
-        // Fails only where the sender is gone, and that is `self`.
+        // Fails only if the sender is dropped, and `self` owns it.
         let _ = self.0.over.subscribe().wait_for(|taken| *taken).await;
     }
 
-    /// Returns what the body failed with, if it did. An HTTP/2 connection reports only a reset.
+    /// Returns the error of the body, if it failed. An HTTP/2 connection reports only a reset.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.0.failure.get().cloned()
     }
@@ -55,7 +66,7 @@ impl Taken {
 }
 
 impl RequestBody {
-    /// A body that is read once, as it is produced (an upload). Its call is attempted once only.
+    /// Creates a body that is read once, as it is produced. The call is attempted only once.
     pub fn stream<B>(body: B) -> Self
     where
         B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
@@ -63,7 +74,8 @@ impl RequestBody {
         Self(Kind::Stream(body.boxed(), Taken::default()))
     }
 
-    /// Declares the length of the body in bytes. A streamed body of another length fails later.
+    /// Declares the length of the body in bytes. A streamed body of another length fails when it is
+    /// read.
     ///
     /// # Errors
     /// `Request` if the body is in memory and has another length.
@@ -79,7 +91,7 @@ impl RequestBody {
         if length == declared { Ok(()) } else { Err(mismatch(declared, &format!("has {length}"))) }
     }
 
-    /// For an upload, whether it was taken.
+    /// Returns the upload state of a streamed body. `None` if the body is in memory.
     pub(crate) fn taken(&self) -> Option<Taken> {
         match &self.0 {
             Kind::Stream(_, taken) => Some(taken.clone()),
@@ -87,7 +99,7 @@ impl RequestBody {
         }
     }
 
-    /// The bytes, where they are in memory.
+    /// Returns the bytes of a body in memory. `None` if the body is empty or a stream.
     pub fn bytes(&self) -> Option<&Bytes> {
         match &self.0 {
             Kind::Full(bytes) => Some(bytes),
@@ -95,7 +107,7 @@ impl RequestBody {
         }
     }
 
-    /// The same body again, where that is possible: a stream is read only once.
+    /// Returns a copy of the body. `None` if the body is a stream, which can be read only once.
     pub fn again(&self) -> Option<Self> {
         match &self.0 {
             Kind::Empty => Some(Self(Kind::Empty)),
@@ -106,7 +118,8 @@ impl RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// A transport that has read all it was told to expect does not ask for the end.
+    /// Marks a streamed body as ended: a transport that has read the declared length may not poll
+    /// for the end.
     fn drop(&mut self) {
         if let Kind::Stream(_, taken) = &self.0 {
             taken.end();
@@ -181,13 +194,17 @@ impl Body for RequestBody {
     }
 }
 
-/// A response's body. Holds the call's permit: reading it to the end or dropping it gives the slot back.
+/// The body of a response.
 ///
-/// *Cancellation safety*: dropping it at any moment ends the upstream exchange at once.
+/// It holds the slot of the call. The slot is released when the body has been read to its end, or
+/// is dropped.
+///
+/// # Cancel safety
+/// Dropping the body ends the upstream exchange at once.
 pub struct ResponseBody(UnsyncBoxBody<Bytes, Error>);
 
 impl ResponseBody {
-    /// Boxes any body.
+    /// Wraps any body.
     pub fn new<B>(body: B) -> Self
     where
         B: Body<Data = Bytes, Error = Error> + Send + 'static,
@@ -195,7 +212,7 @@ impl ResponseBody {
         Self(body.boxed_unsync())
     }
 
-    /// A body that is already here.
+    /// Creates a body from bytes in memory.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Self::new(Full::new(bytes.into()).map_err(|never| match never {}))
     }

@@ -1,8 +1,9 @@
-//! How a request is framed: headers that concern one connection, and the length of the body. Pure.
+//! The framing of requests: removes the headers that concern one connection, and checks the length
+//! of the body. Pure.
 //!
-//! The transport manages its connections, so what a client says of its own connection is not sent
-//! (RFC 9110, section 7.6.1). A body that is not as long as its `content-length` would be cut off,
-//! or would keep the server waiting for the rest, so its request fails.
+//! The transport manages its own connections, so the headers of the client's connection are not
+//! sent (RFC 9110, section 7.6.1). If the body does not have the length of its `content-length`,
+//! the request fails. Otherwise the server would get a truncated body, or wait for the rest.
 
 use http::Request;
 use http::header::{
@@ -12,7 +13,7 @@ use http::header::{
 use crate::body::RequestBody;
 use crate::error::{Error, ErrorKind};
 
-/// Headers that concern one connection, beside those that `connection` names.
+/// Headers that concern one connection, in addition to those that `connection` names.
 const CONNECTION_HEADERS: [HeaderName; 4] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -23,7 +24,7 @@ const CONNECTION_HEADERS: [HeaderName; 4] = [
 /// Removes the headers that concern the client's own connection, and those that `connection` names.
 ///
 /// # Errors
-/// `Request` for what cannot be left out without changing the request: `upgrade`, and a transfer
+/// `Request` if removing a header would change the meaning of the request: `upgrade`, or a transfer
 /// coding other than `chunked`.
 pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), Error> {
     if headers.contains_key(UPGRADE) {
@@ -44,23 +45,24 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
     for name in CONNECTION_HEADERS.iter().chain(&named) {
         headers.remove(name);
     }
-    // The one value that says something of the call: gRPC needs it.
+    // gRPC needs `te: trailers`, the one value that concerns the call.
     if headers.get_all(TE).iter().any(|te| te != "trailers") {
         headers.remove(TE);
     }
     Ok(())
 }
 
-/// Checks the declared length, and makes a streamed body fail if its length differs. Removes a
-/// `content-length: 0` from a streamed request, because HTTP/1.1 would not read such a body.
+/// Checks the declared length of the body, and makes a streamed body fail if its length differs.
+/// Removes a `content-length: 0` from a streamed request, because HTTP/1.1 would not read such a
+/// body.
 ///
 /// # Errors
-/// `Request` for a `content-length` that is malformed, repeated, or beside a `transfer-encoding`,
-/// and for one that differs from a body in memory.
+/// `Request` if `content-length` is malformed, repeated, combined with `transfer-encoding`, or
+/// differs from the length of a body in memory.
 pub(crate) fn declare_length(request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(declared) = declared_length(request.headers())? else { return Ok(()) };
     request.body_mut().declare_length(declared)?;
-    // An HTTP/1.1 connection never asks for a body of length 0: bytes in it would go unnoticed.
+    // An HTTP/1.1 connection never polls a body of length 0, so bytes in it would go unnoticed.
     if declared == 0 && request.body().taken().is_some() {
         request.headers_mut().remove(CONTENT_LENGTH);
     }
@@ -85,7 +87,8 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Returns the error for a request whose URL is not sent. Does not repeat the URL, which may hold a key.
+/// Returns the error for a request whose URL cannot be sent. The message omits the URL, which may
+/// contain a key.
 pub(crate) fn url_rejection(why: &'static str) -> Error {
     rejection(&format!("the URL cannot be sent as it is written: {why}"))
 }

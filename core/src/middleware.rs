@@ -1,7 +1,7 @@
-//! The part that all layers of the stack share.
+//! The tower service that all layers of the stack share.
 //!
-//! A layer is a type that implements [`Middleware`], and [`tower_layer!`] makes a tower layer of it.
-//! The tower service of each layer is [`Layered`].
+//! A layer is a type that implements [`Middleware`], and [`tower_layer!`] makes a tower layer of
+//! it. The tower service of each layer is [`Layered`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ impl<S> InnerService for S where
 {
 }
 
-/// What a layer does with each request.
+/// The behaviour of a layer.
 pub trait Middleware<S: InnerService>: Clone {
     /// Returns the response to `request`. `inner` is ready for one call.
     fn call(&self, inner: &mut S, request: Call) -> ResponseFuture;
@@ -77,9 +77,9 @@ macro_rules! tower_layer {
 }
 pub(crate) use tower_layer;
 
-/// Returns the service that is ready for one call, to be called later, and leaves a clone in its place.
+/// Returns the service, which is ready for one call, and leaves a clone in its place.
 ///
-/// A clone need not be ready, so the original is the one to call.
+/// The clone need not be ready, so the returned service is the one to call.
 pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
     let clone = inner.clone();
     std::mem::replace(inner, clone)

@@ -69,14 +69,14 @@ impl Body for Declared {
 
     fn size_hint(&self) -> SizeHint {
         match self.left {
-            // A transport that is told of 0 bytes never asks for them.
+            // A transport that is told that 0 bytes follow never polls the body.
             0 => SizeHint::default(),
             left => SizeHint::with_exact(left),
         }
     }
 }
 
-/// The error for a body that is not as long as its `content-length` says.
+/// Returns the error for a body whose length differs from its `content-length`.
 pub(super) fn mismatch(declared: u64, body: &str) -> Error {
     let message =
         format!("content-length declares {declared} bytes, but the body {body}; correct or drop the header");
