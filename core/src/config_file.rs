@@ -11,20 +11,27 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// Reads a configuration from a TOML file.
 ///
+/// ```no_run
+/// let config = tidegate::config_file::read("tidegate.toml")?;
+/// let gate = tidegate::Gate::new(config)?;
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config): every problem found, one a line, each with the
-/// file's name and the line; also if the file cannot be read, is not UTF-8, is not a regular file
-/// (a FIFO or device is rejected), or is larger than 16 MiB.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the configuration is invalid: the message has
+/// one line for each problem, with the name of the file and the number of the line. Also if the
+/// file cannot be read, is not UTF-8, is not a regular file (a FIFO or device is rejected), or is
+/// larger than 16 MiB.
 pub fn read(path: impl AsRef<Path>) -> Result<Config, Error> {
     let path = path.as_ref();
     parse(&path.display().to_string(), files::read(path, MAX_BYTES))
 }
 
-/// Reads a configuration as TOML from a source such as standard input, to its end. Errors call the
-/// source `name`.
+/// Reads a TOML configuration from a source such as standard input, to its end. `name` is the name
+/// of the source in error messages.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 ///
 /// ```
 /// let config = tidegate::config_file::read_from(&b"targets.openai = 64"[..], "standard input")?;

@@ -1,4 +1,4 @@
-//! A credential from the environment, and where a request carries it.
+//! A credential from the environment, and the header in which a request carries it.
 //!
 //! Used for calls that fall back to a target, and for polling the replicas of a pool.
 
@@ -23,20 +23,21 @@ fn port(uri: &Uri) -> Option<u16> {
     uri.port_u16().or_else(default)
 }
 
-/// A key. Has neither `Debug` nor `Display`, so that nothing can show it.
+/// A secret key. Has neither `Debug` nor `Display`, so that it cannot be printed by mistake.
 pub(crate) struct Credential(String);
 
 impl Credential {
-    /// Creates a credential. `None` if no header can hold the key.
+    /// Creates a credential from a key, without surrounding white space. Returns `None` if the key
+    /// is empty or cannot be sent in a header.
     pub(crate) fn new(key: &str) -> Option<Self> {
         let key = key.trim();
         (!key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(key.to_owned()))
     }
 
-    /// Reads a credential from a variable of the environment.
+    /// Reads a credential from an environment variable.
     ///
     /// # Errors
-    /// Says what is wrong with the variable. Never shows its value.
+    /// Returns what is wrong with the variable, never its value.
     pub(crate) fn in_environment(variable: &str) -> Result<Self, &'static str> {
         let value = std::env::var_os(variable).ok_or("is not in the environment")?;
         value.to_str().and_then(Self::new).ok_or("holds nothing that a header could")
@@ -57,7 +58,7 @@ impl Credential {
             _ if is_azure(uri) => (API_KEY, ""),
             _ => (AUTHORIZATION, "Bearer "),
         };
-        // `new` has checked that a header can hold it.
+        // Always succeeds, because `new` has checked the key.
         if let Ok(mut value) = HeaderValue::try_from(format!("{scheme}{}", self.0)) {
             value.set_sensitive(true);
             headers.insert(name, value);
@@ -65,7 +66,7 @@ impl Credential {
     }
 }
 
-/// Azure's OpenAI: by its own host, or behind another by its path.
+/// Returns `true` if the URL belongs to Azure OpenAI, by its host or, behind a proxy, by its path.
 fn is_azure(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
     host == "openai.azure.com"

@@ -1,8 +1,8 @@
-//! Reads files that users name: regular files only, up to a limit.
+//! Reads files that users name: regular files only, up to a size limit.
 //!
-//! Opening a FIFO blocks until somebody writes to it, opening a device may have effects, and both
-//! may be endless. So [`read`] checks a path before it opens it, opens it without blocking, because
-//! the path may have been replaced meanwhile, and checks the opened file again.
+//! Opening a FIFO blocks until another process writes to it, and opening a device may have side
+//! effects. Both may be endless. So [`read`] checks the path before opening it, opens it without
+//! blocking, because the path may have been replaced meanwhile, and checks the opened file again.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A message without the path, if the file cannot be read, is not a regular file, is not UTF-8 or
-/// is larger than `limit`.
+/// is larger than `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<String, String> {
     check_regular(&std::fs::metadata(path).map_err(unreadable)?)?;
     let file = open(path).map_err(unreadable)?;
@@ -20,10 +20,10 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<String, String> {
     read_text(file, limit)
 }
 
-/// Reads a source to its end, as text of at most `limit` bytes.
+/// Reads a source to its end, and returns its text of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub(crate) fn read_text(source: impl Read, limit: u64) -> Result<String, String> {
     let mut text = String::new();
     match source.take(limit.saturating_add(1)).read_to_string(&mut text) {
