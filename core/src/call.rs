@@ -1,8 +1,8 @@
-//! A call as the layers know it: who asks what of which target, until when, and what happened so
-//! far.
+//! A call, as all layers see it: its identity and its state.
 //!
-//! The identity never changes. What changes is in the state (`state.rs`); how an attempt ended
-//! travels from layer to layer as a value (`result.rs`), not here.
+//! The identity (who calls which target, with which deadline) never changes. The state changes with
+//! each attempt (`state.rs`). The outcome of an attempt is not kept here: it travels from layer to
+//! layer as a value (`result.rs`).
 
 mod attempt;
 mod hedge;
@@ -35,7 +35,7 @@ use tidegate_tokens::Demand;
 
 /// One call. The layers share it through the extensions of the request.
 ///
-/// Holds neither headers nor body.
+/// It contains neither the headers nor the body of the request.
 #[derive(Clone)]
 pub struct Call(Arc<Inner>);
 
@@ -53,24 +53,25 @@ struct Inner {
     own_deadline: bool,
     /// The key of the credential and model, if several share the target.
     shared_key: Option<u64>,
-    /// The target that rejected the call before this one.
+    /// The target that rejected the call, if the call came to this one as a fallback.
     refused_by: Option<Arc<str>>,
     label: Option<Arc<str>>,
-    /// The slots that tasks hold, and the task of the call. `None` without tools.
+    /// The slots that tasks hold, and the task of the call. `None` if no tools are configured.
     task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What the prompt has in common with others, if the target is a pool.
+    /// What the prompt has in common with other prompts, if the target is a pool.
     affinity: Option<Affinity>,
     /// The group that the call belongs to.
     crowd: Option<Crowd>,
     state: Mutex<CallState>,
-    /// Whether this is a hedge: it takes a free slot at another replica, or none.
+    /// Whether this is a hedge, which only takes a slot that is free at once at another replica.
     is_hedge: bool,
-    /// The hedge that came first, whose state is the call's from then on.
+    /// The hedge that produced the first token, if one did. Its state is the state of the call from
+    /// then on.
     winner: OnceLock<Call>,
 }
 
 impl Inner {
-    /// Returns the same identity with another state.
+    /// Returns a copy of the identity with another state.
     fn clone_identity(&self, state: CallState) -> Self {
         Self {
             id: self.id,
@@ -97,28 +98,28 @@ impl Inner {
     }
 }
 
-/// The identity of a call; see [`Call::new`].
+/// The identity of a call. See [`Call::new`].
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
-    /// The key of the call's credential and model, if it shares its target with others.
+    /// The key of the credential and model, if several share the target.
     pub(crate) shared_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
     pub(crate) timeouts: Timeouts,
     pub(crate) deadline: Option<Instant>,
-    /// The caller's own name for the call.
+    /// The caller's label for the call.
     pub(crate) label: Option<Arc<str>>,
-    /// The slots that tasks hold, and the task that makes the call. `None` without tools.
+    /// The slots that tasks hold, and the task of the call. `None` if no tools are configured.
     pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What the prompt has in common with others, if the target is a pool.
+    /// What the prompt has in common with other prompts, if the target is a pool.
     pub(crate) affinity: Option<Affinity>,
     /// The group that the call belongs to.
     pub(crate) crowd: Option<Crowd>,
 }
 
-/// Returns a number that no other call of this process, and no wait for a tool, has.
+/// Returns a number that is unique among the calls and tool waits of this process.
 pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -167,8 +168,8 @@ impl Call {
         }))
     }
 
-    /// Creates the same call for another target, after its own rejected it. The call keeps its age,
-    /// its deadline, and what is left of its client's wait budget.
+    /// Creates the same call for its fallback target, after its own target rejected it. The call
+    /// keeps its age, its deadline, and the rest of its client's wait budget.
     pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.called();
         let mut call = self.0.clone_identity(CallState::default());
@@ -177,7 +178,7 @@ impl Call {
         call.metrics = target.metrics().tenant(&call.tenant);
         call.facts.model = model.or(call.facts.model.take());
         call.refused_by = Some(call.target.name().clone());
-        // A pool selects its replicas by model at least.
+        // A pool needs the affinity to select a replica that serves the model.
         call.affinity =
             call.affinity.take().or_else(|| target.config().pool.as_ref().map(|_| Affinity::default()));
         call.target = target;
@@ -186,7 +187,7 @@ impl Call {
         Self(Arc::new(call))
     }
 
-    /// Returns the number of the call, which no other call of this process has.
+    /// Returns the number of the call, which is unique in this process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -196,47 +197,50 @@ impl Call {
         &self.0.target
     }
 
-    /// Returns the cool-downs of a shared target and this call's key, or `None`.
+    /// Returns the cool-downs of a shared target, with the key of this call. `None` if the target
+    /// is not shared.
     pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
         self.0.target.shared().zip(self.0.shared_key)
     }
 
-    /// Returns what the request says.
+    /// Returns the facts that were read from the request.
     pub fn facts(&self) -> &RequestFacts {
         &self.0.facts
     }
 
-    /// Returns the target that rejected the call before this one, which is its fallback.
+    /// Returns the target that rejected the call, if the call came to this one as a fallback.
     pub(crate) fn refused_by(&self) -> Option<&Arc<str>> {
         self.0.refused_by.as_ref()
     }
 
-    /// Returns the fairness key.
+    /// Returns the tenant, between which slots are shared fairly.
     pub fn tenant(&self) -> &Arc<str> {
         &self.0.tenant
     }
 
-    /// Returns the priority class.
+    /// Returns the lane, which is the priority class.
     pub fn lane(&self) -> Lane {
         self.0.lane
     }
 
-    /// Returns the caller's own name for the call.
+    /// Returns the caller's label for the call.
     pub fn label(&self) -> Option<&Arc<str>> {
         self.0.label.as_ref()
     }
 
-    /// Returns the slots that tasks hold, and the task of the call, if tools are configured.
+    /// Returns the slots that tasks hold, and the task of the call. `None` if no tools are
+    /// configured.
     pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
         self.0.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
 
-    /// Counts the call as waiting in its group, until the returned guard is dropped.
+    /// Counts the call as waiting in its group, until the returned guard is dropped. Returns `None`
+    /// if the call is in no group.
     pub(crate) fn asks(&self) -> Option<Asking> {
         self.0.crowd.as_ref().map(Crowd::asks)
     }
 
-    /// Returns when the user asked.
+    /// Returns when the call was made.
     pub fn queued_at(&self) -> Instant {
         self.0.queued_at
     }
@@ -246,22 +250,22 @@ impl Call {
         self.0.deadline
     }
 
-    /// Returns `true` if the deadline was set by the caller or by the configuration.
+    /// Returns `true` if the caller or the configuration has set a deadline.
     pub(crate) fn has_own_deadline(&self) -> bool {
         self.0.own_deadline
     }
 
-    /// Returns the timeouts of the client that makes the call.
+    /// Returns the timeouts of the HTTP client that makes the call.
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.0.timeouts
     }
 
-    /// Returns `true` if the call runs a model, and so needs a slot.
+    /// Returns `true` if the call runs a model, and therefore needs a slot.
     pub fn is_inference(&self) -> bool {
         self.0.facts.route == Route::Inference
     }
 
-    /// Returns `true` if the gate acts on the call, and does not only observe it.
+    /// Returns `true` if limits apply to the call: the mode is `enforce`.
     pub fn is_enforced(&self) -> bool {
         self.0.mode == Mode::Enforce
     }
@@ -270,17 +274,17 @@ impl Call {
         &self.0.metrics
     }
 
-    /// Returns the longest time from sending an attempt to its response head.
+    /// Returns the maximum time from sending an attempt to its response head. `None` if unlimited.
     ///
-    /// The target's `first_token` limit does not apply to calls that do not stream: their head
-    /// comes with the whole response.
+    /// The target's `first_token` limit does not apply to calls that do not stream, because their
+    /// head arrives with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self.0.target.config().first_token.filter(|_| self.is_enforced() && self.0.facts.stream);
         earlier(own, self.0.timeouts.read)
     }
 
-    /// Returns for how much longer the call can be waited for: until the deadline, or for the
-    /// longest permitted silence from now, if that is shorter.
+    /// Returns how much longer to wait for the call: until its deadline or, if that is shorter, for
+    /// the longest silence that its timeouts allow.
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
@@ -289,12 +293,13 @@ impl Call {
         }
     }
 
-    /// Returns the longest silence between two chunks.
+    /// Returns the maximum time between two chunks of the response. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
         earlier(self.0.target.config().idle.filter(|_| self.is_enforced()), self.0.timeouts.read)
     }
 
-    /// Creates the ticket of the next attempt. A retry keeps the age and the place of its call.
+    /// Creates the ticket of the next attempt. A retry keeps the age of its call and its place in
+    /// the queue.
     pub(crate) fn ticket(&self) -> Ticket {
         let config = self.0.target.config();
         let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
@@ -327,13 +332,13 @@ impl Call {
         }
     }
 
-    /// Waits until it is known which replicas the pool has, at most until the deadline.
+    /// Waits until the replicas of the pool are known, at most until the deadline.
     pub(crate) async fn replicas_known(&self) {
         let left = self.deadline().saturating_duration_since(clock::now());
         self.target().replicas_known(left).await;
     }
 
-    /// Returns what the call is expected to take, as of now.
+    /// Returns the tokens that the call is expected to take, as currently estimated.
     fn demand(&self) -> Demand {
         let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
         match self.exact_input() {
@@ -342,7 +347,7 @@ impl Call {
         }
     }
 
-    /// Returns the state of the call, or that of the hedge that came first.
+    /// Returns the state of the call or, if a hedge has won, the state of the hedge.
     fn state(&self) -> MutexGuard<'_, CallState> {
         match self.0.winner.get() {
             Some(hedge) => hedge.0.state.lock(),
@@ -362,8 +367,8 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// Returns how long a call without a deadline of its own may take: the target's `deadline`. If that
-/// is the default, at least as long as the client's read timeout.
+/// Returns the maximum duration of a call without its own deadline: the target's `deadline`. If
+/// that is the default, at least the client's read timeout.
 fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }

@@ -1,4 +1,4 @@
-//! The record of one attempt: its timestamps and what its exchange has shown.
+//! The record of one attempt: its timestamps, and what its exchange has shown so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use tidegate_protocol::Usage;
 /// One attempt of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// When the attempt asked for a slot. Written by admission, as the next four fields are.
+    /// When the attempt was queued. Admission writes this field and the next four.
     pub(crate) queued_at: Instant,
-    /// When it got one.
+    /// When the attempt was admitted.
     pub(crate) admitted_at: Option<Instant>,
-    /// Slots of the target that were held just then, the attempt's own included.
+    /// Slots of the target in use just after the admission, the attempt's own included.
     pub(crate) in_flight: Option<usize>,
     /// The replica that the slot is at, if the target is a pool.
     pub(crate) placed: Option<Placed>,
@@ -41,12 +41,12 @@ impl Attempt {
         }
     }
 
-    /// Returns when the request was handed to the transport.
+    /// Returns when the request was handed to the transport. `None` if it was not sent.
     pub(crate) fn sent_at(&self) -> Option<Instant> {
         self.exchange.as_ref().map(ExchangeRecord::sent_at)
     }
 
-    /// Returns when the first content, reasoning or tool-call delta came.
+    /// Returns when the first content, reasoning or tool-call delta arrived. `None` if none has.
     pub(crate) fn first_token_at(&self) -> Option<Instant> {
         self.exchange.as_ref()?.first_token_at()
     }
@@ -57,10 +57,10 @@ impl Attempt {
     }
 }
 
-/// What one exchange with the upstream has shown so far. Clones share it.
+/// The record of one exchange with the upstream. Clones share it.
 ///
-/// The stream layer writes it and attaches it to the response. The layers above read it as the body
-/// is read.
+/// The stream layer writes it and attaches it to the response. The layers above read it while the
+/// body is read.
 #[derive(Clone, Debug)]
 pub(crate) struct ExchangeRecord(Arc<Inner>);
 
@@ -72,16 +72,16 @@ struct Inner {
     seen: Mutex<Seen>,
 }
 
-/// What an exchange has shown, beside its first token.
+/// What an exchange has shown so far, except its first token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// The status of the response.
     pub(crate) status: Option<u16>,
     /// The tokens that the provider has counted.
     pub(crate) usage: Option<Usage>,
-    /// Output deltas of the whole body. 0 until the body has ended.
+    /// Number of output deltas of the whole body. 0 until the body has ended.
     pub(crate) deltas: u64,
-    /// Whether the provider's own end was seen.
+    /// Whether the provider's terminal event was seen.
     pub(crate) is_complete: bool,
     /// Whether an error event was seen.
     pub(crate) is_failed: bool,
@@ -102,27 +102,27 @@ impl ExchangeRecord {
         self.0.sent_at
     }
 
-    /// Records the first token. Every reader of this event reads it here.
+    /// Records the arrival of the first token. Only the first call has an effect.
     pub(crate) fn on_first_token(&self, now: Instant) {
         self.0.first_token_at.get_or_init(|| now);
     }
 
-    /// Returns when the first token came.
+    /// Returns when the first token arrived.
     pub(crate) fn first_token_at(&self) -> Option<Instant> {
         self.0.first_token_at.get().copied()
     }
 
-    /// Returns `true` if the first token has come.
+    /// Returns `true` if the first token has arrived.
     pub(crate) fn has_token(&self) -> bool {
         self.first_token_at().is_some()
     }
 
-    /// Sets the number of output tokens that have come so far, counted in deltas.
+    /// Sets the number of output tokens that have arrived so far, counted in deltas.
     pub(crate) fn set_tokens(&self, tokens: u64) {
         self.0.tokens.store(tokens, Ordering::Relaxed);
     }
 
-    /// Returns the number of output tokens that have come so far, counted in deltas.
+    /// Returns the number of output tokens that have arrived so far, counted in deltas.
     pub(crate) fn tokens(&self) -> u64 {
         self.0.tokens.load(Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl ExchangeRecord {
         *self.0.seen.lock()
     }
 
-    /// Records more of it.
+    /// Updates what the exchange has shown.
     pub(crate) fn update(&self, write: impl FnOnce(&mut Seen)) {
         write(&mut self.0.seen.lock());
     }

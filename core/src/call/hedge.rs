@@ -1,7 +1,7 @@
-//! Hedging: a second attempt of a call while its first goes on.
+//! Hedging: a second attempt of a call while its first attempt is in flight.
 //!
-//! Both share the identity of the call: who asks what, until when. Each has a state of its own, so
-//! that each settles its own slot. In the end the call has the records of both.
+//! Both attempts share the identity of the call. Each has its own state, so that each settles its
+//! own slot. When the call ends, it has the records of both.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::state::CallState;
 use super::{Attempt, Call, Inner};
 
 impl Call {
-    /// Creates a hedge: a call that takes a free slot at another replica than the present
-    /// attempt's, or none.
+    /// Creates a hedge: a call that only takes a slot that is free at once, at a replica other than
+    /// that of the current attempt.
     pub(crate) fn hedge(&self) -> Self {
         let state = {
             let state = self.state();
@@ -28,12 +28,12 @@ impl Call {
         self.0.is_hedge
     }
 
-    /// Returns `true` if a hedge came first. The call gets no other.
+    /// Returns `true` if a hedge has produced the first token. The call is not hedged again.
     pub(crate) fn was_hedged(&self) -> bool {
         self.0.winner.get().is_some()
     }
 
-    /// Adds the attempts of a hedge that lost, before the present attempt. Called when the hedge is
+    /// Adds the attempts of a hedge that lost, before the current attempt. Called when the hedge is
     /// over.
     pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
         let theirs = hedge.state().attempts.clone();
@@ -42,7 +42,8 @@ impl Call {
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }
 
-    /// Continues with the state of a hedge that won. Called when the call's own attempt is over.
+    /// Makes the state of a hedge that won the state of this call. Called when the call's own
+    /// attempt is over.
     pub(crate) fn continue_as(&self, hedge: &Self) {
         let mut ours = self.take_attempts();
         {
@@ -50,7 +51,7 @@ impl Call {
             ours.append(&mut state.attempts);
             state.attempts = ours;
         }
-        // One hedge wins at most: none is made after that.
+        // At most one hedge wins, because none is made after it.
         let _ = self.0.winner.set(hedge.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! How an outcome travels from one layer to the next: in the extensions of the response or the
+//! How the outcome of an attempt travels from layer to layer: in the extensions of the response or
 //! error.
 
 use http::{Extensions, Response};
@@ -8,13 +8,13 @@ use crate::cooldown::Hold;
 use crate::error::Error;
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure};
 
-/// What the layers below retry return for an attempt.
+/// The result that the layers below retry return for an attempt.
 pub(crate) type AttemptResult = Result<Response<ResponseBody>, Error>;
 
 /// Returns the outcome that a lower layer attached to the result.
 ///
-/// Without one, a response is accepted, and an error is classified by its kind: a layer that does
-/// not send the request, such as admission, returns errors of its own.
+/// Some errors have none attached, because a layer such as admission returns them without sending
+/// the request. They are classified by their kind. A response without an outcome is accepted.
 pub(crate) fn outcome_of(result: &AttemptResult) -> AttemptOutcome {
     match result {
         Ok(response) => match response.extensions().get() {
@@ -25,13 +25,13 @@ pub(crate) fn outcome_of(result: &AttemptResult) -> AttemptOutcome {
     }
 }
 
-/// Returns the outcome that is attached to an error, or else classifies the error by its kind.
+/// Returns the outcome that is attached to an error. Without one, classifies the error by its kind.
 pub(crate) fn outcome_of_error(error: &Error) -> AttemptOutcome {
     let attached = error.extensions().get().cloned();
     attached.unwrap_or_else(|| AttemptOutcome::Failed(ExchangeFailure::from(error)))
 }
 
-/// Returns what admission concluded from the failure, or [`Hold::No`].
+/// Returns what follows from the failure for the call, as admission attached it, or [`Hold::No`].
 pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     let extensions = match result {
         Ok(response) => response.extensions(),
@@ -40,7 +40,7 @@ pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     extensions.get().copied().unwrap_or(Hold::No)
 }
 
-/// Attaches what admission concludes from a failure.
+/// Attaches what follows from a failure for the call.
 pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
     let extensions: &mut Extensions = match result {
         Ok(response) => response.extensions_mut(),
@@ -82,7 +82,8 @@ mod tests {
         let busy = Some(Failure::Unread { worth_waiting: true });
         let by_rate = Some(Ended::Limited { by_rate: true });
         let (late, no_sample) = (Some(Ended::TimedOut), Some(Ended::Failed));
-        // The outcome; then the failure of the target, the fault of the replica, the limit's sample.
+        // The columns: the outcome, the failure of the target, the fault of the replica, and the
+        // sample of the limit.
         for (outcome, failure, fault, ended) in [
             (AttemptOutcome::Accepted { streams: true }, None, None, None),
             (rejected(429, WAIT), Some(Failure::Limited), Some(Fault::Limited(WAIT)), by_rate),

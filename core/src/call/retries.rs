@@ -1,19 +1,19 @@
-//! What retry and hedging share: the retry budget's charge, and the count of failed attempts.
+//! What retry and hedging share: charging the retry budget, and counting failed attempts.
 
 use super::Call;
 use crate::budget::RetryToken;
 use crate::clock;
 use tidegate_policy::outcome::AttemptOutcome;
 
-/// A request extension: whoever sends the request can send it again.
+/// A request extension that marks requests which a layer above can send again.
 ///
-/// Only such an attempt can be cancelled to release its slot, because it is made again.
+/// The gate cancels only such attempts to release their slots, because only they can be repeated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CanReplay;
 
 /// The charge of an additional attempt to the retry budget of its target.
 ///
-/// Dropping it gives the charge back if no further attempt of the call was sent.
+/// Dropping it refunds the charge, unless another attempt of the call was sent meanwhile.
 pub(crate) struct RetryCharge {
     call: Call,
     sent: usize,
@@ -21,7 +21,7 @@ pub(crate) struct RetryCharge {
 }
 
 impl RetryCharge {
-    /// Charges one more attempt of the call. `None` if the budget is used up.
+    /// Charges one more attempt of the call. Returns `None` if the retry budget is used up.
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
         let token = call.target().retries().lock().withdraw(clock::now())?;
         Some(Self { call: call.clone(), sent: call.sent(), token: Some(token) })

@@ -1,4 +1,4 @@
-//! What changes while a call lives.
+//! The mutable state of a call.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +12,38 @@ use crate::schedule::{WaiterId, Why};
 use tidegate_protocol::Usage;
 use tidegate_tokens::Demand;
 
-/// How many attempts of a call are remembered: its first, and the last ones.
+/// Maximum number of attempts that a call remembers: the first attempt and the latest ones.
 const REMEMBERED: usize = 100;
 
-/// What changes while a call lives. One layer writes each field; the others read.
+/// The mutable state of a call. One layer writes each field; the others read it.
 #[derive(Default)]
 pub(super) struct CallState {
-    /// The attempts, oldest first. Admission adds them; each of their fields says who writes it.
+    /// The attempts, oldest first. Admission adds them. The layer that writes each of their fields
+    /// is named there.
     pub(super) attempts: Vec<Attempt>,
-    /// What the next attempt tells the queue. Written by admission.
+    /// What admission keeps from one attempt to the next. Written by admission.
     pub(super) queue: QueueState,
     /// The class of the last failed attempt, for messages. Written by retry.
     pub(super) last_failure: Option<&'static str>,
-    /// Replicas that failed the call, which its next attempt avoids. Written by retry.
+    /// The replicas that failed the call, which its next attempt avoids. Written by retry.
     pub(super) tried: Vec<ReplicaId>,
-    /// Input tokens, counted before the call is sent. Written by the counting layer.
+    /// Number of input tokens, counted before the call is sent. Written by the counting layer.
     pub(super) exact_input: Option<u64>,
 }
 
 /// What admission keeps of a call from one attempt to the next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueState {
-    /// What the tenant was charged for the call, which keeps the place of a retry.
+    /// What the tenant was charged for the call. A retry passes it on, to keep its place in the
+    /// queue.
     pub(crate) charged: Option<Tag>,
-    /// The call's place in the queue of its target, once it has had one.
+    /// The call's latest place in the queue of its target, if it has had one.
     pub(crate) waiter: Option<WaiterId>,
-    /// The part of the wait budget that earlier waits have taken. All waits share one budget.
+    /// The part of the wait budget that earlier waits have used. All attempts share one budget.
     pub(crate) spent: Duration,
     /// Whether an attempt failed in a way that the call itself may have caused.
     pub(crate) has_failed: bool,
-    /// What the latest attempt was expected to take when it asked for a slot.
+    /// The tokens that the latest attempt was expected to take when it was queued.
     pub(crate) demand: Option<Demand>,
 }
 
@@ -56,17 +58,17 @@ impl Call {
         write(&mut self.state().queue);
     }
 
-    /// Adds an attempt, which asks for a slot.
+    /// Adds an attempt that is queued now.
     pub(crate) fn attempt_queued(&self, now: Instant) {
         let attempts = &mut self.state().attempts;
         if attempts.len() >= REMEMBERED {
-            // A pool without room turns a patient call away many times.
+            // A pool without free slots may reject a call with a long deadline many times.
             attempts.remove(1);
         }
         attempts.push(Attempt::queued(now));
     }
 
-    /// Records that the present attempt got a slot, at this replica if the target is a pool.
+    /// Records that the current attempt was admitted, at this replica if the target is a pool.
     pub(crate) fn attempt_admitted(&self, now: Instant, in_flight: usize, placed: Option<Placed>) {
         self.update_attempt(|attempt| {
             attempt.admitted_at = Some(now);
@@ -75,17 +77,17 @@ impl Call {
         });
     }
 
-    /// Records that the present attempt is sent now.
+    /// Records that the current attempt is sent now.
     pub(crate) fn attempt_sent(&self, exchange: ExchangeRecord) {
         self.update_attempt(|attempt| attempt.exchange = Some(exchange));
     }
 
-    /// Records that the present attempt has released its slot.
+    /// Records that the current attempt has released its slot.
     pub(crate) fn attempt_released(&self) {
         self.update_attempt(|attempt| attempt.released_at = Some(clock::now()));
     }
 
-    /// Records how long the call sleeps after the present attempt. `None`: it does not.
+    /// Records how long the call backs off after the current attempt. `None` if it does not.
     pub(crate) fn attempt_backs_off(&self, sleep: Option<Duration>) {
         self.update_attempt(|attempt| attempt.backoff = sleep);
     }
@@ -96,7 +98,7 @@ impl Call {
         }
     }
 
-    /// Returns why the call waits, in the queue or in a cool-down; `None` if it does not.
+    /// Returns why the call waits, in the queue or for a cool-down. `None` if it does not wait.
     pub(crate) fn why(&self) -> Option<Why> {
         if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
             return Some(why);
@@ -105,31 +107,31 @@ impl Call {
         self.target().admission().explain(waiter)
     }
 
-    /// Returns the record of the present attempt.
+    /// Returns the record of the current attempt.
     pub(crate) fn present(&self) -> Option<Attempt> {
         self.state().attempts.last().cloned()
     }
 
-    /// Returns `true` if the present attempt asks for a slot.
+    /// Returns `true` if the current attempt is queued.
     pub(crate) fn is_queued(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
         last.is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
     }
 
-    /// Returns `true` if no attempt is in flight: the call is queued, or backs off.
+    /// Returns `true` if no attempt is in flight: the call is queued or backs off.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
         last.is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
     }
 
-    /// Returns when the present attempt was sent, or `None` if it was not.
+    /// Returns when the current attempt was sent, or `None` if it was not.
     pub(crate) fn present_sent_at(&self) -> Option<Instant> {
         self.state().attempts.last().and_then(Attempt::sent_at)
     }
 
-    /// Returns when the present attempt was sent, or else when the call was made.
+    /// Returns when the current attempt was sent or, if it was not, when the call was made.
     pub(crate) fn sent_at(&self) -> Instant {
         self.present_sent_at().unwrap_or(self.queued_at())
     }
@@ -139,13 +141,13 @@ impl Call {
         self.state().attempts.iter().filter(|attempt| attempt.exchange.is_some()).count()
     }
 
-    /// Takes the records of the attempts out, at the end of the call.
+    /// Removes and returns the records of all attempts. Called at the end of the call.
     pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
         std::mem::take(&mut self.state().attempts)
     }
 
-    /// Returns what the latest attempt was expected to take when it asked for a slot, or else what
-    /// is expected now.
+    /// Returns the tokens that the latest attempt was expected to take when it was queued or, if
+    /// none was, the current estimate.
     pub(crate) fn expected(&self) -> Demand {
         let told = self.queue().demand;
         told.unwrap_or_else(|| self.demand())
@@ -166,7 +168,7 @@ impl Call {
         self.state().last_failure
     }
 
-    /// Returns the replica of the present attempt, if the target is a pool.
+    /// Returns the replica of the current attempt, if the target is a pool.
     pub(crate) fn placed(&self) -> Option<Placed> {
         self.state().attempts.last()?.placed.clone()
     }
@@ -176,7 +178,7 @@ impl Call {
         self.state().tried.clone()
     }
 
-    /// Has the next attempt avoid this replica, as long as others have room.
+    /// Makes the next attempt avoid this replica, as long as other replicas have free slots.
     pub(crate) fn avoid(&self, replica: Option<Placed>) {
         let Some(Placed { id, .. }) = replica else { return };
         let mut state = self.state();
@@ -185,7 +187,7 @@ impl Call {
         }
     }
 
-    /// Adds to an error of the present attempt where it happened.
+    /// Adds the target and replica of the current attempt to an error.
     pub(crate) fn happened(&self, error: Error) -> Error {
         let error = error.at(self.target().name());
         match self.placed() {
@@ -195,7 +197,7 @@ impl Call {
     }
 }
 
-/// Returns the tokens that the provider has counted in the last attempt that got a slot.
+/// Returns the token usage that the provider reported in the last admitted attempt.
 pub(crate) fn usage_of(attempts: &[Attempt]) -> Option<Usage> {
     let last = attempts.iter().rev().find(|attempt| attempt.admitted_at.is_some())?;
     last.seen().usage

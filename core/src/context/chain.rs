@@ -1,11 +1,13 @@
-//! What one task holds, link by link.
+//! The tool slots that one task holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The tool slots that a task holds, the last one first. Cheap to clone; each link names one slot.
+/// The tool slots that a task holds, the most recent first. Clones are cheap.
+///
+/// Each link names one slot, and links to the slots that the task acquired before it.
 #[derive(Clone, Debug)]
 pub struct Chain(Arc<Link>);
 

@@ -1,13 +1,22 @@
-//! Calls that belong together: how many of them wait for a slot.
+//! Groups of calls that count how many of their calls wait for a slot.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Calls that belong together, those of a batch say, counted while they wait for a slot. Its own calls, and nobody else's: a gate with a queue at another target, or
-/// for other tenants, says nothing of what this batch lacks. Cheap to clone; clones are one crowd.
+/// A group of calls, for example of a batch, that counts its calls while they wait for a slot.
 ///
-/// Counted where a gate's mode is `enforce`, the only one in which anybody waits.
+/// Only the calls of the group are counted, because other calls in the gate's queues say nothing
+/// about this batch. Calls are counted in mode `enforce` only; in other modes no call waits. Clones
+/// are cheap and refer to the same group.
+///
+/// ```
+/// use tidegate::Crowd;
+///
+/// let batch = Crowd::within(None);
+/// let context = tidegate::Context { crowd: Some(batch.clone()), ..Default::default() };
+/// assert_eq!(batch.waits().waiting, 0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Crowd(Arc<Inner>);
 
@@ -17,35 +26,37 @@ struct Inner {
     around: Option<Crowd>,
 }
 
-/// What a crowd has come to.
+/// The counters of a group of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// How many of its calls wait for a slot now, backing off excepted.
+    /// Number of calls of the group that wait for a slot now. Calls that back off are not counted.
     pub waiting: usize,
-    /// How many slots its calls were given so far: one for each attempt.
+    /// Number of slots that calls of the group have been granted so far: one for each attempt.
     pub admitted: u64,
 }
 
 impl Crowd {
-    /// One of its own. What it counts is counted by the one around it as well.
+    /// Creates a group. If `around` is given, it also counts the calls of the new group.
     pub fn within(around: Option<&Crowd>) -> Self {
         Self(Arc::new(Inner { waits: watch::Sender::default(), around: around.cloned() }))
     }
 
-    /// What it has come to.
+    /// Returns the current counters.
     pub fn waits(&self) -> Waits {
         *self.0.waits.borrow()
     }
 
-    /// Resolves as soon as this is so, at once if it is so now.
+    /// Resolves when `holds` returns `true` for the current counters. Resolves at once if it does
+    /// so now.
     ///
-    /// *Cancellation safety*: dropping the future changes nothing.
+    /// # Cancel safety
+    /// Dropping the future has no effect.
     pub async fn until(&self, mut holds: impl FnMut(Waits) -> bool) {
-        // Fails only where the sender is gone, and that is `self`.
+        // Fails only if the sender is dropped, and `self` owns it.
         let _ = self.0.waits.subscribe().wait_for(|waits| holds(*waits)).await;
     }
 
-    /// One of its calls asks for a slot.
+    /// Counts a call of the group as waiting, until the returned guard is dropped.
     pub(crate) fn asks(&self) -> Asking {
         self.tell(|waits| waits.waiting += 1);
         Asking(self.clone())
@@ -60,12 +71,12 @@ impl Crowd {
     }
 }
 
-/// A call of a crowd that waits; until dropped.
+/// Counts a call of a group as waiting until dropped.
 #[derive(Debug)]
 pub(crate) struct Asking(Crowd);
 
 impl Asking {
-    /// It got its slot.
+    /// Counts the slot that the call was granted.
     pub(crate) fn admitted(self) {
         self.0.tell(|waits| waits.admitted += 1);
     }

@@ -1,4 +1,6 @@
-//! What the caller says about a call beside the request itself. Travels in the request's extensions.
+//! What a caller states about a call in addition to the request: tenant, lane, deadline and more.
+//!
+//! A [`Context`] is passed in the extensions of the request.
 
 mod chain;
 mod crowd;
@@ -16,30 +18,44 @@ use tokio::time::Instant;
 pub use crate::config::Lane;
 use crate::duration;
 
-/// Who calls, how urgently, and until when. Insert it into the request's extensions; whatever is left out has a default.
+/// The tenant, lane, deadline and other properties of a call. Each has a default.
+///
+/// Insert it into the extensions of the request:
+///
+/// ```
+/// use tidegate::{Context, Lane, RequestBody};
+///
+/// let mut request = http::Request::new(RequestBody::from("{}"));
+/// let context = Context { tenant: Some("acme".into()), lane: Lane::Batch, ..Context::default() };
+/// request.extensions_mut().insert(context);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// The fairness key. Default: `default`. At most 200 bytes; a longer one is cut.
+    /// Name of the tenant, between which slots are shared fairly. Default: `default`. Names are cut
+    /// to 200 bytes.
     pub tenant: Option<Arc<str>>,
-    /// Default: standard.
+    /// Priority class of the call. Default: standard.
     pub lane: Lane,
-    /// The moment by which the whole call, stream included, must have ended. Default: the target's `deadline` from now.
+    /// Time by which the whole call must have ended, its stream included. Default: the target's
+    /// `deadline` from now. The target's `deadline` also limits this value.
     pub deadline: Option<Instant>,
-    /// The tool slots that the same task already holds, so that a cycle of tools is refused rather than waited for.
+    /// The tool slots that the task already holds. A wait that would close a cycle of tools is
+    /// rejected. Default: none.
     pub holds: Option<Chain>,
-    /// The task that asks, so that a tool which is waited for while the same task holds a model slot is noticed. Default: the tokio task that
-    /// makes the call, if one does.
+    /// The task that makes the call. It lets the gate detect that a task waits for a tool while it
+    /// holds a model slot. Default: the current tokio task, if any.
     pub task: Option<TaskId>,
-    /// A name of the caller's own for its calls, for [`crate::Gate::explain`] and the log. At most 200 bytes; a longer one is cut. Default: none.
+    /// A label for the call, for [`crate::Gate::explain`] and the log of calls. Labels are cut to
+    /// 200 bytes. Default: none.
     pub call: Option<Arc<str>>,
-    /// The calls that this one belongs with, so that who makes them knows how many wait. Default: none.
+    /// The group that the call belongs to, which counts its waiting calls. Default: none.
     pub crowd: Option<Crowd>,
 }
 
-/// Longer names from outside are cut.
+/// Maximum length of names from outside, in bytes. Longer names are cut.
 const LONGEST_NAME: usize = 200;
 
-/// The name, or as much of it as is kept.
+/// Returns the name, cut to [`LONGEST_NAME`] bytes at a character boundary.
 pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
     if name.len() <= LONGEST_NAME {
         return name.clone();
@@ -48,14 +64,14 @@ pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
     name.get(..end).unwrap_or_default().into()
 }
 
-/// Limits that the wrapped client sets for this request, as httpx names them.
+/// The timeouts that the wrapped HTTP client sets for a request, named as in httpx.
 ///
-/// Larger limits are reduced to [`duration::MAX`].
+/// Timeouts above [`duration::MAX`] are reduced to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timeouts {
-    /// The longest silence of the upstream: to the response head, and between chunks.
+    /// Maximum time without data from the upstream: until the response head, and between chunks.
     pub read: Option<Duration>,
-    /// The longest wait for a slot: the client's own wait budget.
+    /// Maximum time in the queue. The target's `wait` setting also applies.
     pub pool: Option<Duration>,
 }
 

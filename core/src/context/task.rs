@@ -1,8 +1,9 @@
-//! Which task asks.
+//! The identity of the task that makes a call.
 
-/// A task, as its own world knows tasks: what waits in one is waited for by all that it holds.
+/// The identity of a task: a tokio task, an asyncio task or a thread.
 ///
-/// Two that are equal are the same task. So a number must not come again for another task while one of the first's streams is open.
+/// Two equal values denote the same task. A number must not be used for another task while a
+/// response of the first task is still streaming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(Kind);
 
@@ -13,12 +14,13 @@ enum Kind {
 }
 
 impl TaskId {
-    /// A task of a world that is not tokio's (an asyncio task, a thread), by a number of the caller's own.
+    /// Creates the identity of a task that tokio does not run, from a number that the caller
+    /// chooses.
     pub fn given(number: u64) -> Self {
         Self(Kind::Given(number))
     }
 
-    /// The tokio task that runs this, if one does.
+    /// Returns the identity of the current tokio task. `None` outside of tokio tasks.
     pub fn current() -> Option<Self> {
         tokio::task::try_id().map(|id| Self(Kind::Tokio(id)))
     }
