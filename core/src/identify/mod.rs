@@ -1,4 +1,4 @@
-//! Who calls what: reads a request once, finds its target, and makes it a [`Call`].
+//! Identification: reads a request once, finds its target, and creates its [`Call`].
 
 mod registry;
 
@@ -21,13 +21,13 @@ use crate::pool;
 use crate::target::Target;
 use tidegate_protocol::request::{RequestFacts, affinity};
 
-/// A gate's targets, and the way to them.
+/// The targets of a gate, and the creation of calls to them.
 pub(crate) struct Identify {
     mode: Mode,
     registry: Registry,
     default_tenant: Arc<str>,
     draining: AtomicBool,
-    /// Where there are tools to wait for.
+    /// The slots that tasks hold. `None` if no tools are configured.
     task_slots: Option<Arc<TaskSlots>>,
 }
 
@@ -51,7 +51,7 @@ impl Identify {
         self.mode
     }
 
-    /// The name of the configured target for this URL and model.
+    /// Returns the name of the configured target for this URL and model.
     pub(crate) fn configured(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
         self.registry.configured(url, model).map(|target| target.name().clone())
     }
@@ -60,15 +60,15 @@ impl Identify {
         self.registry.all()
     }
 
-    /// From now on no call comes in.
+    /// Rejects new calls from now on.
     pub(crate) fn close(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether calls come in.
+    /// Checks that the gate accepts new calls.
     ///
     /// # Errors
-    /// `Refused`, since the gate drains.
+    /// `Refused` if the gate drains.
     pub(crate) fn open(&self) -> Result<(), Error> {
         if !self.draining.load(Ordering::Acquire) {
             return Ok(());
@@ -76,7 +76,10 @@ impl Identify {
         Err(Error::new(ErrorKind::Refused(Reason::Draining), "the gate is draining and takes no new calls"))
     }
 
-    /// Puts the request's [`Call`] into its extensions.
+    /// Creates the [`Call`] of a request and puts it into the request's extensions.
+    ///
+    /// # Errors
+    /// `Refused` if the gate drains.
     pub(crate) fn identify(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
         self.open()?;
         let body = request.body().bytes().map(|bytes| &bytes[..]);
@@ -92,15 +95,16 @@ impl Identify {
         Ok(())
     }
 
-    /// Whether any target is a pool.
+    /// Returns `true` if any target is a pool.
     pub(crate) fn has_pools(&self) -> bool {
         self.registry.has_pools()
     }
 
-    /// Gives a request that is to pass as it is an address, where it names a pool.
+    /// Addresses a request that names a pool to one of its replicas. Other requests are unchanged.
+    /// Used in mode `off`.
     ///
     /// # Errors
-    /// `Refused` where the pool has no replica.
+    /// `Refused` if the pool has no replica.
     pub(crate) async fn point(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
         if !self.has_pools() {
             return Ok(());
@@ -113,12 +117,15 @@ impl Identify {
         }
     }
 
-    /// The configured target of this name.
+    /// Returns the configured target with this name.
+    ///
+    /// # Errors
+    /// `Unknown` if there is none.
     pub(crate) fn named(&self, target: &str) -> Result<Arc<Target>, Error> {
         self.registry.named(target)
     }
 
-    /// Creates a call that begins now. `shared_key` is set if the target is shared.
+    /// Creates a call that starts now. `shared_key` is set if the target is shared.
     pub(crate) fn call(
         &self,
         (target, shared_key): (Arc<Target>, Option<u64>),
@@ -144,6 +151,7 @@ impl Identify {
         Call::new(identity, clock::now())
     }
 
+    /// Returns the tenant of a context, or the default tenant.
     pub(crate) fn tenant(&self, context: &Context) -> Arc<str> {
         match &context.tenant {
             None => self.default_tenant.clone(),
@@ -153,7 +161,7 @@ impl Identify {
     }
 }
 
-/// The task that asks.
+/// Returns the task of a context, or the current tokio task.
 pub(crate) fn task_of(context: &Context) -> Option<TaskId> {
     context.task.or_else(TaskId::current)
 }

@@ -1,4 +1,5 @@
-//! The targets of a gate: those configured, and one for each origin, credential and model that nobody configured.
+//! The targets of a gate: the configured targets, and one for each combination of origin,
+//! credential and model that no configured target matches.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -18,29 +19,32 @@ use crate::observe::{Metrics, TargetMetrics};
 use crate::target::Target;
 use crate::unknown::unknown;
 
-/// The most unconfigured targets at the same time, beside the target `others`. One more replaces
-/// the target that has been idle the longest. If none is idle, it shares the target `others` with
-/// the rest, so that neither memory nor labels grow without bound.
+/// Maximum number of unconfigured targets, in addition to the target `others`.
 ///
-/// The rest share capacity alone: slots, the limit, the queue, configured rates and the retry
-/// budget. Each credential and model has a cool-down of its own
-/// ([`SharedCooldowns`](crate::target::SharedCooldowns)), and nothing is learned from rate headers,
-/// which describe one credential.
+/// If there is one more, it replaces the target that has been idle the longest. If none is idle, it
+/// shares the target `others`, so that neither memory nor labels grow without bound.
+///
+/// Targets that share `others` share only capacity: slots, the limit, the queue, configured rates
+/// and the retry budget. Each credential and model has its own cool-down
+/// ([`SharedCooldowns`](crate::target::SharedCooldowns)), and rate headers are ignored, because
+/// they describe one credential.
 const MOST: usize = 256;
 
-/// What was called more recently is not idle: keys and models that take turns must not push each other out at every call.
+/// Time without calls after which a target is idle. Keys and models that alternate must not replace
+/// each other's targets with each call.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The key of the door that the rest share. A hash that is the same by chance joins one target to them.
+/// The key of the target `others`. A combination whose hash is equal by chance also shares it.
 const OTHERS: u64 = 0;
 
-/// Where providers look for a credential, beside `authorization` and Google's `?key=`. It is hashed under a key of this process, and never kept.
+/// The headers that carry credentials, in addition to `authorization` and Google's `?key=`.
+/// Credentials are hashed with a random key of this process, and never stored.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
 pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,
-    /// Where each of those stands, by name.
+    /// Index of each configured target, by name.
     names: HashMap<Arc<str>, usize>,
     default: TargetConfig,
     budget_sets: BTreeMap<Arc<str>, Arc<BudgetSet>>,
@@ -50,10 +54,10 @@ pub(super) struct Registry {
     metrics: Arc<Metrics>,
 }
 
-/// A target that nobody configured.
+/// A target that is not configured.
 struct Found {
     target: Arc<Target>,
-    /// When it was called last, in milliseconds since the registry began.
+    /// Time of the last call, in milliseconds since the registry was created.
     used: AtomicU64,
 }
 
@@ -67,13 +71,14 @@ impl Found {
         self.target.clone()
     }
 
-    /// Whether nothing would be lost with it: no call holds it (a waiting one would, or one that backs off), and no cool-down is on.
+    /// Returns `true` if removing the target loses nothing: no call refers to it, queued or backing
+    /// off included, and it does not cool down.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.target) == 1 && !self.target.is_cooling()
     }
 }
 
-/// The budgets that a target shares by name, or its own.
+/// Returns the budgets that a target shares by name, or otherwise its own.
 fn budget_set(
     shared: &BTreeMap<Arc<str>, Arc<BudgetSet>>,
     target: &TargetConfig,
@@ -106,12 +111,12 @@ impl Registry {
         })
     }
 
-    /// Whether any target is a pool.
+    /// Returns `true` if any target is a pool.
     pub(super) fn has_pools(&self) -> bool {
         self.configured.iter().any(|target| target.config().pool.is_some())
     }
 
-    /// The configured target of a request.
+    /// Returns the configured target of a request.
     pub(super) fn configured(&self, uri: &Uri, model: Option<&str>) -> Option<&Arc<Target>> {
         self.configured.get(self.matcher.find(uri, model)?)
     }
@@ -135,13 +140,14 @@ impl Registry {
             return (known.touch(now), None);
         }
         let mut found = self.found.write();
-        // Another call may have brought it meanwhile.
+        // Another call may have created it meanwhile.
         if let Some(known) = found.get(&key) {
             return (known.touch(now), None);
         }
         if found.len() < MOST || self.evict(&mut found, now) {
             let target = self.create(name(uri, model), &found, Target::new);
-            // Its calls shared a target until now, and some may still wait there.
+            // Its calls used the shared target until now, where some may still wait for a
+            // cool-down.
             let others = found.get(&OTHERS).and_then(|others| others.target.shared());
             if let Some(until) = others.and_then(|shared| shared.until(key)) {
                 target.admission().resume_cooldown(until);
@@ -167,7 +173,8 @@ impl Registry {
         new(config, budgets, metrics, now)
     }
 
-    /// This name, numbered where another target has it: several credentials share a host and model, and a configured target may be called anything.
+    /// Returns the name, with a number appended if another target already has it: several
+    /// credentials may share a host and model, and configured targets may have any name.
     fn unused(&self, name: String, found: &HashMap<u64, Found>) -> String {
         let taken = |name: &str| {
             self.names.contains_key(name) || found.values().any(|known| &**known.target.name() == name)
@@ -178,7 +185,8 @@ impl Registry {
         (2..).map(|n| format!("{name}#{n}")).find(|name| !taken(name)).unwrap_or(name)
     }
 
-    /// Lets the target go that has been idle the longest, and its series; whether there was one.
+    /// Removes the target that has been idle the longest, with its series. Returns `true` if there
+    /// was one.
     fn evict(&self, found: &mut HashMap<u64, Found>, now: u64) -> bool {
         let idle = IDLE.as_millis() as u64;
         let used = |known: &Found| known.used.load(Ordering::Relaxed);
@@ -193,10 +201,10 @@ impl Registry {
         true
     }
 
-    /// The configured target of this name.
+    /// Returns the configured target with this name.
     ///
     /// # Errors
-    /// `Unknown`, naming the nearest.
+    /// `Unknown`, with the most similar name.
     pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
         match self.names.get(name).and_then(|at| self.configured.get(*at)) {
             Some(target) => Ok(target.clone()),
@@ -208,7 +216,7 @@ impl Registry {
         }
     }
 
-    /// All of them.
+    /// Returns all targets, the unconfigured ones included.
     pub(super) fn all(&self) -> Vec<Arc<Target>> {
         self.configured.iter().chain(self.found.read().values().map(|known| &known.target)).cloned().collect()
     }
@@ -223,8 +231,10 @@ fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
     })
 }
 
-/// The part of a credential that stays the same from call to call. Signatures differ each time, and tokens that expire (JWTs) within the hour: of
-/// the first the key's name is taken, the second all count as one.
+/// Returns the part of a credential that stays the same from call to call.
+///
+/// For AWS signatures, which differ in each call, it is the name of the key. JWTs expire within the
+/// hour, so all of them count as one credential.
 fn lasting(credential: &[u8]) -> &[u8] {
     let text = std::str::from_utf8(credential).unwrap_or_default();
     if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
@@ -234,7 +244,8 @@ fn lasting(credential: &[u8]) -> &[u8] {
     if token.starts_with("eyJ") && token.matches('.').count() == 2 { b"jwt" } else { credential }
 }
 
-/// `host/model`. Both come from outside, so their length is bounded.
+/// Returns the name `host/model` of an unconfigured target. Both parts come from outside, so the
+/// model is cut to 100 characters.
 fn name(uri: &Uri, model: Option<&str>) -> String {
     let host = uri.authority().map_or("unknown", |authority| authority.host());
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What calls are expected to take of one target, learned from what they took.
+//! Estimates of what a call takes at a target, learned from the calls before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,23 @@ use tidegate_protocol::Usage;
 use tidegate_protocol::request::RequestFacts;
 use tidegate_tokens::{Demand, Estimator, LengthSample};
 
-/// How much of what was known is kept with each new answer: the last sixteen or so count.
+/// Weight of the known value in an exponential moving average over about 16 responses.
 const KEPT: f64 = 15.0 / 16.0;
-/// What an engine is taken for until it has answered once: two hundred milliseconds to the first token and thirty for each further one.
+/// Assumed seconds until the first token (`TTFT`) and for each further token (`TPOT`), until the
+/// first response.
 const TTFT: f64 = 0.2;
 const TPOT: f64 = 0.03;
 
-/// One target's expectations.
+/// The estimates of one target.
 pub(crate) struct Expected {
     rule: CostRule,
-    /// Whether the target's memory is accounted for, or may be once its size is known.
+    /// Whether KV memory is accounted for, or may be once its size is known.
     has_memory: bool,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
 }
 
-/// How fast the target answers, in seconds, smoothed.
+/// The speed of the target's responses, in seconds, as moving averages.
 struct Speed {
     ttft: f64,
     tpot: f64,
@@ -34,7 +35,8 @@ struct Speed {
 
 impl Expected {
     pub(super) fn new(config: &TargetConfig) -> Self {
-        // The replicas of a pool report their sizes later, and the unit of costs cannot change then.
+        // The replicas of a pool report their sizes later, and the unit of costs cannot change
+        // then.
         let has_memory = config.kv_tokens.is_some() || config.pool.is_some();
         let rule = match config.cost {
             CostRule::Auto if has_memory => CostRule::Kv,
@@ -49,12 +51,14 @@ impl Expected {
         }
     }
 
-    /// What a call will take.
+    /// Returns the tokens that a call is expected to take.
     pub(crate) fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
         self.estimator.lock().demand(facts, tenant)
     }
 
-    /// How long its answer may become, where memory is accounted for, which holds what is still to come: by what is known when it is admitted.
+    /// Returns a forecast of how much KV memory the call will hold. It is computed from what is
+    /// known when the call is admitted. `exact` is the number of input tokens, if counted. Empty if
+    /// KV memory is not accounted for.
     pub(crate) fn forecast(
         self: &Arc<Self>,
         facts: &RequestFacts,
@@ -73,12 +77,13 @@ impl Expected {
         })
     }
 
-    /// What that is in fair queueing, before it has run.
+    /// Returns the cost of a call in fair queueing, estimated before the call runs.
     pub(crate) fn cost(&self, demand: &Demand) -> f64 {
         self.charged(demand.input, demand.output, None)
     }
 
-    /// What it was, when it had run; `held`: for how long, where that is known.
+    /// Returns the cost of a call in fair queueing after it has run. `held` is the time for which
+    /// it held its slot, if known.
     pub(crate) fn charged(&self, input: u64, output: u64, held: Option<Stay>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
@@ -96,7 +101,7 @@ impl Expected {
         }
     }
 
-    /// Learns that a call has produced so many tokens, and goes on or was broken off.
+    /// Records that a response has at least `produced` output tokens.
     pub(crate) fn observe(
         &self,
         facts: &RequestFacts,
@@ -104,13 +109,13 @@ impl Expected {
         sample: &mut LengthSample,
         produced: u64,
     ) {
-        // Nothing is locked for most tokens.
+        // For most tokens no sample is due, and no lock is taken.
         if sample.is_due(produced) {
             self.estimator.lock().observe(facts, tenant, sample, produced);
         }
     }
 
-    /// A call was answered whole: what it took, and how fast it came.
+    /// Records a complete response: the tokens that it took, and its speed.
     pub(crate) fn learn(
         &self,
         facts: &RequestFacts,
@@ -130,7 +135,7 @@ impl Expected {
     }
 }
 
-/// For how long an attempt held its place, from when it was sent.
+/// The time for which an attempt held its slot, counted from when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stay {
     pub(crate) to_first_token: Option<Duration>,
@@ -153,7 +158,8 @@ mod tests {
         RequestFacts { prompt: Some(prompt), task: Task::Text, stream: true, ..RequestFacts::unknown() }
     }
 
-    /// Returns what one call comes to hold at most, after answers of 10 tokens and one in ten of 2,000.
+    /// Returns the peak KV memory of one call, learned from responses of 10 tokens and one in ten
+    /// of 2,000.
     fn planned_peak(config: &TargetConfig) -> u64 {
         let (expected, tenant) = (Arc::new(Expected::new(config)), Arc::from("a"));
         for round in 0..200 {

@@ -1,4 +1,4 @@
-//! A target: its door, its retry budget, what it expects of calls, and its figures.
+//! A target: its admission control, retry budget, cost estimates, replicas and metrics.
 
 mod expected;
 mod shared;
@@ -21,23 +21,23 @@ use crate::transport::Transport;
 pub(crate) use expected::{Expected, Stay};
 pub(crate) use shared::SharedCooldowns;
 
-/// What to change where a target is too narrow.
+/// The advice in rejections for lack of slots.
 const HINT: &str =
     "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less";
 const POOL_HINT: &str = "add a replica, or raise `pool.cap` if each can take more, `wait` or the deadline if the call can, or send less";
 
-/// Something with a capacity of its own that model calls go to.
+/// A destination of model calls with its own capacity, such as a provider or a pool of servers.
 pub struct Target {
     config: TargetConfig,
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
     expected: Arc<Expected>,
-    /// Where its calls go, where it is a pool.
+    /// The addresses of requests, if the target is a pool.
     addresses: Option<Addresses>,
     metrics: TargetMetrics,
-    /// Where it is a pool, once its gate is open.
+    /// Keeps the state of the replicas up to date. Set for pools when the gate is created.
     keeper: OnceLock<Keeper>,
-    /// The cool-downs of its keys, if several credentials and models share it.
+    /// The cool-downs of each key, if several credentials and models share the target.
     shared: Option<SharedCooldowns>,
 }
 
@@ -81,38 +81,41 @@ impl Target {
         Self { config, admission, retries, expected, addresses, metrics, keeper, shared: None }
     }
 
-    /// From now on its replicas are looked after, where it is a pool: while calls come, by this transport. `acting`: whether the gate acts on calls.
+    /// Starts to keep the state of the pool's replicas up to date while calls come, with polls over
+    /// `transport`. Does nothing if the target is not a pool. `acting` is `true` in mode `enforce`.
     ///
     /// # Errors
-    /// `Config`, where the pool's `key_env` names no usable key.
+    /// `Config` if the variable of the pool's `key_env` has no usable key.
     pub(crate) fn keep(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
         if let Some(pool) = &self.config.pool {
-            // A gate opens once; another keeper would be dropped here.
+            // A gate is created once, so this never replaces a keeper.
             let _ = self.keeper.set(Keeper::new(&self.admission, pool, transport.clone(), acting)?);
         }
         Ok(())
     }
 
-    /// A call comes: what is known of a pool's replicas is kept fresh from now on.
+    /// Records that a call was made, so that the state of the pool's replicas is kept up to date.
     pub(crate) fn called(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.called();
         }
     }
 
-    /// Until it was looked once which replicas it has, or for so long; at once where it is no pool, or somebody said.
+    /// Waits for the first discovery of the pool's replicas, at most `longest`. Returns at once if
+    /// the target is not a pool, or if the replicas are already known.
     pub(crate) async fn replicas_known(&self, longest: Duration) {
         if let Some(keeper) = self.keeper.get() {
             keeper.looked(longest).await;
         }
     }
 
-    /// Why it is not known now which replicas there are, where somebody else names them. What was known before holds.
+    /// Returns why the latest discovery of the replicas failed, if it did. The replicas found
+    /// before stay in use.
     pub(crate) fn replicas_problem(&self) -> Option<String> {
         self.keeper.get()?.problem()
     }
 
-    /// A refusal, with what is missing where it is not known which replicas there are.
+    /// Adds to a rejection that the replicas of the pool are not known, if so.
     pub(crate) fn admit_ignorance(&self, refusal: Error) -> Error {
         match self.replicas_problem() {
             Some(problem) => refusal.not_found(&problem),
@@ -123,37 +126,37 @@ impl Target {
         }
     }
 
-    /// The name in metrics and errors.
+    /// Returns the name, as in metrics and errors.
     pub fn name(&self) -> &Arc<str> {
         &self.config.name
     }
 
-    /// What it was configured with.
+    /// Returns the configuration.
     pub fn config(&self) -> &TargetConfig {
         &self.config
     }
 
-    /// Its door.
+    /// Returns the admission control.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }
 
-    /// The cool-downs of its keys, if several credentials and models share it.
+    /// Returns the cool-downs of each key, if several credentials and models share the target.
     pub(crate) fn shared(&self) -> Option<&SharedCooldowns> {
         self.shared.as_ref()
     }
 
-    /// Returns `true` if a cool-down would hold a call that comes now.
+    /// Returns `true` if a new call would have to wait for a cool-down.
     pub(crate) fn is_cooling(&self) -> bool {
         self.admission.is_cooling() || self.shared.as_ref().is_some_and(SharedCooldowns::is_cooling)
     }
 
-    /// Returns the number of calls that wait for a slot, or for their key's cool-down.
+    /// Returns the number of calls that wait for a slot, or for the end of their key's cool-down.
     pub(crate) fn waiting(&self) -> usize {
         self.admission.view().waiting + self.shared.as_ref().map_or(0, SharedCooldowns::held)
     }
 
-    /// Rejects the calls that wait and that come; calls in flight go on.
+    /// Rejects queued and new calls from now on. Calls in flight continue.
     pub(crate) fn drain(&self) {
         self.admission.drain();
         if let Some(shared) = &self.shared {
@@ -161,22 +164,22 @@ impl Target {
         }
     }
 
-    /// How many retries its recent calls have earned.
+    /// Returns the retry budget: the retries that recent calls have earned.
     pub fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
     }
 
-    /// The provider's rates, as they stand.
+    /// Returns the state of the rate budgets.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
         self.admission.budgets().rates().lock().view(now)
     }
 
-    /// Where its calls go; `None`: it is no pool.
+    /// Returns the addresses of requests to a pool. `None` if the target is not a pool.
     pub(crate) fn addresses(&self) -> Option<&Addresses> {
         self.addresses.as_ref()
     }
 
-    /// What calls are expected to take.
+    /// Returns the estimates of what calls take.
     pub(crate) fn expected(&self) -> &Arc<Expected> {
         &self.expected
     }

@@ -1,6 +1,6 @@
-//! Cool-downs of the credentials and models that share a target.
+//! Cool-downs for each of the credentials and models that share a target.
 //!
-//! A held call waits here, before it is queued for a slot. Calls of other keys do not wait behind
+//! A held call waits here before it is queued for a slot. Calls of other keys do not wait behind
 //! it, and the time held does not count against its wait budget. At most `backlog` calls are held,
 //! in addition to the queued ones.
 
@@ -16,17 +16,17 @@ use crate::cooldown::{Hold, KeyedCooldowns};
 use crate::error::Reason;
 use crate::schedule::{Refusal, Rule, Why};
 
-/// The cool-downs of the keys that share a target.
+/// The cool-downs of the keys that share a target. A key identifies a credential and a model.
 #[derive(Debug)]
 pub(crate) struct SharedCooldowns {
     cooldowns: Mutex<KeyedCooldowns>,
-    /// The most calls that may be held at the same time.
+    /// Maximum number of calls held at the same time.
     backlog: usize,
     /// Whether calls are rejected instead of held.
     on_full: OnFull,
     held: AtomicUsize,
     draining: AtomicBool,
-    /// Wakes held calls: a key was opened, or the target drains.
+    /// Wakes held calls when a key is opened or the target drains.
     changed: Notify,
 }
 
@@ -42,7 +42,7 @@ impl SharedCooldowns {
         }
     }
 
-    /// Waits while the key is held, before its call queues for a slot. Returns at once if the
+    /// Waits while the key cools down, before its call queues for a slot. Returns at once if the
     /// target drains, because the queue then rejects the call.
     ///
     /// # Errors
