@@ -10,11 +10,11 @@ use super::Admission;
 use crate::budget::RateBudgets;
 use crate::config::RateConfig;
 
-/// Rate budgets and the targets that draw on them. What one target gives back, a call at another
-/// may wait for.
+/// Rate budgets and the targets that share them. Budget that one target returns may admit a call
+/// that waits at another.
 pub struct BudgetSet {
     rates: Arc<Mutex<RateBudgets>>,
-    /// Whether any rate is limited now, readable without the lock of the budgets.
+    /// Whether any rate is limited now. Readable without locking the budgets.
     bounds: Arc<AtomicBool>,
     members: Mutex<Vec<Weak<Admission>>>,
 }
@@ -41,7 +41,7 @@ impl BudgetSet {
         self.bounds.load(Ordering::Acquire)
     }
 
-    /// Adds a target that draws on the budgets.
+    /// Adds a target that shares the budgets.
     pub(super) fn add(&self, member: &Arc<Admission>) {
         let mut members = self.members.lock();
         // Targets that are not configured are dropped when they are idle.
@@ -49,9 +49,9 @@ impl BudgetSet {
         members.push(Arc::downgrade(member));
     }
 
-    /// Has every other target admit waiting calls, after budget was given back.
+    /// Admits waiting calls at all other targets, after `by` has returned budget.
     pub(super) fn notify_others(&self, by: &Admission) {
-        // Not under the lock: admitting a call wakes tasks.
+        // Outside the lock, because admitting a call wakes tasks.
         let others: Vec<_> = {
             let members = self.members.lock();
             if members.len() < 2 {

@@ -1,5 +1,5 @@
-//! Cancels attempts in flight whose response has not begun: borrowed slots that their owner needs,
-//! and attempts at a replica that went down.
+//! Cancels attempts in flight whose response has not begun: those on borrowed slots that the owner
+//! needs, and those at a replica that went down.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::schedule::GrantId;
 use tidegate_policy::outcome::Cancellation;
 
-/// Tells one attempt in flight that it is cancelled.
+/// Signals one attempt in flight that it is cancelled.
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     cancelled: Notify,
@@ -19,7 +19,7 @@ pub(crate) struct CancelSignal {
 }
 
 impl CancelSignal {
-    /// Resolves once the attempt is cancelled.
+    /// Resolves when the attempt is cancelled, with the cause.
     pub(crate) async fn cancelled(&self) -> Cancellation {
         self.cancelled.notified().await;
         let is_replica_down = self.is_replica_down.load(Ordering::Acquire);
@@ -59,7 +59,7 @@ impl CancelSignals {
         }
     }
 
-    /// Forgets an attempt that is over or whose response has begun.
+    /// Removes the signal of an attempt that is over or whose response has begun.
     pub(super) fn remove(&self, id: GrantId) {
         if let Some(signals) = &self.0 {
             signals.lock().remove(&id);

@@ -1,4 +1,4 @@
-//! Inspects and changes a target's admission control from outside: snapshots, limits, replicas, drain.
+//! Control of a target's admission from outside: snapshots, limits, replicas and draining.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::placement::{Member, Observation, Placed, PollRequests, ReplicaId, Rep
 use crate::schedule::{View, WaiterId, Why};
 
 impl Admission {
-    /// Returns `true` if a call that comes now would have to wait for a cool-down.
+    /// Returns `true` if a new call would have to wait for a cool-down.
     pub fn is_cooling(&self) -> bool {
         self.state.lock().scheduler.is_cooling(now())
     }
@@ -25,12 +25,12 @@ impl Admission {
         self.state.lock().scheduler.view(now())
     }
 
-    /// Returns why the call at that place of the queue waits, or `None` if it does not.
+    /// Returns why the call at this place of the queue waits, or `None` if it does not.
     pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
-    /// Sets the number of slots. Lowering it ends no call.
+    /// Sets the number of slots and stops adapting it. Lowering it ends no call.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
         self.state.lock().scheduler.set_limit(slots);
         self.answer(Event::Look);
@@ -42,22 +42,22 @@ impl Admission {
         self.answer(Event::Look);
     }
 
-    /// Records what a poll has shown of a replica.
+    /// Records what a poll has observed about a replica.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.state.lock().scheduler.observe(now(), id, observation);
         self.answer(Event::Look);
     }
 
-    /// Returns which replicas to poll now.
+    /// Returns the polls of replicas that are due now.
     pub(crate) fn poll_requests(&self) -> PollRequests {
         let mut state = self.state.lock();
         let poll_requests = state.scheduler.poll_requests(now());
-        // A replica that was silent for too long counts as down from here on.
+        // A replica that has not responded for too long counts as down from here on.
         self.cancel_on_down_replicas(&mut state.scheduler);
         poll_requests
     }
 
-    /// Returns `true` if calls wait or are in flight.
+    /// Returns `true` if calls are queued or in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.state.lock().scheduler.is_busy()
     }
@@ -77,7 +77,7 @@ impl Admission {
         self.state.lock().scheduler.is_down(id)
     }
 
-    /// Rejects the calls that wait and that come. Calls in flight go on.
+    /// Rejects queued and new calls from now on. Calls in flight continue.
     pub fn drain(self: &Arc<Self>) {
         self.state.lock().scheduler.drain();
         self.answer(Event::Look);

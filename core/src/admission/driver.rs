@@ -1,4 +1,4 @@
-//! Drives one scheduler: sends slots to the calls that wait, and takes released slots back.
+//! The driver of one scheduler: grants slots to waiting calls and takes released slots back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,26 +24,26 @@ use crate::schedule::{
 use tidegate_policy::outcome::Cancellation;
 use tidegate_protocol::RateHeaders;
 
-/// A waiting call: where its answer is sent, and since when it waits.
+/// A waiting call: the channel for its answer, and when it was queued.
 pub(super) struct Waiting {
     answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
 }
 
-/// What may admit waiting calls.
+/// An event that may admit waiting calls.
 // An event lives only as long as the function call that takes it: a box would cost more than a
 // copy.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Event<'a> {
-    /// Time has passed, or the scheduler has changed already.
+    /// Time has passed, or the scheduler has already changed.
     Look,
     /// A slot is released.
     Back(Grant),
-    /// The adaptive limit learns something about a call in flight.
+    /// The adaptive limit gets an observation of a call in flight.
     Told(LimitEvent, &'a mut Grant),
 }
 
-/// What the adaptive limit learns about a call in flight: see the methods of [`Permit`].
+/// An observation of a call in flight for the adaptive limit. See the methods of [`Permit`].
 #[derive(Clone, Copy)]
 pub(super) enum LimitEvent {
     FirstToken,
@@ -54,20 +54,21 @@ pub(super) enum LimitEvent {
 /// The state that the lock guards.
 pub(super) struct State {
     pub(super) scheduler: Scheduler<Waiting>,
-    /// When the pump asks next, if it has anything to ask for.
+    /// When the pump wakes next, if anything is due.
     armed: Option<Instant>,
 }
 
 impl State {
-    /// Returns `true` if something is due before the pump asks.
+    /// Returns `true` if something is due before the pump wakes.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
     }
 }
 
-/// The admission control of one target or tool: a scheduler behind one lock, which is held for one
-/// decision and never across an await.
+/// The admission control of one target or tool: a scheduler behind a lock.
+///
+/// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
     wait_hint: &'static str,
@@ -75,13 +76,15 @@ pub struct Admission {
     pump: Arc<Pump>,
     budgets: Arc<BudgetSet>,
     cancel_signals: CancelSignals,
-    /// Only for pools.
+    /// Limits reports that replicas are alive. Only for pools.
     liveness: Option<LivenessThrottle>,
 }
 
 impl Admission {
-    /// Creates the admission control of a target or tool. `wait_hint` says what to change if it has
-    /// too few slots; it ends the text of every rejection.
+    /// Creates the admission control of a target or tool.
+    ///
+    /// `wait_hint` says what to change if there are too few slots. It ends the message of
+    /// rejections for lack of slots.
     pub fn new(
         name: Arc<str>,
         settings: &Settings,
@@ -112,7 +115,7 @@ impl Admission {
         &self.name
     }
 
-    /// Returns the rate budgets that the target draws on.
+    /// Returns the rate budgets of the target.
     pub(crate) fn budgets(&self) -> &BudgetSet {
         &self.budgets
     }
@@ -121,10 +124,10 @@ impl Admission {
         &self.cancel_signals
     }
 
-    /// Returns a slot, or `None` if the call would have to wait.
+    /// Acquires a slot without waiting. Returns `None` if the call would have to wait.
     ///
     /// # Errors
-    /// `Refused` if the call may not even wait.
+    /// `Refused` if the call could not even be queued.
     pub fn try_acquire(self: &Arc<Self>, ticket: &Ticket) -> Result<Option<Permit>, Error> {
         let now = now();
         let grant = self.state.lock().scheduler.try_admit(now, ticket);
@@ -137,18 +140,21 @@ impl Admission {
     /// Waits for a slot.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue. A slot granted at the same moment goes to the next
-    /// call.
+    /// Dropping the future removes the call from the queue. A slot that was granted at the same
+    /// moment is granted to the next call.
     ///
     /// # Errors
-    /// `Refused`, with reason, position and when to come back. Also if a slot is granted in time,
-    /// but the caller polls for it after the deadline.
+    /// `Refused`, with the reason, the position in the queue and the time after which to try again.
+    /// Also if a slot is granted in time, but the future is polled only after the deadline.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
         self.acquire_from(ticket, |_| {}).await
     }
 
-    /// Waits for a slot as [`Admission::acquire`] does. If the call has to wait, `stands` gets its
-    /// place in the queue, for [`Admission::explain`].
+    /// Waits for a slot as [`Admission::acquire`] does. If the call is queued, `stands` is called
+    /// with its place in the queue, for [`Admission::explain`].
+    ///
+    /// # Cancel safety and errors
+    /// As for [`Admission::acquire`].
     pub(crate) async fn acquire_from(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -179,7 +185,7 @@ impl Admission {
             QueueEntry { admission: self, id, receiver }
         };
         loop {
-            // Created before the pump is checked, so that a stop between the two is not missed.
+            // Created before the pump is checked, so that a stop in between is not missed.
             let stopped = self.pump.stopped();
             if late || !self.pump.is_running() {
                 self.pump.arm(self);
@@ -190,7 +196,8 @@ impl Admission {
                 answer = &mut waiter.receiver => {
                     let now = now();
                     return match answer {
-                        // A call beyond its deadline is not sent: the slot is released.
+                        // The deadline has passed, so the call is not sent and the slot is
+                        // released.
                         Ok(_) if deadline <= now => Err(Refusal::came_late(now - queued_at)),
                         answer => answer,
                     }
@@ -201,8 +208,8 @@ impl Admission {
         }
     }
 
-    /// Returns a slot without applying the rules, and what the rules would have decided (observe
-    /// mode): `wait`, or the reason of a rejection.
+    /// Acquires a slot without applying the rules (mode `observe`). Also returns what the rules
+    /// would have decided: `None` to admit, `wait`, or the reason of a rejection.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
@@ -219,7 +226,7 @@ impl Admission {
         let mut state = self.state.lock();
         let was_open = state.scheduler.is_open();
         state.scheduler.on_success(now, grant);
-        // A replica that recovers may have room for more calls now.
+        // A replica that recovers may have free slots now.
         let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
         if may_go {
@@ -237,7 +244,7 @@ impl Admission {
         let hold =
             self.state.lock().scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
-            // Calls whose deadline comes before the end of the cool-down are rejected at once.
+            // Calls with a deadline before the end of the cool-down are rejected at once.
             self.answer(Event::Look);
         }
         hold
@@ -245,13 +252,13 @@ impl Admission {
 
     pub(super) fn on_replica_fault(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
         let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
-        // Calls that can only go to that replica are rejected, and calls that it has not begun to
-        // answer are cancelled.
+        // Calls that only this replica can serve are rejected, and calls whose response it has not
+        // begun are cancelled.
         self.answer(Event::Look);
         hold
     }
 
-    /// Records that a replica is alive. Cheap: only few reports take the lock.
+    /// Records that a replica is alive. Cheap, because few reports take the lock.
     pub(super) fn on_alive(self: &Arc<Self>, grant: &Grant) {
         let Some((liveness, at)) = self.liveness.as_ref().zip(grant.replica_index()) else { return };
         let now = now();
@@ -276,8 +283,8 @@ impl Admission {
         }
         self.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
         if !speaks {
-            // At most a rate has grown a little: waiting calls are admitted when they would have
-            // been.
+            // At most a rate has grown a little. The pump admits waiting calls at the time that is
+            // already set.
             return;
         }
         self.admit_waiting();
@@ -292,7 +299,7 @@ impl Admission {
         self.answer(Event::Told(event, grant));
     }
 
-    /// Logs how the adaptive limit has moved, and why.
+    /// Logs the changes of the adaptive limit, with their causes.
     fn log(&self, moves: &[LimitChange]) {
         for (replica, Decision { from, to, cause, .. }) in moves {
             let (replica, cause) = (replica.as_deref(), cause.as_str());
@@ -301,7 +308,7 @@ impl Admission {
     }
 
     pub(super) fn settle(self: &Arc<Self>, grant: &mut Grant, settled: &Settled) {
-        // The release follows at once, and admits the calls that this has made room for.
+        // The release follows at once, and admits calls for which there is capacity now.
         self.state.lock().scheduler.settle(now(), grant, settled);
     }
 
@@ -312,7 +319,7 @@ impl Admission {
         self.budgets.notify_others(self);
     }
 
-    /// Records that a response has begun. Its attempt is not cancelled any more.
+    /// Records that a response has begun. The attempt can no longer be cancelled.
     pub(super) fn on_response(&self, grant: &mut Grant) {
         if self.cancel_signals.is_enabled() {
             self.state.lock().scheduler.on_answer(grant);
@@ -334,33 +341,33 @@ impl Admission {
         }
     }
 
-    /// Cancels the attempts that a replica that went down had not begun to answer. Called under the
-    /// lock, as above.
+    /// Cancels the attempts whose responses a replica had not begun when it went down. Called under
+    /// the lock, for the same reason as in [`Self::reclaim`].
     pub(super) fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
         while let Some(id) = scheduler.next_stranded() {
             self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
         }
     }
 
-    /// Admits waiting calls after a change outside the scheduler.
+    /// Admits waiting calls after a change of budgets or replicas.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
             self.answer(Event::Look);
         }
     }
 
-    /// Applies an event and answers the calls that can be answered, then arms the pump: what is due
-    /// next may depend on what was admitted now.
+    /// Applies an event, answers waiting calls, and then arms the pump, because what is due next
+    /// may depend on the calls admitted now.
     pub(super) fn answer(self: &Arc<Self>, event: Event<'_>) {
         if self.turn(event) {
             self.pump.arm(self);
         }
     }
 
-    /// Applies an event and answers the calls that can be answered. Returns `true` if the pump
-    /// would ask too late for the rest.
+    /// Applies an event and answers waiting calls. Returns `true` if the pump would wake too late
+    /// for the others.
     fn turn(self: &Arc<Self>, mut event: Event<'_>) -> bool {
-        // Slots of calls that were cancelled meanwhile.
+        // Slots granted to calls that were cancelled meanwhile.
         let mut unused = Vec::new();
         loop {
             let now = now();
@@ -385,7 +392,7 @@ impl Admission {
                 (state.is_late(now), moves)
             };
             self.log(&moves);
-            // Outside the lock: a waker may run anything.
+            // Outside the lock, because a waker may run any code.
             for (who, answer) in answers {
                 let answer = answer.map(|grant| Permit::new(self.clone(), grant, who.queued_at, now));
                 if let Err(Ok(permit)) = who.answer.send(answer) {
@@ -399,7 +406,7 @@ impl Admission {
         }
     }
 
-    /// Answers the calls that are due. Returns when to ask again.
+    /// Answers the calls for which something is due. Returns when to call this function again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
         self.turn(Event::Look);
         let mut state = self.state.lock();
@@ -407,7 +414,7 @@ impl Admission {
         state.armed
     }
 
-    /// Takes a call out of the queue. Capacity that was reserved for it is free then.
+    /// Removes a call from the queue, and frees the capacity that was reserved for it.
     fn withdraw(self: &Arc<Self>, id: WaiterId) {
         let late = {
             let mut state = self.state.lock();
@@ -423,7 +430,7 @@ impl Admission {
     }
 }
 
-/// A call in the queue, which it leaves on drop.
+/// A call in the queue, removed from the queue on drop.
 struct QueueEntry<'a> {
     admission: &'a Arc<Admission>,
     id: WaiterId,
@@ -432,7 +439,7 @@ struct QueueEntry<'a> {
 
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        // A slot that was granted meanwhile is dropped here, and so released.
+        // A permit that was sent meanwhile is dropped here, which releases its slot.
         if self.receiver.close().is_none() {
             self.admission.withdraw(self.id);
         }

@@ -1,8 +1,9 @@
-//! A channel for one value that is never lost: it is either received, or returned to the sender.
+//! A one-shot channel that never loses its value: the value is either received, or returned to the
+//! sender.
 //!
-//! A slot may be granted at the moment its caller gives up. Whichever of the two comes second
-//! learns of the other: [`Sender::send`] gets the value back, or [`Receiver::close`] returns it.
-//! Checked under every interleaving by loom (`tests/loom`).
+//! A slot may be granted at the moment at which its caller is cancelled. Whichever happens second
+//! detects the other: [`Sender::send`] returns the value, or [`Receiver::close`] does. Loom checks
+//! this under every interleaving (`tests/loom`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,13 +38,27 @@ impl<T> Cell<T> {
     }
 }
 
-/// The sending end.
+/// The sending end of a [`handoff`] channel.
 pub struct Sender<T>(Arc<Cell<T>>);
 
-/// The receiving end: a future that resolves with the value.
+/// The receiving end of a [`handoff`] channel: a future that resolves with the value.
+///
+/// Once it is closed, it never resolves.
+///
+/// # Cancel safety
+/// Call [`Receiver::close`] before dropping the receiver. Otherwise a value that was sent is
+/// dropped with the channel.
 pub struct Receiver<T>(Arc<Cell<T>>);
 
-/// Creates both ends of a channel.
+/// Creates a channel for one value.
+///
+/// ```
+/// use tidegate::admission::handoff::handoff;
+///
+/// let (sender, mut receiver) = handoff();
+/// assert!(sender.send(1).is_ok());
+/// assert_eq!(receiver.close(), Some(1), "the value is not lost");
+/// ```
 pub fn handoff<T>() -> (Sender<T>, Receiver<T>) {
     let cell = Arc::new(Cell(Mutex::new(State::Waiting(None))));
     (Sender(cell.clone()), Receiver(cell))
@@ -71,7 +86,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Closes the channel. Returns the value if it was sent meanwhile.
+    /// Closes the channel. Returns the value if it was sent before.
     pub fn close(&mut self) -> Option<T> {
         self.0.with(|state| match std::mem::replace(state, State::Gone) {
             State::Given(value) => Some(value),

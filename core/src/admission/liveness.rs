@@ -1,15 +1,15 @@
-//! Limits how often a replica is reported alive: each chunk of each stream shows it, and reporting
-//! each one would take the scheduler's lock.
+//! Limits how often a replica is reported alive. Each chunk of each stream shows that the replica
+//! is alive, but each report takes the scheduler's lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::placement::MOST;
 
-/// Least time between two reports of one replica. A replica that is silent for less is not polled.
+/// Minimum time between two reports of one replica. Replicas are not polled for a shorter silence.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// When each replica, by its index, was last reported: milliseconds since creation.
+/// When each replica was last reported, by index, in milliseconds since creation.
 #[derive(Debug)]
 pub(super) struct LivenessThrottle {
     created: Instant,
@@ -21,8 +21,8 @@ impl LivenessThrottle {
         Self { created: now, reported: (0..MOST).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Returns `true` if the replica is to be reported alive now. Of concurrent callers, one gets
-    /// `true`.
+    /// Returns `true` if the replica should be reported alive now. If several callers ask at the
+    /// same time, only one gets `true`.
     pub(super) fn is_due(&self, index: usize, now: Instant) -> bool {
         let now = u64::try_from(now.saturating_duration_since(self.created).as_millis()).unwrap_or(u64::MAX);
         let Some(reported) = self.reported.get(index) else { return false };

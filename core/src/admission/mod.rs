@@ -1,12 +1,12 @@
 //! Admission: each attempt waits until its target has a slot for it.
 //!
-//! [`crate::schedule`] decides which call goes next. This module drives it: one lock per target,
-//! one channel per waiting call, one RAII permit per slot. None of that knows calls or targets; the
-//! tower layer (`layer/`) does.
+//! [`crate::schedule`] decides which call is admitted next. This module drives the scheduler: it
+//! has one lock per target, one channel per waiting call, and one RAII permit per slot. Only the
+//! tower layer (`layer/`) depends on calls and targets.
 //!
-//! A call waits in `call`, not in `poll_ready`: its turn depends on the request (tenant, lane,
-//! deadline), which `poll_ready` has not seen. So the layer is always ready, and the wait is part
-//! of the response future.
+//! A call waits in `call`, not in `poll_ready`, because its place in the queue depends on the
+//! request (tenant, lane, deadline), which `poll_ready` has not seen. So the layer is always ready,
+//! and the wait is part of the response future.
 
 mod budget_set;
 mod cancel;

@@ -14,10 +14,10 @@ use crate::placement::{Fault, Placed};
 use crate::schedule::{Grant, Settled};
 use tidegate_protocol::RateHeaders;
 
-/// One slot, held.
+/// A slot, held by one attempt.
 ///
-/// Dropping it releases the slot, exactly once, and admits the next call, however the attempt
-/// ended: end of body, drop of body or future, panic.
+/// Dropping it releases the slot, exactly once, and admits the next call. That covers every end of
+/// an attempt: the end or drop of the body, the drop of the future, and a panic.
 #[must_use = "dropping the permit releases the slot"]
 pub struct Permit {
     admission: Arc<Admission>,
@@ -36,17 +36,17 @@ impl Permit {
         Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
-    /// Returns what a retry of the same call passes on, so that it keeps its place in the queue.
+    /// Returns what the call was charged. A retry passes it on, to keep its place in the queue.
     pub fn charged(&self) -> Option<Tag> {
         self.grant.as_ref().map(Grant::charged)
     }
 
-    /// Returns the replica that the slot is at, if the target is a pool.
+    /// Returns the replica of the slot, if the target is a pool.
     pub fn placed(&self) -> Option<&Placed> {
         self.grant.as_ref().and_then(Grant::placed)
     }
 
-    /// Returns the part of the call's wait budget that the wait has taken.
+    /// Returns the part of the call's wait budget that this wait has used.
     pub fn spent(&self) -> Duration {
         self.grant.as_ref().map(Grant::spent).unwrap_or_default()
     }
@@ -56,8 +56,8 @@ impl Permit {
         self.admitted_at.saturating_duration_since(self.queued_at)
     }
 
-    /// Returns the number of slots of the target that were held just after this one was granted,
-    /// this one included.
+    /// Returns the number of slots of the target in use just after this one was granted, this one
+    /// included.
     pub fn in_flight(&self) -> usize {
         self.grant.as_ref().map_or(0, Grant::in_flight)
     }
@@ -67,46 +67,46 @@ impl Permit {
         self.admitted_at
     }
 
-    /// Records that the attempt is handed to its transport: from here on its provider may count it.
+    /// Records that the attempt is handed to its transport, so that the provider may count it.
     pub fn on_sent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.mark_sent();
         }
     }
 
-    /// Records the first token of the response. Admits another call if the first-token limit held
-    /// it back.
+    /// Records that the first token of the response has arrived. Admits a waiting call if the limit
+    /// on calls awaiting their first token was reached.
     pub fn on_first_token(&mut self) {
         self.tell(LimitEvent::FirstToken);
     }
 
     /// Records that the first token cannot be observed, because the response does not stream or
-    /// cannot be read on its way. The attempt is judged as one that does not stream.
+    /// cannot be parsed. The attempt is then judged like one that does not stream.
     pub fn mark_unobservable(&mut self) {
         self.tell(LimitEvent::Unobservable);
     }
 
-    /// Removes the attempt from the samples of the adaptive limit. It still holds its slot.
+    /// Excludes the attempt from the samples of the adaptive limit. It still holds its slot.
     pub fn detach(&mut self) {
         self.tell(LimitEvent::Detached);
     }
 
     fn tell(&mut self, event: LimitEvent) {
-        // A fixed limit tracks nothing, so that nothing is locked.
+        // A fixed limit uses no samples, so no lock is taken.
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
             self.admission.tell(event, grant);
         }
     }
 
-    /// Sets how the attempt ended, which the adaptive limit learns when the slot is released.
-    /// Without it, the attempt counts as cancelled.
+    /// Sets how the attempt ended, which is reported to the adaptive limit when the slot is
+    /// released. If this is not called, the attempt counts as cancelled.
     pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
             grant.set_outcome(ended);
         }
     }
 
-    /// Returns `true` if the rate budgets have no room now for another call like this one.
+    /// Returns `true` if the rate budgets are too low now for another call like this one.
     pub(crate) fn is_spent(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
     }
@@ -117,14 +117,15 @@ impl Permit {
         self.admission.cancel_signals().register(self.grant.as_ref()?.id())
     }
 
-    /// Records that the response has begun. The attempt is not cancelled any more.
+    /// Records that the response has begun. The attempt can no longer be cancelled.
     pub(crate) fn on_response(&mut self) {
         if let Some(grant) = &mut self.grant {
             self.admission.on_response(grant);
         }
     }
 
-    /// Records that the upstream did no work for the attempt, so that its rates are not charged.
+    /// Records that the upstream did no work for the attempt, so that the rate budgets are not
+    /// charged.
     pub fn mark_unsent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.mark_unsent();
@@ -132,34 +133,35 @@ impl Permit {
     }
 
     /// Applies the rate headers of a response to the rate budgets. Called for every response, also
-    /// without such headers. `limited` is `true` if the response is a rate limit's rejection.
+    /// for those without such headers. `limited` is `true` if the response is a rate-limit
+    /// rejection.
     pub fn on_rate_headers(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
         if let Some(grant) = &mut self.grant {
             self.admission.on_rate_headers(grant, sent_at, headers, limited);
         }
     }
 
-    /// Settles what the attempt took: corrects the account of its tenant and the budgets.
+    /// Settles what the attempt took, which corrects the charges to its tenant and to the budgets.
     pub fn settle(&mut self, settled: &Settled) {
         if let Some(grant) = &mut self.grant {
             self.admission.settle(grant, settled);
         }
     }
 
-    /// Returns the counter of output tokens, to be updated as they come.
+    /// Returns the counter of output tokens, to be updated as tokens arrive.
     pub fn progress(&self) -> Progress {
         self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
 
-    /// Records that the upstream accepted the attempt: the target is up.
+    /// Records that the upstream accepted the attempt, which shows that the target is up.
     pub fn on_success(&mut self) {
         if let Some(grant) = &mut self.grant {
             self.admission.on_success(grant);
         }
     }
 
-    /// Records that the upstream failed the attempt of this call. The target may cool down, for
-    /// `delay` if the upstream asked for that. Returns what follows for the call.
+    /// Records that the upstream failed the attempt of the call number `call`. The target may cool
+    /// down, for `delay` if the upstream asked for it. Returns what follows for the call.
     pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         match &mut self.grant {
             Some(grant) => self.admission.on_failure(grant, call, failure, delay),
@@ -175,14 +177,14 @@ impl Permit {
         }
     }
 
-    /// Records that a part of the response came, which shows that the replica is alive.
+    /// Records that a part of the response arrived, which shows that the replica is alive.
     pub(crate) fn on_alive(&self) {
         if let Some(grant) = &self.grant {
             self.admission.on_alive(grant);
         }
     }
 
-    /// Takes the slot out of the permit, so that dropping the permit does nothing.
+    /// Removes the slot from the permit, so that dropping the permit does nothing.
     pub(super) fn into_grant(mut self) -> Option<Grant> {
         self.grant.take()
     }

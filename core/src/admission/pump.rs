@@ -1,7 +1,7 @@
-//! Keeps time for a scheduler: wakes it when a wait or a cool-down ends.
+//! The timer of a scheduler: wakes it when a wait or a cool-down ends.
 //!
-//! One task per target, which runs only while calls wait. Releases do not pass through it: they
-//! admit the next call themselves.
+//! There is one task per target, which runs only while calls wait. Releases admit the next call
+//! themselves, without this task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Admission;
 
-/// Starts the task, and wakes it early.
+/// Starts the timer task, and wakes it early.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
     running: AtomicBool,
@@ -22,11 +22,11 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Starts the task, or has it ask the scheduler for the next wake-up again. To be called after
-    /// anything that may bring that forward.
+    /// Starts the task or, if it runs, makes it compute its next wake-up again. Must be called
+    /// after anything that may make the next wake-up earlier.
     pub(super) fn arm(self: &Arc<Self>, admission: &Arc<Admission>) {
-        // A permit may be dropped on a thread without a runtime (a garbage collector's). Then a
-        // call that waits keeps the task running.
+        // A permit may be dropped on a thread without a runtime, such as a garbage collector's. The
+        // calls that wait keep the task running then.
         match Handle::try_current() {
             Ok(runtime) if !self.running.swap(true, Ordering::AcqRel) => {
                 runtime.spawn(run(Running(self.clone()), Arc::downgrade(admission)));
@@ -35,19 +35,21 @@ impl Pump {
         }
     }
 
-    /// Returns `true` if the task runs.
+    /// Returns `true` if the task is running.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Resolves when the task stops. A call that still waits then arms the pump again.
+    /// Resolves when the task stops. A call that still waits must then arm the pump again.
     pub(super) fn stopped(&self) -> Notified<'_> {
         self.stopped.notified()
     }
 }
 
-/// The running task. A runtime that shuts down drops it. Then a call that waits on another runtime,
-/// or comes next, starts it there.
+/// Marks the task as running until dropped.
+///
+/// A runtime that shuts down drops the task. A call that waits on another runtime, or the next
+/// call, then starts the task there.
 struct Running(Arc<Pump>);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! The text of a rejection: what blocked the call, and what to do about it.
+//! The messages of rejections: what blocked the call, and what to do about it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Refusal, Rule};
 
-/// What to do about a call that is too large.
+/// The advice for a call that is too large.
 const SMALLER: &str = "shorten the prompt or lower `max_tokens`, send it to another target, or as a batch";
 
-/// Returns the scheduler's rejection as the caller gets it. `hint` says what to change if the
-/// target has too few slots.
+/// Returns the scheduler's rejection as an error. `hint` says what to change if the target has too
+/// few slots.
 pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
     let mut text = what(refusal);
     let rule = refusal.why.map(|why| why.rule);
@@ -32,7 +32,7 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
         .explained(refusal.why)
 }
 
-/// Returns the rejection of a prompt above the target's `max_prompt`, in tokens.
+/// Returns the rejection of a prompt of `tokens` tokens, above the target's `max_prompt`.
 pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, most: u64) -> Error {
     let text = format!(
         "its prompt has about {tokens} tokens, above this target's `max_prompt` of {most}: {SMALLER}"
@@ -86,7 +86,7 @@ fn waits(reason: Reason) -> bool {
     )
 }
 
-/// Returns what to change, if it is not the number of slots.
+/// Returns what to change, or `None` if it is the number of slots.
 fn change(rule: Rule) -> Option<&'static str> {
     match rule {
         Rule::TenantCap => Some("raise its tenant's `cap`"),
@@ -106,7 +106,7 @@ fn change(rule: Rule) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of what limits the size of one call.
+/// Returns the name of the setting or budget that limits the size of one call.
 fn bounds(rule: Rule) -> &'static str {
     match rule {
         Rule::Kv => "the engine's memory (`kv_tokens`)",

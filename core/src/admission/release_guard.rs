@@ -6,11 +6,12 @@ use parking_lot::Mutex;
 
 use super::Permit;
 
-/// Keeps the slot of an attempt until the attempt has ended *and* the last clone is dropped.
+/// Keeps the slot of an attempt in use until the attempt has ended *and* the last clone of the
+/// guard is dropped.
 ///
-/// Each attempt's request carries one in its extensions. A transport whose exchange ends when its
-/// future or body is dropped can ignore it. A transport that can only ask for the end takes the
-/// guard out of the extensions, and drops it when the exchange has ended.
+/// The request of each attempt has a guard in its extensions. A transport can ignore the guard if
+/// dropping its future or body ends the exchange. A transport that can only request the end takes
+/// the guard out of the extensions, and drops it when the exchange has ended.
 #[derive(Clone)]
 pub struct ReleaseGuard(Arc<Slot>);
 
@@ -21,7 +22,7 @@ impl ReleaseGuard {
         Self(Arc::new(Slot(Mutex::new(None))))
     }
 
-    /// Keeps the permit until the last clone is dropped, at once if this is the last.
+    /// Keeps the permit until the last clone is dropped, which may be this one.
     pub(crate) fn keep(self, permit: Permit) {
         *self.0.0.lock() = Some(permit);
     }

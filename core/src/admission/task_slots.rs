@@ -1,8 +1,8 @@
-//! Which tasks hold slots of targets, for the tasks that ask for a tool meanwhile.
+//! The slots of targets that tasks hold, looked up when a task asks for a tool.
 //!
-//! Kept only if tools are configured, and only from the moment that a task gets its response until
-//! the slot is released: before that, the task waits for its call and cannot ask for a tool. So
-//! there are never more entries than slots held.
+//! Entries exist only if tools are configured, and only from the response of a call until its slot
+//! is released. Before that, the task waits for its call and cannot ask for a tool. So there are
+//! never more entries than slots in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -30,8 +30,8 @@ pub(crate) struct TaskSlot {
 }
 
 impl TaskSlots {
-    /// Enters a slot that a task holds, until the returned guard is dropped. `response` is the
-    /// response that the slot is for, if it can be read ahead.
+    /// Adds a slot that a task holds, until the returned guard is dropped. `response` is the
+    /// response that holds the slot, if it can be read ahead.
     pub(crate) fn enter(
         self: &Arc<Self>,
         task: TaskId,
@@ -52,14 +52,15 @@ impl TaskSlots {
 }
 
 impl TaskSlot {
-    /// Starts to read the rest of the response ahead. `None` if there is nothing left to read.
+    /// Starts to read the rest of the response ahead, until the returned guard is dropped. Returns
+    /// `None` if nothing is left to read.
     pub(crate) fn read_ahead(&self) -> Option<ReadAheadGuard> {
         let response = self.response.as_ref()?.upgrade()?;
         response.clone().start();
         Some(ReadAheadGuard(response))
     }
 
-    /// Returns `true` if the slot is for a response that can be read ahead.
+    /// Returns `true` if a response that can be read ahead holds the slot.
     pub(crate) fn is_stream(&self) -> bool {
         self.response.is_some()
     }
@@ -89,11 +90,11 @@ pub(crate) trait ReadAhead: Send + Sync {
     /// Starts to read ahead.
     fn start(self: Arc<Self>);
 
-    /// Stops, once it was called as often as [`ReadAhead::start`].
+    /// Stops reading ahead when it has been called as often as [`ReadAhead::start`].
     fn stop(&self);
 }
 
-/// Has a response read ahead until it is dropped.
+/// Keeps a response being read ahead until dropped.
 pub(crate) struct ReadAheadGuard(Arc<dyn ReadAhead>);
 
 impl Drop for ReadAheadGuard {

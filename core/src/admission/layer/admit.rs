@@ -1,4 +1,5 @@
-//! Waits for the slot of an attempt, for the layer and for slots that are held by name.
+//! Waits for the slot of an attempt. Used by the layer, and for slots that are acquired without the
+//! client.
 
 use crate::admission::{Permit, prompt_too_large};
 use crate::call::Call;
@@ -7,10 +8,13 @@ use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Ticket, WaiterId};
 use crate::target::SharedCooldowns;
 
-/// Waits for a slot for the call's next attempt.
+/// Waits for a slot for the next attempt of the call.
+///
+/// # Errors
+/// `Refused` if admission rejects the call.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the queue.
+/// Dropping the future removes the call from the queue.
 pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
@@ -47,7 +51,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         }
         return permit.map_err(|error| target.admit_ignorance(error));
     }
-    // In observe mode no call waits in a queue until the pool has a replica.
+    // In mode `observe` no call waits in the queue until the pool has a replica, so it waits here.
     call.replicas_known().await;
     let (permit, would) = admission.force(&ticket);
     let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
@@ -61,7 +65,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
 /// Waits for a slot of a target that the call shares with other credentials and models.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the queue.
+/// Dropping the future removes the call from the queue.
 async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> Result<Permit, Error> {
     let admission = call.target().admission();
     loop {
@@ -71,7 +75,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
         if cooldowns.admit(key) {
             return Ok(permit);
         }
-        // A Retry-After for the key came while the call was queued, so the slot is released.
+        // A cool-down of the key began while the call was queued, so the slot is released.
         call.update_queue(|queue| queue.spent += permit.spent());
     }
 }
@@ -80,7 +84,7 @@ fn queued(call: &Call, waiter: WaiterId) {
     call.update_queue(|queue| queue.waiter = Some(waiter));
 }
 
-/// Returns the permit unless it is at a replica that the call avoids.
+/// Returns the permit, unless its slot is at a replica that the call avoids.
 fn unless_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))

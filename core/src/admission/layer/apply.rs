@@ -1,4 +1,4 @@
-//! Applies what an attempt showed: its outcome to the target or the replica, and its tokens to the
+//! Applies the result of an attempt: its outcome to the target or replica, and its tokens to the
 //! budgets.
 
 use crate::admission::Permit;
@@ -43,15 +43,16 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     hold
 }
 
-/// Settles the budgets when the attempt is over, and teaches the estimator what the response took.
+/// Settles the budgets when the attempt is over, and updates the estimates.
 ///
-/// - A complete response whose usage the provider has reported settles and teaches that usage.
-/// - A complete response without usage teaches its length in deltas. The reservation stands.
-/// - A response that broke off or was dropped settles what it had produced, which is what providers
-///   bill that do not bill on arrival. The estimator learns that its like are at least as long.
-/// - An attempt that produced nothing changes nothing: the reservation stands.
+/// - A complete response with usage settles that usage, and the estimator learns it.
+/// - A complete response without usage keeps its reservation. The estimator learns its length in
+///   deltas.
+/// - A response that failed or was dropped settles the tokens that it had produced, because most
+///   providers bill those. The estimator learns that such responses are at least as long.
+/// - An attempt that produced nothing keeps its reservation, and changes no estimate.
 ///
-/// `sample` is what the estimator has observed of the response's length so far.
+/// `sample` is what the estimator has observed of the length of this response so far.
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
     let (sent_at, now) = (exchange.sent_at(), clock::now());
     let expected = call.target().expected();

@@ -1,4 +1,4 @@
-//! The tower layer of admission: each attempt waits for a permit, which its response body then
+//! The tower layer of admission: each attempt waits for a permit, which the response body then
 //! holds.
 
 mod admit;
@@ -24,11 +24,11 @@ use tidegate_protocol::RateHeaders;
 
 /// Admits each attempt when its target has a slot for it.
 ///
-/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model; others
-/// pass.
+/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model. Other
+/// requests pass unchanged.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the queue, or releases the slot.
+/// Dropping the future removes the call from the queue, or releases its slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdmissionLayer;
 
@@ -66,8 +66,8 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
     }
 }
 
-/// Returns the error of an attempt that the gate cancelled. Retry makes the attempt again, and the
-/// call keeps its age.
+/// Returns the error of an attempt that the gate cancelled. The retry layer makes the attempt
+/// again, and the call keeps its age.
 fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     let (error, hold) = match cause {
         Cancellation::Reclaimed => (
@@ -99,8 +99,8 @@ fn apply_rate_headers(
     outcome: &AttemptOutcome,
 ) {
     let Some(permit) = permit else { return };
-    // A response without rate headers counts too: rates that a rejection has cut grow back with it.
-    // At a shared target, the headers of one credential say nothing about the others.
+    // Responses without rate headers count too, because rates that a rejection has cut grow back
+    // with them. At a shared target, the headers of one credential say nothing about the others.
     if let Ok(response) = result
         && call.shared().is_none()
     {

@@ -21,24 +21,24 @@ use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_protocol::RateHeaders;
 use tidegate_tokens::LengthSample;
 
-/// Holds a permit, first for the future of an attempt, then for its response body. Releases it when
-/// the body ends or fails, or on drop.
+/// Holds a permit during an attempt, and then for its response body. Releases it when the body ends
+/// or fails, or on drop.
 pub(super) struct PermitBody {
     call: Call,
     permit: Option<(Permit, ReleaseGuard)>,
     cancel_signal: Option<Arc<CancelSignal>>,
     body: Option<ResponseBody>,
-    /// What the exchange has shown, once the response has begun.
+    /// The record of the exchange, once the response has begun.
     exchange: Option<ExchangeRecord>,
-    /// The tokens that have come so far, for the scheduler.
+    /// Number of tokens that have arrived so far, for the scheduler.
     progress: Progress,
-    /// What the estimator has learned of the length of the response.
+    /// What the estimator has learned about the length of the response.
     sample: LengthSample,
     /// Whether the scheduler still awaits the first token.
     awaits_token: bool,
-    /// Whether the upstream is waited for, and not the reader.
+    /// Whether the last poll waited for the upstream, not for the reader.
     awaits_upstream: bool,
-    /// How the attempt ended, if its outcome or an error says so.
+    /// How the attempt ended, if its outcome or an error determines it.
     ended: Option<Ended>,
 }
 
@@ -48,7 +48,7 @@ impl PermitBody {
         let cancel_signal = if can_replay && (call.facts().repeatable || !is_pool) {
             permit.cancel_signal()
         } else {
-            // The attempt cannot be made again, or may have run and must not run twice.
+            // The attempt cannot be sent again, or it may have run and must not run twice.
             permit.on_response();
             None
         };
@@ -82,8 +82,7 @@ impl PermitBody {
         }
     }
 
-    /// Applies the outcome of the attempt to the adaptive limit, and follows the response from here
-    /// on.
+    /// Applies the outcome of the attempt to the adaptive limit, and starts to follow the response.
     pub(super) fn on_result(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
         permit.on_response();
@@ -97,12 +96,12 @@ impl PermitBody {
             self.awaits_token = false;
             permit.mark_unobservable();
         }
-        // The head was held back for the first event, which may have been a token.
+        // The stream layer has held the response back until its first event, which may be a token.
         self.follow();
     }
 
-    /// Reports what the exchange has shown since the last call: the first token and the tokens to
-    /// the scheduler, the length to the estimator.
+    /// Reports what the exchange has shown since the last call: the first token and the number of
+    /// tokens to the scheduler, and the length to the estimator.
     fn follow(&mut self) {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
         let tokens = exchange.tokens();
@@ -133,7 +132,8 @@ impl PermitBody {
         self.exchange.as_ref().is_some_and(ExchangeRecord::has_token)
     }
 
-    /// Returns how an attempt ended whose body did not fail. `is_over`: the body ended by itself.
+    /// Returns how an attempt ended if its body did not fail. `is_over` is `true` if the body ended
+    /// by itself.
     fn ended(&self, is_over: bool) -> Ended {
         if let Some(exchange) = &self.exchange {
             let seen = exchange.seen();
@@ -154,7 +154,7 @@ impl PermitBody {
         }
     }
 
-    /// Holds the permit until this body ends.
+    /// Adds the body that holds the permit until it ends.
     pub(super) fn with_body(mut self, body: ResponseBody) -> Self {
         if body.is_end_stream() {
             self.end(true);
@@ -163,22 +163,22 @@ impl PermitBody {
         self
     }
 
-    /// Drops the exchange, then releases the slot: the next call must not find the upstream still
-    /// busy with this one.
+    /// Drops the exchange and then releases the slot. In this order, because the upstream must not
+    /// get the next call while it is busy with this one.
     fn end(&mut self, is_over: bool) {
         self.body = None;
         self.release(is_over);
     }
 
-    /// Releases the slot if the provider's own end was seen: nothing runs upstream then, even if
-    /// the connection stays open.
+    /// Releases the slot if the provider's terminal event was seen, because the upstream is then
+    /// idle even if the connection stays open.
     pub(super) fn release_if_complete(&mut self) {
         if self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_complete) {
             self.release(false);
         }
     }
 
-    /// Releases the slot, once. `is_over`: the body ended by itself.
+    /// Releases the slot, once. `is_over` is `true` if the body ended by itself.
     fn release(&mut self, is_over: bool) {
         self.follow();
         if let Some((mut permit, release_guard)) = self.permit.take() {
@@ -192,8 +192,8 @@ impl PermitBody {
     }
 }
 
-/// Returns `true` if a 429 is a rate limit: the provider says when to come back or that nothing is
-/// left, or the gate's own budgets are used up. A concurrency limit knows no time.
+/// Returns `true` if a 429 is caused by a rate limit and not by a concurrency limit: the response
+/// says when to try again or that nothing is left, or the gate's own budgets are used up.
 fn is_by_rate(permit: &Permit, result: &AttemptResult, outcome: &AttemptOutcome) -> bool {
     let shows_nothing_left = || {
         let headers = result.as_ref().ok().map(|response| response.headers());
@@ -228,7 +228,7 @@ impl Body for PermitBody {
             this.on_error(error);
         }
         let frame = frame.map(|frame| frame.map_err(|error| this.call.happened(error)));
-        // Many readers never ask for the end once they have all that was announced.
+        // Many readers do not poll for the end once they have read the announced length.
         if !matches!(frame, Some(Ok(_))) || is_over {
             this.end(true);
         }

@@ -3,12 +3,11 @@
 //!
 //! # Invariants
 //!
-//! - The reader gets every frame, and the failure if there is one, in order, as if nobody had read
-//!   ahead.
+//! - The reader gets every frame and the error, if any, in order, as without reading ahead.
 //! - No generation is ended early: what does not fit into [`MAX_READ`] is left to the reader, and
-//!   the slot with it.
-//! - Either the reader or the task that reads ahead polls the body at a time, so that the waker
-//!   that the body keeps is the right one.
+//!   the slot stays in use.
+//! - Either the reader or the read-ahead task polls the body at any time, so that the waker in the
+//!   body is the right one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,10 +27,10 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::error::Error;
 
-/// How much is read ahead of the reader, in bytes.
+/// Maximum number of bytes read ahead of the reader.
 const MAX_READ: usize = 1024 * 1024;
 
-/// A body that its reader and the task that reads ahead can both reach.
+/// A body that both its reader and the read-ahead task can poll.
 struct SharedBody(Mutex<State>);
 
 struct State {
@@ -41,11 +40,11 @@ struct State {
     read: VecDeque<Result<Frame<Bytes>, Error>>,
     /// Bytes in `read`.
     size: usize,
-    /// How many tools are waited for.
+    /// Number of tools for which the response is read ahead now.
     starts: usize,
-    /// Whether a task reads ahead. If not, the reader polls the body.
+    /// Whether a task reads ahead. Otherwise the reader polls the body.
     is_running: bool,
-    /// Distinguishes one task from the next: a task that was aborted may be polled once more.
+    /// Identifies the current task, because an aborted task may be polled once more.
     generation: u64,
     task: Option<AbortHandle>,
     reader: Option<Waker>,
@@ -73,7 +72,7 @@ pub(super) fn readable_ahead(call: &Call, body: PermitBody) -> ResponseBody {
 }
 
 impl ReadAhead for SharedBody {
-    /// Reads ahead until it is stopped, the response has ended, or it is too long.
+    /// Reads ahead until stopped, until the response has ended, or until [`MAX_READ`] is reached.
     fn start(self: Arc<Self>) {
         let mut state = self.0.lock();
         state.starts += 1;
@@ -102,14 +101,14 @@ impl ReadAhead for SharedBody {
 }
 
 impl State {
-    /// Stops reading ahead: the reader polls the body again. What is returned must be aborted and
-    /// woken outside the lock.
+    /// Stops reading ahead, so that the reader polls the body again. The caller must abort the
+    /// returned task and wake the returned reader outside the lock.
     fn stop(&mut self) -> (Option<AbortHandle>, Option<Waker>) {
         self.is_running = false;
         (self.task.take(), self.reader.take())
     }
 
-    /// Removes the task's entry once the slot is released.
+    /// Removes the task's entry if the slot was released.
     fn check_slot(&mut self) {
         if self.body.as_mut().is_none_or(|body| body.permit().is_none()) {
             self.task_slot = None;
@@ -141,7 +140,7 @@ impl Future for ReadAheadTask {
             }
             let polled = state.poll_body(cx);
             if let Some(body) = &mut state.body {
-                // Whatever the connection does after the provider's own end.
+                // The connection may stay open after the provider's terminal event.
                 body.release_if_complete();
             }
             state.check_slot();
@@ -177,7 +176,7 @@ impl Body for Reader {
         }
         let polled = if state.is_running { Poll::Pending } else { state.poll_body(cx) };
         if polled.is_pending() {
-            // A task that starts to read ahead replaces the waker that the body keeps.
+            // A read-ahead task that starts later replaces the waker in the body.
             match &mut state.reader {
                 Some(reader) => reader.clone_from(cx.waker()),
                 None => state.reader = Some(cx.waker().clone()),
@@ -209,7 +208,7 @@ impl Drop for Reader {
         let (task, reader) = state.stop();
         let dropped = (state.body.take(), state.task_slot.take(), std::mem::take(&mut state.read));
         drop(state);
-        // Releases the slot, which wakes other tasks.
+        // Outside the lock, because releasing the slot wakes other tasks.
         drop(dropped);
         abort_and_wake(task, reader);
     }
@@ -219,7 +218,7 @@ fn size(frame: &Result<Frame<Bytes>, Error>) -> usize {
     frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len)
 }
 
-/// Called outside the lock, because a waker may run anything.
+/// Aborts a task and wakes a reader. Called outside the lock, because a waker may run any code.
 fn abort_and_wake(task: Option<AbortHandle>, reader: Option<Waker>) {
     if let Some(task) = task {
         task.abort();
