@@ -1,4 +1,7 @@
-//! HTTP/1.1 and HTTP/2 over rustls, on reqwest, with one shared set of connections for each proxy.
+//! The built-in transport: HTTP/1.1 and HTTP/2 over rustls, based on reqwest.
+//!
+//! Connections are pooled per proxy. Each pool has one fixed proxy or none, so reqwest never
+//! selects one.
 
 use std::collections::HashMap;
 use std::env;
@@ -28,10 +31,15 @@ use tidegate_protocol::url;
 /// The number of proxies whose connections are kept. One more closes the idle connections of all.
 const MOST_PROXIES: usize = 64;
 
-/// The built-in transport. Cheap to clone; clones share connections.
+/// The built-in HTTP transport. Cheap to clone; clones share connections.
 ///
-/// Sends bytes as they are: it follows no redirects and decodes no content, as a transport under an SDK must not.
-/// *Cancellation safety*: dropping the future or the body resets the stream (HTTP/2) or closes the connection (HTTP/1.1).
+/// Bytes are sent and received unchanged: redirects are not followed and content is not decoded,
+/// because the SDK above does both.
+///
+/// # Cancel safety
+///
+/// Dropping the response future or the body resets the stream (HTTP/2) or closes the connection
+/// (HTTP/1.1).
 #[derive(Clone)]
 pub struct Http(Arc<Inner>);
 
@@ -39,10 +47,10 @@ struct Inner {
     config: TransportConfig,
     /// `None` if the configuration takes no proxies from the environment.
     rules: Option<ProxyRules>,
-    /// The pools of each proxy, and of direct connections. Each pool uses its one proxy for every
-    /// URL: reqwest decides nothing.
+    /// The connection pools by proxy; `None` is the key of direct connections. The vector is
+    /// indexed by shard.
     pools: RwLock<HashMap<Option<ProxyServer>, Vec<reqwest::Client>>>,
-    /// The authorities that servers are verified with; `None` stands for those of the platform.
+    /// The certificate authorities that verify servers. `None` means those of the platform.
     authorities: Option<Vec<Certificate>>,
     shards: Shards,
 }
@@ -95,12 +103,13 @@ impl Http {
     }
 }
 
-/// Returns the authorities in the file that `SSL_CERT_FILE` names; `None` if it names none.
+/// Returns the certificate authorities in the file named by `SSL_CERT_FILE`, or `None` if the
+/// variable is unset or empty.
 ///
-/// As with OpenSSL's clients, they replace the platform's, and `SSL_CERT_DIR` adds no others.
+/// As with OpenSSL, these authorities replace those of the platform, and `SSL_CERT_DIR` adds none.
 ///
 /// # Errors
-/// `Config` if the file cannot be read, or is not in PEM format.
+/// `Config` if the file cannot be read or is not in PEM format.
 fn environment_authorities() -> Result<Option<Vec<Certificate>>, Error> {
     let Some(path) = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) else { return Ok(None) };
     let unusable = |why: String| {
@@ -127,7 +136,8 @@ fn pool(
         .pool_max_idle_per_host(config.pool_idle)
         .pool_idle_timeout(config.pool_idle_timeout)
         .tcp_nodelay(true)
-        // Long generations are silent for minutes: keep middleboxes from forgetting the connection.
+        // Long generations send nothing for minutes. Keep-alive packets stop middleboxes from
+        // dropping the connection.
         .tcp_keepalive(std::time::Duration::from_secs(60))
         .no_proxy();
     if let Some(authorities) = authorities {
@@ -136,7 +146,7 @@ fn pool(
     if let Some(server) = proxy {
         let mut proxy = reqwest::Proxy::all(server.url()).map_err(unusable)?;
         if let Some((user, password)) = server.credentials() {
-            // reqwest puts both into a URL, and decodes that.
+            // reqwest writes both into a URL and decodes them again.
             let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
             proxy = proxy.basic_auth(&encoded(user), &encoded(password));
         }
@@ -178,7 +188,8 @@ impl Service<Request<RequestBody>> for Http {
 }
 
 fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
-    // What layers say to each other is nothing to the connection, which would keep it, and the slot, for as long as it likes.
+    // Extensions carry data between layers. The connection could keep them, and the slot among
+    // them, for any time.
     request.extensions_mut().clear();
     let uri = request.uri().clone();
     let request = request.map(|body| match body.bytes() {
@@ -191,7 +202,7 @@ fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error
     Ok(request)
 }
 
-/// A response's body as it comes off the connection, with its place among the pools.
+/// A response body from the connection. It counts as in flight on its shard until it is dropped.
 struct Incoming {
     body: reqwest::Body,
     _place: Place,
@@ -215,7 +226,7 @@ impl Body for Incoming {
 }
 
 fn from_reqwest(error: reqwest::Error) -> Error {
-    // An error of the request's own body comes back as it went in.
+    // An error of the request's own body is returned unchanged.
     if let Some(own) = sources(&error).find_map(|e| e.downcast_ref::<Error>()) {
         return own.clone();
     }
@@ -241,20 +252,22 @@ fn from_reqwest(error: reqwest::Error) -> Error {
     }
 }
 
-/// Whether the host said that nobody listens there.
+/// Returns `true` if the peer refused or reset the connection attempt.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
 }
 
-/// Whether this process or machine has nothing left to connect with: descriptors, ports, memory.
+/// Returns `true` if this process or machine lacks the resources to connect: file descriptors,
+/// ports or memory.
 fn is_ours(error: &io::Error) -> bool {
-    // Of the process, of the machine; the numbers are the same on Linux, macOS and the BSDs, and Windows has its own.
+    // EMFILE (this process), ENFILE (the machine) and Windows' WSAEMFILE. The first two numbers are
+    // the same on Linux, macOS and the BSDs.
     const TOO_MANY_FILES: [i32; 3] = [24, 23, 10_024];
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::OutOfMemory)
         || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
-/// Whether the peer ended the body before the length that it had announced.
+/// Returns `true` if the peer ended the body before its announced length.
 fn cut_short(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
@@ -263,7 +276,7 @@ fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::
     std::iter::successors(error.source(), |&e| e.source())
 }
 
-/// The chain of causes, without the URL: its query may hold a key.
+/// Returns the chain of causes as text, without the URL, because its query may contain a key.
 fn describe(error: &reqwest::Error) -> String {
     let what = if error.is_connect() {
         "cannot connect"

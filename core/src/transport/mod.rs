@@ -1,5 +1,7 @@
-//! The innermost service: whatever turns a request into a response. [`Http`] is built in; any tower service of the same shape can take its place,
-//! and so can a transport that lives in another language ([`foreign`]).
+//! The transport: the innermost service, which sends a request and returns the response.
+//!
+//! [`Http`] is built in. Any tower service with the same request, response and error types can
+//! replace it, including a transport that is implemented in another language ([`foreign`]).
 
 pub mod foreign;
 mod http;
@@ -14,9 +16,14 @@ pub use self::proxy::ProxyRules;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 
-/// A transport of any kind, boxed, so that generics stay below the client.
+/// A boxed transport of any kind. Boxing keeps type parameters out of the client.
 ///
-/// What the layers above rely on: dropping the future or the response's body ends the exchange at once, and the body fails,
-/// rather than ends, when it is shorter than it was said to be. Where the end takes a while, [`crate::admission::ReleaseGuard`] keeps the slot meanwhile:
-/// it is in the request's extensions, so a transport that keeps those beyond the exchange keeps the slot.
+/// # Requirements
+///
+/// The layers above rely on these properties:
+///
+/// - Dropping the response future or the response body ends the exchange at once.
+/// - A body that is shorter than its `content-length` fails instead of ending.
+/// - A transport that needs time to end an exchange keeps the call's slot meanwhile. It does so by
+///   keeping the [`crate::admission::ReleaseGuard`] from the request's extensions.
 pub type Transport = BoxCloneSyncService<::http::Request<RequestBody>, ::http::Response<ResponseBody>, Error>;

@@ -1,7 +1,8 @@
-//! Which of several connection pools a request goes to.
+//! Shards: several connection pools per host, so that HTTP/2 requests never wait for a stream.
 //!
-//! An HTTP client keeps one HTTP/2 connection per host and queues, unseen, what exceeds the peer's limit of streams. So a host that speaks
-//! HTTP/2 gets another pool, and with it another connection, before that limit is reached. HTTP/1.1 needs the first one only.
+//! An HTTP client keeps one HTTP/2 connection per host, and internally queues requests beyond the
+//! peer's stream limit. A host that speaks HTTP/2 therefore gets another pool, and with it another
+//! connection, before that limit is reached. HTTP/1.1 hosts use the first pool only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::uri::Authority;
 use parking_lot::Mutex;
 
-/// Counts the exchanges of each host on each pool.
+/// The number of exchanges in flight, for each host and shard.
 #[derive(Debug, Default)]
 pub(super) struct Shards {
     hosts: Mutex<HashMap<Authority, Arc<Host>>>,
@@ -22,16 +23,16 @@ struct Host {
     in_flight: Mutex<Vec<usize>>,
 }
 
-/// One exchange's place; given back on drop.
+/// The shard of one exchange. The exchange counts as in flight until this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     host: Arc<Host>,
-    /// The pool to use, counted from 0.
+    /// The index of the pool to use, from 0.
     pub(super) shard: usize,
 }
 
 impl Shards {
-    /// A place on the first pool that has one free, given the most streams one connection should carry.
+    /// Assigns an exchange to the first shard with fewer than `streams` exchanges in flight.
     pub(super) fn place(&self, authority: &Authority, streams: usize) -> Place {
         let host = {
             let mut hosts = self.hosts.lock();
@@ -60,7 +61,7 @@ impl Shards {
 }
 
 impl Place {
-    /// Remembers what the host speaks.
+    /// Records the HTTP version that the host answered with.
     pub(super) fn answered(&self, version: http::Version) {
         self.host.http2.store(version == http::Version::HTTP_2, Ordering::Relaxed);
     }

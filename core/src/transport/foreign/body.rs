@@ -1,4 +1,4 @@
-//! A host's answer, as a body.
+//! The response body of an exchange with a host.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,15 +11,17 @@ use http_body::{Body, Frame, SizeHint};
 use super::cell::Reader;
 use crate::error::{Error, ErrorKind};
 
-/// Fails where the host ends before the length that was announced.
+/// A response body that fails if the host ends it before the announced length.
 pub(super) struct Incoming {
     reader: Reader,
-    /// How much of the announced length is still to come, where one was announced and kept to.
+    /// The bytes still expected. `None` if no length was announced, or if the host sent more than
+    /// it.
     left: Option<u64>,
 }
 
 impl Incoming {
-    /// `headless`: the answer to a HEAD, which announces a length that does not come.
+    /// Creates the body of a response. `headless`: the request was `HEAD`, whose response announces
+    /// a length without a body.
     pub(super) fn new(reader: Reader, head: &Response<()>, headless: bool) -> Self {
         let empty = matches!(head.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let left = if headless || empty { None } else { announced(head) };
@@ -39,7 +41,7 @@ impl Body for Incoming {
         let this = self.get_mut();
         Poll::Ready(match ready!(this.reader.poll_chunk(cx)) {
             Some(Ok(chunk)) => {
-                // More than was announced passes: it is the host's to say what its upstream may do.
+                // A longer body passes: the host decides what its upstream may do.
                 this.left = this.left.and_then(|left| left.checked_sub(chunk.len() as u64));
                 Some(Ok(Frame::data(chunk)))
             }

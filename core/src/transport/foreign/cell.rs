@@ -1,4 +1,6 @@
-//! What the two sides of an exchange share: one small state behind one lock, never held while a waker, the host or a slot is touched.
+//! The state that the core's side and the host's side of an exchange share.
+//!
+//! One lock guards the state. It is never held while a waker, the host or a slot is touched.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -15,13 +17,14 @@ use super::{Exchange, GRACE, Host, Room, quietly};
 use crate::admission::ReleaseGuard;
 use crate::error::{Error, ErrorKind};
 
-/// One chunk for a reader that waits, and one ahead of it.
+/// The largest number of buffered chunks: one for a waiting reader, and one ahead.
 const MOST_CHUNKS: usize = 2;
 
 pub(super) struct Cell {
     pub(super) id: u64,
     host: Arc<dyn Host>,
-    /// Where the grace runs.
+    /// The runtime that times the grace period; `None` if the exchange was opened outside a
+    /// runtime.
     runtime: Option<Handle>,
     state: Mutex<State>,
 }
@@ -31,11 +34,11 @@ struct State {
     head: Option<Response<()>>,
     answered: bool,
     chunks: VecDeque<Bytes>,
-    /// The host's side is over.
+    /// Whether the host has ended the exchange.
     ended: bool,
-    /// How it ended, where not well; told to the reader once.
+    /// The failure that the reader receives next. Taken when it is delivered.
     failure: Option<Error>,
-    /// The reader's side is over.
+    /// Whether the reader was dropped, or stopped after a failure.
     gone: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -43,14 +46,14 @@ struct State {
     grace: Option<AbortHandle>,
 }
 
-/// The two ends of a new exchange.
+/// Opens an exchange and returns its two ends: the core's reader and the host's handle.
 pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGuard>) -> (Reader, Exchange) {
     let state = Mutex::new(State { release_guard, ..State::default() });
     let cell = Arc::new(Cell { id, host, runtime: Handle::try_current().ok(), state });
     (Reader(cell.clone()), Exchange::new(cell))
 }
 
-/// The host's side.
+/// Methods for the host's side.
 impl Cell {
     pub(super) fn answer(&self, head: Response<()>) -> bool {
         let mut state = self.state.lock();
@@ -116,7 +119,7 @@ impl Cell {
         self.state.lock().gone
     }
 
-    /// The host's side is over. The first word counts.
+    /// Ends the exchange with the host's result, and releases the slot. Later calls have no effect.
     pub(super) fn close(&self, how: Result<(), Error>) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.ended, true) {
@@ -136,11 +139,15 @@ impl Cell {
     }
 }
 
-/// The core's side. Dropping it before the host is done cancels the exchange.
+/// The core's end of an exchange. Dropping it before the host has ended the exchange cancels it.
 pub(super) struct Reader(Arc<Cell>);
 
 impl Reader {
-    /// Until the host answers.
+    /// Waits for the response head.
+    ///
+    /// # Errors
+    ///
+    /// The host's error, or `Transport` if the host ended the exchange without answering.
     pub(super) async fn head(&self) -> Result<Response<()>, Error> {
         poll_fn(|cx| {
             let mut state = self.0.state.lock();
@@ -159,7 +166,7 @@ impl Reader {
         .await
     }
 
-    /// The next chunk, the failure, or the end.
+    /// Polls for the next chunk or the failure; `None` at the end of the body.
     pub(super) fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let mut state = self.0.state.lock();
         if let Some(chunk) = state.chunks.pop_front() {
@@ -169,7 +176,7 @@ impl Reader {
             return Poll::Ready(Some(Ok(chunk)));
         }
         if let Some(error) = state.failure.take() {
-            // What a host says after it failed is not read.
+            // A host that failed without ending the exchange is not read any further.
             state.gone = state.gone || !state.ended;
             return Poll::Ready(Some(Err(error)));
         }
@@ -183,7 +190,7 @@ impl Reader {
         Poll::Pending
     }
 
-    /// Whether all was read, and it ended well.
+    /// Returns `true` if the host ended without failure and all chunks were read.
     pub(super) fn is_over(&self) -> bool {
         let state = self.0.state.lock();
         state.ended && state.failure.is_none() && state.chunks.is_empty()
@@ -211,10 +218,11 @@ impl Drop for Reader {
     }
 }
 
-/// Lets the slot go after a while, whatever the host does.
+/// Releases the slot of a cancelled exchange after [`GRACE`], unless the host ends it first.
 fn grace(cell: &Arc<Cell>) {
     let patience = Patience(cell.clone());
-    // Without a runtime there is no clock: then, and where the runtime shuts down, the slot goes at once.
+    // Without a runtime there is no clock, so the slot is released at once. The same happens when
+    // the runtime shuts down and drops the task.
     let Some(runtime) = &cell.runtime else { return };
     let task = runtime.spawn(async move {
         tokio::time::sleep(GRACE).await;
@@ -229,7 +237,7 @@ fn grace(cell: &Arc<Cell>) {
     }
 }
 
-/// Waits for a host; lets the slot go when dropped.
+/// Releases the slot of a cancelled exchange when dropped.
 struct Patience(Arc<Cell>);
 
 impl Drop for Patience {

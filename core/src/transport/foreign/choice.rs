@@ -1,4 +1,4 @@
-//! Which transport a request goes by.
+//! Selects the transport of each request: its own, or the gate's.
 
 use std::task::{Context, Poll};
 
@@ -10,7 +10,8 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 use crate::transport::Transport;
 
-/// The transport that a request brings along, else the gate's.
+/// A service that sends a request over the [`Foreign`] transport in its extensions, if there is
+/// one, and otherwise over the gate's transport.
 #[derive(Clone)]
 pub(crate) struct Choice(Transport);
 

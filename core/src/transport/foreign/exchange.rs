@@ -1,4 +1,4 @@
-//! The host's end of an exchange.
+//! The host's handle to one exchange: answers the request and sends the body in chunks.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -9,21 +9,23 @@ use http::Response;
 use super::cell::Cell;
 use crate::error::{Error, ErrorKind};
 
-/// Whether the host should go on reading.
+/// Tells the host whether to send more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Read the next chunk.
+    /// The host may send the next chunk at once.
     Now,
-    /// Wait for [`Exchange::room`] first: the reader has not taken this one.
+    /// The reader has not taken the chunk yet. The host must wait for [`Exchange::room`] first.
     Later,
-    /// Nobody reads any more: stop, end the exchange upstream, and drop this.
+    /// The reader is gone. The host must stop, end its exchange upstream, and drop the
+    /// [`Exchange`].
     Gone,
 }
 
-/// One exchange, as the host holds it. Usable from any thread.
+/// The host's handle to one exchange. Usable from any thread.
 ///
-/// Dropping it says that the host's side is over, and is what a cancelled exchange waits for before its slot is free. Dropped without
-/// [`Exchange::end`] it fails: as an answer that broke off, or that never came (`Transport`).
+/// Dropping it tells the gate that the host has finished. The slot of a cancelled exchange is held
+/// until then, at most [`GRACE`](super::GRACE). An exchange that is dropped without
+/// [`Exchange::end`] fails with `Transport`.
 pub struct Exchange(Arc<Cell>);
 
 impl Exchange {
@@ -31,55 +33,70 @@ impl Exchange {
         Self(cell)
     }
 
-    /// The number that [`super::Host::cancel`] names it by; of this process.
+    /// Returns the number that identifies the exchange in [`super::Host::cancel`]. Unique in this
+    /// process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// The status and headers as they came, and extensions, which are handed up untouched. `content-length` is taken at its word (a shorter body
-    /// is truncated), so that a host which decodes bodies must remove it, and `content-encoding` with it.
+    /// Sends the response's status, headers and extensions to the caller. Returns `false` if the
+    /// exchange was cancelled or answered before.
     ///
-    /// False: not wanted, for it was cancelled or answered before.
+    /// Extensions are passed on unchanged. A body that is shorter than `content-length` fails as
+    /// truncated. A host that decodes bodies must therefore remove `content-length` and
+    /// `content-encoding`.
     pub fn answer(&self, head: Response<()>) -> bool {
         self.0.answer(head)
     }
 
-    /// The next chunk of the body. An empty one says nothing. A host that sends on when told to wait fails its exchange (`Transport`).
+    /// Sends the next chunk of the body, and returns whether the host may send another. An empty
+    /// chunk is ignored. If the host sends a chunk without room for it, the exchange fails with
+    /// `Transport`.
     pub fn chunk(&self, chunk: Bytes) -> Room {
         self.0.chunk(chunk)
     }
 
-    /// Resolves once there is room for the next chunk: true; or nobody reads any more: false.
+    /// Waits until the next chunk may be sent. Resolves to `true` if there is room, and to `false`
+    /// if the reader is gone.
     ///
-    /// The future does not hold the exchange: dropping that is the acknowledgement, whoever still waits.
+    /// The future does not keep the exchange alive: dropping the [`Exchange`] still acknowledges
+    /// its end.
     ///
-    /// *Cancellation safety*: dropping the future changes nothing. One of this and [`Exchange::wanted`] waits at a time.
+    /// # Cancel safety
+    ///
+    /// Cancel safe. Only one future of this method and [`Exchange::wanted`] can wait at a time.
     pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
         let cell = self.0.clone();
         poll_fn(move |cx| cell.poll_room(cx))
     }
 
-    /// Resolves once somebody waits for a chunk that is not there: true; or nobody reads any more: false. For a host that can do nothing else while it
-    /// reads: it reads nothing ahead, and so never stands between a reader and what is there already.
+    /// Waits until the reader waits for a chunk. Resolves to `true` if it does, and to `false` if
+    /// the reader is gone.
     ///
-    /// *Cancellation safety*: as [`Exchange::room`].
+    /// Meant for a host that is blocked while it reads from its upstream. Such a host does not read
+    /// ahead, so it never delays the delivery of a chunk that has already arrived.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Exchange::room`].
     pub fn wanted(&self) -> impl Future<Output = bool> + Send + use<> {
         let cell = self.0.clone();
         poll_fn(move |cx| cell.poll_wanted(cx))
     }
 
-    /// Whether nobody waits for it any more.
+    /// Returns `true` if the reader is gone: the call's future or the response body was dropped.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled()
     }
 
-    /// The body is whole.
+    /// Ends the body successfully.
     pub fn end(self) {
         self.0.close(Ok(()));
     }
 
-    /// It failed; the kind decides what the gate makes of it: `Connect` and `ConnectTimeout` say that nothing was sent. What the host wants back,
-    /// where this error is handed up, goes along as its source ([`Error::because`]).
+    /// Ends the exchange with `error`. Its kind decides how the gate treats the failure: `Connect`
+    /// and `ConnectTimeout` state that nothing was sent. A host that needs its own error object
+    /// back can attach it as the source ([`Error::because`]).
     pub fn fail(self, error: Error) {
         self.0.close(Err(error));
     }

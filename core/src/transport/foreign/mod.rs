@@ -1,15 +1,20 @@
-//! The caller's own transport: a mailbox, served by whatever world the caller lives in.
+//! Transports that are implemented by a host outside the core, such as a Python or Node program.
 //!
-//! An httpx transport lives on a Python event loop or a blocked thread, a `fetch` on Node's loop. None can be called from a worker and awaited, so
-//! the bridge is turned round: an exchange is put into the host's hands ([`Host::begin`]) and the host brings the answer when it has one
-//! ([`Exchange`]). Everything above it (caps, retries, cool-downs, deadlines, truncation) is the same code as over any transport.
+//! An httpx transport runs on a Python event loop or a blocked thread, and `fetch` runs on Node's
+//! event loop. A worker thread can neither call nor await them. The direction is therefore
+//! reversed: the core hands each exchange to the host ([`Host::begin`]), and the host delivers the
+//! response through an [`Exchange`]. Caps, retries, cool-downs, deadlines and truncation checks are
+//! the same as over any other transport.
 //!
-//! Promises:
-//! - Nothing is read ahead without bound: the host is told with each chunk whether to go on ([`Room`]).
-//! - Whoever drops the call's future or its body cancels the exchange, once; what the host says afterwards is dropped where it arrives.
-//! - The slot of a cancelled exchange is held until the host acknowledges the end by dropping its [`Exchange`], or for [`GRACE`]: the upstream
-//!   is not sent another call while it is busy with one that nobody waits for.
-//! - A host that panics, never answers, or breaks off fails its own exchange and nothing else.
+//! # Guarantees
+//!
+//! - Buffering is bounded: after each chunk, the host is told whether it may send more ([`Room`]).
+//! - Dropping the call's future or its response body cancels the exchange once. Anything that the
+//!   host sends afterwards is discarded.
+//! - The slot of a cancelled exchange is held until the host drops its [`Exchange`], at most
+//!   [`GRACE`]. The upstream therefore receives no further call while it still works on a cancelled
+//!   one.
+//! - A host that panics, never answers, or stops midway fails only its own exchange.
 
 mod body;
 mod cell;
@@ -33,32 +38,44 @@ use crate::admission::ReleaseGuard;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 
-/// How long the slot of a cancelled exchange waits for the host to say that it is over.
+/// The longest time that the slot of a cancelled exchange is held for a host that has not dropped
+/// its [`Exchange`]: 5 s.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Who serves a mailbox. Both calls are made by whatever thread drives the call: they must return at once, and may take no lock that is
-/// held while an [`Exchange`] is used.
+/// A host that sends requests on behalf of the core.
+///
+/// Both methods are called on the thread that drives the call. They must return at once, and must
+/// not take a lock that is held while an [`Exchange`] is used.
 pub trait Host: Send + Sync + 'static {
-    /// Takes on an exchange: send the request, then answer. Dropping the exchange unanswered fails it.
+    /// Starts an exchange: the host sends `request`, then delivers the response through `exchange`.
+    /// Dropping `exchange` before it is answered fails it.
     fn begin(&self, request: Request<RequestBody>, exchange: Exchange);
 
-    /// Nobody waits for that exchange any more: end it upstream, then drop its [`Exchange`]. Comes at most once for each; it may cross the
-    /// drop, so a number that is not known any more is to be ignored.
+    /// Cancels the exchange with this number: the host must end it upstream, then drop its
+    /// [`Exchange`]. Called at most once for each exchange. The host may have dropped the exchange
+    /// at the same time, so it must ignore unknown numbers.
     fn cancel(&self, id: u64);
 }
 
-/// A transport that is a [`Host`]'s. Cheap to clone.
+/// A transport that sends requests through a [`Host`]. Cheap to clone.
 ///
-/// Two uses: as the transport of a whole gate (it is a `tower::Service`, see [`crate::Gate::over`]), or in the extensions of a
-/// request, which then goes by it, whatever the gate's transport is, and in every mode. Targets, caps, retries and cool-downs are
-/// the gate's either way.
+/// It can be used in two ways:
 ///
-/// *Cancellation safety*: dropping the future or the body cancels the exchange; see the module for when its slot is free.
+/// - As the transport of a whole gate: it is a `tower::Service`, see [`crate::Gate::over`].
+/// - In the extensions of one request. The request then uses it instead of the gate's transport, in
+///   every mode.
+///
+/// Targets, caps, retries and cool-downs are those of the gate in both cases.
+///
+/// # Cancel safety
+///
+/// Dropping the response future or the body cancels the exchange. The [module](self) states when
+/// its slot is released.
 #[derive(Clone)]
 pub struct Foreign(Arc<dyn Host>);
 
 impl Foreign {
-    /// Over this host.
+    /// Creates a transport over `host`.
     pub fn new(host: impl Host) -> Self {
         Self(Arc::new(host))
     }
@@ -76,7 +93,8 @@ impl Service<Request<RequestBody>> for Foreign {
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
         let host = self.0.clone();
         Box::pin(async move {
-            // The host may keep its request for as long as it likes; the slot must not depend on it.
+            // Removed because the host may keep the request for any time, and must not keep the
+            // slot with it.
             let release_guard = request.extensions_mut().remove::<ReleaseGuard>();
             let headless = request.method() == Method::HEAD;
             let (reader, exchange) = cell::open(number(), host.clone(), release_guard);
@@ -94,13 +112,14 @@ impl std::fmt::Debug for Foreign {
     }
 }
 
-/// Tells exchanges of this process apart.
+/// Returns the next exchange number of this process.
 fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A panic of the host ends here: it is called while calls are dropped, where a second one would end the process.
+/// Calls the host and logs a panic. Calls are also made while other values are dropped, when a
+/// second panic would abort the process.
 fn quietly(host: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(host)).is_err() {
         tracing::error!("the host of a caller's own transport panicked");
