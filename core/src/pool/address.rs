@@ -1,6 +1,8 @@
-//! Where a pool's calls go: what a request's path has below the pool's own address goes below the replica's.
+//! Request URLs for replicas: the part of the path below the pool's base URL is placed below the
+//! replica's base URL.
 //!
-//! All that can be read beforehand is: a call compares a few addresses, and makes one. A replica's is read when the first call goes there, and kept.
+//! Base URLs are parsed once, so that a call only compares a few and builds one URL. A replica's
+//! base URL is parsed when the first call is sent there, and kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,18 +14,19 @@ use crate::config::TargetConfig;
 use crate::placement::MOST;
 use tidegate_protocol::base_url::BaseUrl;
 
-/// The addresses of one pool.
+/// The base URLs of a pool and of its replicas.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// The pool's own, the longest first: of those that hold a request, its base is the most particular.
+    /// The pool's own base URLs, longest path first, so that the most specific match is found
+    /// first.
     of_pool: Vec<BaseUrl>,
-    /// Of replicas that calls went to.
+    /// Base URLs of replicas that calls were sent to, oldest first. At most [`MOST`].
     of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
     turns: AtomicUsize,
 }
 
 impl Addresses {
-    /// Those of this target. One that names no URL is addressed by its name: `http://NAME`.
+    /// Parses the base URLs of a target. A target without URLs has the base URL `http://NAME`.
     pub(crate) fn new(config: &TargetConfig) -> Self {
         let mut of_pool: Vec<BaseUrl> =
             config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect();
@@ -34,18 +37,19 @@ impl Addresses {
         Self { of_pool, of_replicas: RwLock::default(), turns: AtomicUsize::new(0) }
     }
 
-    /// A request's URL at a replica; `None` for what cannot be put below its base URL.
+    /// Returns the URL of a request at a replica, or `None` if the request's path cannot be placed
+    /// below the replica's base URL.
     pub(crate) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         let to = self.base(replica)?;
         let there = self.of_pool.iter().find(|base| base.contains(uri)).cloned();
-        // A client that was pointed at one replica gets the pool.
+        // A client may use the URL of one replica. Its calls are still spread over the pool.
         let there = there.or_else(|| {
             self.of_replicas.read().iter().map(|(_, base)| base).find(|base| base.contains(uri)).cloned()
         });
         to.rebase(uri, there.as_ref())
     }
 
-    /// The next number, for those that take turns.
+    /// Returns the next number of a counter, for round-robin selection.
     pub(super) fn turn(&self) -> usize {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
@@ -60,7 +64,7 @@ impl Addresses {
         let base = BaseUrl::parse(replica)?;
         let mut all = self.of_replicas.write();
         if known(&all).is_none() {
-            // Replicas come and go under new addresses; no more are kept than there can be at a time.
+            // Replicas are replaced under new addresses. The list never exceeds the size of a pool.
             if all.len() >= MOST {
                 all.remove(0);
             }

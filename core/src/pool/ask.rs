@@ -1,4 +1,4 @@
-//! One question to one replica.
+//! Polls one replica for its health, its load or its models.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,17 @@ use crate::placement::{Observation, PollKind, PollRequest};
 use crate::transport::Transport;
 use tidegate_protocol::vllm;
 
-/// A replica that is well answers at once; one that does not in this time is silent.
+/// The timeout of a health probe. A replica that has not answered by then is considered silent.
 const HEALTH: Duration = Duration::from_millis(500);
-/// Its figures are worth waiting for, but not for longer than they are worth.
+/// The timeout of a poll of metrics or models.
 const FIGURES: Duration = Duration::from_secs(1);
-/// The most of an answer that is read. Engines tell some hundred kilobytes of series.
+/// The largest accepted body of metrics or models, in bytes. Engines send some hundred kilobytes of
+/// metrics.
 const LONGEST: usize = 4 << 20;
-/// The same of an answer whose words do not matter.
+/// The largest health response that is read to its end, in bytes. Its content is ignored.
 const UNREAD: usize = 64 << 10;
 
-/// How replicas are asked.
+/// Polls replicas over a transport.
 pub(super) struct Asker {
     pub(super) transport: Transport,
     /// See [`PoolConfig::health`](crate::config::PoolConfig::health).
@@ -35,7 +36,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// What was seen; `None`: nothing that would change what is known.
+    /// Polls a replica and returns the observation, or `None` if nothing was learned.
     pub(super) async fn ask(&self, poll_request: &PollRequest) -> Option<Observation> {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
@@ -62,24 +63,25 @@ impl Asker {
         };
         match timeout(HEALTH, exchange).await {
             Ok(Ok((status, response))) => {
-                // Read to its end, within bounds, so that the connection can be used again. What it says was said already.
+                // The body is read to its end, within limits, so that the connection can be reused.
+                // The status alone decides.
                 let _ = timeout(HEALTH, Limited::new(response.into_body(), UNREAD).collect()).await;
                 Some(if status.is_server_error() { Observation::ProbeFailed } else { Observation::ProbeOk })
             }
-            // What this side lacks says nothing of the other.
+            // A local failure, such as a lack of file descriptors, says nothing about the replica.
             Ok(Err(error)) if error.is_local() => None,
             Ok(Err(error)) if error.is_nobody() => Some(Observation::ConnectRefused),
             Ok(Err(error)) => Some(match error.kind() {
-                // Its name, its certificate or the way there: whoever is there was not heard.
+                // Name resolution, TLS or routing failed: the replica was not reached.
                 ErrorKind::Connect | ErrorKind::ConnectTimeout => Observation::ProbeTimeout,
-                // Something listens there, and hangs up.
+                // Something listens there and closed the connection.
                 _ => Observation::ProbeFailed,
             }),
             Err(_) => Some(Observation::ProbeTimeout),
         }
     }
 
-    /// The whole of a good answer.
+    /// Returns the body of a response with status 200, or `None` on any failure.
     async fn read(&self, replica: &str, path: &str, key: Option<&HeaderValue>) -> Option<Bytes> {
         let exchange = async {
             let response = self.get(replica, path, key).await.ok()?;

@@ -1,4 +1,4 @@
-//! Replicas by DNS: each address of a host is one.
+//! Replica discovery by DNS: each address of a host name is one replica.
 
 use std::future::Future;
 use std::io;
@@ -12,19 +12,19 @@ use tokio::time::timeout;
 
 use crate::placement::Member;
 
-/// Longer than this nobody waits for an answer: another is asked for then.
+/// The timeout of one lookup.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Addresses, as they come.
+/// A pending lookup of addresses.
 pub(super) type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// What finds the addresses of a host.
+/// A resolver of host names.
 pub(super) trait Resolve: Send + Sync {
-    /// All of them, in any order.
+    /// Returns all addresses of `host`, in any order.
     fn addresses(&self, host: &str) -> Addresses;
 }
 
-/// The system's own: what every other program on the machine would be told, `/etc/hosts` and search domains included.
+/// The system's resolver, which also reads `/etc/hosts` and applies search domains.
 pub(super) struct System;
 
 impl Resolve for System {
@@ -37,7 +37,7 @@ impl Resolve for System {
     }
 }
 
-/// A host and a port.
+/// A host name and port whose addresses are a pool's replicas.
 #[derive(Clone)]
 pub(super) struct Dns {
     host: Arc<str>,
@@ -46,15 +46,19 @@ pub(super) struct Dns {
 }
 
 impl Dns {
-    /// `url` was checked when the configuration was read.
+    /// Parses the host and port of `url`, which the configuration has validated. The default port
+    /// is 80.
     pub(super) fn new(url: &str, resolve: Arc<dyn Resolve>) -> Self {
         let uri: Uri = url.parse().unwrap_or_default();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         Self { host: host.into(), port: uri.port_u16().unwrap_or(80), resolve }
     }
 
+    /// Looks up the current replicas, sorted by address.
+    ///
     /// # Errors
-    /// Why its replicas are not known.
+    ///
+    /// Why the lookup failed: an error of the resolver, a timeout, or a host without addresses.
     pub(super) async fn look(&self) -> Result<Vec<Member>, String> {
         let host = &self.host;
         let mut found = match timeout(LONGEST, self.resolve.addresses(host)).await {
@@ -62,11 +66,12 @@ impl Dns {
             Ok(Err(error)) => return Err(format!("the lookup of {host} failed: {error}")),
             Err(_) => return Err(format!("the lookup of {host} took too long")),
         };
-        // A host of both families has one replica at two addresses: it would count twice.
+        // A host with both address families has each replica at two addresses, which would count
+        // twice.
         if found.iter().any(IpAddr::is_ipv4) {
             found.retain(IpAddr::is_ipv4);
         }
-        // Each answer has an order of its own, which means nothing.
+        // The order of a DNS answer is arbitrary.
         found.sort();
         found.dedup();
         if found.is_empty() {

@@ -1,7 +1,9 @@
-//! Replicas by a file, which is read again when its time comes.
+//! Replica discovery by a file that is read again at regular intervals.
 //!
-//! It is opened by its path each time, and its contents are compared: so what takes its place by a rename, or by turning a link round (as mounted ConfigMaps do), is
-//! seen as what is written into it. A file that somebody writes in place may be read half done: it counts once two looks in a row found the same.
+//! The file is opened by its path each time, and its contents are compared. A file that is replaced
+//! by a rename or by changing a symbolic link (as mounted ConfigMaps are) is therefore noticed like
+//! one that is written in place. Because a file may be read while it is being written, new contents
+//! count only if two reads in a row return the same text.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,23 +13,23 @@ use tokio::time::sleep;
 use crate::config::{self, ConfigError, ReplicaConfig};
 use crate::files;
 
-/// Larger is no list of 128 replicas.
+/// The largest accepted file size, in bytes. A list of 128 replicas is far smaller.
 const LARGEST: u64 = 1 << 20;
-/// Between the two looks that must agree.
+/// The delay between the two reads that must agree.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// What a look found.
+/// The result of reading the file.
 pub(super) enum Found {
-    /// What the last one did.
+    /// The text has not changed, or is still being written.
     Same,
-    /// Another text; it is still being written, or says what it says.
+    /// A new text, the same in two reads.
     Text(String),
 }
 
-/// Reads it, off the threads that serve calls, until it holds still.
+/// Reads the file outside the threads that serve calls. `last` is the text that was read before.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// Why the file cannot be read.
 pub(super) async fn look(path: PathBuf, last: Option<String>) -> Result<Found, String> {
     let first = off(path.clone()).await?;
     if last.as_ref() == Some(&first) {
@@ -35,7 +37,7 @@ pub(super) async fn look(path: PathBuf, last: Option<String>) -> Result<Found, S
     }
     sleep(SETTLE).await;
     let second = off(path).await?;
-    // The next look will tell.
+    // The next look reads the file again.
     Ok(if first == second { Found::Text(second) } else { Found::Same })
 }
 
@@ -44,16 +46,19 @@ async fn off(path: PathBuf) -> Result<String, String> {
     read.unwrap_or_else(|_| Err("it could not be read".into()))
 }
 
+/// Reads the file, and blocks the thread meanwhile.
+///
 /// # Errors
-/// As [`look`].
+///
+/// As for [`look`].
 pub(super) fn read(path: &Path) -> Result<String, String> {
     files::read(path, LARGEST).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// What it says.
+/// Parses the replicas in a file.
 ///
 /// # Errors
-/// What of it cannot be understood, a line each.
+/// The invalid parts of the file, one per line.
 pub(super) fn members(path: &Path, text: &str) -> Result<Vec<ReplicaConfig>, String> {
     let named = |error: ConfigError| error.in_source(&path.display().to_string()).to_string();
     config::replicas_in_file(text).map_err(named)

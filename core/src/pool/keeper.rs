@@ -1,4 +1,4 @@
-//! The task that keeps a pool.
+//! The background task that discovers a pool's replicas and polls their health, load and models.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,19 +23,20 @@ use crate::error::Error;
 use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
-/// For how long it goes on after the last call.
+/// How long the task continues after the last call.
 const LINGER: Duration = Duration::from_secs(10);
-/// So often it asks what there is to ask, at least: what calls meet may be a reason, and does not wake it.
+/// The longest time between two checks for due polls. Calls can make a poll due without waking the
+/// task.
 const PACE: Duration = Duration::from_millis(100);
 
-/// There is no task.
+/// No task is running.
 const STOPPED: u8 = 0;
-/// There is one, and no call has come since it looked last.
+/// The task is running, and no call has arrived since its last iteration.
 const QUIET: u8 = 1;
-/// There is one, and a call has.
+/// The task is running, and a call has arrived since its last iteration.
 const CALLED: u8 = 2;
 
-/// Keeps one pool, for as long as calls come. Dropping it ends the task.
+/// Discovers and polls the replicas of one pool while calls arrive. Dropping it aborts the task.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     task: Mutex<Option<AbortHandle>>,
@@ -46,16 +47,21 @@ struct Shared {
     asker: Asker,
     source: Option<Arc<Source>>,
     state: AtomicU8,
-    /// Whether it is known what a first look tells, be it nothing.
+    /// Whether the first lookup has finished, successfully or not. Initially `true` for sources
+    /// without DNS.
     looked: watch::Sender<bool>,
 }
 
 impl Keeper {
-    /// Of a pool whose door is `admission`. Reads the file that names its replicas, where one does. `acting`: whether the gate acts on calls; one that does not opens whatever
-    /// is missing.
+    /// Creates the keeper of the pool behind `admission`. If a file names the replicas, it is read
+    /// at once.
+    ///
+    /// `acting`: whether the gate acts on calls. If it does not, a missing key is logged instead of
+    /// returned as an error, and models are polled without a key.
     ///
     /// # Errors
-    /// `Config`, where `key_env` names no usable key.
+    ///
+    /// `Config` if the gate is `acting` and `key_env` names no usable key.
     pub(crate) fn new(
         admission: &Arc<Admission>,
         pool: &PoolConfig,
@@ -94,7 +100,9 @@ impl Keeper {
         Self { shared: Arc::new(shared), task: Mutex::default() }
     }
 
-    /// A call comes. Costs one load where others came just before. Without a runtime around it nothing is kept: then no call can be made either.
+    /// Records that a call has arrived, and starts the task if it is not running. Costs one atomic
+    /// load if another call came just before. Does nothing outside a runtime, where no call can be
+    /// made either.
     pub(crate) fn called(&self) {
         let state = &self.shared.state;
         let turn = |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -109,9 +117,12 @@ impl Keeper {
         }
     }
 
-    /// Until it was looked once which replicas there are, or for so long. At once where nobody has to.
+    /// Waits until the first lookup of the replicas has finished, at most `longest`. Returns at
+    /// once if the source needs no lookup.
     ///
-    /// *Cancellation safety*: nothing is lost.
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub(crate) async fn looked(&self, longest: Duration) {
         let mut looked = self.shared.looked.subscribe();
         let known = *looked.borrow_and_update();
@@ -120,7 +131,8 @@ impl Keeper {
         }
     }
 
-    /// Why it is not known now which replicas there are. What was known before holds.
+    /// Returns why the current replicas are unknown, or `None` if the last lookup succeeded. The
+    /// replicas known before remain in use.
     pub(crate) fn problem(&self) -> Option<String> {
         self.shared.source.as_ref()?.problem()
     }
@@ -134,7 +146,8 @@ impl Drop for Keeper {
     }
 }
 
-/// The running task. A runtime that shuts down drops it; then the next call starts it where that is made.
+/// A guard of the running task. If a runtime shuts down and drops the task, the state becomes
+/// [`STOPPED`], and the next call starts a task on its own runtime.
 struct Running(Option<Arc<Shared>>);
 
 impl Drop for Running {
@@ -145,7 +158,7 @@ impl Drop for Running {
     }
 }
 
-/// What comes of what was asked for.
+/// The result of a poll or a lookup.
 enum News {
     Saw(ReplicaId, Option<Observation>),
     Looked(Look),
@@ -165,7 +178,7 @@ async fn run(mut running: Running) {
         } else if now >= last_busy + LINGER
             && shared.state.compare_exchange(QUIET, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
         {
-            // From here on the next call starts another. What was asked for meanwhile is not waited for.
+            // From here on, the next call starts another task. Polls in flight are dropped.
             running.0 = None;
             return;
         }
@@ -179,7 +192,7 @@ async fn run(mut running: Running) {
         if let Some(source) =
             shared.source.as_ref().filter(|_| !looks && next_look.is_some_and(|at| at <= now))
         {
-            // The next comes, whatever becomes of this one.
+            // Scheduled now, so that the next lookup happens even if this one panics.
             next_look = Some(duration::after(now, source.every()));
             let source = source.clone();
             look = Some(under_way.spawn(async move { News::Looked(source.look().await) }));
@@ -191,7 +204,7 @@ async fn run(mut running: Running) {
             Some(news) = under_way.join_next() => {
                 match news {
                     Ok(news) => shared.hear(news, &mut next_look),
-                    // It told nothing, and nobody is to wait for it.
+                    // The lookup panicked. Calls must not wait for it.
                     Err(_) => drop(shared.looked.send_replace(true)),
                 }
             }
@@ -217,7 +230,11 @@ impl Shared {
     }
 }
 
-/// What `/v1/models` is asked with.
+/// Returns the `authorization` value for polls of `/v1/models`, if a key is configured.
+///
+/// # Errors
+///
+/// `Config` if the environment variable named by `key_env` holds no usable key.
 fn key(name: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>, Error> {
     let Some(variable) = &pool.key_env else { return Ok(None) };
     let key = Credential::in_environment(variable).map_err(|what| {

@@ -1,4 +1,4 @@
-//! The tower layer: a call goes to the replica that its permit names.
+//! A tower layer that sends each call to a pool to the replica that admission has chosen.
 
 use std::sync::Arc;
 
@@ -13,10 +13,14 @@ use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, to
 use crate::placement::Placed;
 use crate::target::Target;
 
-/// Puts the address of a call's replica into its request.
+/// Replaces the address in a request by the address of its replica.
 ///
-/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool. Wrong order: above admission, which chooses the replica.
-/// *Cancellation safety*: as the service below.
+/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool, and passes on
+/// others. It must be below the admission layer, which chooses the replica.
+///
+/// # Cancel safety
+///
+/// As the service below.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolLayer;
 
@@ -49,10 +53,10 @@ fn sent(call: &Call, placed: Option<Placed>, request: &mut Request<RequestBody>)
     }
 }
 
-/// Puts the replica's address into a request to its pool.
+/// Points a request to its pool at `replica`.
 ///
 /// # Errors
-/// `Request` for a URL that cannot be put below the replica's.
+/// `Request` if the URL cannot be placed below the replica's base URL.
 pub(super) fn send_to(
     target: &Target,
     replica: &Arc<str>,
@@ -61,12 +65,13 @@ pub(super) fn send_to(
     let there = target.addresses().and_then(|addresses| addresses.at(request.uri(), replica));
     let text = "its URL cannot be put below the replica's";
     *request.uri_mut() = there.ok_or_else(|| Error::new(ErrorKind::Request, text).at(target.name()))?;
-    // The transport names the host that it sends to.
+    // Removed because the transport sets it to the host that it sends to.
     request.headers_mut().remove(HOST);
     Ok(())
 }
 
-/// There is no replica for it, why, and what to do about it.
+/// Returns the error for a pool without a usable replica: why there is none, and what to do about
+/// it.
 pub(super) fn nowhere(target: &Target) -> Error {
     let none = target.admission().replicas().is_empty();
     let told = target.config().pool.as_ref().is_some_and(|pool| pool.source == ReplicaSource::Dynamic);

@@ -1,8 +1,11 @@
-//! Keeps what is known of a pool's replicas fresh: finds them, asks after their health, their load and their models. Decides nothing: what to ask, and what follows from the
-//! answers, is [`crate::placement`]'s.
+//! Pool upkeep: discovers the replicas of a pool and polls their health, load and models.
 //!
-//! One task a pool (`keeper.rs`), which the first call starts and which ends some seconds after the last. It asks by the gate's own transport, whatever a call brings
-//! along, and beside every queue. It holds nothing that would keep a gate alive, and ends with it.
+//! This module makes no decisions. [`crate::placement`] determines what is polled and what follows
+//! from the answers.
+//!
+//! Each pool has one background task (`keeper.rs`). The first call starts it, and it ends 10 s
+//! after the last call. It uses the gate's own transport, even if calls bring their own, and
+//! bypasses all queues. The task holds only a weak reference to the gate's state, and ends with it.
 
 mod address;
 mod ask;

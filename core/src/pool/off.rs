@@ -1,4 +1,7 @@
-//! A gate that stands aside: nothing is queued, asked or counted. But a pool's name is no address, so that its calls still need a replica.
+//! Replica selection while the gate is off: calls are not queued, polled or counted.
+//!
+//! A pool's name is not an address, so its calls still need a replica. They use the replicas in
+//! turn.
 
 use std::sync::Arc;
 
@@ -12,18 +15,24 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::target::Target;
 
-/// Points a request at the pool's replicas in turn, whatever is known of them: those that are listed, or those last heard of. Where nobody has looked yet it waits for that,
-/// within the deadline.
+/// Points a request at the next of the pool's replicas, in turn and regardless of their health.
 ///
-/// *Cancellation safety*: nothing is held.
+/// If the replicas have to be looked up first, it waits for the first lookup, at most for the rest
+/// of the call's deadline.
+///
+/// # Cancel safety
+///
+/// Cancel safe.
 ///
 /// # Errors
-/// `Refused` where none is known.
+///
+/// `Refused` if no replica is known. `Request` if the URL cannot be placed below the replica's base
+/// URL.
 pub(crate) async fn point(target: &Target, request: &mut Request<RequestBody>) -> Result<(), Error> {
     let Some(addresses) = target.addresses() else { return Ok(()) };
     let source = target.config().pool.as_ref().map(|pool| &pool.source);
     if source.is_some_and(|source| !matches!(source, ReplicaSource::Listed(_))) {
-        // Somebody has to look where they are.
+        // Makes the keeper look up the replicas.
         target.called();
         let own = request.extensions().get::<Context>().and_then(|context| context.deadline);
         let left = own.map(|own| own.saturating_duration_since(Instant::now()));
@@ -37,7 +46,8 @@ pub(crate) async fn point(target: &Target, request: &mut Request<RequestBody>) -
     match turn.and_then(|turn| urls.get(turn)) {
         Some(url) => send_to(target, url, request),
         None => match source {
-            // The lookup failed, or takes longer than the call may: the transport has a lookup of its own, and its error says more.
+            // The lookup failed, or would take longer than the call may. The transport resolves the
+            // name itself, and its error is more precise.
             Some(ReplicaSource::Dns { url, .. }) => send_to(target, url, request),
             _ => Err(nowhere(target)),
         },

@@ -1,4 +1,4 @@
-//! Where a pool's replicas are named, and what was last heard from there.
+//! Replica sources: where the replicas of a pool are discovered, and the last result.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::admission::Admission;
 use crate::config;
 use crate::placement::{MOST, Member};
 
-/// Something to look at.
+/// A replica source that is looked up at regular intervals, with the last result.
 pub(super) struct Source {
     name: Arc<str>,
     place: Place,
@@ -25,20 +25,21 @@ enum Place {
     File(PathBuf),
 }
 
-/// What was heard.
+/// The last result of a source.
 #[derive(Default)]
 struct Heard {
-    /// A file's contents.
+    /// The contents of the file that was read last, valid or not.
     text: Option<String>,
     members: Option<Vec<Member>>,
-    /// Why the last look told nothing. What was known before holds.
+    /// Why the last lookup failed. The replicas known before remain in use.
     problem: Option<String>,
-    /// Whether it was said that there are more replicas than a pool takes.
+    /// Whether a warning about too many replicas has been logged.
     too_many: bool,
 }
 
 impl Source {
-    /// `None` where there is nothing to look at.
+    /// Creates the source of a pool. Returns `None` if its replicas are listed in the configuration
+    /// or set by the program.
     pub(super) fn of(
         name: &Arc<str>,
         source: &config::ReplicaSource,
@@ -56,7 +57,8 @@ impl Source {
         self.every
     }
 
-    /// What can be known before the first call: a file is read at once, a name only once somebody wants to go there.
+    /// Loads the replicas that are available before the first call. A file is read at once; a host
+    /// name is resolved when the first call arrives.
     pub(super) fn open(&self, admission: &Arc<Admission>) {
         if let Place::File(path) = &self.place {
             let told = file::read(path).and_then(|text| self.says(text));
@@ -64,7 +66,7 @@ impl Source {
         }
     }
 
-    /// One look.
+    /// Looks up the replicas once.
     pub(super) async fn look(&self) -> Look {
         match &self.place {
             Place::Dns(dns) => Look(dns.look().await.map(Some)),
@@ -79,7 +81,8 @@ impl Source {
         }
     }
 
-    /// What a file's new text says. Read once, whatever it says: one that cannot be understood is not understood better the next time.
+    /// Parses a file's new text. The text is remembered even if it is invalid, so that it is not
+    /// parsed and reported again.
     fn says(&self, text: String) -> Result<Option<Vec<Member>>, String> {
         let Place::File(path) = &self.place else { return Ok(None) };
         let told = file::members(path, &text);
@@ -87,7 +90,7 @@ impl Source {
         told.map(Some)
     }
 
-    /// Takes in what a look told.
+    /// Applies the result of a lookup to the pool.
     pub(super) fn take(&self, admission: &Arc<Admission>, look: Look) {
         self.hear(admission, look.0);
     }
@@ -96,7 +99,7 @@ impl Source {
         let members = {
             let mut heard = self.heard.lock();
             match told {
-                // A text that was not understood is still there.
+                // Unchanged. If the text is invalid, its problem remains.
                 Ok(None) => return,
                 Ok(Some(mut members)) => {
                     heard.problem = None;
@@ -124,11 +127,11 @@ impl Source {
         admission.set_members(&members);
     }
 
-    /// Why it is not known what there is now.
+    /// Returns why the last lookup failed, or `None` if it succeeded.
     pub(super) fn problem(&self) -> Option<String> {
         self.heard.lock().problem.clone()
     }
 }
 
-/// What a look told; nothing, where it is what was known.
+/// The result of a lookup. `None` means that nothing has changed.
 pub(super) struct Look(Result<Option<Vec<Member>>, String>);

@@ -1,4 +1,4 @@
-//! One question, and what is made of the answer.
+//! Tests of single polls and of the observations that result from their answers.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn silence_is_told_after_half_a_second() {
     let began = now();
     assert_eq!(ask(PollKind::Health, hanging()).await, Some(Observation::ProbeTimeout));
     assert_eq!(now() - began, Duration::from_millis(500));
-    // A head that is there counts, whatever becomes of its body.
+    // A response head counts, even if its body never ends.
     let stuck =
         transport(|_| async { Ok(Response::new(ResponseBody::new(StreamBody::new(stream::pending())))) });
     assert_eq!(ask(PollKind::Health, stuck).await, Some(Observation::ProbeOk));

@@ -1,4 +1,4 @@
-//! Who the replicas are, and for how long anybody looks.
+//! Tests of replica discovery, and of how long the keeper's task runs.
 
 use std::fs;
 use std::path::Path;
@@ -153,7 +153,7 @@ async fn a_file_is_read_at_once_and_again_when_it_changes() {
     assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "before any call");
     kept.keeper.called();
     pass(2.0).await;
-    // In place, by a rename, in three formats.
+    // Written in place and by a rename, in three formats.
     for (text, expected) in [
         (
             "replicas = [\"http://10.0.0.3:8000\", { url = \"http://10.0.0.1:8000\", weight = 2 }]",
@@ -229,7 +229,8 @@ async fn a_file_that_is_not_there_yet_may_come() {
     assert_eq!((replicas.len(), &*replicas[127]), (128, "10.0.0.1:8127"), "the first, in order");
 }
 
-/// As a mounted ConfigMap changes: the file is a link through a folder that is a link, and that one is turned round.
+/// Changes the file as a mounted ConfigMap does: the path is a link through a folder that is itself
+/// a link, and the folder's link is replaced.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn a_link_that_is_turned_round_is_a_change() {

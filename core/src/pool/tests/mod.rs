@@ -1,4 +1,5 @@
-//! The keeper under a paused clock, over transports and resolvers with a script, and over real files.
+//! Tests of the keeper under a paused clock, over scripted transports and resolvers, and over real
+//! files.
 
 mod asks;
 mod keeps;

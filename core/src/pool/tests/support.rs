@@ -1,4 +1,4 @@
-//! A door, a transport and a resolver.
+//! Test support: an admission with its keeper, a scripted transport and a scripted resolver.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,12 +31,12 @@ where
     Transport::new(service_fn(answer))
 }
 
-/// Replicas that are all well, and say nothing else.
+/// Returns a transport to replicas that answer every request with an empty 200 response.
 pub(super) fn well() -> Transport {
     transport(|_| async { Ok(Response::new(ResponseBody::full(""))) })
 }
 
-/// What is answered, one after the other; the last for ever.
+/// A resolver that returns scripted answers in order and repeats the last one.
 pub(super) struct Script {
     answers: Mutex<VecDeque<Result<Vec<IpAddr>, &'static str>>>,
     pub(super) asked: AtomicUsize,
@@ -64,7 +64,7 @@ impl Resolve for Script {
     }
 }
 
-/// A pool's door with its keeper.
+/// The admission of a pool with its keeper.
 pub(super) struct Kept {
     pub(super) door: Arc<Admission>,
     pub(super) keeper: Keeper,
@@ -90,7 +90,7 @@ impl Kept {
         Self::new(source, well(), script.clone())
     }
 
-    /// The replicas that calls may go to, by address.
+    /// Returns the addresses of the replicas that are not draining, without `http://`.
     pub(super) fn replicas(&self) -> Vec<String> {
         let present = self.door.replicas().into_iter().filter(|view| view.state != "draining");
         present.map(|view| view.url.trim_start_matches("http://").to_owned()).collect()
@@ -101,7 +101,7 @@ pub(super) async fn pass(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }
 
-/// A folder that is gone with its value.
+/// A temporary folder that is removed when dropped.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
