@@ -1,4 +1,4 @@
-//! Asking for a tool, in two steps: what is known at once, and the wait.
+//! A request for a tool, in two steps: the immediate result, and the wait.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::context::Chain;
 use crate::error::Error;
 use crate::schedule::Ticket;
 
-/// A tool that was asked for: its slot, or the wait for one. Dropping it gives the slot back, or leaves the queue.
+/// A request for a tool: holds its slot, or waits for one in [`Asked::granted`]. Dropping it
+/// releases the slot, or leaves the queue.
 #[must_use = "dropping it gives the slot back"]
 pub struct Asked {
     state: State,
@@ -21,7 +22,7 @@ enum State {
     Waits(Arc<Tools>, Box<Waits>),
 }
 
-/// What is needed for the wait.
+/// The state of a request that has to wait.
 pub(super) struct Waits {
     pub(super) ticket: Ticket,
     pub(super) holds: Option<Chain>,
@@ -40,17 +41,22 @@ impl Asked {
         Self { state: State::Waits(tools, Box::new(waits)), held }
     }
 
-    /// The model slots that the same task holds, where it has to wait for the tool: whoever wrote it should be warned.
+    /// Returns the model slots that the task keeps while it waits for the tool, or `None` if it
+    /// keeps none or need not wait. The author of the code should be warned about them
+    /// ([`HeldSlots::advice`]).
     pub fn while_holding(&self) -> Option<&HeldSlots> {
         self.held.as_ref()
     }
 
-    /// The slot, as soon as there is one.
+    /// Returns the slot as soon as there is one.
     ///
-    /// *Cancellation safety*: dropping the future leaves the queue.
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue, or releases the slot.
     ///
     /// # Errors
-    /// `Refused`, as for calls.
+    ///
+    /// `Refused`, with the same reasons as for calls.
     pub async fn granted(self) -> Result<ToolPermit, Error> {
         match self.state {
             State::Got(permit) => Ok(permit.used()),

@@ -1,4 +1,5 @@
-//! Who waits for a tool now, so that it can be told why. Nothing is kept of those who need not wait.
+//! The waits for tools in progress, so that each can be explained. Calls that get a slot at once
+//! are not recorded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use crate::schedule::{Ticket, WaiterId};
 
 /// One wait for a tool.
 pub(crate) struct Asking {
-    /// Among the numbers of calls.
+    /// The wait's number, from the same sequence as the numbers of calls.
     pub(crate) id: u64,
     pub(crate) label: Option<Arc<str>>,
     pub(crate) tool: Arc<str>,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
     pub(crate) queued_at: Instant,
-    /// Model slots that idle meanwhile.
+    /// The model slots that the task holds unused while it waits.
     pub(crate) held: Option<HeldSlots>,
     waiter: Mutex<Option<WaiterId>>,
 }
@@ -43,13 +44,13 @@ impl Asking {
         *self.waiter.lock() = Some(waiter);
     }
 
-    /// Its place in the tool's queue.
+    /// Returns the wait's position handle in the tool's queue, or `None` if it is not queued yet.
     pub(crate) fn waiter(&self) -> Option<WaiterId> {
         *self.waiter.lock()
     }
 }
 
-/// The waits of a gate's tools.
+/// All waits for the tools of a gate, by number.
 #[derive(Default)]
 pub(super) struct Askings(Mutex<HashMap<u64, Arc<Asking>>>);
 
@@ -65,7 +66,7 @@ impl Askings {
     }
 }
 
-/// Entered for as long as it waits.
+/// The record of one wait. Dropping it removes the record.
 pub(super) struct Entry {
     pub(super) asking: Arc<Asking>,
     askings: Arc<Askings>,

@@ -1,13 +1,15 @@
-//! Finds waits that would never end, by reducing the graph of who holds what and who waits for what.
+//! Deadlock detection for tools: finds waits that can never end.
 //!
-//! A slot goes back once nothing waits on behalf of its holder. So: a wait can end if some slot of its tool is free of waits, or all waits of that
-//! slot's holder can end. What is left when no more waits can be crossed out is a deadlock (Coffman, Elphick, Shoshani: System Deadlocks,
-//! 1971, with several units of each resource).
+//! The detection reduces the graph of held and awaited slots. A slot is released once its holder
+//! waits for nothing. A wait can therefore end if its tool has a slot whose holder does not wait,
+//! or whose holder's waits can all end. The waits that remain when no more can be removed are a
+//! deadlock (Coffman, Elphick, Shoshani: System Deadlocks, 1971, with several units of each
+//! resource).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Who holds and who waits, among tasks that hold something.
+/// The tool slots that are held, and the waits of tasks that hold at least one.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
     held: HashMap<Arc<str>, HashSet<u64>>,
@@ -32,10 +34,12 @@ impl Holdings {
         }
     }
 
-    /// A holder of these slots is about to wait for that tool.
+    /// Records that the holder of the slots `holds` waits for `tool`, and returns the wait's
+    /// number.
     ///
     /// # Errors
-    /// The tools of the cycle, where the wait would never end.
+    ///
+    /// The names of the tools in the cycle, if the wait could never end. The wait is not recorded.
     pub(super) fn wait(&mut self, tool: &str, holds: Vec<u64>) -> Result<u64, Vec<String>> {
         let id = self.next;
         self.next += 1;
@@ -55,7 +59,7 @@ impl Holdings {
         self.waits.remove(&id);
     }
 
-    /// The waits that can never end.
+    /// Returns the waits that can never end.
     fn stuck(&self) -> HashSet<u64> {
         let mut stuck: HashSet<u64> = self.waits.keys().copied().collect();
         loop {
@@ -68,7 +72,7 @@ impl Holdings {
                 .collect();
             stuck.retain(|id| {
                 let slots = self.waits.get(id).and_then(|waiting| self.held.get(waiting.tool.as_str()));
-                // A tool without holders is free, or is being handed over.
+                // A tool without holders has a free slot, or is handing one over.
                 slots
                     .is_some_and(|slots| !slots.is_empty() && slots.iter().all(|slot| blocked.contains(slot)))
             });

@@ -1,5 +1,7 @@
-//! Notices a task that asks for a tool while it holds a model slot: that slot idles for as long as the tool takes, and two such tasks that meet
-//! in different orders wait for each other for ever.
+//! Detects tasks that wait for a tool while they hold a model slot.
+//!
+//! The model slot is unused during the wait. Two such tasks that acquire a tool and a model slot in
+//! opposite orders wait for each other forever.
 
 use std::collections::{BTreeSet, HashSet};
 use std::panic::Location;
@@ -11,30 +13,33 @@ use crate::admission::{ReadAheadGuard, TaskSlot, TaskSlots};
 use crate::context::TaskId;
 use crate::observe::{HeldHow, ToolMetrics};
 
-/// So many places in a program are told of their fault, each once.
+/// The largest number of source locations that are warned about. Each is warned about once.
 const MOST_SITES: usize = 1024;
 
-/// The model slots that a task held when it asked for a tool and had to wait for it, and does not hand back meanwhile.
+/// The model slots that a task keeps while it waits for a tool. Slots that are released during the
+/// wait are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldSlots {
     tool: Arc<str>,
     targets: BTreeSet<Arc<str>>,
-    /// Whether they could be handed back: `gate.slot` cannot.
+    /// Whether `yield_slot` could release them during the wait. Slots from `gate.slot` cannot be
+    /// released that way.
     streams: bool,
 }
 
 impl HeldSlots {
-    /// The tool that is waited for.
+    /// Returns the name of the tool that the task waits for.
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
-    /// Whose slots are held, by name.
+    /// Returns the names of the targets whose slots are held, in order.
     pub fn targets(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().map(|target| &**target)
     }
 
-    /// What it means, and what to do about it. `option` is how the caller's language spells `yield_slot`. Says the same each time.
+    /// Returns a warning that states the problem and its remedy. `option` is the spelling of
+    /// `yield_slot` in the caller's language. The text is the same for equal values.
     pub fn advice(&self, option: &str) -> String {
         let (tool, held) = (&self.tool, join(&self.targets));
         let first = format!(
@@ -56,7 +61,7 @@ fn join(names: &BTreeSet<Arc<str>>) -> String {
     names.iter().map(|name| &**name).collect::<Vec<_>>().join(" and ")
 }
 
-/// What a task held when it asked.
+/// The model slots that a task held when it asked for a tool.
 pub(super) struct WhileHeld {
     slots: Vec<TaskSlot>,
     yield_slot: bool,
@@ -67,7 +72,7 @@ impl WhileHeld {
         Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }
     }
 
-    /// Counts each slot once for each time that a tool was asked for.
+    /// Counts each slot once per request for a tool. `waits`: whether the task has to wait.
     pub(super) fn count(&self, metrics: &ToolMetrics, waits: bool) {
         for slot in &self.slots {
             let how = match (self.hands_back(slot), waits) {
@@ -79,13 +84,13 @@ impl WhileHeld {
         }
     }
 
-    /// Begins to hand the slots back, where that was asked for.
+    /// Releases the slots that `yield_slot` allows to release, until the guards are dropped.
     pub(super) fn hand_back(&self) -> Vec<ReadAheadGuard> {
         let handed = self.slots.iter().filter(|slot| self.hands_back(slot));
         handed.filter_map(|slot| slot.read_ahead()).collect()
     }
 
-    /// What idles while the tool is waited for.
+    /// Returns the slots that the task keeps while it waits, or `None` if there are none.
     pub(super) fn idle(&self, tool: &Arc<str>) -> Option<HeldSlots> {
         let idle: Vec<_> = self.slots.iter().filter(|slot| !self.hands_back(slot)).collect();
         (!idle.is_empty()).then(|| HeldSlots {
@@ -100,12 +105,12 @@ impl WhileHeld {
     }
 }
 
-/// The places that were told.
+/// The source locations that have been warned about.
 #[derive(Default)]
 pub(super) struct Told(Mutex<HashSet<&'static Location<'static>>>);
 
 impl Told {
-    /// Warns the code there, the first time.
+    /// Logs a warning for the source location, if it is the first one.
     pub(super) fn tell(&self, site: &'static Location<'static>, held: &HeldSlots) {
         let mut told = self.0.lock();
         let first = told.len() < MOST_SITES && told.insert(site);

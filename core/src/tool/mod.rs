@@ -1,10 +1,13 @@
-//! Tools: named non-model resources, each with a cap of its own, so that a slow one never costs a model slot.
+//! Tools: named resources other than models, each with a cap of its own, so that a slow tool never
+//! takes a model slot.
 //!
-//! A tool may call another through the same gate. Tasks that hold one and wait for the other, in both orders, would wait for ever: that cycle
-//! is found before the wait begins, and refused by name.
+//! A tool may call another through the same gate. Tasks that hold one tool and wait for the other,
+//! in both orders, would wait forever. Such a cycle is detected before the wait begins, and the
+//! request is rejected with the names of the tools.
 //!
-//! A task that asks for a tool while it holds a model slot is counted, and told where it has to wait ([`HeldSlots`]); or hands that slot back
-//! meanwhile, where it wants to ([`crate::Gate::acquire_tool_yielding`]).
+//! If a task asks for a tool while it holds a model slot, the request is counted. If it also has to
+//! wait, the caller can log a warning ([`HeldSlots`]). Alternatively, the task can release the
+//! model slot during the wait ([`crate::Gate::acquire_tool_yielding`]).
 
 mod ask;
 mod asking;
@@ -41,14 +44,14 @@ use crate::target::Target;
 use crate::unknown::unknown;
 use tidegate_tokens::Demand;
 
-/// A tool's wait is bounded by the caller's deadline, or else by a day: a queue that nobody leaves should end some time.
+/// The longest wait of a task without a deadline: 24 h. It ends waits that nothing else would end.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The tools of a gate.
 pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
     holdings: Arc<Mutex<Holdings>>,
-    /// Who holds model slots.
+    /// The model slots that tasks hold.
     task_slots: Arc<TaskSlots>,
     askings: Arc<Askings>,
     told: Told,
@@ -85,12 +88,17 @@ impl Tools {
         }
     }
 
-    /// The book of who holds model slots; none where there is no tool to wait for.
+    /// Returns the record of held model slots, or `None` if there are no tools.
     pub(crate) fn task_slots(&self) -> Option<&Arc<TaskSlots>> {
         (!self.tools.is_empty()).then_some(&self.task_slots)
     }
 
-    /// Asks for a slot: takes a free one, or prepares the wait.
+    /// Takes a free slot, or prepares to wait for one.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if there is no such tool. `Refused` if the request is rejected at once; for
+    /// example, because its wait would be a deadlock.
     pub(crate) fn ask(
         self: &Arc<Self>,
         name: &str,
@@ -144,12 +152,13 @@ impl Tools {
         ))
     }
 
-    /// Tells the code there, once, that it waits for a tool while it holds a model slot.
+    /// Logs a warning that the code at `site` waits for a tool while it holds a model slot. Each
+    /// location is warned about once.
     pub(crate) fn tell(&self, site: &'static Location<'static>, held: &HeldSlots) {
         self.told.tell(site, held);
     }
 
-    /// The wait itself.
+    /// Waits for the slot.
     async fn granted(&self, waits: Waits) -> Result<ToolPermit, Error> {
         let Waits { ticket, holds, handed_back, entry, wait } = waits;
         let asking = &entry.asking;
@@ -174,17 +183,21 @@ impl Tools {
         ToolPermit { chain, holdings: self.holdings.clone(), permit, _handed_back: handed_back }
     }
 
-    /// Every wait for a tool, in no order.
+    /// Returns all waits for tools, in no particular order.
     pub(crate) fn askings(&self) -> Vec<Arc<Asking>> {
         self.askings.all()
     }
 
-    /// Why it waits now.
+    /// Returns why the request still waits, or `None` if it is not queued.
     pub(crate) fn why(&self, asking: &Asking) -> Option<Why> {
         self.tools.get(&*asking.tool)?.admission.explain(asking.waiter()?)
     }
 
-    /// Enters a wait in the books, unless it would never end.
+    /// Records a wait of a task that holds tools. Returns `None` if the task holds none.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` with the reason `Deadlock` if the wait could never end.
     fn wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<Wait>, Error> {
         let Some(holds) = holds else { return Ok(None) };
         let mut holdings = self.holdings.lock();
@@ -218,7 +231,7 @@ impl Tools {
         self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
     }
 
-    /// Sets the gauges, before they are read.
+    /// Updates the gauges of all tools. Called before they are read.
     pub(crate) fn gauge(&self) {
         self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
     }
@@ -228,24 +241,25 @@ impl Tools {
     }
 }
 
-/// A tool's slot, held.
+/// A slot of a tool. Dropping it releases the slot.
 #[must_use = "dropping the permit gives the slot back"]
 pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,
     permit: Permit,
-    /// Model slots that are handed back for as long.
+    /// Guards of the model slots that are released while this is held.
     _handed_back: Vec<ReadAheadGuard>,
 }
 
 impl ToolPermit {
-    /// What the task holds with it: put it into the [`Context`] of whatever the task asks for next.
+    /// Returns the chain of tools that the task holds, this one included. Put it into the
+    /// [`Context`] of everything that the task asks for next, so that deadlocks are detected.
     pub fn chain(&self) -> Chain {
         self.chain.clone()
     }
 
-    /// It is its holder's from now on, and counts against the tool's rate: what nobody got is given back to that. When it comes back, the tool has
-    /// done what it was asked.
+    /// Marks the slot as used, which charges the tool's rate limit. A slot that is dropped before
+    /// this is not charged. When the slot is released, the tool's work counts as completed.
     fn used(mut self) -> Self {
         self.permit.on_sent();
         self.permit.set_ended(Ended::Completed { output: 0 });
@@ -265,7 +279,7 @@ impl Drop for ToolPermit {
     }
 }
 
-/// An entry in the books of who waits, for as long as it waits.
+/// The record of a wait for deadlock detection. Dropping it removes the record.
 struct Wait {
     id: u64,
     holdings: Arc<Mutex<Holdings>>,

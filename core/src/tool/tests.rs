@@ -49,7 +49,8 @@ async fn a_busy_tool_is_no_cycle() {
         take(&tools, "search", None).await.expect("free"),
         take(&tools, "search", None).await.expect("free"),
     ];
-    // One of the holders of `search` waits for us, the other will give back.
+    // One holder of `search` waits for `db`, which this task holds. The other will release its
+    // slot.
     let waiting = {
         let (tools, holds) = (tools.clone(), busy[0].chain());
         tokio::spawn(async move { take(&tools, "db", Some(holds)).await })
