@@ -9,22 +9,22 @@ use http_body::{Body, Frame, SizeHint};
 use super::limit_permit::LimitPermit;
 use super::{HttpJudge, Judge};
 
-/// A response's body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Frames pass as
-/// they come; the slot goes back at its end, when it fails, or when it is dropped.
+/// A response body behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer).
+///
+/// Frames pass unchanged. The slot is released when the body ends, fails or is dropped. Errors are
+/// those of the inner body.
 ///
 /// # Cancel safety
-/// Dropping it drops the inner body, and then releases the slot.
 ///
-/// # Errors
-/// Those of the inner body.
+/// Dropping it drops the inner body, and then releases the slot.
 pub struct LimitedBody<B, J = HttpJudge> {
-    /// `None`: it is over.
+    /// `None` after the body has ended.
     open: Option<Open<B, J>>,
 }
 
 struct Open<B, J> {
-    // In this order: the exchange goes first, then the slot. Boxed, since it is dropped where it
-    // stands.
+    // Field order matters: the exchange is dropped first, then the slot. The body is boxed so that
+    // it can be dropped in place while pinned.
     body: Pin<Box<B>>,
     permit: LimitPermit<J>,
 }
@@ -55,7 +55,7 @@ impl<B: Body, J: Judge> Body for LimitedBody<B, J> {
                 if let Some(data) = frame.data_ref() {
                     permit.on_data(data);
                 }
-                // Many readers never ask for the end once they have all that was announced.
+                // Many readers stop polling once they have received the announced length.
                 if body.is_end_stream() {
                     permit.on_completed();
                     this.open = None;

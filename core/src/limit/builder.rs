@@ -1,5 +1,5 @@
-//! A limit's settings: those of a target that concern its limit and its queue, with the same ranges
-//! and errors.
+//! The settings of a limit: those settings of a target that concern its limit and queue, with the
+//! same ranges and errors.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::config::{Config, LimitSettings, Target};
 use crate::duration;
 use crate::error::Error;
 
-/// Builds an [`AdaptiveLimitLayer`]: see [`AdaptiveLimitLayer::builder`].
+/// A builder for an [`AdaptiveLimitLayer`]. See [`AdaptiveLimitLayer::builder`].
 #[derive(Clone)]
 #[must_use = "nothing is limited before `build`"]
 pub struct AdaptiveLimitBuilder<J = HttpJudge> {
@@ -20,8 +20,8 @@ pub struct AdaptiveLimitBuilder<J = HttpJudge> {
 
 impl AdaptiveLimitBuilder {
     pub(super) fn new(name: impl Into<String>) -> Self {
-        // An empty table of settings: a cap without an objective is a ceiling here, and not the
-        // limit itself.
+        // With a table of limit settings, a cap without an objective is the ceiling of the adaptive
+        // limit. Without the table, it would be a fixed limit.
         let target = Target::new(name).limit(LimitSettings::new());
         Self { target, latency: None, judge: HttpJudge }
     }
@@ -32,52 +32,57 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         Self { target: set(self.target), ..self }
     }
 
-    /// The longest until the first token, wait for a slot included (1 ms to 10 minutes; see
-    /// [`AdaptiveLimitLayer::new`]). Default: none, and an answer is late that takes three times
-    /// what its like take when there is room.
+    /// Sets the objective: the longest time until the first token, including the wait for a slot (1
+    /// ms to 10 minutes; see [`AdaptiveLimitLayer::new`]).
+    ///
+    /// Default: none. A response is then late if it takes three times as long as comparable calls
+    /// take without load.
     pub fn objective(self, objective: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.ttft(objective))
     }
 
-    /// The longest that a call may take whose [`CallKind`](crate::adaptive::CallKind) says that it does not stream, from getting its slot to the end of its
-    /// body (1 ms at least); `None`: three times what its like take when there is room. Default: the upstream's part of the objective.
+    /// Sets the objective of calls whose [`CallKind`](crate::adaptive::CallKind) does not stream:
+    /// the longest time from getting the slot to the end of the body (at least 1 ms).
+    ///
+    /// With `None`, a response is late if it takes three times as long as comparable calls take
+    /// without load. Default: the upstream's share of the objective.
     pub fn latency(self, latency: impl Into<Option<Duration>>) -> Self {
         let latency = latency.into().map(|latency| latency.clamp(Duration::from_millis(1), duration::MAX));
         Self { latency: Some(latency), ..self }
     }
 
-    /// The ceiling (1 to 65,536). Default 256.
+    /// Sets the largest limit, in slots (1 to 65,536). Default: 256.
     pub fn cap(self, slots: usize) -> Self {
         self.map(|target| target.cap(slots))
     }
 
-    /// How the limit adapts, in place of what was set of it before. Default:
-    /// [`LimitSettings::new`].
+    /// Sets how the limit adapts, and replaces earlier settings. Default: [`LimitSettings::new`].
     pub fn limit(self, settings: LimitSettings) -> Self {
         self.map(|target| target.limit(settings))
     }
 
-    /// The most calls that may wait (0 to 1,000,000). Default 10,000.
+    /// Sets the largest number of waiting calls (0 to 1,000,000). Default: 10,000.
     pub fn queue(self, calls: usize) -> Self {
         self.map(|target| target.queue(calls))
     }
 
-    /// The wait budget: the longest that a call may wait for its slot (1 ms to 10 minutes); one
-    /// that is predicted to wait longer is refused at once. Default: 10 minutes.
+    /// Sets the wait budget: the longest time that a call may wait for its slot (1 ms to 10
+    /// minutes). A call whose predicted wait is longer is rejected at once. Default: 10 minutes.
     pub fn wait(self, longest: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.wait(longest))
     }
 
-    /// Who reads requests and answers. Default: [`HttpJudge`].
+    /// Sets the judge of requests and responses. Default: [`HttpJudge`].
     pub fn judge<K: Judge>(self, judge: K) -> AdaptiveLimitBuilder<K> {
         AdaptiveLimitBuilder { target: self.target, latency: self.latency, judge }
     }
 
-    /// The layer.
+    /// Builds the layer.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), naming each setting that is out of range or
-    /// in conflict, one a line.
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), with one line for each setting that is out
+    /// of range or in conflict with another.
     pub fn build(self) -> Result<AdaptiveLimitLayer<J>, Error> {
         let config = Config::builder().target(self.target).build()?;
         let [target] = config.targets.as_slice() else { return Err(Error::config("a limit needs a name")) };

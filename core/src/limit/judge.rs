@@ -1,4 +1,4 @@
-//! What a call, and the answer to it, say to the limit.
+//! Judges: interpret requests, responses and errors for the limit.
 
 use std::error::Error as StdError;
 use std::io;
@@ -13,29 +13,29 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use tidegate_protocol::{Class, RateHeaders, classify};
 
-/// Bytes of a request that are taken for a token: what classes of prompts are told apart by is a
-/// factor of two.
+/// Body bytes that count as one token. An approximation suffices, because the classes of prompt
+/// sizes are a factor of two wide.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Reads requests and answers for the limit. Each method has HTTP's own meaning by default
-/// ([`HttpJudge`]): override what you know better.
+/// Interprets requests, responses and errors for the limit.
 ///
-/// All are called on the way of a call, and must not block.
+/// The default methods apply HTTP's own meaning ([`HttpJudge`]). Override those for which more is
+/// known. All methods are called while a call is processed, and must not block.
 pub trait Judge: Send + Sync + 'static {
-    /// What kind of call a request makes: calls are held against their like. Asked once, before it
-    /// waits.
+    /// Returns the kind of call that a request makes. Latencies are compared within a kind. Called
+    /// once, before the call waits.
     ///
-    /// *Default*: the [`CallKind`] in the request's extensions; else one that streams, with a token of prompt for each four bytes of a body whose length
-    /// is known.
+    /// *Default*: the [`CallKind`] in the request's extensions. Otherwise a streaming call, whose
+    /// prompt has one token for each four bytes of a body of known length.
     fn kind<B: Body>(&self, request: &Request<B>) -> CallKind {
         let known = request.extensions().get::<CallKind>().copied();
         let bytes = || request.body().size_hint().exact().unwrap_or(0);
         known.unwrap_or_else(|| CallKind { input: bytes() / BYTES_PER_TOKEN, output: 0, streams: true })
     }
 
-    /// What the head of an answer says.
+    /// Classifies a response by its head.
     ///
-    /// *Default*: by status and headers, as [the module](crate::limit) tells.
+    /// *Default*: by status and headers, as described in [the module](crate::limit).
     fn head<B>(&self, response: &Response<B>) -> Head {
         let (status, headers) = (response.status(), response.headers());
         if !status.is_client_error() && !status.is_server_error() {
@@ -52,40 +52,43 @@ pub trait Judge: Send + Sync + 'static {
         })
     }
 
-    /// Whether data of a stream holds its first token. Asked frame by frame until it does; a frame
-    /// may hold any part of the stream.
+    /// Returns `true` if stream data contains the first token. Called for each frame until it does.
+    /// A frame may contain any part of the stream.
     ///
-    /// *Default*: it does, if it holds anything.
+    /// *Default*: `true` if the data is not empty.
     fn is_first_token<D: Buf>(&self, data: &D) -> bool {
         data.has_remaining()
     }
 
-    /// What an error says that came in place of an answer. (A body that breaks off says nothing.)
+    /// Classifies an error that was returned instead of a response. Not called for bodies that
+    /// break off.
     ///
-    /// *Default*: [`Ended::TimedOut`] for the timeouts of tower, tokio, reqwest and Tidegate, but
-    /// for those of connecting; [`Ended::Failed`] for all others, which says nothing of how busy
-    /// the upstream is.
+    /// *Default*: [`Ended::TimedOut`] for timeouts of tower, tokio, reqwest and Tidegate, except
+    /// for connection timeouts. [`Ended::Failed`] for all other errors, which do not affect the
+    /// limit.
     fn failed(&self, error: &(dyn StdError + 'static)) -> Ended {
         let mut causes =
             std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
-        // The outermost that knows: what a timeout was of is not told by what it comes from.
+        // The outermost recognized error decides: its sources do not show which timeout it was.
         if causes.find_map(is_timeout).unwrap_or(false) { Ended::TimedOut } else { Ended::Failed }
     }
 }
 
-/// What the head of an answer says. Of a call that was of a [`CallKind`] that does not stream, [`Head::Streams`] and [`Head::Whole`] are one.
+/// The meaning of a response head. [`Head::Streams`] and [`Head::Whole`] are equivalent for calls
+/// whose [`CallKind`] does not stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// The answer streams: its first token is to come in its body.
+    /// A stream: the first token comes in the body.
     Streams,
-    /// The answer is one piece: its first token is its end.
+    /// A response in one piece: its first token is its end.
     Whole,
-    /// How the call ended, whatever its body says. The slot is held until that has ended too.
+    /// The call has ended this way, regardless of its body. The slot is held until the body has
+    /// ended too.
     Ended(Ended),
 }
 
-/// Judges by what HTTP itself says: status, `Retry-After`, rate headers, `content-type`. It reads
-/// no body.
+/// The default judge: uses the status, `Retry-After`, rate-limit headers and `content-type`. Does
+/// not read bodies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpJudge;
 
@@ -97,7 +100,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
 }
 
-/// `None`: it is of no kind that tells.
+/// Returns whether an error is a timeout, or `None` if its type is not recognized.
 fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
     if error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>() {
         return Some(true);
@@ -108,7 +111,7 @@ fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
     if let Some(error) = error.downcast_ref::<reqwest::Error>() {
         return Some(error.is_timeout() && !error.is_connect());
     }
-    // What it wraps is not among its sources.
+    // The error inside an `io::Error` is not one of its sources.
     is_timeout(error.downcast_ref::<io::Error>()?.get_ref()?)
 }
 

@@ -1,4 +1,4 @@
-//! The layer.
+//! The tower layer of the adaptive limit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use super::state::LimitState;
 use super::{AdaptiveLimit, AdaptiveLimitBuilder, HttpJudge, Judge, Snapshot};
 use crate::config::TargetConfig;
 
-/// Lets through as many calls at once as the service below keeps to the objective with; the rest
-/// wait, first come first served.
+/// A layer that limits concurrency to the number of calls that the service below completes within
+/// the objective. Further calls wait in a first-come, first-served queue.
 ///
-/// **One layer is one limit**: its clones, and all services that it makes, share it and its queue.
-/// An upstream of its own needs a layer of its own.
+/// **One layer is one limit**: its clones, and all services that it creates, share its slots and
+/// its queue. Use a separate layer for each upstream.
 ///
-/// *Default* ([`AdaptiveLimitLayer::new`]): starts at 8 slots, and finds its number between 1 and
-/// 256; up to 10,000 calls wait, for 10 minutes at most.
+/// *Default* ([`AdaptiveLimitLayer::new`]): the limit starts at 8 slots and adapts between 1 and
+/// 256. Up to 10,000 calls wait, for at most 10 minutes.
 pub struct AdaptiveLimitLayer<J = HttpJudge> {
     pub(super) state: Arc<LimitState<J>>,
 }
 
 impl AdaptiveLimitLayer {
-    /// A limit that keeps to this objective (1 ms to 10 minutes; beyond, the nearest of the two),
-    /// with every default.
+    /// Creates a limit with this latency objective and default settings. The objective is clamped
+    /// to 1 ms to 10 minutes.
     ///
-    /// The objective is the *caller's*, wait for a slot included: half of it is the upstream's,
-    /// from getting the slot to the first token, or to the end of an answer that does not stream.
-    /// With a wait budget ([`AdaptiveLimitBuilder::wait`]) the upstream has what that leaves, if it
-    /// is more.
+    /// The objective includes the caller's wait for a slot. Half of it is the upstream's share: the
+    /// time from getting the slot to the first token, or to the end of a response that does not
+    /// stream. If there is a wait budget ([`AdaptiveLimitBuilder::wait`]) and it leaves more than
+    /// half, the upstream's share is the rest.
     pub fn new(objective: Duration) -> Self {
         let mut config = TargetConfig::new("limit");
         config.ttft = Some(objective.clamp(Duration::from_millis(1), config.deadline));
         Self { state: LimitState::new(&config, None, HttpJudge) }
     }
 
-    /// A limit with settings of its own. It goes by that name in errors and logs (1 to 200 bytes).
+    /// Starts to configure a limit. Errors and logs contain `name` (1 to 200 bytes).
     ///
     /// ```
     /// use std::time::Duration;
@@ -59,13 +59,13 @@ impl AdaptiveLimitLayer {
 }
 
 impl<J> AdaptiveLimitLayer<J> {
-    /// What the limit sees now, and why it moved.
+    /// Returns the limit and its queue as they are now, and why the limit last changed.
     pub fn snapshot(&self) -> Snapshot {
         self.state.snapshot()
     }
 }
 
-// By hand: a derived one would want the judge to be `Clone`.
+// Not derived: a derived implementation would require `J: Clone`.
 impl<J> Clone for AdaptiveLimitLayer<J> {
     fn clone(&self) -> Self {
         Self { state: self.state.clone() }

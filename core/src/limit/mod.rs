@@ -1,10 +1,10 @@
-//! The adaptive limit alone, as a tower layer around any HTTP service: as many exchanges at once as
-//! it can take now, and a queue for the rest.
+//! The adaptive concurrency limit alone, as a tower layer for any HTTP service.
 //!
-//! Of the gate it has that one thing: no targets, tenants, lanes, budgets, retries or cool-downs.
-//! It is for stacks that have those from elsewhere, and for upstreams that are no models. What
-//! waits, who goes next and what moves the limit are the gate's own ([`crate::schedule`],
-//! [`crate::adaptive`]).
+//! The layer admits as many concurrent exchanges as the service currently handles within the
+//! objective, and queues the rest. It has no targets, tenants, lanes, budgets, retries or
+//! cool-downs. Use it in stacks that have those from elsewhere, and for upstreams that are not
+//! models. The queue, its order and the limit's algorithm are those of the gate
+//! ([`crate::schedule`], [`crate::adaptive`]).
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,30 +30,38 @@
 //! # }
 //! ```
 //!
-//! # What a call is
+//! # Calls
 //!
-//! It begins when it gets its slot, and ends when its response's *body* has ended, has failed or is
-//! dropped: a stream is at work until then.
+//! A call begins when it gets its slot. It ends when its response *body* has ended, failed or been
+//! dropped, because the upstream works on a stream until then.
 //!
-//! - **Its first token** is kept to the objective: of an answer that streams (`content-type: text/event-stream`) the first frame of data in its body, and not
-//!   its head; of any other its end, for that is judged whole. The time runs until the body's reader has asked for it.
-//! - **A head may say it all**: a 429 is a limit on concurrency unless it comes with a time to come back or with headers that show a rate used up; 503 and
-//!   529 say that there is no room. Other failures say nothing. A timeout below this layer counts against the upstream, one above it is a caller that left.
-//! - **Answers that do not stream and take longer than the objective** by their nature, as a model's in one piece, are late by it. Nobody can see that before
-//!   they come, so say it: with an [`adaptive::CallKind`](crate::adaptive::CallKind) in the request's extensions whose `streams` is false. Such calls are judged by a
-//!   [`latency`](AdaptiveLimitBuilder::latency) of their own, and not bounded by how many await their first token.
+//! - **First token**: compared with the objective. For a stream (`content-type:
+//!   text/event-stream`), it is the first data frame of the body, not the head. For other
+//!   responses, it is the end of the body. The time is measured until the reader polls for it.
+//! - **Rejections**: a 429 is a limit on concurrency, unless it comes with a retry time or with
+//!   headers that show an exhausted rate. 503 and 529 mean that the upstream is overloaded. Other
+//!   failures do not affect the limit. Timeouts below this layer count against the upstream;
+//!   timeouts above it count as cancelled calls.
+//! - **Long responses that do not stream**, such as a model's response in one piece, would always
+//!   be late by the objective. The layer cannot recognize them in advance, so put an
+//!   [`adaptive::CallKind`](crate::adaptive::CallKind) with `streams: false` into the request's
+//!   extensions. Such calls have a [`latency`](AdaptiveLimitBuilder::latency) objective of their
+//!   own, and do not count as awaiting their first token.
 //!
-//! All of it is [`HttpJudge`]'s; a [`Judge`] of your own says otherwise.
+//! These rules are those of [`HttpJudge`]. Implement [`Judge`] to change them.
 //!
-//! # Where it stands
+//! # Position in the stack
 //!
-//! Retries above it, so that each attempt queues for a slot of its own and none is held through a
-//! backoff. Timeouts above it bound the wait as well, those below it the exchange alone. It sends
-//! nobody away for a `Retry-After`: to heed that is the retries' part.
+//! Place retries above this layer, so that each attempt queues for its own slot and no slot is held
+//! during a backoff. Timeouts above it include the wait; timeouts below it cover only the exchange.
+//! The layer does not act on `Retry-After`, which is the task of the retry layer.
 //!
-//! Invariants: at most as many exchanges are under way as there were slots when the last was let
-//! in; who waits goes first come, first served; each slot goes back once, after its exchange is
-//! gone.
+//! # Guarantees
+//!
+//! - The number of exchanges in flight never exceeds the limit that was in force when the last one
+//!   was admitted.
+//! - Waiting calls are admitted in the order of their arrival.
+//! - Each slot is released once, after its exchange has been dropped.
 
 mod body;
 mod builder;

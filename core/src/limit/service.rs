@@ -1,4 +1,4 @@
-//! The service.
+//! The tower service of the adaptive limit.
 
 use std::fmt;
 use std::future::Future;
@@ -14,28 +14,32 @@ use super::limit_permit::LimitPermit;
 use super::state::LimitState;
 use super::{HttpJudge, Judge, LimitedBody, Snapshot};
 
-/// A service behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Cheap to clone where the
-/// service is; clones share the limit.
+/// A service behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Cheap to clone if the
+/// inner service is. Clones share the limit.
 ///
-/// It is always ready, and waits in `call`: what a call is permit against depends on its request,
-/// which `poll_ready` has not seen; and a caller that has been told to be ready and then does not
-/// call would keep a slot from those who do. The inner service is made ready once the slot is
-/// there, so that nothing that *it* reserves is permit while a call waits here.
+/// It is always ready and waits in `call`, for two reasons: the wait depends on the request, which
+/// `poll_ready` does not receive; and a caller that is ready but never calls would hold a slot. The
+/// inner service is polled for readiness once the slot is held, so it reserves nothing while a call
+/// waits.
 ///
-/// *Cancellation safety*: dropping the future leaves the queue, or ends the exchange and gives the
-/// slot back; so does dropping the body.
+/// # Cancel safety
+///
+/// Dropping the future leaves the queue, or ends the exchange and releases the slot. Dropping the
+/// body also ends the exchange and releases the slot.
 ///
 /// # Errors
-/// [`tidegate::Error`](crate::Error) of kind `Refused`, to be had by `downcast`, with when to come
-/// back: `QueueFull`, `WaitBudget` (without one `Deadline`, after 10 minutes), or `PredictedWait`,
-/// where its slot would come after that. All others are the inner service's own.
+///
+/// A [`tidegate::Error`](crate::Error) of kind `Refused`, available by `downcast`, which also tells
+/// when to retry. Its reason is `QueueFull`; `WaitBudget` (or `Deadline` after 10 minutes, without
+/// a wait budget); or `PredictedWait` if the slot is predicted to come later than that. All other
+/// errors are those of the inner service.
 pub struct AdaptiveLimit<S, J = HttpJudge> {
     pub(super) inner: S,
     pub(super) state: Arc<LimitState<J>>,
 }
 
 impl<S, J> AdaptiveLimit<S, J> {
-    /// What the limit sees now, and why it moved.
+    /// Returns the limit and its queue as they are now, and why the limit last changed.
     pub fn snapshot(&self) -> Snapshot {
         self.state.snapshot()
     }
@@ -79,7 +83,7 @@ where
     }
 }
 
-// By hand: a derived one would want the judge to be `Clone`.
+// Not derived: a derived implementation would require `J: Clone`.
 impl<S: Clone, J> Clone for AdaptiveLimit<S, J> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), state: self.state.clone() }

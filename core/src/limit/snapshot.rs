@@ -1,4 +1,4 @@
-//! What a person would want to know of a limit.
+//! The observable state of a limit.
 
 use std::time::Instant;
 
@@ -7,18 +7,19 @@ use serde::Serialize;
 use crate::observe::LimitSnapshot;
 use crate::schedule::View;
 
-/// A limit and its queue, as they stand.
+/// A limit and its queue at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// Slots in force.
+    /// The limit in force, in slots.
     pub limit: usize,
-    /// What it sees, and why it moved. Always there: the limit of a layer is never fixed.
+    /// What the limit observes, and why it last changed. Always present: the limit of a layer is
+    /// never fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots held.
+    /// The number of slots held.
     pub in_flight: usize,
-    /// The most slots ever held at once.
+    /// The largest number of slots held at once so far.
     pub peak_in_flight: usize,
-    /// Calls waiting.
+    /// The number of calls waiting.
     pub queue_depth: usize,
 }
 

@@ -30,14 +30,14 @@ pub(super) struct LimitState<J> {
 }
 
 impl<J> LimitState<J> {
-    /// Creates the state. `latency` is the objective of calls that do not stream. `None`: that of
-    /// first tokens.
+    /// Creates the state of a limit. `latency` is the objective of calls that do not stream; if the
+    /// outer value is `None`, it is the objective of first tokens.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = Settings::from(config);
         if let Some(adaptive) = &mut settings.adaptive {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }
-        // Without rates: only a gate has those.
+        // A limit has no rate budgets. Only a gate does.
         let budgets = BudgetSet::from_budgets(RateBudgets::default());
         Arc::new(Self {
             admission: Admission::new(config.name.clone(), &settings, budgets, None, HINT),
