@@ -1,4 +1,4 @@
-//! By OpenAI's tokenizers, in this process.
+//! Token counts by OpenAI's tokenizers, in this process.
 
 use bytes::Bytes;
 use http::HeaderMap;

@@ -1,4 +1,4 @@
-//! The tower layer.
+//! The tower layer that counts prompts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,24 +19,29 @@ use crate::config::Tokenizer;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::transport::{Foreign, ProxyRules, Transport};
 
-/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and tells the call ([`Call::exact_input`]).
+/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and stores the count
+/// in the call ([`Call::exact_input`]).
 ///
-/// *Default*: acts on no call, since prompts are estimated by default. Wrong order: below admission, which needs the count, or below retry, which
-/// would count each attempt.
-/// *Cancellation safety*: dropping the future ends the question, or leaves a count that has begun to end by itself.
+/// *Default*: acts on no call, because prompts are estimated by default. It must be above
+/// admission, which needs the count, and above retry, which would otherwise count each attempt.
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels a request to the server. A count in this process that has begun runs
+/// to its end.
 #[derive(Clone)]
 pub struct CountLayer(Arc<Shared>);
 
 struct Shared {
-    /// By which servers are asked.
+    /// The transport for requests to servers.
     transport: Transport,
     counters: Counters,
-    /// Targets that did not answer, and until when they are left alone.
+    /// Targets that failed to answer, with the time until which they are not asked.
     silent: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 impl CountLayer {
-    /// Servers are asked by this transport, beside every queue.
+    /// Creates the layer. Requests to servers use `transport` directly, and bypass all queues.
     pub fn new(transport: Transport) -> Self {
         Self(Arc::new(Shared { transport, counters: Counters::new(), silent: Mutex::default() }))
     }
@@ -64,19 +69,20 @@ impl<S: InnerService> Middleware<S> for CountLayer {
     }
 }
 
-/// A call that may be counted, with its body.
+/// Returns the call and the body of a request whose prompt can be counted.
 fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
     let call = request.extensions().get::<Call>()?;
     if call.target().config().tokenizer == Tokenizer::Learned || !call.is_inference() || !call.is_enforced() {
         return None;
     }
-    // What the provider keeps is not in the body.
+    // Content that the provider stores is not part of the body.
     call.facts().prompt.filter(|prompt| !prompt.kept)?;
     let body = request.body().bytes().filter(|body| body.len() <= LARGEST)?;
     Some((call.clone(), body.clone()))
 }
 
-/// Where to ask: of a pool, any replica that calls may go to now; which of them gets the call is not known before it is counted.
+/// Returns the URL and the headers for asking the server. For a pool, it is any available replica,
+/// because the call's replica is chosen after counting.
 fn place<'a>(call: &Call, request: &'a Request<RequestBody>) -> Option<(Uri, Cow<'a, HeaderMap>)> {
     let Some(addresses) = call.target().addresses() else {
         return Some((request.uri().clone(), Cow::Borrowed(request.headers())));
@@ -103,7 +109,8 @@ impl Shared {
     }
 
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
-        // A transport that the request brings along serves that request alone: it is somebody's own client, and this is not its call.
+        // A transport in a request's extensions is for that request only, so it cannot be used to
+        // ask the server.
         if request.extensions().get::<Foreign>().is_some() || self.is_silent(call.target().name()) {
             return None;
         }

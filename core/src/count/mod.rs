@@ -1,13 +1,17 @@
-//! Exact counts of prompts, for targets that ask for them (`tokenizer = "bpe"` or `"vllm"`).
+//! Exact token counts of prompts, for targets with `tokenizer = "bpe"` or `"vllm"`.
 //!
-//! Why a layer of its own, and here: counting takes milliseconds or a round trip, so it cannot be part of identifying a call; it is needed before the
-//! call asks for admission; and it is the same for each attempt, so it stands above retry. Below the deadline: it takes of the call's time.
+//! Counting is a separate layer because it takes milliseconds or a round trip. It is above
+//! admission, which needs the count; above retry, because all attempts have the same count; and
+//! below the deadline, because it uses part of the call's time.
 //!
-//! It *fails open*. What cannot be counted within [`LONGEST`] (no such endpoint, an answer that says nothing, a body over [`LARGEST`], a queue before the
-//! counters) goes on with the learned estimate, as every other call does. A server that failed to answer is not asked again for [`SILENT`].
+//! # Guarantees
 //!
-//! Nothing of it runs on a thread that serves calls: bodies are decoded, walked and counted on tokio's blocking threads, as many at once as there are
-//! processors.
+//! - Counting *fails open*: a call that cannot be counted within [`LONGEST`] continues with the
+//!   learned estimate. Reasons are a missing endpoint, a response without a count, a body over
+//!   [`LARGEST`], or a queue for the counting threads.
+//! - A server that failed to answer is not asked again for [`SILENT`].
+//! - No counting runs on the threads that serve calls. Bodies are decompressed, parsed and counted
+//!   on tokio's blocking threads, at most as many at once as there are processors.
 
 #[cfg(feature = "bpe")]
 mod bpe;
@@ -26,19 +30,19 @@ use tokio::sync::Semaphore;
 
 use tidegate_protocol::request::{MAX_DECOMPRESSED, decompress};
 
-/// The longest that counting holds a call up.
+/// The longest time that counting delays a call: 250 ms.
 pub const LONGEST: Duration = Duration::from_millis(250);
 
-/// The longest body that is counted, as it is sent, and as it is without its compression.
+/// The largest body that is counted, in bytes: 1 MiB, both as sent and after decompression.
 pub const LARGEST: usize = 1 << 20;
 
-// More is not decoded, so that what was short enough as it was sent still is.
+// A body that was small enough as sent is thus never too large after decompression.
 const _: () = assert!(MAX_DECOMPRESSED <= LARGEST);
 
-/// For so long a server is left alone that did not answer.
+/// How long a server that failed to answer is not asked again: 10 s.
 pub const SILENT: Duration = Duration::from_secs(10);
 
-/// The threads that count.
+/// Limits the number of counts that run at once.
 #[derive(Clone, Debug)]
 struct Counters(Arc<Semaphore>);
 
@@ -48,9 +52,13 @@ impl Counters {
         Self(Arc::new(Semaphore::new(processors)))
     }
 
-    /// Does this with the content of a body, on a thread of its own.
+    /// Runs `work` on the decompressed body, on a blocking thread. Returns `None` if the body
+    /// cannot be decompressed or `work` returns `None`.
     ///
-    /// *Cancellation safety*: dropping the future gives up the place in the queue; what has begun ends by itself, bounded by [`LARGEST`].
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue for a thread. Work that has begun runs to its end,
+    /// which [`LARGEST`] bounds.
     async fn run<T: Send + 'static>(
         &self,
         headers: HeaderMap,
@@ -59,7 +67,8 @@ impl Counters {
     ) -> Option<T> {
         let permit = self.0.clone().acquire_owned().await.ok()?;
         let counted = tokio::task::spawn_blocking(move || {
-            // Held to the end, also when nobody waits for it any more: the threads are what is bounded.
+            // Held until the work ends, even if the caller is gone, because the permits limit the
+            // number of busy threads.
             let _permit = permit;
             work(&decompress(&headers, &body)?)
         });

@@ -1,4 +1,5 @@
-//! By asking the server: vLLM's `/tokenize`, which renders the chat template and counts as the engine will.
+//! Token counts from vLLM's `/tokenize` endpoint, which applies the chat template and counts as the
+//! engine does.
 
 use bytes::Bytes;
 use http::header::{
@@ -15,7 +16,7 @@ use crate::transport::{ProxyRules, Transport};
 use tidegate_protocol::json_edit::Object;
 use tidegate_protocol::{Dialect, RequestFacts};
 
-/// The fields of a chat or a completion that `/tokenize` takes.
+/// The fields of a chat or completion request that `/tokenize` accepts.
 const TAKEN: [&str; 10] = [
     "model",
     "messages",
@@ -29,7 +30,7 @@ const TAKEN: [&str; 10] = [
     "mm_processor_kwargs",
 ];
 
-/// The longest answer that is read: it lists the tokens, about seven bytes each.
+/// The longest response that is read, in bytes. It lists the tokens, at about seven bytes each.
 const LONGEST_ANSWER: usize = 16 << 20;
 
 #[derive(Deserialize)]
@@ -40,9 +41,9 @@ struct Answer {
 /// Why there is no count.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum No {
-    /// It cannot be asked for this call.
+    /// The call cannot be counted by this server.
     Question,
-    /// The server does not answer, or not with a count.
+    /// The server did not answer, or answered without a count.
     Answer,
 }
 
@@ -71,7 +72,8 @@ pub(super) async fn count(
     Ok(answer.count)
 }
 
-/// Beside the API's version: `/v1/chat/completions` and `/tokenize` have one root.
+/// Returns the URL of `/tokenize`, which is under the same root as `/v1/chat/completions`. Returns
+/// `None` for other endpoints.
 pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     let suffix = match dialect {
         Dialect::OpenAiChat => "/v1/chat/completions",
@@ -88,13 +90,14 @@ pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The body's own text, without what is no question of tokens.
+/// Returns the request body with only the fields that `/tokenize` accepts, otherwise unchanged.
 fn form(body: &[u8]) -> Option<Vec<u8>> {
     let object = Object::read(body)?;
     Some(object.without(|member| !TAKEN.contains(&&*member.key)))
 }
 
-/// The caller's own headers, which let it in, without those that speak of its body or of how the answer is to come.
+/// Returns the caller's headers, credentials included, without those that describe its body or the
+/// format of the response.
 fn asking(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in [CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING, EXPECT, ACCEPT, ACCEPT_ENCODING] {
