@@ -1,13 +1,14 @@
-//! The question: a request's body that asks for usage.
+//! Adds the request for usage to a request body.
 
 use tidegate_protocol::json_edit::Object;
 
 const OPTIONS: &str = "stream_options";
 const INCLUDE: &str = "include_usage";
-/// vLLM's wish for usage in every chunk, which does nothing unless usage is asked for.
+/// vLLM's option for usage in every chunk. It has no effect unless usage is requested.
 const CONTINUOUS: &str = "continuous_usage_stats";
 
-/// The body that asks; `None` where it says itself whether, or is not understood.
+/// Returns the body with a request for usage. Returns `None` if the body already states whether
+/// usage is wanted, or is not a JSON object.
 pub(super) fn asking(body: &[u8]) -> Option<Vec<u8>> {
     let request = Object::read(body)?;
     let Some(options) = request.last(OPTIONS).filter(|options| options.value != "null") else {
@@ -41,7 +42,7 @@ mod tests {
                 r#"{"stream_options":{"include_obfuscation":false }}"#,
                 r#"{"stream_options":{"include_obfuscation":false,"include_usage":true }}"#,
             ),
-            // Servers go by the last.
+            // Servers use the last of duplicate keys.
             (
                 r#"{"stream_options":{"include_usage":true},"stream_options":{}}"#,
                 r#"{"stream_options":{"include_usage":true},"stream_options":{"include_usage":true}}"#,

@@ -1,4 +1,4 @@
-//! A response's body, with what is to be hidden taken out.
+//! A response body from which the usage that was requested by this layer is removed.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,11 +10,11 @@ use super::hide::Hide;
 use crate::body::ResponseBody;
 use crate::error::Error;
 
-/// Passes what is to be seen, as soon as it is known to be.
+/// A body that passes on its inner body without the hidden events, as soon as possible.
 pub(super) struct Hidden {
     body: ResponseBody,
     hide: Hide,
-    /// What comes behind the data that was held until now.
+    /// The frame or error that follows the data just released.
     then: Option<Result<Frame<Bytes>, Error>>,
     done: bool,
 }
@@ -24,7 +24,7 @@ impl Hidden {
         Self { body, hide: Hide::new(), then: None, done: false }
     }
 
-    /// What of this frame, or of the end, is to be seen now.
+    /// Takes the next frame, or the end, and returns the data that can be passed on now.
     fn see(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Bytes {
         let seen = match frame.map(|frame| frame.map(Frame::into_data)) {
             Some(Ok(Ok(data))) => self.hide.push(data),
@@ -41,7 +41,7 @@ impl Hidden {
                 self.hide.finish()
             }
         };
-        // A body that says so by its length may not be asked for its end.
+        // A reader may not poll a body for its end if the length shows it.
         if self.done || self.hide.held() == 0 || !self.body.is_end_stream() {
             return seen;
         }
@@ -76,7 +76,7 @@ impl Body for Hidden {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Nobody knows yet how much of it will be taken out.
+        // Unknown, because the hidden part has not been received yet.
         SizeHint::default()
     }
 }

@@ -1,7 +1,8 @@
-//! The answer without what we asked for: server-sent events in, in any pieces, and out again but for the usage.
+//! An incremental filter of server-sent events that removes the usage that this crate requested.
 //!
-//! An event is held until its empty line has come, because a client's own reader does nothing with it before that either: no token is late
-//! for it. What cannot be an event that concerns us is not held: comments, and events longer than the limit, which pass as they are.
+//! An event is held until its empty line arrives. This delays no token, because a client's parser
+//! does not deliver the event earlier either. Comments, and events longer than the limit, are
+//! passed on without being held.
 
 use std::mem;
 
@@ -14,20 +15,21 @@ use tidegate_protocol::sse::MAX_EVENT;
 
 const USAGE: &[u8] = b"\"usage\"";
 
-/// The incremental filter. Holds at most one event, and none over its limit (line ends not counted).
+/// The incremental filter. It holds at most one event, of at most `limit` bytes without line ends.
 pub(super) struct Hide {
     limit: usize,
-    /// The event at hand, as far as it has come.
+    /// The part of the current event that has arrived.
     held: Vec<u8>,
-    /// The event at hand is too long to be held, and passes.
+    /// Whether the current event is too long to be held, and is passed on.
     passing: bool,
-    /// The line at hand has something in it.
+    /// Whether the current line has content.
     in_line: bool,
-    /// The last byte was a CR: an LF now belongs to it, and goes where the line went.
+    /// Set if the last byte was a CR. A following LF belongs to the same line end, and is treated
+    /// as the line was.
     after_cr: Option<Gone>,
 }
 
-/// Where a line went.
+/// What happened to a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gone {
     Held,
@@ -44,14 +46,15 @@ impl Hide {
         Self { limit, held: Vec::new(), passing: false, in_line: false, after_cr: None }
     }
 
-    /// How much is held back.
+    /// Returns the number of bytes held.
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Takes the next bytes of the body, and says what of the body can go on.
+    /// Takes the next bytes of the body, and returns those that can be passed on.
     pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
-        // Whole events without the word pass as they came, uncopied: of servers that are silent on usage until the end, nearly all.
+        // Complete events without `"usage"` pass without being copied. For most servers, these are
+        // nearly all events.
         let between = self.held.is_empty() && !self.passing && !self.in_line && self.after_cr.is_none();
         let whole = chunk.ends_with(b"\n\n") || chunk.ends_with(b"\n\r\n");
         if between && whole && memmem::find(&chunk, USAGE).is_none() {
@@ -62,15 +65,15 @@ impl Hide {
         out.into()
     }
 
-    /// The body is over: what is left of it.
+    /// Ends the body, and returns the bytes that remain to be passed on.
     pub(super) fn finish(&mut self) -> Bytes {
         let mut out = Vec::new();
-        // An event without its empty line counts here as it does for the observer.
+        // An event without its empty line is processed like any other, as the observer does.
         self.end_event(b"", &mut out);
         out.into()
     }
 
-    /// What is left of a body that broke off, as it came.
+    /// Returns the held bytes of a body that broke off, unchanged.
     pub(super) fn give_up(&mut self) -> Bytes {
         mem::take(&mut self.held).into()
     }
@@ -107,7 +110,7 @@ impl Hide {
         self.hold(rest, out);
     }
 
-    /// A line that has something in it is whole.
+    /// Processes the end of a line with content.
     fn end_line(&mut self, content: &[u8], end: &[u8], out: &mut Vec<u8>) -> Gone {
         self.hold(content, out);
         self.in_line = false;
@@ -115,9 +118,10 @@ impl Hide {
             out.extend_from_slice(end);
             return Gone::Out;
         }
-        // Beyond the limit, if need be: wherever an end is cut in two, it does not count.
+        // Line ends may exceed the limit. The result thus does not depend on where a CR LF is
+        // split.
         self.held.extend_from_slice(end);
-        // A comment in front of an event is nobody's.
+        // A comment before an event is not part of it.
         if self.held.first() == Some(&b':') {
             out.append(&mut self.held);
             return Gone::Out;
@@ -125,7 +129,7 @@ impl Hide {
         Gone::Held
     }
 
-    /// An empty line.
+    /// Processes an empty line, which ends an event.
     fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> Gone {
         let event = mem::take(&mut self.held);
         if !mem::take(&mut self.passing) && !event.is_empty() {
@@ -139,9 +143,9 @@ impl Hide {
         Gone::Out
     }
 
-    /// Holds more of the event at hand, or lets it pass where it grows too long.
+    /// Holds more of the current event, or passes it on if it exceeds the limit.
     fn hold(&mut self, part: &[u8], out: &mut Vec<u8>) {
-        // Nothing more is no reason: what is held may be over the limit by its line ends.
+        // An empty part never exceeds the limit, although the held line ends may.
         if !self.passing && !part.is_empty() && self.held.len() + part.len() > self.limit {
             self.passing = true;
             out.append(&mut self.held);
@@ -150,12 +154,13 @@ impl Hide {
     }
 }
 
-/// What of an event is to be seen: nothing, or a part; `None` for all of it.
+/// Returns what is left of an event: an empty vector if it is hidden, and `None` if it is
+/// unchanged.
 fn shown(event: &[u8]) -> Option<Vec<u8>> {
     memmem::find(event, USAGE)?;
     let mut lines =
         event.split(|byte| matches!(byte, b'\n' | b'\r')).filter_map(|line| line.strip_prefix(b"data:"));
-    // No server spreads a chunk over several lines.
+    // No known server spreads one chunk over several lines.
     let (Some(data), None) = (lines.next(), lines.next()) else { return None };
     let chunk = Object::read(data)?;
     let usage = chunk.last("usage")?;
@@ -183,9 +188,9 @@ mod tests {
 
     use super::*;
 
-    /// What comes, and what is to be seen of it.
+    /// Events as received, and as passed on.
     const EVENTS: [(&str, &str); 20] = [
-        // OpenAI: `null` in each chunk, behind other members or before them.
+        // OpenAI: `null` in each chunk, after or before other members.
         (
             r#"data: {"id":"1","choices":[{"index":0,"delta":{"content":"a"}}],"usage":null}"#,
             r#"data: {"id":"1","choices":[{"index":0,"delta":{"content":"a"}}]}"#,
@@ -195,11 +200,11 @@ mod tests {
             r#"data: {"id":"1","choices":[{"delta":{"content":"\"usage\":null"}}],"obfuscation":"x"}"#,
         ),
         (r#"data: {"usage": null, "choices": []}"#, r#"data: {"choices": []}"#),
-        // The chunk that we asked for, by OpenAI, vLLM and with blanks.
+        // The requested usage chunk, as OpenAI and vLLM send it, and with blanks.
         (r#"data: {"id":"1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#, ""),
         (r#"data:{"usage":{"prompt_tokens":3},"choices":[ ]}"#, ""),
         ("event: message\nid: 7\ndata: {\"choices\":[],\"usage\":{}}", ""),
-        // Azure begins with its filter's results, and no choice.
+        // Azure begins with the results of its content filter, without choices.
         (
             r#"data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}],"usage":null}"#,
             r#"data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}]}"#,
@@ -208,7 +213,7 @@ mod tests {
             r#"data: {"choices":[],"prompt_filter_results":[]}"#,
             r#"data: {"choices":[],"prompt_filter_results":[]}"#,
         ),
-        // Sent unasked.
+        // Usage that the server sent without being asked.
         (
             r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
             r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
@@ -245,7 +250,7 @@ mod tests {
         shown
             .filter(|(_, event)| !event.is_empty())
             .map(|(shown, event)| {
-                // A comment before a hidden event keeps its own line alone.
+                // A comment before a hidden event keeps only its own line.
                 let bare = event == shown && shown == ": note";
                 format!("{}{end}{}", event.replace('\n', end), if bare { "" } else { end })
             })

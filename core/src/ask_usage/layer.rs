@@ -1,4 +1,4 @@
-//! The tower layer: asks on the way down, and hides on the way up.
+//! The tower layer that requests usage and hides it from the response.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -14,10 +14,15 @@ use crate::transport::Foreign;
 use tidegate_protocol::Dialect;
 use tidegate_protocol::headers::{is_compressed, is_signed};
 
-/// Asks streams for their usage, where their target has `ask_usage` and their caller did not ask.
+/// Requests the usage of streams whose target has `ask_usage` set and whose caller did not request
+/// it.
 ///
-/// *Default*: does nothing; acts on requests that carry a [`Call`] to such a target. Wrong order: below what reads the usage, which it hides.
-/// *Cancellation safety*: dropping the future or the body ends the exchange.
+/// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with `ask_usage`. It
+/// must be above the layer that reads the usage, because it hides the usage from the layers above.
+///
+/// # Cancel safety
+///
+/// Dropping the future or the body ends the exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AskUsageLayer;
 
@@ -37,29 +42,31 @@ impl<S: InnerService> Middleware<S> for AskUsageLayer {
     }
 }
 
-/// Whether there is something to ask for, and we may.
+/// Returns `true` if the request is a stream without reported usage, and its body may be changed.
 fn concerns(request: &Request<RequestBody>) -> bool {
     let Some(call) = request.extensions().get::<Call>() else { return false };
     let (facts, headers) = (call.facts(), request.headers());
     let silent = matches!(facts.dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions) && facts.stream;
-    // A client's own transport sends the client's own request, whose body is not ours to change either.
+    // A client's own transport sends the client's own request, so changing the body here would have
+    // no effect.
     let sealed =
         request.extensions().get::<Foreign>().is_some() || is_signed(headers) || is_compressed(headers);
     silent && !sealed && call.is_enforced() && call.target().config().ask_usage
 }
 
-/// The response as it would be had we not asked.
+/// Removes the requested usage from a response.
 fn hidden(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     if !response.status().is_success() || is_document(response.headers()) || is_compressed(response.headers())
     {
         return response;
     }
-    // The length is of what the server sent.
+    // The length is that of the body before usage is removed.
     response.headers_mut().remove(CONTENT_LENGTH);
     response.map(|body| ResponseBody::new(Hidden::new(body)))
 }
 
-/// Whether the answer is one JSON document: it does not stream, and its usage is nothing that we asked for.
+/// Returns `true` if the response is one JSON document. It does not stream, and its usage was not
+/// requested by this layer.
 fn is_document(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     content_type.is_some_and(|value| memmem::find(&value, b"json").is_some())

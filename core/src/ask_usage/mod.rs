@@ -1,14 +1,25 @@
-//! Usage of streams: asked for where the user allows it, and not shown to a caller who did not ask.
+//! Usage of streams: requested if the target allows it, and hidden from callers that did not
+//! request it.
 //!
-//! OpenAI's chat and completions streams say what they cost only where the request has `stream_options.include_usage`. Without it a call's
-//! reservation stands, however little it used. Where a target has `ask_usage`, we add the option (`ask.rs`), and take out of the
-//! answer what came of it (`hide.rs`): the chunk that holds nothing but usage, and the `"usage": null` that some servers then put into every other.
-//! All else passes byte for byte, and the caller reads what would have come without us.
+//! The chat and completions APIs of OpenAI report the usage of a stream only if the request has
+//! `stream_options.include_usage`. Without it, the call's token reservation is never corrected,
+//! however little it used. For targets with `ask_usage`, this layer adds the option (`ask.rs`) and
+//! removes its effects from the response (`hide.rs`): the chunk that contains only usage, and the
+//! `"usage": null` that some servers add to all others. Everything else passes byte for byte.
 //!
-//! Left alone: who asks, or says `include_usage: false`; signed requests and compressed bodies; a client's own transport, which sends the client's
-//! own request; and whatever a server puts beside the usage chunk without being asked (a `usage` in the last chunk with text).
+//! # Exceptions
 //!
-//! A server that does not know `stream_options` answers 400, which is the caller's then: do not set `ask_usage` for one.
+//! The layer does not change:
+//!
+//! - Requests that set `include_usage` themselves, even to `false`.
+//! - Signed requests and compressed bodies.
+//! - Requests over a client's own transport, which sends the client's own request.
+//! - Usage that a server sends unasked, such as a `usage` member in the last chunk with text.
+//!
+//! # Limits
+//!
+//! A server that does not know `stream_options` answers with status 400, which the caller receives.
+//! Do not set `ask_usage` for such a server.
 
 mod ask;
 mod body;
