@@ -1,4 +1,5 @@
-//! The configuration's vectors, which the bindings run as well: same keys, same errors, same matching in every language.
+//! Shared vectors of the configuration: the same keys, errors and matching in every language. The
+//! bindings run the same file.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -25,7 +26,7 @@ fn lines(result: Result<Config, Error>) -> Vec<String> {
     )
 }
 
-/// The same tree as TOML; `None` where TOML cannot say it.
+/// Returns the same configuration as TOML, or `None` if TOML cannot represent it.
 fn as_toml(config: &Value) -> Option<String> {
     toml::to_string(config).ok()
 }
@@ -48,7 +49,7 @@ fn bad_configurations_are_answered_in_full() {
             let unplaced = |line: String| line.split_once(": ").unwrap().1.to_owned();
             let mut found: Vec<String> =
                 lines(Config::from_toml(&text).map_err(Error::from)).into_iter().map(unplaced).collect();
-            // Written as TOML, tables come after plain keys, so the order may differ.
+            // TOML writes tables after plain keys, so the order of errors may differ.
             let mut errors = errors;
             found.sort_unstable();
             errors.sort_unstable();
@@ -77,7 +78,7 @@ fn requests_find_their_targets() {
     }
 }
 
-/// What a snapshot says of the limits of these, in the vectors' words.
+/// Returns the limits in a snapshot that the vector expects, under the vector's keys.
 fn limits(seen: &Value, expected: &Value) -> Value {
     let limit = |(name, expected): (&String, &Value)| {
         let (of, adaptive) = (&seen[name], &seen[name]["adaptive"]);

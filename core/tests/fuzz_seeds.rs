@@ -1,4 +1,4 @@
-//! The fuzz target's seeds, held to its property without a fuzzer.
+//! Checks the property of the fuzz target on its seeds, without a fuzzer.
 
 #[path = "../../fuzz/property.rs"]
 mod property;
@@ -11,7 +11,7 @@ fn every_seed_means_the_same_wherever_it_is_cut() {
     let mut count = 0;
     for entry in std::fs::read_dir(seeds).unwrap() {
         let mut input = std::fs::read(entry.unwrap().path()).unwrap();
-        // The first byte is the size of the pieces: a seed has one, and every other is as good.
+        // The first byte is the size of the pieces. All sizes are tried for each seed.
         for size in 1..=64 {
             input[0] = size;
             property::same_wherever_it_is_cut(&input);

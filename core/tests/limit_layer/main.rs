@@ -1,4 +1,4 @@
-//! The adaptive limit as a layer of its own, around a scripted service, under the paused clock.
+//! Tests of the adaptive limit as a separate layer, over a scripted service under a paused clock.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod moves;

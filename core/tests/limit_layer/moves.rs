@@ -1,4 +1,4 @@
-//! What moves the limit.
+//! Tests of what increases and decreases the limit.
 
 use tidegate::adaptive::CallKind;
 use tidegate::config::LimitSettings;
@@ -25,7 +25,7 @@ async fn it_rises_while_calls_press_on_it_and_are_answered_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn it_is_cut_where_first_tokens_come_late() {
-    // A tenth of a second for each that is under way: ten at once are a second.
+    // The first token takes 0.1 s for each exchange in flight; with ten, it takes 1 s.
     let (upstream, seen) = upstream(|_, busy| Script::stream(100 * MS * busy as u32, 10 * MS));
     let layer = AdaptiveLimitLayer::new(2 * SECOND);
     load(&layer.layer(upstream), 60, 120 * SECOND).await;

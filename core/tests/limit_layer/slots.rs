@@ -1,4 +1,4 @@
-//! Who holds a slot, who waits, and that each slot comes back.
+//! Tests of how slots are acquired, awaited and released.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 
 use crate::support::*;
 
-/// A layer of one slot.
+/// Returns a builder of a layer with one slot.
 fn one() -> AdaptiveLimitBuilder {
     AdaptiveLimitLayer::builder("llm").cap(1)
 }
@@ -124,7 +124,8 @@ async fn the_queue_and_the_wait_are_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn leaving_at_any_moment_leaves_nothing_behind() {
-    // Waits until 1000 ms, head at 1250, token at 1500, the end at 1750.
+    // The call waits until 1,000 ms. Its head comes at 1,250 ms, its token at 1,500 ms, its end at
+    // 1,750 ms.
     let script = |nth, _: usize| match nth {
         0 => Script::whole(1000 * MS),
         _ => Script { head: 250 * MS, ..Script::stream(250 * MS, 250 * MS) },
@@ -171,7 +172,7 @@ async fn failures_and_panics_give_it_back() {
 
 #[tokio::test(start_paused = true)]
 async fn an_exchange_is_gone_before_its_slot_is() {
-    /// Counts, when it goes, the slots that are held.
+    /// Records the number of held slots when it is dropped.
     struct Looks(AdaptiveLimitLayer, Arc<Mutex<Vec<usize>>>);
 
     impl Drop for Looks {

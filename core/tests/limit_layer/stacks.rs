@@ -1,4 +1,4 @@
-//! The layer among others.
+//! Tests of the layer in a stack with others.
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::support::*;
 
-/// Again, three times at most, whenever the answer is a refusal or none.
+/// A retry policy: at most this many more attempts after a server error (5xx) or an error.
 #[derive(Clone)]
 struct Thrice(usize);
 
@@ -84,7 +84,7 @@ async fn clones_and_services_of_one_layer_share_its_limit() {
     assert_eq!((seen.peak(), one.snapshot().peak_in_flight), (1, 1));
 }
 
-/// A service that counts as taken from the moment it is ready.
+/// A service that reserves capacity from the moment it is ready.
 #[derive(Clone)]
 struct Reserves(Upstream, std::sync::Arc<std::sync::atomic::AtomicUsize>);
 

@@ -1,4 +1,4 @@
-//! A service that does what a script says, and keeps count of what is under way in it.
+//! A scripted service that counts its exchanges in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,39 +25,39 @@ pub type Ask = Request<Full<Bytes>>;
 pub type Answer = UnsyncBoxBody<Bytes, BoxError>;
 pub type Limited<J = HttpJudge> = AdaptiveLimit<Upstream, J>;
 
-/// What goes wrong, where something does.
+/// Returns the error of failing scripts.
 pub fn broken() -> BoxError {
     "broken off".into()
 }
 
-/// What one exchange does.
+/// The script of one exchange.
 pub struct Script {
     pub status: u16,
     pub headers: Vec<(&'static str, &'static str)>,
-    /// Before its head.
+    /// The delay before the head.
     pub head: Duration,
-    /// In place of its head.
+    /// The error returned instead of the head.
     pub fails: Option<BoxError>,
-    /// Its body: each after a time.
+    /// The frames of the body, each with the delay before it.
     pub frames: Vec<(Duration, Result<&'static str, BoxError>)>,
-    /// Before its first frame it waits for this as well.
+    /// Awaited before the first frame, in addition to its delay.
     pub gate: Option<Arc<Notify>>,
 }
 
 impl Script {
-    /// A stream: a head at once, a token after so long, the rest after so long again.
+    /// A stream: the head at once, a token after `first`, the end `rest` later.
     pub fn stream(first: Duration, rest: Duration) -> Self {
         let headers = vec![("content-type", "text/event-stream")];
         Self { headers, frames: vec![(first, Ok("token")), (rest, Ok("end"))], ..Self::whole(Duration::ZERO) }
     }
 
-    /// An answer in one piece, after so long.
+    /// A response in one piece, after `head`.
     pub fn whole(head: Duration) -> Self {
         let frames = vec![(Duration::ZERO, Ok("{}"))];
         Self { status: 200, headers: vec![], head, fails: None, frames, gate: None }
     }
 
-    /// An answer that says no, at once.
+    /// An error status without a stream, after 1 ms.
     pub fn refusal(status: u16, headers: &[(&'static str, &'static str)]) -> Self {
         Self { status, headers: headers.to_vec(), ..Self::whole(MS) }
     }
@@ -65,7 +65,7 @@ impl Script {
 
 type Play = dyn Fn(usize, usize) -> Script + Send + Sync;
 
-/// See the module.
+/// The scripted service.
 #[derive(Clone)]
 pub struct Upstream {
     play: Arc<Play>,
@@ -93,7 +93,7 @@ impl Seen {
     }
 }
 
-/// An exchange under way.
+/// An exchange in flight, counted until it is dropped.
 struct Busy(Arc<Seen>);
 
 impl Drop for Busy {
@@ -140,7 +140,8 @@ impl Service<Ask> for Upstream {
     }
 }
 
-/// What each exchange does: told how many came before it, and how many are under way with it.
+/// Returns a service and its counters. `play` gets the number of earlier exchanges and the number
+/// in flight with this one.
 pub fn upstream(play: impl Fn(usize, usize) -> Script + Send + Sync + 'static) -> (Upstream, Arc<Seen>) {
     let seen = Arc::<Seen>::default();
     (Upstream { play: Arc::new(play), seen: seen.clone() }, seen)
@@ -154,12 +155,13 @@ pub async fn send<J: Judge>(service: &Limited<J>) -> Result<Response<LimitedBody
     service.clone().oneshot(ask()).await
 }
 
-/// Calls, and reads the answer.
+/// Makes a call and reads its whole response.
 pub async fn call<J: Judge>(service: &Limited<J>) -> Result<Bytes, BoxError> {
     Ok(send(service).await?.into_body().collect().await?.to_bytes())
 }
 
-/// So many callers, each of which calls again as soon as it has its answer.
+/// Runs `callers` callers for `time`. Each makes its next call when it has the response to the
+/// last.
 pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration) {
     let end = Instant::now() + time;
     let caller = || {
@@ -176,7 +178,7 @@ pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration
     }
 }
 
-/// Lets everything run that can without time passing.
+/// Runs everything that is ready. Takes half a millisecond of paused time.
 pub async fn settle() {
     sleep(MS / 2).await;
 }
@@ -185,7 +187,7 @@ pub fn found<J: Judge>(layer: &AdaptiveLimitLayer<J>) -> LimitSnapshot {
     layer.snapshot().adaptive.expect("it is found")
 }
 
-/// Nothing is held and nobody waits, here or upstream.
+/// Asserts that no slot is held and no call waits, here or upstream.
 pub fn assert_idle<J: Judge>(layer: &AdaptiveLimitLayer<J>, seen: &Seen) {
     let Snapshot { in_flight, queue_depth, adaptive, .. } = layer.snapshot();
     assert_eq!((in_flight, queue_depth, seen.busy()), (0, 0, 0));

@@ -1,4 +1,5 @@
-//! Admission by cost through the whole client: rates, sizes, lent slots, shared budgets.
+//! Tests of admission by cost through the whole client: rates, sizes, borrowed slots and shared
+//! budgets.
 
 use std::time::Duration;
 
@@ -67,7 +68,8 @@ async fn requests_a_minute_go_out_at_their_pace() {
     assert_idle(&gate);
 }
 
-/// What one gives back, the other was waiting for: it does not sleep until its own timer.
+/// When one target returns budget, a call of the other that waits for it wakes at once, not by its
+/// timer.
 #[tokio::test(start_paused = true)]
 async fn two_targets_share_one_budget() {
     let (transport, _) = answers(Duration::from_millis(10));
@@ -93,7 +95,7 @@ async fn two_targets_share_one_budget() {
     assert_idle(&gate);
 }
 
-/// The usage says that far less was taken than was reserved: the rest is there for others at once.
+/// If the usage is far below the reservation, the rest is available to other calls at once.
 #[tokio::test(start_paused = true)]
 async fn what_was_reserved_and_not_used_comes_back() {
     let (transport, _) = answers(Duration::from_millis(10));

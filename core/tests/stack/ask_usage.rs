@@ -1,4 +1,4 @@
-//! Usage that we ask for, and do not show to who did not.
+//! Tests of usage that the client requests, and hides from callers that did not request it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn over(transport: Transport, more: &str) -> Gate {
     Gate::over(Config::from_toml(&targets).expect("a configuration"), transport).expect("a gate")
 }
 
-/// An upstream that streams these frames, and keeps what it was sent.
+/// Returns an upstream that streams these frames and records the requests.
 fn streams(frames: Vec<&'static str>) -> (Transport, Arc<Mutex<Vec<String>>>) {
     let bodies = Arc::new(Mutex::new(Vec::new()));
     let seen = bodies.clone();
@@ -154,7 +154,7 @@ async fn an_error_under_200_is_retried_as_ever() {
     assert_eq!((body, seen.attempts()), ([TOKEN, STOP, DONE].concat().into(), 2));
 }
 
-/// The simulator as a transport.
+/// Returns the simulator as a transport.
 fn simulated() -> Transport {
     let simulator = Simulator::new(SimConfig::calibrated()).unwrap();
     Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
@@ -170,7 +170,8 @@ fn simulated() -> Transport {
     }))
 }
 
-/// What the simulator streams is the same whether we asked for usage or nobody did; and so is what it says when it does not stream.
+/// The caller receives the same stream from the simulator whether or not usage was requested, and
+/// the same response without a stream.
 #[tokio::test(start_paused = true)]
 async fn the_caller_reads_what_would_have_come_without_us() {
     for (path, prompt) in [

@@ -1,10 +1,10 @@
-//! The provider's rates, through the whole stack.
+//! Tests of the provider's rate budgets through the whole client.
 
 use std::time::Duration;
 
 use crate::support::*;
 
-/// A burst that a refusal has shortened grows back though no answer has any header to speak of.
+/// A burst that was reduced by a 429 grows again after responses without rate headers.
 #[tokio::test(start_paused = true)]
 async fn answers_without_rate_headers_count_as_well() {
     let (transport, _) = upstream(|n, _, exchange| async move {

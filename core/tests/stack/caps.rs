@@ -1,4 +1,4 @@
-//! Caps, queues, refusals, and slots that come back.
+//! Tests of caps, queues, rejections and the release of slots.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

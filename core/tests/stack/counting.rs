@@ -1,4 +1,5 @@
-//! Exact counts: by vLLM's `/tokenize`, and by OpenAI's tokenizers. Whatever fails, the call goes on.
+//! Tests of exact token counts, by vLLM's `/tokenize` and by OpenAI's tokenizers. A failed count
+//! never fails the call.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,16 +15,16 @@ use tokio::time::{Duration, Instant};
 
 use crate::support::{ANSWER, Exchange, SECOND, assert_idle, gate, json as answer, read, status, upstream};
 
-/// What a vLLM saw.
+/// What a scripted vLLM server received.
 #[derive(Default)]
 struct Server {
-    /// Bodies of the questions, with the caller's key.
+    /// The bodies of requests to `/tokenize`, with the caller's key.
     asked: Mutex<Vec<(Value, String)>>,
-    /// What was known of each call when it came.
+    /// The exact count of each call when it arrived, if it was counted.
     known: Mutex<Vec<Option<u64>>>,
 }
 
-/// A vLLM that answers questions by this.
+/// Returns a vLLM server that answers `/tokenize` by this function.
 fn vllm<F, Fut>(tokenize: F) -> (Transport, Arc<Server>)
 where
     F: Fn(Exchange) -> Fut + Clone + Send + Sync + 'static,
@@ -83,7 +84,8 @@ async fn vllm_counts_beside_the_queue() {
     assert_eq!(gate.calls().records().len(), 1, "a question is no call");
     assert_idle(&gate);
 
-    // A completion has a prompt; a compressed body is asked about as what is in it, and sent as it is.
+    // A completion has a prompt. A compressed body is decompressed for counting, and sent
+    // unchanged.
     let completion = json!({"model": "m", "prompt": "hello", "max_tokens": 5}).to_string();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(completion.as_bytes()).expect("memory");
@@ -106,7 +108,7 @@ async fn nobody_is_asked_who_need_not_be() {
         .expect("a gate");
     send(&observing, &chat()).await;
     let counted = gate(transport, |t| t.tokenizer(Tokenizer::Vllm));
-    // What the provider keeps is not in the body; and what is too long takes too long.
+    // Content that the provider stores is not in the body. A body that is too long is not counted.
     let mut kept = chat();
     kept["previous_response_id"] = json!("r");
     send(&counted, &kept).await;
@@ -150,7 +152,7 @@ async fn a_slow_count_holds_nobody_up_for_long() {
     send(&gate, &chat()).await;
     assert_eq!(start.elapsed().as_millis(), tidegate::count::LONGEST.as_millis());
     assert_eq!(*server.known.lock(), [None]);
-    // A call that has less time than that ends by its own deadline.
+    // A call with less time than the count takes ends by its own deadline.
     tokio::time::advance(11 * SECOND).await;
     let mut hurried = request("/v1/chat/completions", chat().to_string());
     let deadline = Some(Instant::now() + Duration::from_millis(50));
@@ -170,7 +172,7 @@ async fn openais_tokenizer_counts_here() {
     read(gate.client().call(request("/v1/chat/completions", "no JSON")).await.expect("an answer"))
         .await
         .expect("all of it");
-    // Two tokens of text, four around a message, three before the answer.
+    // Two tokens of text, four per message, and three before the answer.
     assert_eq!(*server.known.lock(), [Some(2 + 4 + 3), None]);
     assert_eq!(server.asked.lock().len(), 0);
 }

@@ -1,4 +1,4 @@
-//! The deadline covers the whole call.
+//! Tests of the deadline, which covers the whole call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,8 @@ async fn in_the_queue_in_flight_and_in_the_stream() {
     assert_idle(&gate);
 }
 
-/// The door answers the call after it was polled and before its deadline is looked at, as another thread may.
+/// Admission answers the call after it was polled and before its deadline is checked, as another
+/// thread may.
 #[tokio::test(start_paused = true)]
 async fn what_leaves_the_queue_as_the_deadline_passes_says_why() {
     let (transport, seen) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
@@ -96,7 +97,7 @@ async fn through_a_backoff() {
     let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
     let gate = gate(transport, |t| t);
     let response = gate.client().call(within(Duration::from_millis(100), false)).await;
-    // Either the backoff did not fit, and the failure was handed up, or the deadline came first.
+    // Either the backoff did not fit and the failure was returned, or the deadline came first.
     match response {
         Ok(response) => assert_eq!(response.status(), 500),
         Err(error) => assert!(error.message().contains("server_error"), "{error}"),

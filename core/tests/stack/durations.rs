@@ -1,4 +1,4 @@
-//! Durations that callers and builders set, however long: none of them panics.
+//! Tests of extreme durations from callers and builders: none of them causes a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Any duration, most of them longer than a clock can add.
+/// Any duration. Most are longer than a clock can add.
 fn any_duration() -> impl Strategy<Value = Duration> {
     let any = (any::<u64>(), 0u32..1_000_000_000).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos));
     let ends = [Duration::ZERO, Duration::from_nanos(1), duration::MAX, Duration::MAX];
     prop_oneof![any, prop::sample::select(ends.to_vec())]
 }
 
-/// The latest moment that the clock can represent, to the second.
+/// Returns the latest instant that the clock can represent, to the second.
 fn last_moment() -> Instant {
     let now = Instant::now();
     let seconds = (0..64).rev().fold(0, |sum, bit| {
@@ -58,7 +58,7 @@ proptest! {
                     }
                 }
             };
-            // The second waits for the first.
+            // The second call waits for the first.
             tokio::join!(call(), call());
             assert_idle(&gate);
         });
@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// A [`tidegate::Config`] has public fields, so what is built need not be what was checked.
+/// A [`tidegate::Config`] has public fields, so its values may have changed after validation.
 #[tokio::test(start_paused = true)]
 async fn unchecked_settings_are_limited() {
     let (transport, _) = upstream(|_, _, exchange| async move {

@@ -1,4 +1,4 @@
-//! Why a call waits: what the gate says of it.
+//! Tests of the explanations why a call waits.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn named(call: &str) -> http::Request<RequestBody> {
     request
 }
 
-/// A target with one slot, whose answers take a minute.
+/// Returns a gate with one slot, whose responses take 60 s.
 fn slow() -> Gate {
     let (transport, _) = upstream(|_, _, exchange| async move {
         sleep(60 * SECOND).await;

@@ -1,4 +1,4 @@
-//! What one target refuses, another may take.
+//! Tests of fallbacks: calls that one target rejects and another admits.
 
 use std::sync::Arc;
 
@@ -11,17 +11,18 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// A variable that is in the environment of every test, and what it holds.
+/// The name and value of a variable that is set in the environment of every test.
 const KEY: (&str, &str) = ("CARGO_PKG_NAME", env!("CARGO_PKG_NAME"));
 
-/// What an upstream was sent.
+/// A request that an upstream received.
 struct Sent {
     url: String,
     headers: HeaderMap,
     body: String,
 }
 
-/// An upstream of which the host `one` never answers, `down` asks for an hour's peace, and all others answer at once.
+/// Returns an upstream with three kinds of hosts: `one` never answers, `down` answers with a
+/// `Retry-After` of an hour, and all others answer at once.
 fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let seen = sent.clone();
@@ -44,7 +45,7 @@ fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     (transport, sent)
 }
 
-/// An upstream that answers whatever it is asked, and where.
+/// Returns an upstream that answers every request, and the recorded requests.
 fn upstream_of_anything() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let seen = sent.clone();
@@ -86,7 +87,7 @@ fn ask(stream: bool) -> Request<RequestBody> {
         .unwrap()
 }
 
-/// A call that holds the first target's only slot for good.
+/// Starts a call that holds the first target's only slot until it is aborted.
 async fn hold(gate: &Gate) -> tokio::task::JoinHandle<Result<Response<ResponseBody>, Error>> {
     let client = gate.client();
     let held = tokio::spawn(async move { client.call(ask(false)).await });
@@ -179,7 +180,7 @@ async fn it_is_the_same_call_with_its_age_and_its_deadline() {
     assert_eq!(records.iter().map(|record| record.duration).collect::<Vec<_>>(), [3.0, 10.0]);
     assert_eq!(records[1].attempts[0].queued_at, 3.0, "since the user asked");
 
-    // A client that would wait two seconds for a slot does so once.
+    // A client with a pool timeout of 2 s waits for a slot once, not once per target.
     let start = Instant::now();
     let mut request = ask(false);
     request.extensions_mut().insert(tidegate::Timeouts { read: None, pool: Some(2 * SECOND) });
@@ -225,11 +226,11 @@ async fn a_chain_ends_and_no_key_goes_to_another_target() {
         (snapshot.targets["first"].fallbacks["no_slot"], snapshot.targets["second"].fallbacks["no_slot"]),
         (1, 1)
     );
-    // The last has none to go on to: it holds the slot, and so refuses the next.
+    // The last target has no fallback: its slot is held, so it rejects the next call.
     let error = refusal(gate.client().call(ask(false)).await);
     assert_eq!((error.target(), error.reason()), (Some("third"), Some(Reason::NoSlot)));
     assert!(error.message().contains("because first refused it (no_slot)"), "{error}");
-    // One that nobody configured falls back as well.
+    // A target that is not configured falls back as well.
     drop((response, second));
     let other = || Request::post("http://other/v1/chat/completions").body("{}".into()).unwrap();
     let own = gate.client().call(other()).await.unwrap();
@@ -266,7 +267,7 @@ async fn the_callers_key_goes_to_its_own_server_only() {
         (chat, "https://one", "", Some(vec![])),
         (chat, "http://two", "", Some(vec![])),
         (chat, "http://two", KEY.0, Some(vec![("authorization", "Bearer tidegate")])),
-        // Between Azure and others: where each looks.
+        // Between Azure and other providers: the key is sent in the header that each expects.
         (azure, "http://two", KEY.0, Some(vec![("api-key", "tidegate")])),
         (chat, "http://two.openai.azure.com", KEY.0, Some(vec![("api-key", "tidegate")])),
         ("/v1/messages", "http://two", KEY.0, Some(vec![("x-api-key", "tidegate")])),
@@ -324,7 +325,7 @@ async fn a_provider_that_asks_for_peace_sends_the_others_elsewhere() {
         parts.uri = "http://down/v1/chat/completions".parse().unwrap();
         Request::from_parts(parts, body)
     };
-    // What the provider itself says is the caller's: only what the gate refuses falls back.
+    // A response of the provider is returned to the caller. Only rejections of the gate fall back.
     let response = gate.client().call(ask()).await.unwrap();
     assert_eq!(
         (response.status().as_u16(), response.headers().contains_key("x-tidegate-fallback")),
@@ -485,8 +486,8 @@ async fn a_password_in_the_url_stays_with_its_own_server_and_credential() {
     }
 }
 
-/// What a fallback keeps of a request: `tests/vectors/fallback.json`, which Python and Node run
-/// too.
+/// Checks which parts of a request a fallback keeps: `tests/vectors/fallback.json`, which Python
+/// and Node run too.
 struct Vectors {
     headers: Vec<String>,
     query: Vec<String>,
@@ -520,8 +521,8 @@ fn harmless(name: &str) -> String {
     format!("value-of-{name}")
 }
 
-/// Sends a request with everything in it over real sockets: the first server's only slot is held,
-/// and the spare one records what it gets. Returns its request, lowercased.
+/// Sends a request with all kinds of content over real sockets, while the first server's only slot
+/// is held. Returns the request that the fallback server received, in lower case.
 async fn spare_gets(vectors: &Vectors, spare_target: &str, same_server: bool) -> String {
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let answer = move |mut socket: tokio::net::TcpStream, request: Vec<u8>| {
@@ -589,7 +590,7 @@ async fn a_header_that_its_target_names_reaches_another_server() {
     for name in &vectors.query {
         assert!(!request.contains(&format!("{}=", name.to_lowercase())), "{name}: {request}");
     }
-    // The target's own key takes the place of the one that was named.
+    // The key of the target replaces the header that was named.
     let own = spare_gets(&vectors, &format!("key_env = \"CARGO_PKG_NAME\"\n{named}"), false).await;
     assert!(own.contains("authorization: bearer tidegate\r\n"), "{own}");
     assert!(!own.contains(&secret("authorization")), "{own}");
@@ -631,7 +632,7 @@ async fn the_same_server_gets_the_request_as_it_was() {
     for name in vectors.headers.iter().chain(&vectors.query) {
         assert!(request.contains(&secret(name)), "{name}: {request}");
     }
-    // Another credential is another account, to which the caller's own headers mean nothing.
+    // Another credential belongs to another account, so the caller's own headers are not sent.
     let request = spare_gets(&vectors, "key_env = \"CARGO_PKG_NAME\"", true).await;
     assert!(!request.contains("secret"), "{request}");
 }

@@ -1,4 +1,4 @@
-//! The caller's own transport: what its host may do wrong, and when its slot is free.
+//! Tests of custom transports: faults of the host, and when slots are released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// What a host was told.
+/// A method call that a host received.
 enum Told {
     Begin(Box<Request<RequestBody>>, Exchange),
     Cancel(u64),
 }
 
-/// A host that passes on what it is told: the test serves.
+/// A host that forwards each method call to the test.
 struct Mailbox(UnboundedSender<Told>);
 
 impl Host for Mailbox {
@@ -376,7 +376,7 @@ async fn a_host_that_blocks_reads_only_what_somebody_waits_for() {
     assert_idle(&gate);
 }
 
-/// Panics wherever it is called.
+/// A host that panics in `cancel`, and also in `begin` if the flag is `false`.
 struct Clumsy(Arc<AtomicUsize>, bool);
 
 impl Host for Clumsy {
@@ -440,7 +440,7 @@ async fn a_storm_of_cancels_leaves_nothing() {
                 for text in [ROLE, TOKEN, STOP] {
                     tokio::time::sleep(Duration::from_millis(3)).await;
                     if exchange.chunk(Bytes::from(text)) == Room::Gone || !exchange.room().await {
-                        // The end takes a while upstream.
+                        // Ending the exchange upstream takes a while.
                         tokio::time::sleep(Duration::from_millis(exchange.id() % 11)).await;
                         return;
                     }

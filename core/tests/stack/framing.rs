@@ -1,4 +1,4 @@
-//! What a request's head may say of its connection and its length, over real sockets.
+//! Tests of request headers about the connection and the body length, over real sockets.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::support::assert_idle;
 
-/// Answers the requests that arrive whole. Reports each request, and what there was of the others.
+/// Answers requests that arrive completely. Reports each request, and the received parts of
+/// incomplete ones.
 async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let (told, requests) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -123,7 +124,7 @@ async fn wrong_content_length_is_rejected_before_a_slot_is_taken() {
     let mut wrong: Vec<_> = malformed.map(|value| (vec![("content-length", value)], true)).into();
     wrong.push((vec![("content-length", "2"), ("content-length", "2")], true));
     wrong.push((vec![("content-length", "2"), ("transfer-encoding", "chunked")], true));
-    // How long a stream is only shows on the way.
+    // The length of a stream is known only after it has been sent.
     wrong.extend(["1", "3"].map(|value| (vec![("content-length", value)], false)));
     for (headers, of_streams_too) in wrong {
         let bodies = [Some(RequestBody::from("{}")), of_streams_too.then(|| streamed(&["{}"]))];
@@ -136,7 +137,7 @@ async fn wrong_content_length_is_rejected_before_a_slot_is_taken() {
     assert!(requests.try_recv().is_err());
 }
 
-/// Bodies that are not as long as their content-length says.
+/// Bodies whose length differs from their content-length.
 const WRONG: [(&str, &[&str]); 6] = [
     ("5", &["abc"]),
     ("5", &["abc", ""]),
@@ -172,7 +173,7 @@ async fn streamed_body_of_the_declared_length_is_sent() {
         let got = requests.recv().await.unwrap();
         let (head, body) = got.split_once("\r\n\r\n").unwrap();
         match declared {
-            // It is not declared, because a connection never asks for a body of length 0.
+            // Not declared, because a connection never polls a body of length 0.
             "0" => assert_eq!(body, "0\r\n\r\n"),
             _ => assert_eq!((head.contains("content-length: 3"), body), (true, "abc"), "{head}"),
         }

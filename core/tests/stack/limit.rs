@@ -1,4 +1,5 @@
-//! The limit that finds itself, through the whole client: what moves it, whom it holds back, and what it says of itself.
+//! Tests of the adaptive limit through the whole client: what changes it, which calls it delays,
+//! and what it reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::support::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Such a limit, under a cap of 64.
+/// Returns settings of an adaptive limit that starts at `start` slots.
 fn adaptive(start: usize) -> LimitSettings {
     LimitSettings::new().start(start)
 }
@@ -30,7 +31,7 @@ fn limit(gate: &Gate) -> LimitSnapshot {
     target(gate).adaptive.expect("it is found")
 }
 
-/// A stream whose first token takes so long, and whose rest so long again.
+/// Returns a stream whose first token takes `first`, and whose end takes `rest` longer.
 fn answer(exchange: Exchange, first: Duration, rest: Duration) -> Response<ResponseBody> {
     sse(exchange, vec![(first, Some(TOKEN)), (rest, Some(STOP)), (Duration::ZERO, Some(DONE))])
 }
@@ -40,7 +41,8 @@ fn start(gate: &Gate, stream: bool) -> JoinHandle<Result<Bytes, tidegate::Error>
     tokio::spawn(async move { read(client.call(chat(stream)).await?).await })
 }
 
-/// So many callers, each of which calls again as soon as it has its answer.
+/// Runs `callers` callers for `time`. Each makes its next call when it has the response to the
+/// last.
 async fn load(gate: &Gate, callers: usize, time: Duration) {
     let end = Instant::now() + time;
     let caller = || {
@@ -85,7 +87,8 @@ async fn it_stays_where_it_is_while_nobody_presses_on_it() {
     assert_eq!((limit(&gate).limit, limit(&gate).raises), (8, 0));
 }
 
-/// One at a time gets its first token, half a second each: whoever comes behind more than one is late.
+/// Returns an upstream that begins one response at a time, each after 0.5 s. With a queue of
+/// several, first tokens are late.
 fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
     let turn = Arc::new(tokio::sync::Semaphore::new(1));
     upstream(move |_, _, exchange| {
@@ -103,7 +106,7 @@ fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
 async fn it_falls_when_first_tokens_are_late_and_kills_nothing() {
     let (transport, _) = one_by_one();
     let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(24)));
-    // What a call takes alone is known.
+    // The latency without load is learned first.
     load(&gate, 2, 5 * SECOND).await;
     load(&gate, 24, 60 * SECOND).await;
     let found = limit(&gate);
@@ -225,7 +228,7 @@ async fn cancelled_at_any_moment_nothing_is_left_behind() {
     assert_idle(&gate);
 }
 
-/// Turns away whoever comes while four are there.
+/// Returns an upstream that rejects calls while four are in flight.
 fn four_at_once(headers: &'static [(&'static str, &'static str)]) -> (tidegate::Transport, Arc<Seen>) {
     let there = Arc::new(tokio::sync::Semaphore::new(4));
     upstream(move |_, _, exchange| {
@@ -286,7 +289,7 @@ async fn a_deadline_before_the_first_token_counts_against_the_upstream_and_a_slo
         Ok(sse(exchange, vec![(SECOND, Some(ROLE)), (3000 * SECOND, None)]))
     });
     let gate = gate(transport, |t| t.deadline(5 * SECOND).limit(adaptive(16)));
-    // Its reader never asks for what comes after the head.
+    // The reader never polls for anything after the head.
     let client = gate.client();
     let unread: Vec<_> = join_all((0..8).map(|_| client.call(chat(true)))).await;
     sleep(10 * SECOND).await;
@@ -380,7 +383,7 @@ async fn a_tool_with_a_latency_finds_its_own() {
         .tool("db", Tool::new(64).latency(100 * MS).limit(adaptive(32)))
         .build_over(transport)
         .unwrap();
-    // Each takes as long as there are others.
+    // Each use takes longer the more others there are.
     let use_it = |n: usize| {
         let gate = gate.clone();
         async move {

@@ -1,4 +1,4 @@
-//! The whole client, over a scripted upstream under the paused clock, and over real sockets.
+//! Tests of the whole client, over a scripted upstream under a paused clock and over real sockets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod admission;

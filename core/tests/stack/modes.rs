@@ -1,4 +1,4 @@
-//! Observe, off, and what passes beside the queue.
+//! Tests of the modes `observe` and `off`, and of requests that bypass the queue.
 
 use std::time::Duration;
 

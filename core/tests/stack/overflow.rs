@@ -12,7 +12,7 @@ use crate::support::*;
 
 const MOST: usize = 256;
 
-/// A provider that answers each key as its requests' own `x-answer` says.
+/// Returns a provider that answers as the `x-answer` header of the request says.
 fn provider() -> Transport {
     let (transport, _) = upstream(|_, request: Request<RequestBody>, exchange| async move {
         let answer = request.headers().get("x-answer").map_or("", |answer| answer.to_str().unwrap());
@@ -70,7 +70,8 @@ fn within(mut request: Request<RequestBody>, time: Duration) -> Request<RequestB
     request
 }
 
-/// A gate whose table of targets is full of keys in use: what comes now shares what is left.
+/// Returns a gate whose table of targets is full of keys in use. Further keys share the overflow
+/// target.
 async fn full(defaults: &str) -> Gate {
     let config = format!("[defaults]\nretry.attempts = 1\n{defaults}\n");
     let gate = Gate::over(Config::from_toml(&config).unwrap(), provider()).unwrap();
@@ -99,7 +100,7 @@ fn start(
     })
 }
 
-/// Lets what was started come as far as it can now.
+/// Runs all tasks as far as they can get now.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -107,7 +108,7 @@ async fn settle() {
 }
 
 fn is_about_30_s(time: Duration) -> bool {
-    // A tenth of a Retry-After, and a second at most, is spread on top.
+    // The jitter adds a tenth of `Retry-After`, at most 1 s.
     (30 * SECOND..Duration::from_millis(31_100)).contains(&time)
 }
 
@@ -222,7 +223,7 @@ async fn a_key_that_gets_a_target_of_its_own_keeps_its_cool_down() {
     let gate = full("").await;
     let began = Instant::now();
     assert_eq!(answered(&gate, request("a", "wait 1 h")).await, 429);
-    // By now the others are idle, and one of them makes room.
+    // By now the other targets are idle, so one of them can be replaced.
     tokio::time::sleep(70 * SECOND).await;
     let error = gate.client().call(within(request("a", ""), SECOND)).await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::CoolDown), "{error}");
@@ -262,7 +263,8 @@ async fn a_wait_for_a_slot_that_is_given_back_counts_against_the_wait_budget() {
     let began = Instant::now();
     let first = start(&gate, request("a", "wait 30 s, in three seconds"));
     settle().await;
-    // It queues for 3 s, is held for 30 to 31 s, and then queues for 3 to 4 s behind another key.
+    // The call queues for 3 s, is held for 30 to 31 s, and then queues for 3 to 4 s behind another
+    // key.
     let held = start(&gate, request("a", ""));
     assert_eq!(first.await.unwrap().0.unwrap().status(), 429);
     tokio::time::sleep_until(began + Duration::from_millis(32_950)).await;

@@ -1,4 +1,4 @@
-//! Which proxy a call goes by: the table of `tests/vectors/proxies.json`, observed on sockets.
+//! Tests of proxy selection: `tests/vectors/proxies.json`, observed on sockets.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,11 +16,11 @@ use tidegate::{Error, ErrorKind, Gate, RequestBody, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Who was connected to, with the credentials that came along.
+/// The servers that were connected to, with the credentials that they received.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A server on loopback that notes each connection: as an HTTP proxy, a SOCKS proxy or a plain
-/// server. It tunnels nothing: CONNECT and SOCKS end in a refusal, and so does TLS.
+/// Starts a server on loopback that records each connection: as an HTTP proxy, a SOCKS proxy or a
+/// plain server. It builds no tunnels: CONNECT, SOCKS and TLS fail.
 async fn recorder(label: &'static str, seen: &Seen) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,8 +64,8 @@ async fn exchange(mut socket: TcpStream, label: &str, seen: &Seen) -> std::io::R
     }
 }
 
-/// What a SOCKS5 client logs in with (RFC 1929), or an empty text; up to the address that it asks
-/// for.
+/// Reads a SOCKS5 greeting and login (RFC 1929), up to the requested address. Returns the
+/// credentials, or an empty text.
 async fn socks_login(socket: &mut TcpStream) -> std::io::Result<String> {
     let methods = text(socket).await?;
     if !methods.contains('\u{2}') {
@@ -87,10 +87,10 @@ async fn text(socket: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The values of the table's placeholders.
+/// Replaces the table's placeholders.
 fn fill(text: &str, ports: [u16; 3]) -> String {
     let [a, b, origin] = ports;
-    // 254 octets: resolvers refuse such a name without sending it anywhere.
+    // A name of 254 octets. Resolvers reject it without sending a query.
     let name = ["a", "b", "c", "d"].map(|letter| letter.repeat(60)).join(".") + ".x.example";
     text.replace("{a}", &format!("127.0.0.1:{a}"))
         .replace("{b}", &format!("127.0.0.1:{b}"))

@@ -1,4 +1,4 @@
-//! Who the replicas of a pool are, and what is told of them.
+//! Tests of the discovery of a pool's replicas, and of their state in snapshots.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn ask(url: &str) -> Request<RequestBody> {
     request
 }
 
-/// Each answers at once, and is written down.
+/// Returns a transport that answers at once and records the URLs of calls.
 fn answering() -> (Transport, Arc<Mutex<Vec<Uri>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let book = asked.clone();
@@ -157,11 +157,11 @@ fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
         error.message(),
         "targets.llama.pool.key_env: TIDEGATE_NO_SUCH_KEY is not in the environment; set it, or leave key_env out"
     );
-    // Every environment has this one.
+    // `PATH` is set in every environment.
     assert!(open("PATH").is_ok());
 }
 
-/// A file of replicas, and a gate over them.
+/// Returns the path of a replica file, a gate that reads it, and the recorded URLs.
 fn of_file(name: &str) -> (std::path::PathBuf, Gate, Arc<Mutex<Vec<Uri>>>) {
     let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
@@ -232,7 +232,7 @@ async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
     assert_eq!((replica.others, replica.kv_usage), (Some(4.0), Some(0.5)));
     assert_eq!(replica.kv.unwrap().capacity, 16_000);
     assert_eq!(replica.models.unwrap(), ["m".into()]);
-    // And some seconds longer.
+    // The keeper's task ends some seconds after the last call.
     tokio::time::sleep(30 * SECOND).await;
     let after = asked.lock().len();
     tokio::time::sleep(1_000 * SECOND).await;

@@ -1,4 +1,4 @@
-//! Attempts: how many, when, and what is handed up.
+//! Tests of retries: the number and the times of attempts, and the result that is returned.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn a_post_that_may_have_run_is_repeated_only_where_that_is_known_to_be_saf
     let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
     gate(transport, |t| t).client().call(unknown()).await.unwrap();
     assert_eq!(seen.attempts(), 1);
-    // A connection that was never made has run nothing.
+    // A failed connection attempt has executed nothing.
     let (transport, seen) = upstream(|_, _, _| async { Err(Error::new(ErrorKind::Connect, "refused")) });
     let error = gate(transport, |t| t).client().call(unknown()).await.unwrap_err();
     assert_eq!((error.kind(), seen.attempts()), (ErrorKind::Connect, 4));
@@ -114,7 +114,7 @@ async fn a_retry_after_past_the_deadline_fails_now_and_says_when() {
 
 #[tokio::test(start_paused = true)]
 async fn the_retry_budget_bounds_amplification() {
-    // Half of the calls fail at random, so that no outage is seen, and every failure would be retried.
+    // Every other call fails, so no outage is detected and each failure would be retried.
     let (transport, seen) = upstream(|n, _, exchange| async move {
         Ok(if n % 2 == 0 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
     });
@@ -239,7 +239,8 @@ async fn nonsense_in_retry_after_is_no_trap() {
     );
 }
 
-/// Six calls to an upstream that worked once, and then fails each in this way after it ran.
+/// Makes six calls to an upstream that answers the first request and then fails each after running
+/// it.
 async fn calls_that_ran_and_failed(code: u16) -> (usize, Vec<u16>, std::time::Duration) {
     let (transport, seen) = upstream(move |n, _, exchange| async move {
         Ok(if n == 0 { json(exchange, ANSWER) } else { status(code, &[], "{}") })
@@ -317,7 +318,8 @@ async fn a_calls_waits_have_one_budget_together() {
             (start.elapsed(), result.map(|_| ()).map_err(|error| error.reason()))
         })
     };
-    // The first has the slot for 6 s, the second fails in it at once, and the third has it from then on.
+    // The first call has the slot for 6 s, the second then fails in it at once, and the third has
+    // it from then on.
     let (_first, second, third) = (call(), call(), call());
     let (took, result) = second.await.unwrap();
     assert_eq!(result, Err(Some(Reason::WaitBudget)));
@@ -328,7 +330,7 @@ async fn a_calls_waits_have_one_budget_together() {
     third.abort();
 }
 
-/// Whoever reads the head learns the status, though the explanation never ends.
+/// The status is returned at once, even if the body of the error never ends.
 #[tokio::test(start_paused = true)]
 async fn an_error_body_that_does_not_end_does_not_keep_its_status_back() {
     let (transport, _) = upstream(|_, _, exchange| async move {
@@ -345,7 +347,7 @@ async fn an_error_body_that_does_not_end_does_not_keep_its_status_back() {
     assert_idle(&gate);
 }
 
-/// A pool of the caller's own that is used up is no outage of the target, and nothing was sent.
+/// An exhausted connection pool of the caller is not an outage of the target, and nothing was sent.
 #[tokio::test(start_paused = true)]
 async fn what_fails_on_this_side_is_repeated_and_says_nothing_of_the_target() {
     let (transport, seen) = upstream(|n, _, exchange| async move {

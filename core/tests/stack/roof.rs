@@ -1,4 +1,5 @@
-//! Model slots and tools under one roof: who waits for a tool while holding a slot, and slots that are handed back meanwhile.
+//! Tests of model slots and tools in one gate: tasks that wait for a tool while they hold a slot,
+//! and slots that are released meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
-/// A stream that is a second long.
+/// Returns a stream that takes 1 s.
 fn second(exchange: Exchange) -> Response<ResponseBody> {
     let ms = Duration::from_millis;
     let frames = [(0, ROLE), (0, TOKEN), (500, TOKEN), (500, STOP), (0, DONE)];
@@ -21,7 +22,7 @@ fn second(exchange: Exchange) -> Response<ResponseBody> {
 
 const SECOND_LONG: [&str; 5] = [ROLE, TOKEN, TOKEN, STOP, DONE];
 
-/// One slot of `llm`, one of the tool `db`.
+/// Returns a gate with one slot of `llm` and one of the tool `db`.
 fn narrow(transport: Transport) -> Gate {
     let target = Target::new("llm").url("http://llm").cap(1);
     let slots = Target::new("bedrock").slots_only();
@@ -42,7 +43,7 @@ async fn stream(gate: &Gate, context: Context) -> Response<ResponseBody> {
     gate.client().call(request).await.expect("an answer")
 }
 
-/// How often a slot of that target was held while `db` was asked for.
+/// Returns how often a slot of the target was held when `db` was requested.
 fn held(gate: &Gate, target: &str, how: &str) -> u64 {
     let snapshot = gate.snapshot();
     let seen = &snapshot.tools["db"].slot_held;
@@ -148,7 +149,8 @@ async fn every_series_is_there_from_the_start() {
     );
 }
 
-/// One task streams, and then wants the tool; the other has the tool, and then calls. Each gives up after a minute.
+/// Runs two tasks: one streams and then requests the tool, the other holds the tool and then calls.
+/// Each has a deadline of 60 s.
 async fn both_orders(yielding: bool, caller_first: bool) -> Vec<Result<(), ErrorKind>> {
     let gate = streaming();
     let until = |number| Context { deadline: Some(Instant::now() + 60 * SECOND), ..task(number) };
@@ -211,7 +213,8 @@ async fn the_slot_comes_back_when_the_exchange_ends_and_the_reader_misses_nothin
         2 * SECOND,
         "the next call waited for the first one's own end, and no longer"
     );
-    // Far longer than a reader may leave a response lying, or a call may take: but it is all here.
+    // Far longer than the `stall` limit and the deadline. The response has been read ahead
+    // completely.
     sleep(3600 * SECOND).await;
     drop(tool);
     assert_eq!(read(response).await.unwrap(), SECOND_LONG.concat());
@@ -288,7 +291,8 @@ async fn a_dropped_response_ends_its_exchange_at_once_also_while_it_is_read_ahea
     assert_eq!((in_flight(&gate), seen.in_flight()), (0, 0));
 }
 
-/// Readers, and tools asked for and given back, at random moments: every byte comes, in order, and nothing is left behind.
+/// Reads, tool requests and releases at random times: all bytes arrive in order, and no slot stays
+/// held.
 #[tokio::test(start_paused = true)]
 async fn whoever_reads_and_whoever_reads_ahead_take_turns() {
     for seed in 0..300 {
@@ -310,7 +314,7 @@ async fn whoever_reads_and_whoever_reads_ahead_take_turns() {
                 let mut all = Vec::new();
                 loop {
                     sleep(Duration::from_millis(rng.u64(..60))).await;
-                    // A read that is given up, and made again.
+                    // A read that is abandoned and repeated.
                     if rng.bool()
                         && body.frame().now_or_never().is_some_and(|frame| {
                             frame.is_some_and(|frame| {
@@ -340,7 +344,7 @@ async fn whoever_reads_and_whoever_reads_ahead_take_turns() {
     }
 }
 
-/// The same on real threads, where both truly meet.
+/// The same on several threads, where the reader and the reading ahead run in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn they_take_turns_on_many_threads() {
     let frames = 200;
@@ -399,7 +403,7 @@ async fn a_tool_has_a_rate_beside_its_cap() {
         drop(gate.acquire_tool("db", &Context::default()).await.unwrap());
         at.push(begin.elapsed());
     }
-    // Half a second each, but for what a full budget lets go at once: no second sees more than the two, and those.
+    // One slot per 0.5 s, plus the burst of a full budget: no second has more than these.
     for (n, later) in at.iter().enumerate().skip(4) {
         assert!(*later - at[n - 4] >= SECOND, "{at:?}");
     }

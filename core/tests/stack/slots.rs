@@ -1,4 +1,5 @@
-//! Slots held by name: the same door and the same books, and what their holders say.
+//! Tests of slots that are acquired by the target's name: the same admission and the same records
+//! as for requests, and reported results.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// A gate with a target for slots alone beside one for requests.
+/// Returns a gate with a target for slots only, and one for requests.
 fn pair(shape: impl FnOnce(Target) -> Target) -> Gate {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     Gate::builder()
@@ -117,7 +118,7 @@ async fn three_that_broke_off_are_an_outage_and_a_probe_ends_it() {
     assert_eq!((seen(&gate).state, seen(&gate).cool_downs["outage"]), ("cooling", 1));
     let probe = gate.acquire_slot("bedrock", &Context::default()).await.unwrap();
     assert_eq!(seen(&gate).state, "probing");
-    // Nobody says how it went: the next one is the probe.
+    // The holder reports no result, so the next call is the probe.
     drop(probe);
     gate.acquire_slot("bedrock", &Context::default()).await.unwrap().succeeded();
     assert_ne!(seen(&gate).state, "cooling");

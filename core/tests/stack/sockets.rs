@@ -1,4 +1,4 @@
-//! The built-in transport, over real sockets on loopback.
+//! Tests of the built-in transport over real sockets on loopback.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::support::assert_idle;
 
-/// Serves each connection by this script, which gets what was read: the request's head, and perhaps some of its body.
+/// Serves each connection by `script`, which gets the bytes read: the request's head, and the body
+/// if its length is known.
 pub async fn serve<F, Fut>(script: F) -> SocketAddr
 where
     F: Fn(TcpStream, Vec<u8>) -> Fut + Clone + Send + 'static,
@@ -25,7 +26,8 @@ where
             let script = script.clone();
             tokio::spawn(async move {
                 let mut head = Vec::new();
-                // Whole, where its length is known: a socket closed with something unread is reset, and not ended.
+                // Read completely, because a socket that is closed with unread data is reset
+                // instead of ended.
                 while !is_whole(&head) {
                     if socket.read_buf(&mut head).await.unwrap_or(0) == 0 {
                         return;
@@ -110,7 +112,7 @@ async fn a_cancelled_call_closes_the_connection() {
                 socket.write_all(head.as_bytes()).await.unwrap();
                 asked.send(()).unwrap();
                 let mut rest = Vec::new();
-                // The request's body, and then the end of the connection.
+                // Reads the request's body and waits for the end of the connection.
                 let _ = socket.read_to_end(&mut rest).await;
                 closed.send(()).unwrap();
             }
@@ -153,7 +155,8 @@ async fn an_upload_streams_and_is_tried_once() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
 }
 
-/// An HTTP/2 peer with a small limit of streams: what exceeds it must go over another connection, not wait unseen.
+/// An HTTP/2 peer with a low stream limit. Excess streams must use another connection instead of
+/// waiting unobserved.
 #[tokio::test]
 async fn http2_opens_another_connection_before_the_peers_limit() {
     const AT_ONCE: usize = 12;
@@ -188,7 +191,7 @@ async fn http2_opens_another_connection_before_the_peers_limit() {
         .transport(transport)
         .build()
         .expect("a gate");
-    // The first exchange tells that the host speaks HTTP/2.
+    // The first exchange shows that the host speaks HTTP/2.
     let models = Request::get(format!("http://{address}/v1/models")).body(RequestBody::default()).unwrap();
     gate.client().call(models).await.unwrap().into_body().collect().await.unwrap();
     let calls = (0..AT_ONCE).map(|_| async {

@@ -1,4 +1,4 @@
-//! Targets that nobody configured: a door for each, as many as are used.
+//! Tests of targets that are not configured: each has its own admission while it is in use.
 
 use tidegate::Gate;
 use tidegate::config::Target;
@@ -29,7 +29,7 @@ async fn the_one_that_was_idle_the_longest_makes_room_for_a_new_one() {
         })
     });
     let gate = gate(transport, |t| t);
-    // The oldest of all is told to stay away for long, and the next has a call under way.
+    // The oldest target is in a long cool-down, and the next has a call in flight.
     let mut told = of_model("cooling");
     told.headers_mut().insert("x-fail", "yes".parse().unwrap());
     assert_eq!(gate.client().call(told).await.unwrap().status(), 429);
@@ -40,7 +40,7 @@ async fn the_one_that_was_idle_the_longest_makes_room_for_a_new_one() {
     }
     assert_eq!(names(&gate).len(), MOST);
 
-    // m2 is used again, so that m3 is next.
+    // m2 is used again, so m3 is now the least recently used.
     tokio::time::sleep(70 * SECOND).await;
     call(&gate, "m2").await;
     call(&gate, "new").await;
@@ -54,7 +54,7 @@ async fn the_one_that_was_idle_the_longest_makes_room_for_a_new_one() {
     assert!(!text.contains(r#"target="far/m3""#), "no series is left of it");
     assert!(text.contains(r#"tidegate_calls_total{outcome="completed",target="far/m4",tenant="default"} 1"#));
 
-    // It comes back as any new one would.
+    // A target that was evicted returns as a new one.
     call(&gate, "m3").await;
     assert!(!names(&gate).contains(&"far/m4".to_owned()));
     assert!(

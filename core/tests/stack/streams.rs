@@ -1,4 +1,4 @@
-//! Streams: heads, first tokens, errors under 200, truncation, silence.
+//! Tests of streams: heads, first tokens, errors under status 200, truncation and silence.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ async fn silence_is_bounded_while_the_reader_asks() {
     let gate = gate(transport, |t| t.idle(10 * SECOND));
     let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
     body.frame().await.unwrap().unwrap();
-    // A reader who takes a minute over a chunk is not the upstream's silence.
+    // A reader that takes a minute per chunk does not count as silence of the upstream.
     tokio::time::sleep(60 * SECOND).await;
     body.frame().await.unwrap().unwrap();
     let start = Instant::now();
@@ -175,7 +175,8 @@ fn gemini() -> http::Request<tidegate::RequestBody> {
 #[tokio::test(start_paused = true)]
 async fn gemini_is_watched_too() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
-        // Google's way: JSON over lines, no event, and the body ends with it.
+        // Google's error format: JSON over several lines, without an event, up to the end of the
+        // body.
         let shed = "{\n  \"error\": {\n    \"code\": 503,\n    \"status\": \"UNAVAILABLE\"\n  }\n}\n";
         let frames = match n {
             0 => vec![(MS, Some(shed))],
@@ -200,7 +201,8 @@ async fn gemini_is_watched_too() {
     assert_eq!((tenant.outcomes["completed"], tenant.outcomes["truncated"]), (1, 1));
 }
 
-/// A redirect to a POST has no answer in it that could be cut off; whoever follows redirects is above.
+/// A redirect of a POST contains no response that could be truncated. Redirects are followed above
+/// this client.
 #[tokio::test(start_paused = true)]
 async fn a_redirect_is_no_truncated_answer() {
     for stream in [false, true] {
@@ -215,7 +217,7 @@ async fn a_redirect_is_no_truncated_answer() {
     }
 }
 
-/// Readers do not ask for the end of a body that says that it has nothing in it.
+/// Readers do not poll for the end of a body that announces length 0.
 #[tokio::test(start_paused = true)]
 async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
     let (transport, _) = upstream(|_, _, _exchange| async move { Ok(status(400, &[], "")) });
@@ -241,7 +243,7 @@ async fn unfinished_answers_lengthen_what_is_expected_of_the_next() {
     for _ in 0..10 {
         read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
     }
-    // Calls once more, gives up, and returns what was expected of that call.
+    // Makes a call, abandons it, and returns its estimated output tokens.
     let expected = async || {
         let call = async { read(gate.client().call(chat(true)).await?).await };
         assert!(tokio::time::timeout(MS, call).await.is_err());

@@ -1,4 +1,4 @@
-//! A scripted upstream, and shorthand.
+//! Test support: a scripted upstream, requests and responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tidegate::{Context, Error, ErrorKind, Gate, RequestBody, ResponseBody, Trans
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// What the upstream counts.
+/// The counters of the upstream.
 #[derive(Default)]
 pub struct Seen {
     pub attempts: AtomicUsize,
@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-/// One exchange, from the upstream's side: counted until it has ended there.
+/// One exchange at the upstream, counted as in flight until it is dropped.
 pub struct Exchange(Arc<Seen>);
 
 impl Drop for Exchange {
@@ -42,7 +42,8 @@ impl Drop for Exchange {
     }
 }
 
-/// An upstream that answers each attempt, counted from 0, by this script.
+/// Returns an upstream that answers each attempt by `script`, and its counters. Attempts are
+/// numbered from 0.
 pub fn upstream<F, Fut>(script: F) -> (Transport, Arc<Seen>)
 where
     F: Fn(usize, Request<RequestBody>, Exchange) -> Fut + Clone + Send + Sync + 'static,
@@ -59,7 +60,7 @@ where
     (Transport::new(transport), seen)
 }
 
-/// A gate over it with one target, which takes everything.
+/// Returns a gate over `transport` with one target, for `http://llm`.
 pub fn gate(transport: Transport, shape: impl FnOnce(Target) -> Target) -> Gate {
     Gate::builder().target(shape(Target::new("llm").url("http://llm"))).build_over(transport).expect("a gate")
 }
@@ -78,7 +79,7 @@ pub fn of(tenant: &str) -> Request<RequestBody> {
 
 pub const ANSWER: &str = r#"{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
 
-/// A JSON answer that counts as in flight until it was read.
+/// Returns a JSON response that counts as in flight until it has been read.
 pub fn json(exchange: Exchange, text: &'static str) -> Response<ResponseBody> {
     let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(text.as_bytes())))]);
     let body = StreamBody::new(futures_util::StreamExt::map(frames, move |frame| {
@@ -96,7 +97,7 @@ pub fn status(code: u16, headers: &[(&str, &str)], body: &'static str) -> Respon
     response.body(ResponseBody::full(body)).unwrap()
 }
 
-/// A stream whose frames come one by one, after these delays; `None` breaks the connection.
+/// Returns a stream of frames, each with the delay before it. `None` breaks the connection.
 pub fn sse(exchange: Exchange, frames: Vec<(Duration, Option<&'static str>)>) -> Response<ResponseBody> {
     let stream =
         futures_util::stream::unfold((frames.into_iter(), exchange), |(mut frames, exchange)| async move {
@@ -122,8 +123,7 @@ pub async fn read(response: Response<ResponseBody>) -> Result<Bytes, Error> {
     Ok(response.into_body().collect().await?.to_bytes())
 }
 
-/// Nothing is held, nothing waits.
-/// The series, as `name{labels}`, that a second Prometheus text has and a first has not.
+/// Returns the series, as `name{labels}`, that only the second of two Prometheus texts contains.
 pub fn added<'a>(before: &str, after: &'a str) -> Vec<&'a str> {
     fn series(line: &str) -> Option<&str> {
         Some(line.rsplit_once(' ')?.0).filter(|series| !series.starts_with('#'))
@@ -132,13 +132,15 @@ pub fn added<'a>(before: &str, after: &'a str) -> Vec<&'a str> {
     after.lines().filter_map(series).filter(|series| !known.contains(series)).collect()
 }
 
-/// Whether a series is of a histogram by tenant and lane, which come with their first value.
+/// Returns `true` if a series belongs to a histogram by tenant and lane, which appears with its
+/// first value.
 pub fn is_by_lane(series: &str) -> bool {
     ["queue_wait_seconds", "ttft_seconds", "call_seconds"]
         .iter()
         .any(|family| series.strip_prefix("tidegate_").is_some_and(|name| name.starts_with(family)))
 }
 
+/// Asserts that no slot is held and no call waits.
 pub fn assert_idle(gate: &Gate) {
     let snapshot = gate.snapshot();
     assert_eq!(snapshot.active, 0);

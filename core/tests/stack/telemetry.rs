@@ -1,4 +1,4 @@
-//! Stamps, series, and that each is there from the start.
+//! Tests of call records and metric series, which all exist from the start.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn every_attempt_has_its_five_stamps() {
     assert_eq!(gate.snapshot().targets["llm"].tenants["default"].objective_met, 1);
 }
 
-/// The bytes of Prometheus text that each of so many targets adds.
+/// Returns the bytes of Prometheus text that each target adds.
 fn bytes_a_target(shape: impl Fn(Target) -> Target) -> usize {
     let text = |count: usize| {
         let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
@@ -123,7 +123,7 @@ async fn a_cancelled_call_is_counted_and_no_latency_sample() {
     assert_eq!((tenant.outcomes["cancelled"], tenant.ttft.count, tenant.duration.count), (1, 0, 0));
 }
 
-/// What the provider counts is nothing like what a byte costs elsewhere.
+/// A response whose token counts differ greatly from the estimate for its length.
 const DEAR: &str = r#"{"id":"1","object":"chat.completion","choices":[],"usage":{"prompt_tokens":400,"completion_tokens":900,"total_tokens":1300}}"#;
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,8 @@ async fn the_log_tells_what_the_door_believed_of_each_call() {
     }
     let records = gate.calls().records();
     let believed = |n: usize| (records[n].estimated_input_tokens, records[n].estimated_output_tokens);
-    // Two bytes and a message, by the cold ratio: learning from the call itself comes too late for it.
+    // Two bytes and a message, by the initial ratio: the call's own usage is learned only
+    // afterwards.
     assert_eq!(believed(0).0, Some(5));
     let (Some(input), Some(output)) = believed(19) else { panic!("{:?}", believed(19)) };
     assert!(input > 50, "{input}: learned from what was counted");
@@ -168,7 +169,7 @@ async fn a_snapshot_tells_floors_lanes_and_what_a_tenant_owes() {
     let under_way = target();
     assert_eq!((under_way.lanes["standard"].in_flight, under_way.lanes["standard"].queue_depth), (1, 0));
     call.await.unwrap();
-    // 1,300 tokens, of 20 a second and the 120 of six seconds.
+    // 1,300 tokens, less 20 per second and the burst of 120 tokens (6 s).
     let owed = target().tenants["acme"].debt;
     assert!((1000..1300).contains(&owed), "{owed}");
     tokio::time::sleep(30 * SECOND).await;

@@ -1,4 +1,4 @@
-//! What becomes of a URL: `tests/vectors/urls.json`, over real sockets.
+//! Tests of the URLs that are sent: `tests/vectors/urls.json`, over real sockets.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 
 use crate::support::read;
 
-/// Answers every request, and reports what its first line says between method and version.
+/// Answers each request, and reports its request target: the part of the first line between method
+/// and version.
 async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let (told, requests) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of a call: what it is expected to cost, how long it backs off, and how its failure is told.
+//! Shared vectors of calls: estimated costs, backoff delays and error messages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! The cross-language vectors of `tests/vectors`, run against the core.
+//! Runs the cross-language vectors of `tests/vectors` against the core.
 //!
-//! Each file is one JSON object with `about` and `cases`; each case has a `name`. The bindings run the same files.
+//! Each file is one JSON object with `about` and `cases`. Each case has a `name`. The bindings run
+//! the same files.
 
-// The helpers below the tests are tests too; clippy only sees the attribute.
+// The helpers are test code too, but clippy recognizes only functions with a test attribute.
 #![allow(clippy::expect_used)]
 
 mod calls;
@@ -40,7 +41,7 @@ fn header_map(headers: &Headers) -> HeaderMap {
         .collect()
 }
 
-/// Bodies in the vectors are text, or JSON for short.
+/// Returns the bytes of a body, which the vectors give as text or as JSON.
 fn body(value: &Value) -> Vec<u8> {
     match value {
         Value::Null => Vec::new(),

@@ -1,4 +1,4 @@
-//! What providers say.
+//! Shared vectors of provider protocols: requests, errors, rate headers and response streams.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use tidegate::protocol::{Verdict, classify, classify_event, retry_after};
 
 use super::{Headers, body, cases, header_map};
 
-/// 21 November 2025, 08:48:00 UTC: the local clock of every case that does not set its own.
+/// The wall clock of each case that does not set its own: 21 November 2025, 08:48:00 UTC.
 fn wall(seconds: Option<u64>) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds.unwrap_or(1_763_714_880))
 }
@@ -57,7 +57,7 @@ fn classify_vectors() {
     #[derive(Deserialize)]
     struct Case {
         name: String,
-        /// Absent for an error event.
+        /// `None` for an error event.
         status: Option<u16>,
         #[serde(default)]
         headers: Headers,
@@ -159,7 +159,8 @@ fn dialect(name: &str) -> Dialect {
     .unwrap_or_else(|| panic!("no dialect {name}"))
 }
 
-/// Every way to cut a body once, with an empty chunk in the cut, and one byte at a time.
+/// Returns the body split once at each position, with an empty chunk between the parts, and split
+/// into single bytes.
 fn splits(body: &[u8]) -> Vec<Vec<&[u8]>> {
     let mut all: Vec<Vec<&[u8]>> = (0..=body.len()).map(|at| vec![&body[..at], &[], &body[at..]]).collect();
     all.push(body.chunks(1).collect());
@@ -171,7 +172,8 @@ fn sse_vectors() {
     #[derive(Deserialize)]
     struct Case {
         name: String,
-        /// Text; a character up to U+00FF stands for the byte of that value, so that invalid UTF-8 can be written down.
+        /// Text. A character up to U+00FF stands for the byte of that value, so that invalid UTF-8
+        /// can be written.
         bytes: String,
         limit: Option<usize>,
         events: Value,
@@ -211,7 +213,7 @@ fn stream_vectors() {
         #[serde(default = "yes")]
         stream: bool,
         body: Value,
-        /// What is reported, in order; of several usages only the last.
+        /// The reported signals in order. Of several usages, only the last is listed.
         signals: Value,
         deltas: u64,
         end: String,
@@ -226,7 +228,7 @@ fn stream_vectors() {
     }
 
     for case in cases::<Case>("streams.json") {
-        // A list is a list of lines.
+        // A list contains the lines of the body.
         let bytes = match &case.body {
             Value::Array(lines) => lines
                 .iter()

@@ -1,4 +1,5 @@
-//! Replicas that fall while they have calls: what they have not begun to answer goes elsewhere, what they have begun is left alone as long as it delivers.
+//! Tests of replicas that go down while they have calls: calls without a token are retried
+//! elsewhere, and streams continue while they deliver.
 
 use http::Request as HttpRequest;
 use tokio::time::Instant;
@@ -6,7 +7,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::support::*;
 
-/// `a` and whatever it is asked hangs; the others answer, slowly enough that it is seen.
+/// Returns replicas of which `a` never answers, not even probes. The others respond slowly enough
+/// to be observed.
 fn a_hangs(others: Act) -> (Transport, Arc<Log>) {
     replicas(move |at, what, _| match (at, what) {
         ("a", _) => Act::Hang,
@@ -74,7 +76,7 @@ async fn a_call_that_fells_every_replica_it_meets_ends() {
     assert_all_idle(&gate, &log);
 }
 
-/// Tokens, then silence.
+/// Returns a stream of `tokens` tokens that does not end.
 fn begun(gap: Duration, tokens: usize) -> Act {
     let mut frames = vec![(MS, Some(ROLE))];
     frames.extend(std::iter::repeat_n((gap, Some(TOKEN)), tokens));
@@ -88,7 +90,7 @@ async fn a_begun_stream_whose_replica_is_down_and_silent_is_cut() {
     let (transport, log) = replicas(move |_, what, _| match what {
         Asked::Health if Instant::now() >= fell => Act::Hang,
         Asked::Call => {
-            // Two tokens, and nothing for an hour.
+            // Two tokens, then nothing for an hour.
             let Act::Stream(mut frames) = begun(400 * MS, 2) else { return Act::Hang };
             frames.push((3600 * SECOND, Some(STOP)));
             Act::Stream(frames)
@@ -187,7 +189,7 @@ async fn a_call_given_up_at_any_stage_leaves_nothing_behind() {
     }
 }
 
-/// With calls that take a second, forty of them a second.
+/// The load is 40 calls per second, which take 1 s each.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_comes_back_gets_calls_within_two_seconds() {
     for away in [Act::Refuse, Act::Hang, Act::Status(500, &[])] {
@@ -219,7 +221,8 @@ async fn a_replica_that_comes_back_gets_calls_within_two_seconds() {
         let sent = sent.lock().clone();
         let last = sent.iter().filter(|at| (3 * SECOND..8 * SECOND).contains(*at)).max().copied();
         let first = sent.iter().filter(|at| **at >= 8 * SECOND).min().copied();
-        // What it was sent before goes on to be answered for a second, and speaks for it.
+        // Calls sent before the outage are still answered for a second, which counts as a sign of
+        // health.
         assert!(last.unwrap_or_default() <= 5 * SECOND, "{name}: out at {last:?}");
         assert!(first.is_some_and(|first| first <= 10 * SECOND), "{name}: back at {first:?}");
         assert_all_idle(&gate, &log);

@@ -1,4 +1,4 @@
-//! A second attempt at another replica, where the first token is late.
+//! Tests of hedging: a second attempt at another replica if the first token is late.
 
 use tokio::time::Instant;
 
@@ -9,7 +9,8 @@ fn hedges(gate: &Gate, what: &str) -> u64 {
     gate.snapshot().targets["llm"].hedges.get(what).copied().unwrap_or_default()
 }
 
-/// The replica that is asked first takes ten seconds to its first token, the others none.
+/// Returns replicas of which the one that is called first takes 10 s to its first token, and the
+/// others none.
 fn first_is_late() -> (Transport, Arc<Log>) {
     let asked = Arc::new(Mutex::new(None::<String>));
     replicas(move |at, what, _| {
@@ -98,7 +99,7 @@ async fn what_does_not_stream_is_not_hedged_nor_is_a_wait_in_the_queue_late() {
 
 #[tokio::test(start_paused = true)]
 async fn where_one_of_the_two_fails_the_other_goes_on() {
-    // Whichever comes first is late and fails then; the second answers later.
+    // The replica that is called first is late and then fails. The second answers later.
     let asked = Arc::new(Mutex::new(None::<String>));
     let (transport, log) = replicas(move |at, what, _| {
         if what != Asked::Call {
@@ -116,7 +117,7 @@ async fn where_one_of_the_two_fails_the_other_goes_on() {
     assert_all_idle(&gate, &log);
 }
 
-/// The first replica that is asked does one thing, the others another.
+/// Returns replicas of which the one that is called first acts differently from the others.
 fn first_and_others(first: Act, others: Act) -> (Transport, Arc<Log>) {
     let asked = Arc::new(Mutex::new(None::<String>));
     replicas(move |at, what, _| {

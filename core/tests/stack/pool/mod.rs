@@ -1,4 +1,4 @@
-//! A pool of replicas: what becomes of a call when its replica fails.
+//! Tests of pools: what happens to a call when its replica fails.
 
 mod cuts;
 mod hedging;
@@ -20,7 +20,7 @@ use crate::support::*;
 pub(crate) const STREAM: &[&str] = &[ROLE, TOKEN, STOP, DONE];
 const MS: Duration = Duration::from_millis(1);
 
-/// What a replica is asked.
+/// The kind of a request to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Asked {
     Call,
@@ -28,21 +28,21 @@ pub(crate) enum Asked {
     Other,
 }
 
-/// What it does then.
+/// The action of a replica on a request.
 #[derive(Clone)]
 pub(crate) enum Act {
     Answer,
     Status(u16, &'static [(&'static str, &'static str)]),
-    /// An error as the first event under 200.
+    /// An error as the first event of a response with status 200.
     SseError(&'static str),
-    /// Nobody listens.
+    /// The connection is refused.
     Refuse,
-    /// Its name is not known, or the way there.
+    /// Name resolution or routing fails.
     Lost,
-    /// The connection breaks before anything came.
+    /// The connection breaks before any response.
     Break,
     Hang,
-    /// Frames, each so long after the one before; `None` breaks the connection.
+    /// A stream of frames, each with the delay before it. `None` breaks the connection.
     Stream(Vec<(Duration, Option<&'static str>)>),
     After(Duration, Box<Act>),
 }
@@ -52,13 +52,13 @@ impl Act {
         Act::After(delay, Box::new(self))
     }
 
-    /// A whole stream, its frames so far apart.
+    /// A complete stream with a delay of `gap` before each frame.
     pub(crate) fn stream(gap: Duration) -> Self {
         Act::Stream(STREAM.iter().map(|frame| (gap, Some(*frame))).collect())
     }
 }
 
-/// What the replicas saw.
+/// The requests that the replicas received.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) asked: Mutex<Vec<(String, Asked)>>,
@@ -67,13 +67,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The replicas that calls came to, in order.
+    /// Returns the replicas that received calls, in order.
     pub(crate) fn calls(&self) -> Vec<String> {
         let asked = self.asked.lock();
         asked.iter().filter(|(_, what)| *what == Asked::Call).map(|(at, _)| at.clone()).collect()
     }
 
-    /// Calls that a replica has open.
+    /// Returns the number of calls in flight at a replica.
     pub(crate) fn open(&self, at: &str) -> usize {
         self.open.lock().get(at).copied().unwrap_or_default()
     }
@@ -83,7 +83,7 @@ impl Log {
     }
 }
 
-/// An exchange at a replica, until it is over there; whether it is a call's.
+/// An exchange in flight at a replica. The flag tells whether it is a call.
 struct Open(Arc<Log>, String, bool);
 
 impl Open {
@@ -102,7 +102,8 @@ impl Drop for Open {
     }
 }
 
-/// Replicas that do as the script says, which is asked with the replica's host and the number of the call there, from 0.
+/// Returns replicas that act as the script says. The script gets the replica's host, the kind of
+/// request, and the number of the request there, from 0.
 pub(crate) fn replicas<F>(script: F) -> (Transport, Arc<Log>)
 where
     F: Fn(&str, Asked, usize) -> Act + Clone + Send + Sync + 'static,
@@ -182,7 +183,7 @@ fn events(frames: Vec<(Duration, Option<&'static str>)>, open: Open) -> Response
     Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
 }
 
-/// A gate over replicas `a` to `d`, of which nothing is asked.
+/// Returns a gate over the replicas `a` to `d`, which are not polled.
 pub(crate) fn pooled(transport: Transport, shape: impl FnOnce(Pool) -> Pool) -> Gate {
     targeted(transport, shape, |target| target)
 }
@@ -202,11 +203,11 @@ pub(crate) fn four() -> Pool {
         .health(None)
         .poll(None)
         .slow_start(None)
-        // All prompts here are the same, and would go to the same replica.
+        // All prompts of the tests are equal, and affinity would send them to the same replica.
         .affinity(false)
 }
 
-/// As [`assert_idle`], upstream too.
+/// Asserts that no slot is held and no call waits, here or at the replicas.
 pub(crate) fn assert_all_idle(gate: &Gate, log: &Log) {
     assert_idle(gate);
     for at in ["a", "b", "c", "d"] {
@@ -217,7 +218,7 @@ pub(crate) fn assert_all_idle(gate: &Gate, log: &Log) {
     }
 }
 
-/// The pool's replicas, as the snapshot shows them.
+/// Returns the pool's replicas from the snapshot.
 pub(crate) fn replicas_of(gate: &Gate) -> Vec<serde_json::Value> {
     let snapshot = serde_json::to_value(gate.snapshot()).unwrap();
     snapshot["targets"]["llm"]["replicas"].as_array().cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Gates that only look, or stand aside; and what passes beside the queue.
+//! Tests of pools in the modes `observe` and `off`, and of requests that bypass the queue.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ async fn what_is_no_inference_goes_to_a_replica_in_the_choice() {
         _ => Act::Answer,
     });
     let gate = pooled(transport, |p| p);
-    // Until `a` is known to be gone.
+    // Until the gate has learned that `a` is down.
     for _ in 0..30 {
         read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
     }
@@ -76,7 +76,7 @@ async fn what_is_no_inference_goes_to_a_replica_in_the_choice() {
 async fn where_dns_names_the_replicas_the_first_call_waits_for_the_first_look() {
     for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
         let (transport, log) = replicas(|_, _, _| Act::Answer);
-        // A name that the system's own resolver knows without asking anybody.
+        // A name that the system's resolver knows without a DNS query.
         let pool = Pool::from_dns("http://localhost:8000").health(None).poll(None);
         let config = Config::builder().mode(mode).target(Target::new("llm").pool(pool)).build().unwrap();
         let gate = Gate::over(config, transport).unwrap();

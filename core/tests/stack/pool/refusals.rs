@@ -1,4 +1,4 @@
-//! What a pool says that takes no call.
+//! Tests of pools without a replica that accepts calls.
 
 use super::*;
 use crate::support::*;
@@ -23,7 +23,7 @@ async fn a_full_pool_says_which_cap_binds() {
     drop(log);
 }
 
-/// Else each call would come back as fast as they answer.
+/// Without a pause, each call would retry as fast as the replicas reject it.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_all_turn_away_waits_whatever_they_say_of_when_to_come_back() {
     let full = tokio::time::Instant::now() + 2 * SECOND;

@@ -1,4 +1,4 @@
-//! What a replica turns away, or breaks, before anything of it was delivered.
+//! Tests of calls that a replica rejects or breaks off before anything was delivered.
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -9,7 +9,7 @@ use crate::support::*;
 const OVERLOADED: &str =
     "data: {\"error\": {\"message\": \"queue full\", \"type\": \"ServiceUnavailable\", \"code\": 503}}\n\n";
 
-/// Only `d` takes calls; the others do this.
+/// Returns replicas of which only `d` accepts calls. The others act as given.
 fn only_d(act: Act) -> (Transport, Arc<Log>) {
     replicas(move |at, _, _| if at == "d" { Act::Answer } else { act.clone() })
 }
@@ -56,7 +56,8 @@ async fn where_all_are_full_each_is_asked_once_and_then_calls_wait_for_room() {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let calls = log.calls();
     let in_vain = calls.len() - 100;
-    // Of each replica a slot's worth of calls knocks a few times a second, and not all that wait.
+    // At each replica, only as many calls as it has slots try a few times per second, not all that
+    // wait.
     assert!(in_vain < 20 * 4 * 8 * 4, "{in_vain}");
     let target = &gate.snapshot().targets["llm"];
     assert!(target.gave_up.is_empty(), "{:?}", target.gave_up);
