@@ -97,7 +97,7 @@ impl Rule {
             Rule::OutputTokens => "the provider's output tokens a minute have no room for it",
             Rule::RequestsPerDay => "the provider's requests of the day are used up",
             Rule::TokensPerDay => "the provider's tokens of the day have no room for it",
-            Rule::TenantTokens => "its tenant's tenant_tokens tokens a minute have no room for it",
+            Rule::TenantTokens => "its tenant's own tokens a minute have no room for it",
             Rule::Kv => "the engine's memory has no room for it",
             Rule::Replicas => "none of the replicas that serve it is up and has a slot",
             Rule::CoolDown => "the provider asked callers to wait (Retry-After)",
