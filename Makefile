@@ -12,6 +12,7 @@ BENCH_VENV := .venv-bench
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS2 := .venv-frameworks-openai2
 AIPERF := .venv-aiperf
+DOCS := .venv-docs
 OUT := out
 DENY := .tools/bin/cargo-deny
 DENY_VERSION := 0.20.2
@@ -31,7 +32,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find $(wildcard core sweep testing
     \( -path '*/src/*' -o -name Cargo.toml \))
 WHEEL_SOURCES := $(RUST_SOURCES) $(shell find bindings-python/src bindings-python/python bindings-python/Cargo.toml \
     bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools
+PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools docs tests/docs
 
 NODE := bindings-node
 NODE_SOURCES := $(RUST_SOURCES) $(shell find $(NODE)/src $(NODE)/ts $(NODE)/Cargo.toml $(NODE)/tsconfig.json -type f)
@@ -43,14 +44,14 @@ BROWSER := sweep/tests/browser
 # Parts of `lint` and `test`. Those before `--` end before those behind it begin. Suites that talk to
 # real sockets run alone: two of them at once on two cores run into the time limits of their clients.
 LINT := lint-deny -- lint-clippy lint-python lint-node lint-docs lint-structure lint-advisories lint-format
-TEST := test-build -- test-rust -- test-python -- test-openai2 -- test-node -- test-examples test-report
+TEST := test-build -- test-rust -- test-python -- test-openai2 -- test-node -- test-examples test-report test-docs
 BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairness work-conserving starvation scale \
     tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
-.PHONY: help demo test lint parts advisories bench node setup lock fuzz properties format clean \
+.PHONY: help demo test lint parts advisories bench docs docs-reference node setup lock fuzz properties format clean \
     $(filter-out --,$(LINT) $(TEST)) \
     need-cargo need-python need-node cli $(addprefix bench-,$(BENCH))
 
@@ -67,6 +68,7 @@ help:
 	@echo 'make properties  runs the property tests on CASES=10000 new random cases each'
 	@echo 'make fuzz        fuzzes the parser of event streams until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       creates the environments without running anything'
+	@echo 'make docs        builds the documentation site in $(OUT)/site; make docs-reference writes its derived pages'
 	@echo 'make node        builds the Node package in $(NODE)'
 	@echo 'make lock        updates the lock files of the Python environments (needs uv)'
 	@echo 'make format      formats all sources'
@@ -91,7 +93,7 @@ parts:
 	@echo $(LINT) -- $(TEST)
 
 # Builds everything that the tests run.
-test-build: need-cargo $(addsuffix /.dev,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2)) $(OUT)/node/.dev \
+test-build: need-cargo $(addsuffix /.dev,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2) $(DOCS)) $(OUT)/node/.dev \
     $(NODE_EXAMPLES) $(BROWSER)/node_modules/.ready
 	$(CARGO) test --workspace --locked --no-run
 	$(BUILD_DEV)
@@ -128,9 +130,29 @@ test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EX
 	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --environment openai3=$(FRAMEWORKS)/bin/python \
 	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node $(addprefix target/debug/examples/,$(RUST_EXAMPLES))
 
+# Runs the code blocks of the documentation, and checks its links and its derived pages.
+test-docs: $(FRAMEWORKS)/.dev $(DOCS)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
+	$(BUILD_DEV)
+	$(PYTHON) docs/check_links.py
+	$(DOCS)/bin/python docs/generate.py --tidegate $(TIDEGATE_CLI) --check
+	$(BUILD_SITE)
+	$(FRAMEWORKS)/bin/python tests/docs/blocks.py --tidegate $(TIDEGATE_CLI) --node-modules examples/node/node_modules
+
 properties: CASES ?= 10000
 properties: need-cargo
 	PROPTEST_CASES=$(CASES) $(CARGO) test --locked -p tidegate $(addprefix -p tidegate-,config policy protocol tokens sim)
+
+# ---- documentation
+
+# Zensical reads the same mkdocs.yml.
+BUILD_SITE = NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+docs: $(DOCS)/.ready
+	$(BUILD_SITE)
+	@echo 'The site is in $(OUT)/site.'
+
+docs-reference: $(DOCS)/.dev
+	$(BUILD_DEV)
+	$(DOCS)/bin/python docs/generate.py --tidegate $(call built,dev)/tidegate
 
 # ---- checks
 
@@ -264,6 +286,7 @@ $(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
 $(eval $(call environment,$(FRAMEWORKS),$(LOCKS)/frameworks.txt))
 $(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
 $(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
+$(eval $(call environment,$(DOCS),$(LOCKS)/docs.txt))
 
 $(OUT)/dev/.built $(OUT)/wheel/.built: $(OUT)/%/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	@echo 'Building the Python package with the profile $* (minutes the first time).'
@@ -301,7 +324,7 @@ $(DENY): | need-cargo
 
 lock:
 	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
-	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench $(LOCKS)/frameworks $(LOCKS)/frameworks-openai2; do \
+	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench $(LOCKS)/frameworks $(LOCKS)/frameworks-openai2 $(LOCKS)/docs; do \
 	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
 	cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -319,5 +342,5 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 
 clean:
 	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules $(BROWSER)/node_modules
-	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(AIPERF) .tools
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(AIPERF) $(DOCS) .tools
 	$(CARGO) clean

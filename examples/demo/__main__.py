@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import page
+import picture
 import plan as plans
 import server as servers
 import table
@@ -129,7 +130,8 @@ def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> 
     (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
     html = out / "demo.html"
     html.write_text(page.render(plan, off, on, here, simulated=simulated), encoding="utf-8")
-    print(f"{html}: every call's time to first token, off and on")
+    (out / "demo.svg").write_text(picture.render(plan, off, on), encoding="utf-8")
+    print(f"{html}: every call's time to first token, off and on (the chart alone: {out / 'demo.svg'})")
 
 
 if __name__ == "__main__":
