@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The figures of a run.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tidegate_sim::scenario::quantile;
 use super::replicas::{PROMPT_TOKEN_MS, Work};
 use super::workload::Call;
 
-/// A call, and what became of it.
+/// A call and its result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answered {
     pub(crate) came: Duration,
     pub(crate) input: u32,
     pub(crate) first_token: Option<Duration>,
-    /// It came when caches were warm.
+    /// Whether the call arrived when caches were warm.
     pub(crate) measured: bool,
 }
 
@@ -22,39 +22,41 @@ impl Answered {
         Self { came: call.at, input: call.input, first_token: None, measured: false }
     }
 
-    /// Seconds; one that was never answered took an hour.
+    /// Returns the time to the first token in seconds. 3,600 if the call was never answered.
     pub(crate) fn ttft_s(&self) -> f64 {
         self.first_token.map_or(3_600.0, |at| at.saturating_sub(self.came).as_secs_f64())
     }
 
-    /// In time: within a second and twice what its whole prompt takes alone.
+    /// Returns `true` if the first token came within 1 s plus twice the computation time of the
+    /// whole prompt.
     fn in_time(&self) -> bool {
         self.ttft_s() <= 1.0 + 2.0 * f64::from(self.input) * PROMPT_TOKEN_MS / 1e3
     }
 }
 
-/// What is known of a whole run.
+/// The records of a whole run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) calls: Vec<Answered>,
     /// Streams that a killed replica cut.
     pub(crate) truncated: u64,
-    /// When the last thing happened.
+    /// The time of the last event.
     pub(crate) last: Duration,
-    /// Sums over the arrivals: the most calls at a replica, and the mean.
+    /// Sum over the arrivals of the maximum number of calls at a replica. The field below is the
+    /// sum of the means.
     most: f64,
     mean: f64,
     work: Work,
 }
 
 impl Run {
-    /// How many calls each replica had when one came.
+    /// Records the number of calls at each replica when a call arrives.
     pub(crate) fn seen(&mut self, counts: impl Iterator<Item = usize> + Clone) {
         self.most += counts.clone().max().unwrap_or_default() as f64;
         self.mean += counts.clone().sum::<usize>() as f64 / counts.count().max(1) as f64;
     }
 
-    /// What the engines did from then to the end.
+    /// Adds the engines' work between two readings.
     pub(crate) fn did(&mut self, from: &[Work], to: &[Work]) {
         for (place, to) in to.iter().enumerate() {
             let from = from.get(place).copied().unwrap_or_default();
@@ -89,18 +91,18 @@ impl Run {
 /// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
-    /// Seconds to the first token.
+    /// Median of the seconds to the first token.
     pub(crate) p50_s: f64,
     pub(crate) p99_s: f64,
     pub(crate) mean_s: f64,
-    /// Of prompt tokens, the share that was cached.
+    /// The cached share of the prompt tokens.
     pub(crate) hit_rate: f64,
     /// Calls at the fullest replica over the mean, over all arrivals.
     pub(crate) spread: f64,
-    /// Share of the calls that were in time.
+    /// The share of the calls that were in time.
     pub(crate) goodput: f64,
-    /// Streams that were cut. They count by their first tokens in all other figures.
+    /// Streams that were cut. In all other figures they count by their first tokens.
     pub(crate) truncated: f64,
-    /// Share of the engines' time in which they computed prompts.
+    /// The share of the engines' time in which they computed prompts.
     pub(crate) computing: f64,
 }

@@ -1,4 +1,4 @@
-//! A few seeds of some of it, as tables: for whoever chooses constants.
+//! Prints a few seeds of some settings as tables, to choose constants.
 
 use clap::Args;
 
@@ -9,28 +9,29 @@ use super::table::table;
 use super::workload::Workload;
 use crate::Fallible;
 
-/// What to look at, instead of measuring.
+/// Prints settings instead of measuring.
 #[derive(Args, Debug)]
 pub(crate) struct Look {
-    /// Workloads whose names contain this (mooncake, sessions); all: "".
+    /// A part of the workloads' names (mooncake, sessions); "" for all.
     #[arg(long)]
     workload: Option<String>,
-    /// Numbers of clients, by commas.
+    /// Numbers of clients, separated by commas.
     #[arg(long, default_value = "64", value_delimiter = ',')]
     clients: Vec<usize>,
-    /// Shares of capacity, in per cent, by commas.
+    /// Loads in per cent of the capacity, separated by commas.
     #[arg(long, default_value = "70", value_delimiter = ',')]
     load: Vec<u32>,
-    /// Seeds, from and to: those up to 100 are to choose on.
+    /// First and last seed. Seeds up to 100 are for choosing constants.
     #[arg(long, default_value = "1-3")]
     seeds: String,
-    /// Choosers by their short names, by commas (ours, p2c, oracle-1, ...; a name is meant with all that begin with it); all: "".
+    /// Prefixes of the choosers' short names (ours, p2c, oracle-1, ...), separated by commas; ""
+    /// for all.
     #[arg(long, default_value = "", value_delimiter = ',')]
     who: Vec<String>,
-    /// none, slow, killed, stale or frozen.
+    /// The fault: none, slow, killed, stale or frozen.
     #[arg(long, default_value = "none")]
     fault: String,
-    /// Sessions stick to their clients.
+    /// Keeps each session at one client.
     #[arg(long)]
     sticky: bool,
 }
@@ -46,7 +47,7 @@ impl Look {
     }
 }
 
-/// Prints it.
+/// Prints the settings that `look` selects.
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let fault = match look.fault.as_str() {
         "none" => Fault::None,

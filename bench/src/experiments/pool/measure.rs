@@ -1,4 +1,4 @@
-//! All of it on seeds that nobody chose on: figures, bars, and the files that are committed.
+//! Measures all settings on the reporting seeds: figures, bars, and the committed files.
 
 use std::path::Path;
 
@@ -14,20 +14,21 @@ use crate::files::write;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 
-/// Seeds 1 to 100 are for choosing on.
+/// Not seeds 1 to 100, which are for choosing constants.
 pub(crate) const SEEDS: Seeds = Seeds::new(101, 105);
 const CLIENTS: [usize; 3] = [1, 8, 64];
-/// Shares of what the pool can take. All choosers play the second, and that is what is drawn.
+/// Shares of the pool's capacity. All choosers play the second load, which is drawn.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 const DRAWN: f64 = LOADS[1];
-/// The loads at which something goes wrong: seven replicas of eight can still take them.
+/// The loads of the runs with faults, which seven of eight replicas can still take.
 const FAULTY: [f64; 2] = [LOADS[0], LOADS[1]];
-/// Those that play every load.
+/// The choosers that play every load.
 const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
-/// Those that play with clients that keep their sessions.
+/// The choosers that also play with sessions that keep their clients.
 const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
-/// Measures every setting on `seeds`. If `folder` is given, writes the tables and the pictures there.
+/// Measures every setting on `seeds`. If `folder` is given, writes the tables and the pictures
+/// there.
 pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
     let mut report = Report::new("pool", seeds);
     let mut results = format!("# pool: every setting, seeds {} to {}\n\n{LEGEND}\n", seeds.first, seeds.last);
@@ -76,14 +77,14 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
     Ok(report)
 }
 
-/// A scene, its calls, and its oracles' runs, which are the same for any number of clients.
+/// A scene, its calls, and the oracles' figures, which do not depend on the number of clients.
 struct Setting {
     scene: Scene,
     calls: super::stage::Courses,
     oracles: Vec<Vec<Figures>>,
 }
 
-/// What some played, and the oracles.
+/// The figures of some choosers and of the oracles in a setting.
 struct Played {
     title: String,
     entries: Vec<Entry>,
@@ -119,10 +120,10 @@ fn chosen(clients: usize, wanted: &dyn Fn(&Entry) -> bool) -> Vec<Entry> {
     entries(clients).into_iter().filter(|entry| wanted(entry)).collect()
 }
 
-/// A figure and its name.
+/// A figure's name and its value.
 type Named = (&'static str, fn(&Figures) -> f64);
 
-/// Figures that are told.
+/// The reported figures.
 const TOLD: [Named; 7] = [
     ("p50 TTFT, s", |run| run.p50_s),
     ("p99 TTFT, s", |run| run.p99_s),
@@ -134,7 +135,7 @@ const TOLD: [Named; 7] = [
 ];
 
 impl Played {
-    /// Into the report, and as text.
+    /// Adds the figures to the report, and returns them as a table.
     fn tell(&self, report: &mut Report) -> String {
         for (entry, runs) in self.entries.iter().zip(&self.runs) {
             for (what, of) in TOLD {
@@ -152,7 +153,7 @@ impl Played {
         self.entries.iter().zip(&self.runs).filter(move |(entry, _)| wanted(entry)).map(|(_, runs)| runs)
     }
 
-    /// The best of the oracles by p99, and the best of them by hits.
+    /// Compares ours with the best oracle by p99, and with the best oracle by hits.
     fn against_the_oracle(&self, report: &mut Report) {
         let Some(ours) = self.of(|entry| entry.role == Role::Ours).next() else { return };
         let oracles = |of: fn(&Figures) -> f64| {
@@ -165,7 +166,7 @@ impl Played {
         report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
     }
 
-    /// Never worse: of all seeds the worst.
+    /// Compares ours with own counts, on the worst of all seeds.
     fn against_own_counts(&self, report: &mut Report) {
         let ours = self.of(|entry| entry.role == Role::Ours).next();
         let peer = self.of(|entry| entry.name == OWN_COUNTS).next();
@@ -177,7 +178,7 @@ impl Played {
         }
     }
 
-    /// What is drawn.
+    /// Returns the points to draw.
     fn lines(&self) -> Vec<plot::Point> {
         let all = self.entries.iter().zip(&self.runs);
         all.map(|(entry, runs)| plot::Point {

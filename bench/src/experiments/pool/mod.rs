@@ -1,4 +1,5 @@
-//! A pool of eight engines with prefix caches: ours beside other ways to choose a replica, and an oracle that sees every cache and queue. Virtual time.
+//! A pool of eight engines with prefix caches: our replica selection beside other policies, and an
+//! oracle that sees every cache and queue, in virtual time.
 
 mod choosers;
 mod figures;

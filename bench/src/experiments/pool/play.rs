@@ -1,4 +1,4 @@
-//! One run: calls come, clients choose, engines answer, in virtual time.
+//! One run in virtual time: calls arrive, clients choose replicas, engines answer.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,10 +13,10 @@ use super::figures::{Answered, Run};
 use super::replicas::{REPLICAS, Replicas, Work};
 use super::workload::Call;
 
-/// Share of the calls after which it is measured: until then caches fill.
+/// The share of the calls before the measurement, in which caches fill.
 const COLD: f64 = 0.15;
 
-/// What goes wrong, from a third of the run on.
+/// A fault, from a third of the run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -24,14 +24,14 @@ pub(crate) enum Fault {
     Slow,
     /// One replica is killed, and comes back a sixth of the run later with an empty cache.
     Killed,
-    /// No replica says how it stands, from the beginning.
+    /// No replica reports its metrics, from the beginning.
     Stale,
-    /// Every replica goes on to say what it said then, as if it were so now.
+    /// Every replica keeps reporting its metrics of that time.
     Frozen,
 }
 
 impl Fault {
-    /// As it is added to a setting.
+    /// Returns the suffix of a setting's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "",
@@ -43,18 +43,18 @@ impl Fault {
     }
 }
 
-/// The replica that goes wrong.
+/// The replica with the fault.
 const ILL: usize = 3;
 
-/// How calls come to clients.
+/// The distribution of calls over clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clients {
     pub(crate) count: usize,
-    /// All calls of a session come to one of them; else each to any.
+    /// Whether all calls of a session come to the same client. Otherwise each comes to any.
     pub(crate) sticky: bool,
 }
 
-/// A run's setting.
+/// The setting of a run.
 pub(crate) struct Stage<'a> {
     pub(crate) engine: &'a EngineConfig,
     pub(crate) calls: &'a [Call],
@@ -63,15 +63,15 @@ pub(crate) struct Stage<'a> {
     pub(crate) seed: u64,
 }
 
-/// A call on its way.
+/// A call in flight.
 struct Open {
     client: usize,
     at: usize,
-    /// When it was sent, which is when it came: choosing takes no time.
+    /// Whether the first token came.
     begun: bool,
 }
 
-/// Plays it to its end.
+/// Plays a run to its end.
 pub(crate) fn play(stage: &Stage, make: impl Fn(u64) -> Box<dyn Chooser>) -> Run {
     let mut rng = Rng::with_seed(stage.seed ^ 0x7001);
     let of = |call: &Call, rng: &mut Rng| match stage.clients.sticky {
@@ -99,12 +99,13 @@ struct Play<'a> {
     stage: &'a Stage<'a>,
     replicas: Replicas,
     choosers: Vec<Box<dyn Chooser>>,
-    /// When each client looks around next; what is not its `due` is out of date.
+    /// The times at which clients look at the replicas. Entries that differ from `due` are
+    /// outdated.
     looks: BinaryHeap<Reverse<(Duration, usize)>>,
     due: Vec<Option<Duration>>,
     open: HashMap<SequenceId, Open>,
     run: Run,
-    /// What the engines had done when measuring began.
+    /// The engines' work at the start of the measurement.
     cold: Vec<Work>,
 }
 
@@ -172,7 +173,7 @@ impl Play<'_> {
         }
     }
 
-    /// A client chooses, until somebody listens there.
+    /// Sends a call. The client chooses until a replica accepts.
     fn send(&mut self, now: Duration, place: usize, client: usize, mut tried: ReplicaSet) {
         let (Some(call), Some(chooser)) = (self.stage.calls.get(place), self.choosers.get_mut(client)) else {
             return;
@@ -191,7 +192,7 @@ impl Play<'_> {
         self.schedule(client);
     }
 
-    /// Plays all that happens before `to`, and at it; all there is to the last call's end without it.
+    /// Plays all events up to `to`. With `None`, plays to the end of the last call.
     fn until(&mut self, to: Option<Duration>) {
         let mut events = Vec::new();
         while to.is_some() || !self.open.is_empty() {
@@ -242,7 +243,7 @@ impl Play<'_> {
         }
     }
 
-    /// Looks are few; what was due later is looked over when its time comes.
+    /// Schedules a client's next look. A later entry is outdated, and is skipped at its time.
     fn schedule(&mut self, client: usize) {
         let (Some(chooser), Some(due)) = (self.choosers.get(client), self.due.get_mut(client)) else {
             return;
@@ -261,7 +262,7 @@ impl Play<'_> {
     }
 }
 
-/// See [`Fault`].
+/// A step of a [`Fault`].
 #[derive(Clone, Copy)]
 enum Turn {
     Slow,

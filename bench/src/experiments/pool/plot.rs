@@ -1,4 +1,4 @@
-//! A workload as a picture: p99 of TTFT and prefix hits, by the number of clients.
+//! Draws a workload: p99 of TTFT and prefix hits, by number of clients.
 
 use std::ops::Range;
 
@@ -16,7 +16,8 @@ pub(crate) struct Point {
     pub(crate) hit_rate: f64,
 }
 
-/// Who is drawn, by short name. Colours that people with any sight tell apart; ours last, on top.
+/// The choosers that are drawn: short name, label, and a colour distinguishable with colour
+/// blindness. Ours is last, on top.
 const DRAWN: [(&str, &str, RGBColor); 6] = [
     ("random", "random", RGBColor(170, 170, 170)),
     ("p2c", "power of two, own counts", RGBColor(204, 121, 167)),
@@ -26,13 +27,13 @@ const DRAWN: [(&str, &str, RGBColor); 6] = [
     ("ours", "ours", RGBColor(0, 114, 178)),
 ];
 const SIZE: (u32, u32) = (960, 320);
-/// What the two panels take of its width; the names stand beside them.
+/// The width of the two panels. The names are beside them.
 const PANELS: u32 = 760;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = (usize, Vec<Point>);
 
-/// Draws them; the text of an SVG file.
+/// Draws the figures and returns the text of an SVG file.
 pub(crate) fn draw(workload: Workload, by_clients: &[Drawn]) -> Fallible<String> {
     let mut text = String::new();
     let drawn = {

@@ -1,4 +1,4 @@
-//! The pool: engines with prefix caches, and what can be seen of them.
+//! The pool: engines with prefix caches, and their metrics.
 
 use std::time::Duration;
 
@@ -8,11 +8,14 @@ use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, SequenceId, StepCo
 use super::workload::{Call, Workload};
 
 pub(crate) const REPLICAS: usize = 8;
-/// Milliseconds that a token of prompt takes.
+/// Milliseconds to compute one prompt token.
 pub(crate) const PROMPT_TOKEN_MS: f64 = 0.06;
 
-/// An engine of the size of a node of eight GPUs: 17,000 prompt tokens a second, the longest prompt of Mooncake's trace with room to spare, and memory for a million
-/// tokens, of which the eight together hold about a third of what the trace ever asks for. For sessions, a quarter of that memory.
+/// Returns an engine of the size of a node of eight GPUs.
+///
+/// It computes 17,000 prompt tokens per second, takes the longest prompt of Mooncake's trace, and
+/// has memory for a million tokens. The eight together hold about a third of all tokens of the
+/// trace. For sessions, the memory is a quarter of that.
 pub(crate) fn engine(workload: Workload) -> EngineConfig {
     EngineConfig {
         block_size: workload.block_size(),
@@ -30,28 +33,29 @@ pub(crate) fn engine(workload: Workload) -> EngineConfig {
     }
 }
 
-/// What a run's engines did.
+/// The work of a run's engines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Prompt tokens of the calls that they began.
+    /// Prompt tokens of the calls that were begun.
     pub(crate) asked: u64,
-    /// Those that were cached.
+    /// The cached part of these tokens.
     pub(crate) cached: u64,
-    /// Those that they computed.
+    /// The computed part of these tokens.
     pub(crate) computed: u64,
 }
 
-/// The engines.
+/// The engines of the pool.
 pub(crate) struct Replicas {
     pub(crate) engines: Vec<Engine>,
     down: ReplicaSet,
-    /// Nobody is told how they stand.
+    /// Whether metrics are not reported.
     pub(crate) mute: bool,
-    /// Of engines that were killed.
+    /// The work of engines before they were killed.
     lost: Vec<Work>,
-    /// Of each, prompt tokens of the calls whose first token came: counted as vLLM does, whole and then.
+    /// For each engine, the prompt tokens of calls whose first token came. As in vLLM, a prompt
+    /// counts as a whole at that time.
     prompts: Vec<u64>,
-    /// What they said when they froze.
+    /// The metrics at the time of the freeze.
     frozen: Option<Vec<Option<EngineMetrics>>>,
 }
 
@@ -68,12 +72,12 @@ impl Replicas {
         }
     }
 
-    /// Those that take calls.
+    /// Returns the replicas that take calls.
     pub(crate) fn up(&self) -> ReplicaSet {
         (0..self.engines.len()).collect::<ReplicaSet>().less(self.down)
     }
 
-    /// How a replica stands, if it says so.
+    /// Returns the metrics of a replica, if it reports any.
     pub(crate) fn standing(&self, at: usize) -> Option<EngineMetrics> {
         if let Some(frozen) = &self.frozen {
             return frozen.get(at).copied().flatten();
@@ -91,19 +95,19 @@ impl Replicas {
         })
     }
 
-    /// From now on they say what they say now.
+    /// Freezes the reported metrics at their current values.
     pub(crate) fn freeze(&mut self) {
         self.frozen = Some((0..self.engines.len()).map(|at| self.standing(at)).collect());
     }
 
-    /// A call's first token came there.
+    /// Records the first token of a call at a replica.
     pub(crate) fn answers(&mut self, at: usize, prompt: u32) {
         if let Some(tokens) = self.prompts.get_mut(at) {
             *tokens += u64::from(prompt);
         }
     }
 
-    /// False: nothing listens there.
+    /// Sends a call to a replica. Returns `false` if the replica is down.
     pub(crate) fn send(&mut self, now: Duration, at: usize, id: SequenceId, call: &Call) -> bool {
         let Some(engine) = self.engines.get_mut(at).filter(|_| !self.down.contains(at)) else { return false };
         engine.submit_with(now, id, call.input, call.output, &call.blocks).is_ok()
@@ -119,7 +123,7 @@ impl Replicas {
         }
     }
 
-    /// All that it had is lost, its cache too.
+    /// Kills a replica. Its calls and its cache are lost.
     pub(crate) fn kill(&mut self, at: usize) {
         let done = self.work(at);
         if let Some((engine, lost)) = self.engines.get_mut(at).zip(self.lost.get_mut(at)) {
@@ -140,7 +144,7 @@ impl Replicas {
         }
     }
 
-    /// What that one did, before it was killed too.
+    /// Returns the work of a replica, including the work before it was killed.
     pub(crate) fn work(&self, at: usize) -> Work {
         let Some((engine, lost)) = self.engines.get(at).zip(self.lost.get(at)) else {
             return Work::default();

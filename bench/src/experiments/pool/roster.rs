@@ -1,4 +1,4 @@
-//! Who chooses.
+//! The choosers of `pool`.
 
 use fastrand::Rng;
 
@@ -7,26 +7,26 @@ use super::choosers::{
     Without,
 };
 
-/// What part it plays.
+/// The role of a chooser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
-    /// Ours, with something switched off.
+    /// Ours, with a part switched off.
     Off,
     Peer,
-    /// One that chooses for all clients.
+    /// A single chooser for all clients.
     Oracle,
 }
 
 type Make = Box<dyn Fn(u64) -> Box<dyn Chooser> + Sync>;
 
-/// A way to choose.
+/// A chooser: its names, its role, and its constructor.
 pub(crate) struct Entry {
-    /// For a command line.
+    /// The name on the command line.
     pub(crate) short: &'static str,
     pub(crate) name: &'static str,
     pub(crate) role: Role,
-    /// One client's, from a seed.
+    /// Creates the chooser of one client from a seed.
     pub(crate) make: Make,
 }
 
@@ -41,9 +41,9 @@ impl Entry {
     }
 }
 
-/// The most of the mean that KubeAI lets a replica have.
+/// KubeAI's load bound, as a multiple of the mean.
 const KUBEAI: f64 = 1.25;
-/// How much the oracles weigh what a call takes from those behind it.
+/// The oracles, and the weight that each gives to the delay of the calls behind.
 const OTHERS: [(&str, &str, f64); 5] = [
     ("oracle-0", "oracle, own first token", 0.0),
     ("oracle-half", "oracle, own and half of others'", 0.5),
@@ -54,7 +54,7 @@ const OTHERS: [(&str, &str, f64); 5] = [
 
 pub(crate) const OWN_COUNTS: &str = "power of two on own counts";
 
-/// All of them, for so many clients.
+/// Returns all choosers for the given number of clients.
 pub(crate) fn entries(clients: usize) -> Vec<Entry> {
     let ours = |without: Without| move |seed| Box::new(Ours::new(seed, without)) as Box<dyn Chooser>;
     let all = Without::default();

@@ -1,4 +1,4 @@
-//! Workloads at a given share of what the engines can compute.
+//! Workloads at a given share of the engines' capacity.
 
 use std::sync::Arc;
 
@@ -14,24 +14,26 @@ use crate::virtual_time;
 /// The calls of each seed.
 pub(crate) type Courses = Vec<(u64, Arc<[Call]>)>;
 
-/// A workload at a speed.
+/// A workload at a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) workload: Workload,
-    /// The share of [`capacity`] at which it comes.
+    /// The load as a share of [`capacity`].
     pub(crate) load: f64,
-    /// How many times as fast as recorded.
+    /// The speed as a multiple of the recorded one.
     speed: f64,
 }
 
-/// The oracle that says how fast a workload can be played.
+/// The weight of the oracle that determines the capacity.
 const PACE: f64 = 2.0;
-/// A seed that nothing is measured on.
+/// The seed that determines the capacity. Nothing is measured on it.
 const PACED_ON: u64 = 1_000;
 
-/// How many times as fast as recorded a workload comes when the pool is full: the oracle has all but a hundredth of the calls in time, and any faster it has not.
+/// Returns the speed, as a multiple of the recorded one, at which the pool is full: the oracle has
+/// 99 % of the calls in time, and no more at any higher speed.
 ///
-/// Not told by how busy the engines are: past this they compute more for the same calls, since what waits finds less in the caches.
+/// The engines' use would not be a measure: beyond this speed they compute more for the same calls,
+/// because waiting calls find less in the caches.
 pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
     let (mut slow, mut fast) = (0.5_f64, 16.0_f64);
     for _ in 0..8 {
@@ -48,7 +50,7 @@ pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
 }
 
 impl Scene {
-    /// At that share of what the pool can take.
+    /// Creates a workload at the given share of the capacity.
     pub(crate) fn new(workload: Workload, load: f64, capacity: f64) -> Self {
         Self { workload, load, speed: load * capacity }
     }
@@ -57,12 +59,12 @@ impl Scene {
         format!("{} at {:.0} %", self.workload.name(), 100.0 * self.load)
     }
 
-    /// Its calls, of each seed.
+    /// Returns the calls of each seed.
     pub(crate) fn calls(&self, seeds: &[u64]) -> Fallible<Courses> {
         seeds.iter().map(|seed| Ok((*seed, self.workload.draw(*seed, self.speed)?.into()))).collect()
     }
 
-    /// Each entry on each seed, on all cores.
+    /// Plays each chooser on each seed, on all cores.
     pub(crate) fn play(
         &self,
         calls: &[(u64, Arc<[Call]>)],

@@ -1,4 +1,4 @@
-//! Who asks for what, and what of it they share.
+//! The workloads of `pool`: calls, and the prefixes that they share.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -11,33 +11,34 @@ use tidegate::protocol::request::CHUNK;
 use crate::Fallible;
 use crate::traces::mooncake;
 
-/// Bytes of text that make a token.
+/// Bytes of text per token.
 const TOKEN_BYTES: u32 = 4;
-/// Tokens from one beginning of a prompt to the next.
+/// Tokens per prefix chunk.
 const CHUNK_TOKENS: u32 = CHUNK as u32 / TOKEN_BYTES;
 
 /// One call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) at: Duration,
-    /// Tokens of prompt.
+    /// Prompt tokens.
     pub(crate) input: u32,
-    /// Tokens of answer.
+    /// Answer tokens.
     pub(crate) output: u32,
-    /// Of its prompt's blocks, and where it is known of its answer's: what the engines know.
+    /// Hashes of the prompt's blocks, and of the answer's if known. Known to the engines.
     pub(crate) blocks: Arc<[u64]>,
-    /// Of its prompt, as [`tidegate::placement::Affinity::beginnings`]: what a client knows.
+    /// Prefix hashes of the prompt, as [`tidegate::placement::Affinity::beginnings`]. Known to the
+    /// client.
     pub(crate) beginnings: Arc<[u64]>,
-    /// Calls of one session may stick to one client.
+    /// The session. Calls of one session may stick to one client.
     pub(crate) session: u64,
 }
 
-/// Where calls come from.
+/// The source of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// The trace of Mooncake: a third of an hour of long prompts.
+    /// The trace of Mooncake: twenty minutes of long prompts.
     Mooncake,
-    /// Conversations of some turns under system prompts of which a few are popular.
+    /// Conversations of several turns under system prompts, a few of which are popular.
     Sessions,
 }
 
@@ -51,7 +52,7 @@ impl Workload {
         }
     }
 
-    /// Tokens of a block: Mooncake's, and a size that short turns fill.
+    /// Returns the tokens per block: Mooncake's 512, or 128, which short turns fill.
     pub(crate) fn block_size(self) -> u32 {
         match self {
             Self::Mooncake => 512,
@@ -59,7 +60,7 @@ impl Workload {
         }
     }
 
-    /// Its calls in order of time, `speed` times as fast as they are recorded or drawn.
+    /// Returns the calls in order of time, `speed` times as fast as recorded or drawn.
     pub(crate) fn draw(self, seed: u64, speed: f64) -> Fallible<Vec<Call>> {
         let mut rng = Rng::with_seed(seed);
         let mut calls = match self {
@@ -74,10 +75,11 @@ impl Workload {
     }
 }
 
-/// The trace, each call moved by up to two seconds: one seed differs from another by more than who sends what.
+/// Returns the trace with each call delayed by up to two seconds, so that seeds differ by more than
+/// the distribution over clients.
 fn traced(rng: &mut Rng) -> Fallible<Vec<Call>> {
     let calls = mooncake()?.into_iter().map(|traced| {
-        // The last of its blocks is not full, and the engine does not share such.
+        // The last block is not full, and the engine does not share partial blocks.
         let full = (traced.input / 512) as usize;
         let ids: Vec<u64> = traced.blocks.iter().map(|id| mixed(*id, 0)).collect();
         Call {
@@ -85,7 +87,7 @@ fn traced(rng: &mut Rng) -> Fallible<Vec<Call>> {
             input: traced.input,
             output: traced.output,
             beginnings: beginnings(&ids, 512, traced.input),
-            // What it begins with is all that tells whose it is.
+            // The prompt's beginning is the only hint at its session.
             session: ids.first().copied().unwrap_or_default(),
             blocks: ids.get(..full).unwrap_or_default().into(),
         }
@@ -93,7 +95,7 @@ fn traced(rng: &mut Rng) -> Fallible<Vec<Call>> {
     Ok(calls.collect())
 }
 
-/// A block's hash, made another by `salt`.
+/// Returns a hash of a block and `salt`.
 fn mixed(id: u64, salt: u64) -> u64 {
     let mut x = (id ^ salt.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -101,7 +103,8 @@ fn mixed(id: u64, salt: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What a client hashes of a prompt whose blocks these are: one beginning for each whole chunk of its text.
+/// Returns the prefix hashes that a client computes of a prompt with these blocks: one per whole
+/// chunk of its text.
 fn beginnings(blocks: &[u64], block_size: u32, input: u32) -> Arc<[u64]> {
     let whole = input / CHUNK_TOKENS;
     let of = |chunk: u32| {
@@ -117,7 +120,8 @@ const APPS: usize = 60;
 /// Seconds in which the sessions begin.
 const OVER_S: f64 = 900.0;
 
-/// Sessions begin at random; turns follow one another whatever became of the last one, so that every chooser meets the same calls.
+/// Returns conversations. Sessions begin at random, and turns do not wait for the last answer, so
+/// that every chooser gets the same calls.
 fn conversations(rng: &mut Rng) -> Vec<Call> {
     let size = Workload::Sessions.block_size();
     let apps: Vec<u32> = (0..APPS).map(|_| lognormal(rng, 1_800.0, 0.7, 300, 12_000)).collect();
@@ -130,13 +134,13 @@ fn conversations(rng: &mut Rng) -> Vec<Call> {
         let mut at = OVER_S * rng.f64();
         let mut history = system;
         loop {
-            // One message in ten brings a document along.
+            // One message in ten contains a document.
             let document = if rng.f64() < 0.1 { lognormal(rng, 5_000.0, 0.8, 500, 40_000) } else { 0 };
             let input = history + document + lognormal(rng, 120.0, 1.0, 8, 4_000);
             let output = lognormal(rng, 180.0, 0.9, 4, 1_500);
             let blocks: Vec<u64> = (0..(input + output).div_ceil(size))
                 .map(|place| {
-                    // A block that ends within the system prompt is its application's.
+                    // A block that ends within the system prompt belongs to the application.
                     let shared = (place + 1) * size <= system;
                     mixed(u64::from(place) + 1, if shared { app as u64 + 1 } else { salt })
                 })

@@ -1,4 +1,4 @@
-//! The answers of single sweeps, without what is true of the servers.
+//! The answers of single sweeps, without the measured truth about the servers.
 
 use serde_json::json;
 use tidegate_sweep::SearchSettings;

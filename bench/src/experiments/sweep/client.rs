@@ -1,6 +1,8 @@
-//! A client that is what binds: each event of a stream takes it a while to read, and nothing else happens meanwhile.
+//! A client that is the bottleneck: it takes a while to read each event of a stream, and does
+//! nothing else meanwhile.
 //!
-//! Under the paused clock computing takes no time, so time is moved on by hand, as it is for a thread that computes: every timer of the process fires late.
+//! Under the paused clock computing takes no time. So the clock is advanced by hand, and every
+//! timer of the process fires late, as in a thread that computes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,12 +19,12 @@ use tidegate_sweep::CpuMonitor;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
-/// A transport whose reader needs that long for each chunk.
+/// A transport whose reader takes `each` for each chunk.
 #[derive(Clone)]
 pub(crate) struct Laborious {
     inner: Transport,
     each: Duration,
-    /// Nanoseconds that it worked.
+    /// The total time worked, in nanoseconds.
     worked: Arc<AtomicU64>,
 }
 
@@ -31,7 +33,8 @@ impl Laborious {
         Self { inner, each, worked: Arc::default() }
     }
 
-    /// How busy its only processor was since it was asked last.
+    /// Returns a monitor of the busy share of the client's only processor since the last reading,
+    /// from 0 to 1.
     pub(crate) fn cpu(&self) -> CpuMonitor {
         let (worked, mut last) = (self.worked.clone(), (Instant::now(), 0));
         Box::new(move || {
@@ -67,7 +70,7 @@ struct Reader {
     inner: ResponseBody,
     each: Duration,
     worked: Arc<AtomicU64>,
-    /// Under way, for this chunk.
+    /// The work in progress, and its chunk.
     works: Option<(Work, Frame<Bytes>)>,
 }
 
@@ -119,7 +122,7 @@ mod tests {
         let request = mix::request(Lengths { prompt: 10, output: 20 }, true);
         let body = client.oneshot(request).await.unwrap().into_body();
         body.collect().await.unwrap();
-        // 20 tokens and an end, of which each takes four times as long to read as to make.
+        // 20 tokens and an end, each of which takes four times as long to read as to make.
         assert!(began.elapsed() >= Duration::from_millis(21 * 200));
         assert!(cpu().unwrap() > 0.9);
     }

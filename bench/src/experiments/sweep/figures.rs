@@ -1,22 +1,22 @@
-//! What the sweeps of one scenario come to.
+//! The figures of the sweeps of one scenario.
 
 use tidegate_sim::scenario::quantile;
 
 use super::judge::Verdict;
 
-/// Over the seeds.
+/// Figures over the seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// Median of goodput with the lines to paste, over the best.
+    /// Median of the goodput with the suggested configuration lines, over the best.
     pub(crate) ratio: f64,
-    /// The tenth worst of a hundred.
+    /// The 10th percentile of that ratio.
     pub(crate) ratio_p10: f64,
     pub(crate) infeasible: f64,
     pub(crate) class_right: f64,
     pub(crate) covers: f64,
     pub(crate) calls: f64,
     pub(crate) calls_p90: f64,
-    /// Median, virtual.
+    /// Median duration of a sweep, in virtual seconds.
     pub(crate) seconds: f64,
 }
 

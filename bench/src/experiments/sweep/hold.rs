@@ -1,4 +1,5 @@
-//! What a configuration yields in the long run: calls through the gate that it makes, always some of them waiting.
+//! Measures the long-run yield of a configuration: a gate with it, and enough callers that some
+//! always wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,43 +16,48 @@ use crate::lengths::Work;
 use crate::traffic::call;
 use crate::{Fallible, virtual_time};
 
-/// Calls that are counted, after those that warm up.
+/// Calls that are counted after the warm-up.
 const COUNTED: usize = 1_200;
-/// Whatever there is by then is the figure.
+/// The maximum duration, after which the figures so far count.
 const LONGEST: Duration = Duration::from_secs(3_000);
 
-/// The target of all lines: a sweep names it as the model.
+/// The target of all configurations, which is the model name of a sweep.
 pub(crate) const TARGET: &str = "sim";
 
-/// What it yields.
+/// The long-run yield of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Yield {
-    /// Calls answered whole, a second.
+    /// Completed calls per second.
     pub(crate) goodput: f64,
-    /// Of all attempts, those that were refused or failed.
+    /// The share of attempts that were rejected or failed.
     pub(crate) failed: f64,
-    /// How busy the client was; 0 where that binds nothing.
+    /// The busy share of the client, from 0 to 1. 0 if it is not measured.
     pub(crate) busy: f64,
 }
 
-/// A client that is busier than this does not hold its cap: what it reads late was there before. As the sweep has it.
+/// The maximum busy share at which a client holds its cap, as in the sweep. A busier client reads
+/// late what arrived before.
 const HOLDS: f64 = 0.95;
 
 impl Yield {
-    /// Few enough fail, between what the sweep calls fine (.5 %) and too many (3 %); and it is the server's figure, not the client's.
+    /// Returns `true` if at most 1 % of attempts fail, and the server rather than the client is
+    /// measured.
+    ///
+    /// The sweep accepts 0.5 % and rejects 3 %.
     pub(crate) fn is_stable(&self) -> bool {
         self.failed <= 0.01 && self.busy <= HOLDS
     }
 }
 
-/// Measures `lines`, a configuration as TOML, of a target at [`URL`](crate::traffic::URL); `cap` is what it holds at most.
+/// Measures `lines`, a configuration in TOML of a target at [`URL`](crate::traffic::URL). `cap` is
+/// its maximum concurrency.
 pub(crate) fn hold(server: &Server, lines: &str, cap: usize, works: &Arc<[Work]>) -> Fallible<Yield> {
     virtual_time::run(1, async {
         let Running { simulator, transport, mut cpu } = server.start()?;
         let mut busy = || cpu.as_mut().and_then(|cpu| cpu()).unwrap_or(0.0);
         let gate = Gate::over(Config::from_toml(lines)?, transport)?;
         let (next, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        // Events cost nobody anything but a client that is slow to read them.
+        // Events are costly only for a client that is slow to read them.
         let streams = !server.labour.is_zero();
         let mut callers = tokio::task::JoinSet::new();
         for _ in 0..cap + (cap / 4).max(8) {
@@ -70,7 +76,7 @@ pub(crate) fn hold(server: &Server, lines: &str, cap: usize, works: &Arc<[Work]>
         warm_up(server, &gate, cap).await?;
         until(&done, 2 * cap + 50, start).await;
         let (from, before, failed) = (Instant::now(), done.load(Ordering::Relaxed), failures(&simulator));
-        // From here on.
+        // The measurement starts here.
         busy();
         until(&done, before + COUNTED, start).await;
         let calls = done.load(Ordering::Relaxed) - before;
@@ -86,7 +92,7 @@ pub(crate) fn hold(server: &Server, lines: &str, cap: usize, works: &Arc<[Work]>
     })
 }
 
-/// Until what a rate saved up is spent; where load may only rise slowly, it does.
+/// Waits until the saved part of a rate is spent and, if load may only rise slowly, raises it.
 async fn warm_up(server: &Server, gate: &Gate, cap: usize) -> Fallible<()> {
     let faults = &server.config.faults;
     if faults.token_rate.is_some() {
@@ -107,7 +113,7 @@ async fn until(done: &AtomicUsize, count: usize, start: Instant) {
     }
 }
 
-/// Attempts so far, and those of them that were not answered with 200.
+/// Returns the number of attempts so far, and of those not answered with 200.
 fn failures(simulator: &Simulator) -> (u64, u64) {
     let stats = simulator.stats();
     let statuses = stats.tenants.values().flat_map(|tenant| &tenant.statuses);

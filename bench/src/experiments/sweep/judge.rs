@@ -1,4 +1,4 @@
-//! A sweep's answer against the truth.
+//! Compares a sweep's answer with the truth.
 
 use tidegate_sweep::{Binding, SweepEnd};
 
@@ -8,7 +8,7 @@ use super::play::Played;
 use super::scenarios::Scenario;
 use crate::Fallible;
 
-/// What is held against bars.
+/// The result of one sweep, for the bars.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) seed: u64,
@@ -16,9 +16,10 @@ pub(crate) struct Verdict {
     pub(crate) interval: Option<(usize, usize)>,
     pub(crate) binding: Option<Binding>,
     pub(crate) true_cap: usize,
-    /// Calls a second in the long run with the lines to paste, over those at the best stable cap. Without an answer 0.
+    /// Long-run calls per second with the suggested lines, over those at the best stable cap. 0
+    /// without an answer.
     pub(crate) ratio: f64,
-    /// In the long run too many fail with these lines.
+    /// Whether too many attempts fail in the long run with these lines.
     pub(crate) infeasible: bool,
     pub(crate) class_right: bool,
     pub(crate) covers: bool,
@@ -30,13 +31,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// `lines` are what is pasted: a cap, and rates where these bind.
+    /// Judges a sweep. Its configuration lines contain a cap, and rates if these bind.
     pub(crate) fn of(scenario: &Scenario, played: &Played, curve: &Curve, seed: u64) -> Fallible<Self> {
         let answer = &played.outcome.answer;
         let truth = curve.truth();
         let yields = match answer.cap {
             None => None,
-            // A plain cap was measured already, or will be.
+            // The yield of a plain cap is measured once and kept.
             Some(cap) if !curve.has_rates() => Some(curve.at(cap)?),
             Some(cap) => Some(curve.lines(&played.outcome.lines, cap)?),
         };

@@ -1,7 +1,11 @@
-//! Kneedle, the usual way to read a knee off a curve: Satopää, Albrecht, Irwin, Raghavan, "Finding a 'Kneedle' in a Haystack: Detecting Knee Points in System
-//! Behavior" (ICDCSW 2011), for a concave curve that rises. Its first step, smoothing, is left out: there are few points.
+//! Kneedle, the usual way to find the knee of a curve.
+//!
+//! Satopää, Albrecht, Irwin, Raghavan, "Finding a 'Kneedle' in a Haystack: Detecting Knee Points in
+//! System Behavior" (ICDCSW 2011), for a concave increasing curve. The first step, smoothing, is
+//! left out because there are few points.
 
-/// The place of the knee, of points in order of `x`; `None` where there is none.
+/// Returns the index of the knee of `points`, which are in order of `x`, or `None` if there is no
+/// knee.
 pub(crate) fn knee(points: &[(f64, f64)], sensitivity: f64) -> Option<usize> {
     let (first, last) = (points.first()?, points.last()?);
     let least = points.iter().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
@@ -10,9 +14,9 @@ pub(crate) fn knee(points: &[(f64, f64)], sensitivity: f64) -> Option<usize> {
     if points.len() < 3 || width <= 0.0 || height <= 0.0 {
         return None;
     }
-    // Into the unit square; then how far above its diagonal.
+    // Normalised to the unit square, then the height above its diagonal.
     let above: Vec<f64> = points.iter().map(|(x, y)| (y - least) / height - (x - first.0) / width).collect();
-    // 1 over the number of steps: the mean difference of consecutive normalised x.
+    // One over the number of steps: the mean difference of consecutive normalised x.
     let spacing = 1.0 / (points.len() - 1) as f64;
     let mut candidate: Option<(usize, f64)> = None;
     for (place, three) in above.windows(3).enumerate() {
@@ -25,7 +29,7 @@ pub(crate) fn knee(points: &[(f64, f64)], sensitivity: f64) -> Option<usize> {
         if here > before && here >= after {
             candidate = Some((place + 1, here - sensitivity * spacing));
         } else if here < before && here <= after {
-            // Past a local minimum the threshold is void.
+            // A local minimum cancels the threshold.
             candidate = None;
         }
     }
@@ -39,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_papers_own_example() {
-        // Figure 2: y = -1/x + 5 on ten points, whose knee is at x = .22.
+        // Figure 2 of the paper: y = -1/x + 5 on ten points, with a knee at x = .22.
         let points: Vec<(f64, f64)> =
             (0..10).map(|i| f64::from(i) / 9.0).map(|x| (x, -1.0 / (x + 0.1) + 5.0)).collect();
         assert_eq!(knee(&points, 1.0).map(|at| (points[at].0 * 100.0).round()), Some(22.0));

@@ -1,4 +1,4 @@
-//! A few seeds of some scenarios, step by step: for whoever looks for what went wrong.
+//! Prints a few seeds of some scenarios step by step, to find out what went wrong.
 
 use clap::Args;
 use tidegate_sweep::{SearchSettings, StepResult};
@@ -10,19 +10,19 @@ use super::scenarios;
 use super::stage::Stage;
 use crate::{Fallible, virtual_time};
 
-/// What to look at, instead of measuring.
+/// Prints sweeps instead of measuring.
 #[derive(Args, Debug)]
 pub(crate) struct Look {
-    /// Scenarios whose names contain this; all: "".
+    /// A part of the scenarios' names; "" for all.
     #[arg(long)]
     scenario: Option<String>,
-    /// Seeds, from and to: those up to 100 are for reporting.
+    /// First and last seed.
     #[arg(long, default_value = "101-104")]
     seeds: String,
-    /// What each cap yields.
+    /// Prints the yield of each cap.
     #[arg(long)]
     curve: bool,
-    /// Each step of each seed. A single seed is told so anyway.
+    /// Prints each step of each seed. Always printed for a single seed.
     #[arg(long)]
     steps: bool,
 }
@@ -38,7 +38,7 @@ impl Look {
     }
 }
 
-/// Prints it.
+/// Prints the sweeps that `look` selects.
 pub(crate) fn look(look: &Look) -> Fallible<String> {
     let wanted = look.scenario.clone().unwrap_or_default();
     let seeds = look.seeds()?;

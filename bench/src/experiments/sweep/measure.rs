@@ -1,4 +1,4 @@
-//! All scenarios on the seeds for reporting: figures, bars, and the files that are committed.
+//! Measures all scenarios on the reporting seeds: figures, bars, and the committed files.
 
 use tidegate_sweep::SearchSettings;
 
@@ -13,9 +13,10 @@ use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
-/// Nobody looked at these before the search was as it is: it was made on 1 to 100, 201 to 212 and 301 to 330, and once reported on 401 to 500.
+/// Seeds on which the search was not developed. It was developed on 1 to 100, 201 to 212 and 301 to
+/// 330, and reported once on 401 to 500.
 pub(crate) const SEEDS: Seeds = Seeds::new(501, 600);
-/// The peers draw nothing that would need more.
+/// Fewer seeds for the peers, which vary little.
 const PEERS_SEEDS: Seeds = Seeds::new(501, 520);
 
 pub(crate) fn measure() -> Fallible<Report> {
@@ -57,7 +58,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// A peer says neither what binds nor how sure it is.
+/// Figures of ours only, because peers report neither the binding limit nor an interval.
 const OURS_ALONE: [&str; 2] = [RIGHT, COVERS];
 const RIGHT: &str = "what binds is right, share of answers";
 const COVERS: &str = "the interval covers the truth, share of answers";

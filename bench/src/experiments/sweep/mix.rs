@@ -1,4 +1,4 @@
-//! The calls that everybody makes.
+//! The calls of all contestants.
 
 use std::sync::Arc;
 
@@ -8,31 +8,32 @@ use tidegate::{Lane, RequestBody};
 
 use crate::lengths::Work;
 
-/// How much lengths differ.
+/// The spread of call lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Spread {
-    /// By a quarter either way.
+    /// Uniform within a quarter of the mean.
     Narrow,
-    /// Twice as many of the short, some three times as long as most.
+    /// Twice as many short calls, and some about three times as long as the mean.
     Wide,
 }
 
-/// Lengths in tokens that are typical of a scenario.
+/// Mean lengths of a scenario, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Lengths {
     pub(crate) prompt: f64,
     pub(crate) output: f64,
 }
 
-/// So many different ones are drawn, and then come again.
+/// The number of different calls, which then repeat.
 const DIFFERENT: usize = 400;
 
-/// The works of a seed.
+/// Draws the calls of a seed.
 pub(crate) fn draw(lengths: Lengths, spread: Spread, seed: u64) -> Arc<[Work]> {
     drawn(lengths, spread, seed, |rng, _| rng.f64())
 }
 
-/// Each of the quantiles once, in random order, so that the mean is the distribution's: for what is measured once.
+/// Draws the calls of a seed with each quantile once, in random order, so that the mean is that of
+/// the distribution. For measurements made once.
 pub(crate) fn draw_evenly(lengths: Lengths, spread: Spread, seed: u64) -> Arc<[Work]> {
     drawn(lengths, spread, seed, |rng, place| (place as f64 + rng.f64()) / DIFFERENT as f64)
 }
@@ -49,13 +50,13 @@ fn drawn(lengths: Lengths, spread: Spread, seed: u64, quantile: fn(&mut Rng, usi
     prompts.into_iter().zip(outputs).map(|(prompt, output)| Work { prompt, output }).collect()
 }
 
-/// The request of a call, whole or as a stream, which is the same to the server.
+/// Returns the request of a call. Whether it streams makes no difference to the server.
 pub(crate) fn request(work: Work, streams: bool) -> Request<RequestBody> {
     work.ask("sweep", Lane::Standard, work.output, streams)
 }
 
 impl Spread {
-    /// The quantile of a distribution of mean 1.
+    /// Returns the given quantile of a distribution of mean 1.
     fn at(self, quantile: f64) -> f64 {
         match self {
             Spread::Narrow => 0.75 + 0.5 * quantile,

@@ -1,4 +1,5 @@
-//! `tidegate sweep` against servers whose best cap is known by exhaustive measurement, beside two other ways to find it. Virtual time.
+//! `tidegate sweep` against servers whose best cap is known from exhaustive measurement, beside two
+//! other methods, in virtual time.
 
 mod answers;
 mod client;

@@ -1,4 +1,5 @@
-//! The truth by exhaustive measurement: what every cap that may matter yields in the long run on the server as it is in the end.
+//! The truth by exhaustive measurement: the long-run yield of each relevant cap on the server in
+//! its final state.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,35 +17,35 @@ use crate::lengths::Work;
 use crate::traffic::URL;
 use crate::{Fallible, virtual_time};
 
-/// The answer may yield so much less than the best.
+/// The share of the best goodput that a correct cap may lose.
 const TOLERANCE: f64 = 0.02;
-/// The seed of the calls that it is measured with.
+/// The seed of the calls of the measurement.
 const SEED: u64 = 9_999;
-/// No cap above is looked at.
+/// The largest cap that is measured.
 const MOST: usize = 160;
 
-/// What caps yield on one server. Measured once, and kept.
+/// The yield of caps on one server, measured once and kept.
 pub(crate) struct Curve {
     server: Server,
     works: Arc<[Work]>,
-    /// A rate that the gate is told beside the cap.
+    /// The tokens per minute of which the gate is told beside the cap.
     rate: Option<f64>,
     known: Mutex<BTreeMap<usize, Yield>>,
-    /// The same without that rate, for answers that know of none.
+    /// The yields without that rate, for answers that do not contain it.
     plain: Mutex<BTreeMap<usize, Yield>>,
     truth: OnceLock<Truth>,
-    /// Names what it was measured on.
+    /// A name of everything that the measurement depends on.
     pub(crate) key: String,
 }
 
-/// What is true of one server.
+/// The truth about one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Truth {
-    /// The smallest stable cap that yields nearly the best.
+    /// The smallest stable cap within [`TOLERANCE`] of the best goodput.
     pub(crate) cap: usize,
-    /// The best that a stable cap yields.
+    /// The best goodput of a stable cap, in calls per second.
     pub(crate) goodput: f64,
-    /// The largest stable cap that yields nearly that.
+    /// The largest stable cap within the tolerance.
     pub(crate) up_to: usize,
 }
 
@@ -73,11 +74,12 @@ impl Curve {
         }
     }
 
-    /// Measures all that the truth depends on: every cap near the lower edge of what is nearly the best, and from the last stable one to the first that is not.
+    /// Measures the caps that the truth depends on: each one near the lower edge of the best
+    /// goodput, and from the last stable cap to the first unstable one.
     fn measure(&self) -> Fallible<()> {
         let mut cap = 1;
         let (mut most, mut unstable) = (0.0_f64, 0);
-        // Up to where nothing better can follow.
+        // Up to a cap after which nothing better can follow.
         while cap <= MOST && unstable < 2 {
             let seen = self.at(cap)?;
             unstable = if seen.is_stable() { 0 } else { unstable + 1 };
@@ -101,7 +103,7 @@ impl Curve {
         let best = reaches(1.0);
         let before = known.range(..best).next_back().map_or(1, |(cap, _)| *cap);
         let after = known.range(best + 1..).next().map_or(best, |(cap, _)| *cap);
-        // Around the best all of them where it is a peak, else some.
+        // All caps around a peak. Otherwise every few caps.
         let peak = (before..=after).step_by(1 + (after - before) / 8);
         for cap in (below..=reaches(1.0 - TOLERANCE / 4.0)).chain(last.min(above)..=above).chain(peak) {
             self.at(cap)?;
@@ -109,12 +111,12 @@ impl Curve {
         Ok(())
     }
 
-    /// What that cap yields, and the gate knows the rate where one binds.
+    /// Returns the yield of a cap. The gate is told the rate, if one binds.
     pub(crate) fn at(&self, cap: usize) -> Fallible<Yield> {
         self.kept(&self.known, cap, self.rate)
     }
 
-    /// What that cap yields by itself.
+    /// Returns the yield of a cap without the rate.
     pub(crate) fn plain(&self, cap: usize) -> Fallible<Yield> {
         if self.has_rates() { self.kept(&self.plain, cap, None) } else { self.at(cap) }
     }
@@ -129,17 +131,17 @@ impl Curve {
         Ok(seen)
     }
 
-    /// What configuration lines yield.
+    /// Returns the yield of configuration lines.
     pub(crate) fn lines(&self, lines: &str, cap: usize) -> Fallible<Yield> {
         hold(&self.server, lines, cap, &self.works)
     }
 
-    /// Whether more than a cap is to be told to a gate.
+    /// Returns `true` if a gate needs a rate in addition to a cap.
     pub(crate) fn has_rates(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// Of what was measured to know it, whatever was measured since.
+    /// Returns the truth, computed at the first call from the yields known then.
     pub(crate) fn truth(&self) -> Truth {
         *self.truth.get_or_init(|| self.read())
     }
@@ -155,7 +157,7 @@ impl Curve {
         Truth { cap, goodput, up_to: good.next_back().unwrap_or(cap) }
     }
 
-    /// Cap by cap.
+    /// Returns the known yields in order of the caps.
     pub(crate) fn points(&self) -> Vec<(usize, Yield)> {
         self.known.lock().iter().map(|(cap, seen)| (*cap, *seen)).collect()
     }
@@ -165,13 +167,13 @@ fn best(known: &BTreeMap<usize, Yield>) -> f64 {
     known.values().filter(|seen| seen.is_stable()).map(|seen| seen.goodput).fold(0.0, f64::max)
 }
 
-/// The folder of the results.
+/// Returns the folder of the results.
 pub(crate) fn folder() -> PathBuf {
     crate::files::folder("sweep")
 }
 
-/// What was measured before, beside the results: it takes longer than all sweeps together. What it was measured on is in its key, so that a changed server
-/// is measured anew.
+/// A file of earlier measurements beside the results, because measuring takes longer than all
+/// sweeps. The key of a curve names the server, so a changed server is measured again.
 pub(crate) struct Kept(PathBuf);
 
 impl Kept {
@@ -179,7 +181,7 @@ impl Kept {
         Self(folder().join("oracle.json"))
     }
 
-    /// Gives curves what is known of them, and measures what is not.
+    /// Loads the known yields of curves, and measures the missing ones.
     pub(crate) fn complete(&self, curves: &[&Curve]) -> Fallible<()> {
         let kept: Value = match std::fs::read_to_string(&self.0) {
             Ok(text) => serde_json::from_str(&text)?,
@@ -210,12 +212,12 @@ impl Kept {
         Ok(())
     }
 
-    /// Writes what is known of these; of others nothing is kept.
+    /// Writes the yields of these curves and drops all others.
     pub(crate) fn write(&self, curves: &[&Curve]) -> Fallible<()> {
         self.save(told(curves))
     }
 
-    /// Writes what is known of these, beside what was known of others.
+    /// Writes the yields of these curves and keeps those of others.
     pub(crate) fn keep(&self, curves: &[&Curve]) -> Fallible<()> {
         let mut all: Map<String, Value> = match std::fs::read_to_string(&self.0) {
             Ok(text) => serde_json::from_str(&text)?,
@@ -227,7 +229,7 @@ impl Kept {
 
     fn save(&self, all: Map<String, Value>) -> Fallible<()> {
         std::fs::create_dir_all(folder())?;
-        // A curve a line: a readable difference.
+        // One curve per line, for readable diffs.
         let lines: Vec<String> = all.iter().map(|(key, value)| format!("{}: {value}", json!(key))).collect();
         Ok(std::fs::write(&self.0, format!("{{\n{}\n}}\n", lines.join(",\n")))?)
     }

@@ -1,4 +1,5 @@
-//! Two other ways to find a cap, on the same servers: clients without a gate, that make a call anew as soon as the last one ended, and count what came back.
+//! Two other methods to find a cap, on the same servers: clients without a gate, which make the
+//! next call when the last one ended, and count the answers.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,16 +16,17 @@ use crate::lengths::Work;
 use crate::traffic::call;
 use crate::{Fallible, virtual_time};
 
-/// A peer.
+/// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Sixteen caps from 1 to 128 at equal distances, 100 calls each, and the knee by Kneedle: what load generators print is read that way.
+    /// Sixteen caps from 1 to 128 at equal distances with 100 calls each, and Kneedle to find the
+    /// knee, as load generators' results are usually read.
     Linear,
-    /// 1, 2, 4, ... until something fails; the best before that.
+    /// 1, 2, 4, ... until a call fails, and the best cap before that.
     Doubling,
 }
 
-/// What it came to.
+/// The result of a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) cap: usize,
@@ -32,7 +34,7 @@ pub(crate) struct Found {
     pub(crate) seconds: f64,
 }
 
-/// Where both end.
+/// The largest cap of both methods.
 const MOST: usize = 128;
 
 impl Peer {
@@ -93,7 +95,7 @@ struct Probe {
 }
 
 struct Seen {
-    /// Calls answered whole, a second.
+    /// Completed calls per second.
     rate: f64,
     failed: usize,
 }

@@ -1,4 +1,4 @@
-//! One sweep, whole: the search through the driver through the gate that users have, in virtual time.
+//! One complete sweep in virtual time: search, driver and gate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,18 +14,20 @@ use crate::lengths::Work;
 use crate::traffic::URL;
 use crate::{Fallible, virtual_time};
 
-/// A sweep that has not ended by then is one that does not.
+/// The maximum calls of a sweep, after which it counts as endless. So does one of [`LONGEST_S`]
+/// seconds.
 const MOST_CALLS: usize = 20_000;
 const LONGEST_S: f64 = 7_200.0;
 
-/// What came of it.
+/// The result of a sweep.
 pub(crate) struct Played {
     pub(crate) outcome: SweepOutcome,
     /// Calls that the server answered.
     pub(crate) served: u64,
 }
 
-/// `engine_metrics` as the command line has it: where the server is an engine, and not a provider who shows none.
+/// Runs a sweep. `engine_metrics` is as on the command line: set if the server is an engine and not
+/// a provider, which shows no metrics.
 pub(crate) fn play(
     server: &Server,
     works: &Arc<[Work]>,
@@ -55,7 +57,7 @@ pub(crate) fn play(
         if let Some(cpu) = cpu {
             sweep = sweep.cpu(cpu);
         }
-        // Kept open: nobody stops it.
+        // Kept open, because nothing stops the sweep.
         let (_stop, stopped) = watch::channel(false);
         let outcome = sweep
             .run(
@@ -75,7 +77,8 @@ pub(crate) fn play(
     })
 }
 
-/// The calls as a user's own file, so that lengths are exactly those that the oracle was found with. Gone with the value.
+/// The calls as a user's own file, so that lengths are exactly those of the oracle. The file is
+/// removed on drop.
 struct Lines(PathBuf);
 
 impl Lines {
@@ -97,7 +100,7 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // A file that is left behind does no harm.
+        // A remaining file does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Every answer of every scenario as a dot: its cap over the true one, against what it yields.
+//! Draws every answer of every scenario as a dot: its cap over the true cap, by its yield.
 
 use plotters::prelude::*;
 
@@ -7,10 +7,10 @@ use super::peers::Peer;
 use super::stage::Stage;
 use crate::Fallible;
 
-/// A scenario, ours, and the peers.
+/// A scenario with our verdicts and those of the peers.
 pub(crate) type Row<'a> = (&'a Stage, &'a [Verdict], &'a [(Peer, Vec<Verdict>)]);
 
-/// Colours that people with any sight tell apart.
+/// Colours that are distinguishable with colour blindness.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);
@@ -18,14 +18,14 @@ const GREY: RGBColor = RGBColor(120, 120, 120);
 const LINE: RGBColor = RGBColor(225, 225, 225);
 
 const WIDTH: i32 = 900;
-/// Names stand left of it.
+/// The left edge of the plot. Names are to the left of it.
 const LEFT: i32 = 200;
 const ROW: i32 = 44;
 const TOP: i32 = 56;
-/// Caps from a quarter of the true one to four times it are drawn; others at the edge.
+/// Caps from a quarter to four times the true cap are drawn. Others are at the edge.
 const SPAN: f64 = 4.0;
 
-/// Draws them; the text of an SVG file.
+/// Draws the rows and returns the text of an SVG file.
 pub(crate) fn draw(rows: &[Row]) -> Fallible<String> {
     let mut text = String::new();
     let size = (WIDTH as u32, (TOP + ROW * rows.len() as i32 + 24) as u32);
@@ -55,7 +55,7 @@ pub(crate) fn draw(rows: &[Row]) -> Fallible<String> {
                 for (number, verdict) in runs.into_iter().enumerate() {
                     let Some(cap) = verdict.cap else { continue };
                     let x = place(cap as f64 / verdict.true_cap.max(1) as f64);
-                    // Dots of equal caps beside one another.
+                    // Dots of equal caps are drawn beside one another.
                     let at = (x, y + shift + (number % 5) as i32 - 2);
                     let style =
                         if verdict.infeasible { color.stroke_width(1) } else { color.mix(0.5).filled() };

@@ -1,4 +1,4 @@
-//! The servers, and what is true of them.
+//! The servers of `sweep`, with their true limits.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use super::server::Server;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// What binds there.
+    /// The limit that binds.
     pub(crate) binds: Binding,
-    /// Seeds take these in turns.
+    /// The number of kinds, which seeds use in turn.
     pub(crate) kinds: usize,
     pub(crate) lengths: Lengths,
     build: fn(Place) -> SimConfig,
 }
 
-/// What a server is made by.
+/// The inputs of a server's configuration.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     kind: usize,
     spread: Spread,
     round_trip: Duration,
     state: State,
-    /// 0 to 1, the seed's.
+    /// A random number of the seed, from 0 to 1.
     luck: f64,
 }
 
-/// Of a server that changes.
+/// The state of a server that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// As a sweep meets it.
+    /// As a sweep meets the server, with the change.
     Whole,
     /// As if nothing were to change.
     Before,
-    /// As it is in the end.
+    /// The final state.
     After,
 }
 
-/// What seeds differ in as far as the best cap is concerned: everything else of a seed moves no average.
+/// The properties of a seed that affect the best cap. Its other properties do not change any mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
     pub(crate) kind: usize,
@@ -60,7 +60,7 @@ impl Scenario {
         Variant { kind: (seed as usize / 2) % self.kinds, spread, round_trip_ms }
     }
 
-    /// All there are.
+    /// Returns all variants.
     pub(crate) fn variants(&self) -> Vec<Variant> {
         (0..2 * self.kinds as u64).map(|seed| self.variant(seed)).collect()
     }
@@ -69,7 +69,7 @@ impl Scenario {
         let mut rng = Rng::with_seed(seed ^ 0x1cc);
         let (luck, way) = (rng.f64(), rng.f64());
         let nominal = Duration::from_millis(variant.round_trip_ms);
-        // Too short to move the best cap by one.
+        // The difference is too small to change the best cap by one.
         let round_trip = if state == State::Whole { nominal.mul_f64(0.5 + way) } else { nominal };
         let mut config = (self.build)(Place {
             kind: variant.kind,
@@ -83,18 +83,18 @@ impl Scenario {
         Server { config, round_trip, labour }
     }
 
-    /// Calls taken after which it changes, where it does.
+    /// Returns the number of calls after which the server changes, if it does.
     pub(crate) fn changes_after(&self, variant: Variant, seed: u64) -> Option<u64> {
         self.server(variant, seed, State::Whole).config.faults.drift?.after_calls
     }
 }
 
-/// Tokens of an answer, in the mean.
+/// Mean output of a call, in tokens.
 const OUTPUT: f64 = 16.0;
 const SHORT: Lengths = Lengths { prompt: 100.0, output: OUTPUT };
-/// A step of a server that nothing slows.
+/// The duration of a step of an idle server, in milliseconds.
 const STEP_MS: f64 = 100.0;
-/// What an event costs the client that binds.
+/// The time of an event for the client that binds.
 const LABOUR: Duration = Duration::from_millis(5);
 
 fn server(step: StepCost, faults: Faults) -> SimConfig {
@@ -113,12 +113,13 @@ fn server(step: StepCost, faults: Faults) -> SimConfig {
     }
 }
 
-/// Ten tokens a second for one call alone, and the most with `peak` at once.
+/// Returns the step cost of a server with ten tokens per second for one call alone, and its maximum
+/// throughput at `peak` concurrent calls.
 fn usl(peak: f64, sigma: f64) -> StepCost {
     StepCost::usl(1e3 / STEP_MS, sigma, (1.0 - sigma) / (peak * peak))
 }
 
-/// As fast however many there are.
+/// Returns the step cost of a server of constant speed at any concurrency.
 fn steady() -> StepCost {
     StepCost { base_ms: STEP_MS, per_prompt_token_ms: 0.0, per_sequence_ms: 0.0, ..StepCost::default() }
 }
@@ -133,16 +134,16 @@ fn limited(limit: usize, retry_after: Option<f64>) -> SimConfig {
     server(steady(), faults)
 }
 
-/// What as many calls at once as `cap` need, and a little more.
+/// Returns the tokens per minute that `cap` concurrent calls need, plus 1 %.
 fn tokens_a_minute(cap: f64, place: Place) -> f64 {
-    // A call joins the step after the one that is in progress.
+    // A call joins the step after the current one.
     let took = (OUTPUT + 0.8) * STEP_MS / 1e3 + place.round_trip.as_secs_f64() / 2.0;
     1.01 * cap / took * 60.0 * (SHORT.prompt + SHORT.output)
 }
 
 fn rate(place: Place, headers: bool) -> SimConfig {
     let saved = match (place.state, place.kind) {
-        // What is saved up changes nothing in the long run, and hides it.
+        // Saved tokens change nothing in the long run, and hide the limit.
         (State::After, _) => 10.0,
         (_, 0) => 10.0,
         _ => 60.0,
@@ -177,13 +178,14 @@ fn drifting(place: Place) -> SimConfig {
     config
 }
 
-/// Memory for 40 sequences as long as they are in the mean, blocks of four tokens. What is thrown out is computed anew, and that is dear.
+/// Returns a server with memory for 40 sequences of mean length, in blocks of four tokens.
+/// Preempted sequences are recomputed, at high cost.
 fn kv(place: Place) -> SimConfig {
     let step =
         StepCost { base_ms: 40.0, per_prompt_token_ms: 3.0, per_sequence_ms: 0.2, ..StepCost::default() };
     let mut config = server(step, Faults::default());
     config.engine.block_size = 4;
-    // Of those in flight at one moment long ones are more.
+    // Long calls are over-represented among those in flight.
     config.engine.num_blocks = if place.spread == Spread::Wide { 485 } else { 410 };
     config.engine.max_num_seqs = 256;
     config.engine.max_num_batched_tokens = 2_048;
@@ -191,7 +193,7 @@ fn kv(place: Place) -> SimConfig {
     config
 }
 
-/// All of them.
+/// Returns all scenarios.
 pub(crate) fn all() -> Vec<Scenario> {
     let scenario = |name, binds, kinds, build| Scenario { name, binds, kinds, lengths: SHORT, build };
     use Binding::{Client, ConcurrencyLimit, KvCliff, Saturation, TokenRate as Tokens};
@@ -208,7 +210,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         },
         scenario("tokens a minute, headers", Tokens, 2, |place| rate(place, true)),
         scenario("tokens a minute, no headers", Tokens, 2, |place| rate(place, false)),
-        // A load that may only rise slowly, before a server that saturates.
+        // The load may only rise slowly, in front of a server that saturates.
         scenario("slow start", Saturation, 1, |_| {
             let growth = Some(LoadGrowth { at_once: 6, per_s: 1.0 });
             server(
@@ -216,7 +218,7 @@ pub(crate) fn all() -> Vec<Scenario> {
                 Faults { load_growth: growth, hide_limit_name: true, ..Faults::default() },
             )
         }),
-        // Machines that are added.
+        // Machines are added.
         scenario("limit that ramps", ConcurrencyLimit, 1, |place| {
             let mut config = limited(24, None);
             if place.state != State::After {
@@ -225,13 +227,13 @@ pub(crate) fn all() -> Vec<Scenario> {
             }
             config
         }),
-        // Slower for a while once it was overloaded.
+        // The server is slower for a while after an overload.
         scenario("hysteresis", Saturation, 1, |place| {
             let for_s = 20.0 + 40.0 * place.luck;
             let overload = Some(Overload { above: 50, for_s, factor: 2.5, limit: None });
             server(usl(35.0, 0.02), Faults { overload, ..Faults::default() })
         }),
-        // Half as many for a while after a refusal.
+        // The limit is halved for a while after a rejection.
         scenario("hysteresis of a limit", ConcurrencyLimit, 1, |place| {
             let mut config = limited(24, None);
             let for_s = 5.0 + 25.0 * place.luck;

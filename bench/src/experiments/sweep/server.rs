@@ -1,4 +1,4 @@
-//! One server, and the way to it.
+//! A server, and the connection to it.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use tidegate_test_servers::simulator_transport;
 use super::client::Laborious;
 use crate::Fallible;
 
-/// What a sweep is played against.
+/// A server that a sweep is played against.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) config: SimConfig,
     pub(crate) round_trip: Duration,
-    /// What each event costs this client.
+    /// The client's time per event.
     pub(crate) labour: Duration,
 }
 
-/// It runs.
+/// A running server.
 pub(crate) struct Running {
     pub(crate) simulator: Simulator,
     pub(crate) transport: Transport,
-    /// How busy the client is, where that is known.
+    /// The client's processor use, if it is measured.
     pub(crate) cpu: Option<CpuMonitor>,
 }
 
 impl Server {
-    /// Starts it, in the runtime that this is called in.
+    /// Starts the server in the current runtime.
     pub(crate) fn start(&self) -> Fallible<Running> {
         let simulator = Simulator::new(self.config.clone())?;
         let transport = simulator_transport(&simulator, self.round_trip);

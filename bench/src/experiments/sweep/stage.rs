@@ -1,4 +1,4 @@
-//! A scenario with what is true of it, and what is played on it.
+//! A scenario with its true yields, and the sweeps played on it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::play::{Played, play};
 use super::scenarios::{Scenario, State, Variant};
 use crate::Fallible;
 
-/// A scenario and the curves of its variants, by their keys: several variants may come to the same.
+/// A scenario and the curves of its variants, by key. Several variants may have the same curve.
 pub(crate) struct Stage {
     pub(crate) scenario: Scenario,
     curves: BTreeMap<String, Curve>,
@@ -24,7 +24,7 @@ impl Stage {
         for variant in scenario.variants() {
             for state in [State::Before, State::After] {
                 let curve = Curve::of(&scenario, variant, state);
-                // What does not change for good has one state in the long run.
+                // A server that does not change permanently has one long-run state.
                 if state == State::After || scenario.changes_after(variant, 0).is_some() {
                     curves.insert(curve.key.clone(), curve);
                 }
@@ -37,7 +37,8 @@ impl Stage {
         self.curves.values()
     }
 
-    /// What was measured of a variant; a sweep that ended before the change is held against what was true until then.
+    /// Returns the curve of a variant. A sweep that ended before the change is compared with the
+    /// state before it.
     pub(crate) fn curve(&self, variant: Variant, changed: bool) -> Option<&Curve> {
         let state = if changed { State::After } else { State::Before };
         self.curves.get(&Curve::of(&self.scenario, variant, state).key)
@@ -56,7 +57,7 @@ impl Stage {
         play(&server, &works, settings, seed, self.scenario.binds == Binding::KvCliff, told)
     }
 
-    /// Runs a sweep, and compares its answer with what is true of the server.
+    /// Runs a sweep, and compares its answer with the truth.
     pub(crate) fn ours(
         &self,
         settings: &SearchSettings,
@@ -70,7 +71,8 @@ impl Stage {
         Verdict::of(&self.scenario, &played, curve, seed)
     }
 
-    /// One of a peer's. It is held against the server as it is in the end: who does not look again cannot know.
+    /// Runs a peer, and compares its answer with the server's final state, because a peer does not
+    /// look again.
     pub(crate) fn peer(&self, peer: Peer, seed: u64) -> Fallible<Verdict> {
         let variant = self.scenario.variant(seed);
         let server = self.scenario.server(variant, seed, State::Whole);

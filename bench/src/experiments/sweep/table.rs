@@ -1,4 +1,4 @@
-//! Figures as text.
+//! The results as Markdown.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::figures::Figures;
 use super::judge::Verdict;
 use crate::seeds::Seeds;
 
-/// What stands above the table.
+/// Returns the text above the table.
 pub(crate) fn head(seeds: Seeds, peers: Seeds) -> String {
     format!(
         "# sweep: every scenario\n\nSeeds {} to {}; of the peers {} to {}. Written by the experiment.\n\n![answers over the truth](sweep.svg)\n\n| scenario | | yield / best | its p10 | infeasible | class right | covers | calls | their p90 | virtual time |\n|---|---|---|---|---|---|---|---|---|---|\n",
@@ -18,7 +18,7 @@ pub(crate) const LEGEND: &str = "*Yield / best*: calls answered a second, in a l
 *Infeasible*: with these lines more than 1 % of attempts fail. *Class right*: what it says binds is what binds. *Covers*: its interval holds the smallest stable cap within 2 % of the best. \
 What is true was measured: 1,200 calls at each cap that may matter (`oracle.json`), on the server as it is in the end.";
 
-/// One line of the table.
+/// Returns one line of the table.
 pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let (class, covers) = match who {
@@ -36,7 +36,7 @@ pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
     )
 }
 
-/// Each answer that is wrong in some way.
+/// Returns a list of the answers that are wrong in some way.
 pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for v in verdicts {
@@ -54,7 +54,7 @@ pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
         }
         let cap = v.cap.map_or_else(|| "none".to_owned(), |cap| cap.to_string());
         let interval = v.interval.map_or_else(String::new, |(low, high)| format!(" ({low} to {high})"));
-        // To a string; cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "- {scenario}, seed {}: {}. Cap {cap}{interval} where {} is right, {:?}, yield {:.3}, {} calls.",

@@ -1,4 +1,4 @@
-//! Those that count their own calls, and maybe those of others as of the last poll.
+//! Choosers that count their own calls, and optionally poll for those of others.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::polls::{Polled, Polls};
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
 
-/// What a client knows of the load: its own calls exactly, and all calls as of the last poll.
+/// A client's knowledge of the load: its own calls exactly, and all calls at the last poll.
 struct Known {
     rng: Rng,
     own: [f64; REPLICAS],
-    /// Its own calls when it polled: what the poll saw of them.
+    /// The client's own calls at the last poll, which the poll includes.
     then: [f64; REPLICAS],
     polls: Option<Polls>,
 }
@@ -24,14 +24,14 @@ impl Known {
         Self { rng, own: [0.0; REPLICAS], then: [0.0; REPLICAS], polls }
     }
 
-    /// Own calls now, and others' at the last poll.
+    /// Returns the client's own calls now, plus the others' at the last poll.
     fn load(&self, at: usize) -> f64 {
         let of = |counts: &[f64; REPLICAS]| counts.get(at).copied().unwrap_or_default();
         let seen = self.polls.as_ref().and_then(|polls| polls.seen(at));
         of(&self.own) + seen.map_or(0.0, |seen| (seen - of(&self.then)).max(0.0))
     }
 
-    /// All calls as of the last poll, and nothing else.
+    /// Returns all calls at the last poll.
     fn polled(&self, at: usize) -> f64 {
         self.polls.as_ref().and_then(|polls| polls.seen(at)).unwrap_or_default()
     }
@@ -56,10 +56,10 @@ impl Known {
     }
 }
 
-/// Where the fewest calls are; among equals any.
+/// Chooses the replica with the fewest calls. Ties are broken at random.
 pub(crate) struct Argmin {
     known: Known,
-    /// Goes by what was polled alone.
+    /// Whether only polled counts are used.
     polled: bool,
 }
 
@@ -92,7 +92,7 @@ impl Chooser for Argmin {
     }
 }
 
-/// Of two, drawn, the one with fewer calls.
+/// Chooses the one with fewer calls of two random replicas.
 pub(crate) struct TwoChoices(Known);
 
 impl TwoChoices {

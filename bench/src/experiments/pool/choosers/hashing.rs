@@ -1,20 +1,22 @@
-//! Consistent hashing with bounded loads, as KubeAI does it: by the first characters of the prompt, and on to the next of the ring while a replica has more than
-//! 125 % of the mean, in requests.
+//! Consistent hashing with bounded loads, as in KubeAI.
+//!
+//! The key is the first characters of the prompt. A replica with more than 125 % of the mean number
+//! of requests is skipped for the next on the ring.
 
 use std::time::Duration;
 
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::REPLICAS;
 
-/// Places of each replica on the ring.
+/// Points of each replica on the ring.
 const COPIES: u64 = 256;
 
-/// See the module.
+/// The chooser. See the [module documentation](self).
 pub(crate) struct BoundedHashing {
-    /// In order of their hashes.
+    /// The points in order of their hashes.
     ring: Vec<(u64, usize)>,
     own: [f64; REPLICAS],
-    /// The most of the mean that a replica may have.
+    /// The load bound, as a multiple of the mean.
     bound: f64,
 }
 
@@ -36,7 +38,7 @@ impl BoundedHashing {
 impl Chooser for BoundedHashing {
     fn choose(&mut self, ask: &Ask) -> usize {
         let open = ask.open();
-        // A prompt shorter than one beginning is like no other.
+        // A prompt shorter than one chunk shares nothing.
         let key = ask.call.beginnings.first().copied().unwrap_or(ask.call.session);
         let most =
             self.bound * (open.iter().map(|at| self.load(*at)).sum::<f64>() + 1.0) / open.len().max(1) as f64;

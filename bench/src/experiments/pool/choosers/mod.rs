@@ -1,4 +1,4 @@
-//! Ways to choose a replica: ours, and those of others.
+//! Replica selection policies: ours and those of others.
 
 mod counts;
 mod hashing;
@@ -23,19 +23,20 @@ pub(crate) use self::tree::LongestMatch;
 use super::replicas::Replicas;
 use super::workload::Call;
 
-/// A call that wants a place.
+/// A call that needs a replica.
 pub(crate) struct Ask<'a> {
     pub(crate) now: Duration,
     pub(crate) id: u64,
     pub(crate) call: &'a Call,
-    /// It was there already.
+    /// The replicas that were tried already.
     pub(crate) tried: ReplicaSet,
-    /// The truth, which only the oracle may look at, but for [`Ask::open`].
+    /// The true state, which only the oracle may read, except through [`Ask::open`].
     pub(crate) replicas: &'a Replicas,
 }
 
 impl Ask<'_> {
-    /// Where others than ours may go: they are told at once who is down and who is back, and so have no worse a view than any health check gives.
+    /// Returns the replicas that choosers other than ours may use. They learn at once which
+    /// replicas are down or back, which is at least as good as any health check.
     pub(crate) fn open(&self) -> Vec<usize> {
         let open = self.replicas.up().less(self.tried);
         let open = if open.is_empty() { self.replicas.up() } else { open };
@@ -43,20 +44,20 @@ impl Ask<'_> {
     }
 }
 
-/// One client's way to choose. It knows what it sent itself at once, and of others what it sees when it looks.
+/// A client's selection policy. It knows its own calls at once, and other calls from its looks.
 pub(crate) trait Chooser {
-    /// Where the call goes; it counts as sent there.
+    /// Returns the replica for a call. The call counts as sent there.
     fn choose(&mut self, ask: &Ask) -> usize;
-    /// Its first token came.
+    /// Reports the first token of a call.
     fn first_token(&mut self, _now: Duration, _id: u64, _at: usize) {}
-    /// It is over, well or not.
+    /// Reports the end of a call, successful or not.
     fn ended(&mut self, _now: Duration, _id: u64, _at: usize) {}
-    /// Nobody listens there, or what was open broke.
+    /// Reports that a replica refused a connection, or that an open call broke.
     fn failed(&mut self, _now: Duration, _id: u64, _at: usize) {}
-    /// When it wants to look around.
+    /// Returns the time of the next [`Chooser::look`], if any.
     fn next_look(&self) -> Option<Duration> {
         None
     }
-    /// It looks around.
+    /// Looks at the replicas.
     fn look(&mut self, _now: Duration, _replicas: &Replicas) {}
 }

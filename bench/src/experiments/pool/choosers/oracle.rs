@@ -1,4 +1,4 @@
-//! The oracle: it sees every engine's cache and queue as they are.
+//! The oracle: it sees the true cache and queue of every engine.
 
 use std::time::Duration;
 
@@ -7,14 +7,16 @@ use tidegate_sim::engine::Engine;
 use super::{Ask, Chooser};
 use crate::experiments::pool::workload::Call;
 
-/// Goes where its first token is predicted soonest, plus `others` times what it takes from those behind it: the time for which it makes the engine compute, which
-/// is also what it makes the cache forget.
+/// Chooses the replica with the lowest predicted time to the first token, plus `others` times the
+/// computation time of the call.
+///
+/// The computation time delays the calls behind, and also measures what the cache forgets.
 pub(crate) struct Oracle {
     pub(crate) others: f64,
 }
 
 impl Oracle {
-    /// Seconds.
+    /// Returns the cost in seconds.
     fn cost(&self, now: Duration, engine: &Engine, call: &Call) -> f64 {
         let config = engine.config();
         let cached = engine.blocks().prefix(&call.blocks, call.input);

@@ -1,4 +1,4 @@
-//! Ours: [`Placement`], driven as the gate drives it.
+//! Our selection: [`Placement`], driven as the gate drives it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
 use crate::virtual_time::beginning;
 
-/// What is switched off.
+/// The parts that are switched off.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Without {
-    /// It never learns what prompts begin with.
+    /// Whether prompts' prefixes are ignored.
     pub(crate) affinity: bool,
-    /// It never asks how replicas stand.
+    /// Whether replicas' metrics are ignored.
     pub(crate) polls: bool,
 }
 
-/// The answer that is expected, in tokens, whoever asks.
+/// The expected output in tokens of each call.
 const OUTPUT: u64 = 200;
 
-/// A client of ours.
+/// One of our clients.
 pub(crate) struct Ours {
     placement: Placement,
     without: Without,
@@ -67,11 +67,11 @@ impl Ours {
 impl Chooser for Ours {
     fn choose(&mut self, ask: &Ask) -> usize {
         let (now, wants) = (instant(ask.now), self.wants(ask));
-        // How long the answer gets is not known; it is expected to be as long as most.
+        // The length of the answer is unknown. The expected length is the same for all calls.
         let work = Work { input: u64::from(ask.call.input), output: OUTPUT };
         let eligible = self.placement.serving(Some(&wants), work.input);
         let open = self.placement.eligible(now).and(eligible);
-        // With nobody in the choice a call waits; here it knocks.
+        // With no eligible replica the gate would queue the call. Here the call is sent anyway.
         let open = [open, eligible.less(ask.tried), eligible]
             .into_iter()
             .find(|open| !open.is_empty())
@@ -80,7 +80,7 @@ impl Chooser for Ours {
         if let Some(placed_call) = self.placement.sent(now, at, Some(&wants), work) {
             self.placed_calls.insert(ask.id, placed_call);
         }
-        // A call wakes the keeper.
+        // A call wakes the health checker.
         self.next = Some(self.next.map_or(ask.now, |next| next.min(ask.now)));
         at
     }
@@ -109,7 +109,7 @@ impl Chooser for Ours {
         self.next
     }
 
-    /// What its keeper does, whose answers come at once.
+    /// Polls as the health checker does, with immediate answers.
     fn look(&mut self, now: Duration, replicas: &Replicas) {
         let poll_requests = self.placement.poll_requests(instant(now));
         for poll_request in poll_requests.due {
@@ -125,7 +125,7 @@ impl Chooser for Ours {
             self.placement.observe(instant(now), poll_request.to, sight);
         }
         let next = poll_requests.next.map(|at| at.saturating_duration_since(beginning()));
-        // Never the same moment twice: what is due again at once would be so for ever.
+        // Never the same moment twice, because a poll that is due again at once would loop forever.
         self.next = next.map(|next| next.max(now + Duration::from_millis(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! What the replicas said of themselves when they were last asked.
+//! The replicas' metrics at the last poll.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use fastrand::Rng;
 
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
 
-/// Whether others' calls are known of.
+/// Whether replicas are polled for others' calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Polled {
     Yes,
     No,
 }
 
-/// Each replica is asked every second, give or take a fifth, on its own.
+/// Polls each replica independently every second, plus or minus a fifth.
 pub(crate) struct Polls {
     due: [Duration; REPLICAS],
     seen: [Option<f64>; REPLICAS],
@@ -28,7 +28,7 @@ impl Polls {
         self.due.iter().min().copied().unwrap_or_default()
     }
 
-    /// Asks those whose turn it is: these.
+    /// Polls the replicas that are due and returns their indices.
     pub(crate) fn look(&mut self, now: Duration, rng: &mut Rng, replicas: &Replicas) -> Vec<usize> {
         let mut asked = Vec::new();
         for (at, (due, seen)) in self.due.iter_mut().zip(&mut self.seen).enumerate() {
@@ -41,7 +41,7 @@ impl Polls {
         asked
     }
 
-    /// Calls there at the last poll.
+    /// Returns the calls at a replica at the last poll.
     pub(crate) fn seen(&self, at: usize) -> Option<f64> {
         self.seen.get(at).copied().flatten()
     }

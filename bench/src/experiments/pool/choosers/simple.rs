@@ -1,10 +1,10 @@
-//! Those that know nothing.
+//! Choosers without any knowledge.
 
 use fastrand::Rng;
 
 use super::{Ask, Chooser};
 
-/// Any.
+/// Chooses a random replica.
 pub(crate) struct Random(pub(crate) Rng);
 
 impl Chooser for Random {
@@ -13,7 +13,7 @@ impl Chooser for Random {
     }
 }
 
-/// One after the other, from anywhere on.
+/// Chooses the replicas in turn, from any start.
 pub(crate) struct RoundRobin(pub(crate) usize);
 
 impl Chooser for RoundRobin {

@@ -1,5 +1,9 @@
-//! The longest match, as SGLang's router chooses it: a client remembers which beginnings it sent where. While loads are balanced a call goes where most of its
-//! prompt went before, if that is more than a share of it, else to where least was sent; when they are not, to the fewest requests.
+//! Longest prefix match, as in SGLang's router.
+//!
+//! A client remembers which prefixes it sent to which replica. If loads are balanced, a call is
+//! sent to the replica with the longest match if that exceeds a share of the prompt, and otherwise
+//! to the replica that was sent the least. If loads are unbalanced, the call is sent to the replica
+//! with the fewest requests.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,13 +11,14 @@ use std::time::Duration;
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::REPLICAS;
 
-/// The share of a prompt that must match.
+/// The minimum matched share of a prompt.
 const MATCHED: f64 = 0.3;
-/// Loads are unbalanced when the most is so many above the least, and so many times it.
+/// Loads are unbalanced if the maximum exceeds the minimum by this number of calls and by the
+/// factor [`TIMES`].
 const APART: f64 = 64.0;
 const TIMES: f64 = 1.5;
 
-/// See the module.
+/// The chooser. See the [module documentation](self).
 pub(crate) struct LongestMatch {
     sent: [HashSet<u64>; REPLICAS],
     own: [f64; REPLICAS],
@@ -21,7 +26,8 @@ pub(crate) struct LongestMatch {
 }
 
 impl LongestMatch {
-    /// With its thresholds shared out among so many clients: each has so much less in flight.
+    /// Creates a chooser with its threshold divided by the number of clients, because each has that
+    /// much less in flight.
     pub(crate) fn new(clients: usize) -> Self {
         Self { sent: Default::default(), own: [0.0; REPLICAS], apart: APART / clients as f64 }
     }
