@@ -1,19 +1,20 @@
-// How long after an abort the upstream, in a process of its own, sees the connection close.
+// Experiment `node-abort`: the time from an abort until the upstream sees the connection closed.
 //
-// Before the head; mid-stream, with nobody pulling; with a pull pending; by one signal that twenty calls share; and by a signal that has
-// been aborted already, where nothing may arrive. Beside the platform's fetch (undici), and a fetch that lets go of the caller only
-// (`Promise.race`), which is what "off" means here. Prints one JSON object as its last line.
+// Calls are aborted before the head; mid-stream without a pending pull; with a pending pull; by one signal that twenty
+// calls share; and by a signal that is already aborted, where no call may arrive. The peers are the platform's fetch
+// (undici), and a fetch that rejects for the caller only (`Promise.race`), the comparison without cancellation. The
+// upstream is a process of its own. Prints one JSON object as its last line.
 import { bar, Gate, note, report, scripted, sleep } from "./row.mjs";
 
 const CALLS = 200;
 const TOGETHER = 20;
-/** Until a call without a head is surely at the upstream. */
+/** Milliseconds until a call without a head has certainly reached the upstream. */
 const UNDER_WAY = 100;
 const STAGES = ["head", "stream", "pull", "shared"];
 const BODY = JSON.stringify({ model: "small", messages: [{ role: "user", content: "hello" }], stream: true });
 const now = () => Number(process.hrtime.bigint()) / 1e6;
 
-/** Opens a call and brings it to its stage; `ended` settles once the abort has reached its caller. */
+/** Opens a call and waits for its stage. `ended` settles when the abort has reached the caller. */
 async function staged(fetch, url, id, stage, signal) {
   const path = stage === "head" ? "head" : "stream";
   const init = { method: "POST", body: BODY, headers: { "content-type": "application/json", "x-id": id }, signal };
@@ -30,7 +31,7 @@ async function staged(fetch, url, id, stage, signal) {
   return { ended, reader };
 }
 
-/** Aborts many calls; the milliseconds until the upstream saw each. */
+/** Aborts many calls. Returns quantiles of the milliseconds until the upstream saw each close. */
 async function measure(fetch, url, who, stage) {
   const aborted = new Map();
   for (let first = 0; first < CALLS; first += TOGETHER) {
@@ -48,13 +49,13 @@ async function measure(fetch, url, who, stage) {
   const seen = await told(url);
   const took = [...aborted].flatMap(([id, at]) => (seen[id]?.closed ? [seen[id].closed - at] : []));
   took.sort((a, b) => a - b);
-  // Null where hardly any was ever seen.
+  // Null if too few closes were seen.
   const at = (share) =>
     took.length > CALLS / 2 ? Math.round(took[Math.floor(share * took.length)] * 100) / 100 : null;
   return { "p50 ms": at(0.5), "p99 ms": at(0.99), "never seen": CALLS - took.length };
 }
 
-/** Calls with a signal that has been aborted already; how many the upstream saw. */
+/** Makes calls with an aborted signal. Returns the number that the upstream saw. */
 async function already(fetch, url, who) {
   const calls = Array.from({ length: CALLS }, (_, nth) =>
     staged(fetch, url, `${who}-already-${nth}`, "pull", AbortSignal.abort()),
@@ -68,7 +69,7 @@ async function already(fetch, url, who) {
 
 const told = async (url) => (await fetch(`${url}/seen`)).json();
 
-/** Lets go of the caller, and of nothing else. */
+/** Fetches, and on abort rejects for the caller without cancelling the request. */
 function detached(input, { signal, ...init }) {
   const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   return Promise.race([fetch(input, init), aborted]);
@@ -80,7 +81,7 @@ await scripted(async (url) => {
   const results = {};
   for (const [who, variant] of Object.entries(variants)) {
     results[who] = {};
-    // Off is shown by three: the fourth would only warn of twenty listeners on one signal.
+    // Three stages suffice for "off". The fourth would only warn of twenty listeners on one signal.
     for (const stage of variant === detached ? STAGES.slice(0, 3) : STAGES) {
       results[who][stage] = await measure(variant, url, who, stage);
       note(`${who}, ${stage}: ${JSON.stringify(results[who][stage])}`);

@@ -1,4 +1,4 @@
-// The `node` row of the evidence: what the package costs beside what it replaces.
+// Experiment `node`: the cost of the package, beside what it replaces.
 //
 // Every figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this process, its threads
 // included. "In memory" is a fetch that answers without a network: the cost of the SDK's own objects. Prints progress on stderr and, as its
@@ -26,7 +26,7 @@ const [STREAMS, EVENTS, GAP_MS] = [200, 50, 20];
 
 const note = (text) => console.error(text);
 
-/** Makes so many calls with so many in flight; calls a second, and CPU microseconds a call. */
+/** Makes calls at a given concurrency. Returns calls per second and CPU microseconds per call. */
 async function flood(calls, inFlight, call) {
   globalThis.gc();
   let left = calls;
@@ -40,7 +40,7 @@ async function flood(calls, inFlight, call) {
   return { rate: calls / seconds, cost: (user + system) / calls };
 }
 
-/** Reads streams side by side; CPU microseconds a chunk, and the milliseconds to each first chunk. */
+/** Reads streams concurrently. Returns CPU microseconds per chunk, and quantiles of the time to the first chunk. */
 async function streams(open) {
   globalThis.gc();
   const firsts = [];
@@ -62,7 +62,7 @@ async function streams(open) {
   return { cost: (user + system) / chunks, p50: centile(0.5), p99: centile(0.99) };
 }
 
-/** A fetch that answers as the upstream does, without a network. */
+/** Returns a fetch that answers like the upstream, without a network. */
 async function memory(url) {
   if (!String(url).includes("/sse/")) {
     return new Response(COMPLETION, { headers: { ...HEADERS, "x-request-id": "req_1" } });
@@ -110,12 +110,12 @@ class Bench {
       ...Object.entries(fetches).map(([name, fetch]) => [`fetch ${name}`, post(fetch)]),
     ];
     for (let round = 0; round < rounds; round++) {
-      // Each comes first in turn: whoever follows a heavy one pays for what that left behind.
+      // The order rotates, because a variant after a heavy one pays for what that one left behind.
       const turned = [...variants.slice(round % variants.length), ...variants.slice(0, round % variants.length)];
       for (const inFlight of [64, 512]) {
         for (const [name, call] of turned) {
           if (round === 0) await flood(Math.min(calls, 2000), inFlight, call);
-          // Slow enough that a quarter of the calls tells.
+          // Slow enough that a quarter of the calls suffices.
           const share = name.includes("stock") ? Math.max(calls / 4, Math.min(calls, 1000)) : calls;
           const { rate, cost } = await flood(share, inFlight, call);
           this.#sample(`${name} ${inFlight}: calls/s`, rate);

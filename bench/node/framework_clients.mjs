@@ -1,4 +1,4 @@
-// The packages of examples/node as their users hold them: one call and one stream, whatever the package calls them.
+// A uniform interface to the packages of examples/node: one call and one stream.
 //
 // `make(url, key, gate)` makes a client at an upstream, as the package comes where there is no gate; it gives `ask(signal)` and
 // `stream(signal)`. `loops`: a retry loop of the package's own is left on, a row that shows why not to.
@@ -17,12 +17,12 @@ const [model, max_tokens, stream] = ["small", 8, true];
 const { dependencies } = require("./package.json");
 const pinned = (name) => `${name} ${dependencies[name]}`;
 
-/** An iterator of a promise of one. */
+/** Turns a promise of an iterator into an iterator. */
 async function* flat(parts) {
   yield* await parts;
 }
 
-/** Wraps the client, whose requests `create` makes. */
+/** Wraps the client. `create` makes its requests. */
 function sdk(client, gate, create) {
   const held = gate ? gate.wrap(client) : client;
   return {
@@ -41,7 +41,7 @@ const openai = (create, more) => (url, apiKey, gate) =>
 
 const anthropic = (baseURL, apiKey, gate) => sdk(new Anthropic({ baseURL, apiKey }), gate, messages);
 
-/** Gives the model the gate's fetch, and these settings. */
+/** Gives the model the gate's fetch, and the given settings. */
 const langchain = (settings) => (url, apiKey, gate) => {
   const configuration = { baseURL: `${url}/v1`, ...(gate && { fetch: gate.fetch }) };
   const llm = new ChatOpenAI({ model, apiKey, configuration, ...(gate && settings) });
@@ -51,7 +51,7 @@ const langchain = (settings) => (url, apiKey, gate) => {
   };
 };
 
-/** Gives the provider the gate's fetch, and the call these settings. Its streams tell of errors in a part, and do not throw. */
+/** Gives the provider the gate's fetch, and the call the given settings. Its streams report errors as a part, and do not throw. */
 const vercel = (api, settings) => (url, apiKey, gate) => {
   const provider = createOpenAI({ baseURL: `${url}/v1`, apiKey, ...(gate && { fetch: gate.fetch }) });
   const request = { model: provider[api](model), prompt: ASK, ...(gate && settings) };

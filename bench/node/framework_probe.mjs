@@ -9,29 +9,29 @@ import { PACKAGES } from "./framework_clients.mjs";
 
 const { Gate } = createRequire(new URL("../../bindings-node/package.json", import.meta.url))("tidegate");
 
-/** What to do at which path. */
+/** The paths of each scenario. */
 const ASK = { "429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500" };
 const READ = { "truncated stream": "cut/stream" };
 const CANCEL = { "cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream" };
-/** Milliseconds: LangChain's six retries of its own may take two minutes, and each is four attempts of a gate. */
+/** The timeout in milliseconds. LangChain's own six retries, each of four gate attempts, may take two minutes. */
 const LONGEST = 300_000;
-/** Milliseconds after which what the upstream has sent is surely here. */
+/** Milliseconds after which everything that the upstream sent has certainly arrived. */
 const SETTLED = 300;
-/** Milliseconds in which an upstream hears of a cancelled call, or never. */
+/** Milliseconds within which the upstream must see the close of a cancelled call. */
 const PATIENCE = 2000;
 const POLL = 50;
 
 const [url] = process.argv.slice(2);
-/** Not the gate's, nor what the packages under test may change. */
+/** The platform's fetch, kept because packages under test may replace it. */
 const { fetch } = globalThis;
 
-/** What the upstream saw under that path. */
+/** Returns the requests that the upstream saw under a path. */
 async function seen(prefix) {
   const { requests } = await (await fetch(`${url}/seen`)).json();
   return requests.filter(({ path }) => path.startsWith(prefix));
 }
 
-/** Whether it came to hold in time. */
+/** Returns whether the condition became true within the limit, in milliseconds. */
 async function until(holds, limit) {
   const deadline = performance.now() + limit;
   while (!(await holds())) {
@@ -41,7 +41,7 @@ async function until(holds, limit) {
   return true;
 }
 
-/** Some packages' errors are called no more than `Error`. */
+/** Returns the name of an error, or of its class if the name is only `Error`. */
 const nameOf = (error) => (error.name === "Error" ? error.constructor.name : error.name);
 
 const ask = (held) =>
@@ -60,7 +60,7 @@ async function drain(stream, text) {
   for await (const _ of stream) text?.();
 }
 
-/** Starts one call or stream, and aborts it once the upstream has it, or has sent what it will. */
+/** Starts one call or stream, and aborts it when the upstream has received it or sent its part. */
 async function cancel(held, where, arrived) {
   const abort = new AbortController();
   let heard;
@@ -74,13 +74,13 @@ async function cancel(held, where, arrived) {
   );
   if (where === "stream") await Promise.race([text, over]);
   await until(arrived, LONGEST);
-  // Some packages have events of their own to tell before the first of the model's.
+  // Some packages emit events of their own before the model's first event.
   await sleep(SETTLED);
   abort.abort();
   return over;
 }
 
-/** Plays every scenario at once, each at a path and with a key of its own. */
+/** Plays all scenarios concurrently, each with its own path and key. */
 async function measure({ make }, who, gate) {
   const cell = async (path, play) => {
     const requests = () => seen(`/${path}/${who}/`);

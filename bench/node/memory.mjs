@@ -1,4 +1,4 @@
-// What an open event stream costs in memory: resident pages of the client's process, held open at 1,000 and 5,000, beside undici.
+// Experiment `node-memory`: the resident memory of an open event stream, with 1,000 and 5,000 streams, beside undici.
 //
 // Each figure has a fresh process, which opens a few streams and closes them, collects garbage, reads its resident size, opens all,
 // each with a reader that has its first chunk and waits for the next, collects again and reads its size again. Needs as many file
@@ -18,7 +18,7 @@ const FETCHES = {
   undici: () => fetch,
 };
 
-/** Opens streams, each with a pull pending. */
+/** Opens streams, each with a pending pull. */
 async function opened(fetch, url, streams) {
   const held = [];
   let left = streams;
@@ -41,7 +41,7 @@ async function resident() {
   return process.memoryUsage().rss / 1024;
 }
 
-/** Prints the KiB that each of so many open streams takes. */
+/** Opens streams, and prints the KiB per stream. */
 async function hold(who, url, streams) {
   const fetch = FETCHES[who]();
   for (const { reader } of await opened(fetch, url, WARM_UP)) await reader.cancel();

@@ -1,4 +1,4 @@
-// What the rows have in common: an upstream, bars, and the line that ends the output.
+// Shared parts of the experiments: an upstream, bars, and the result line.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createRequire } from "node:module";
@@ -11,7 +11,7 @@ export const { Gate } = require("tidegate");
 export const note = (text) => console.error(text);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Runs a scripted upstream while `use` runs with its URL. */
+/** Runs `use` with the URL of a scripted upstream. */
 export async function scripted(use) {
   const script = fileURLToPath(new URL("scripted.mjs", import.meta.url));
   const server = spawn(process.execPath, [script], { stdio: ["pipe", "pipe", "inherit"] });

@@ -1,4 +1,4 @@
-// An upstream in a process of its own, whose path says how it stalls and which says when each exchange was closed.
+// An upstream in a process of its own, whose paths select where it stalls and return when each exchange was closed.
 //
 //     POST /stall/head/...    never answers
 //     POST /stall/stream/...  streams one chunk and then nothing

@@ -1,4 +1,4 @@
-// What the upstream answers, over a socket or in memory.
+// The answers of the upstream, over a socket or in memory.
 export const COMPLETION = JSON.stringify({
   id: "chatcmpl-1",
   object: "chat.completion",

@@ -1,4 +1,4 @@
-"""The `python` row of the evidence: what the package costs beside what it replaces.
+"""Experiment `python`: the cost of the package, beside what it replaces.
 
 Every figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this
 process, workers included (`getrusage`). "In memory" is a transport that answers without a network: the cost of the
@@ -42,7 +42,7 @@ UNBOUNDED = {"timeout": None}
 
 
 def note(text: str) -> None:
-    """Show progress where it is no result."""
+    """Print progress to stderr, apart from the result on stdout."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -53,7 +53,7 @@ def cpu() -> float:
 
 
 def in_memory(family: Any) -> Any:
-    """Return a transport of that family that answers as the upstream does, without a network."""
+    """Return a transport of that family that answers like the upstream, without a network."""
 
     class Stream(family.AsyncByteStream):  # type: ignore[misc]
         def __init__(self, chunks: list[bytes]) -> None:
@@ -81,7 +81,7 @@ def in_memory(family: Any) -> Any:
 
 
 async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """Make so many calls with so many in flight; return calls a second and CPU microseconds a call."""
+    """Make calls at a given concurrency; return calls per second and CPU microseconds per call."""
     left = iter(range(calls))
 
     async def work() -> None:
@@ -94,7 +94,7 @@ async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]
 
 
 async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[float]]:
-    """Read streams side by side; return CPU microseconds a chunk and the milliseconds to each first chunk."""
+    """Read streams concurrently; return CPU microseconds per chunk and the milliseconds to each first chunk."""
     firsts: list[float] = []
     chunks = 0
 
@@ -113,16 +113,16 @@ async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[
 
 
 class Bench:
-    """The rounds, and what they measured."""
+    """The rounds, and their samples."""
 
     def __init__(self, url: str, rounds: int, calls: int) -> None:
-        """Keep every sample by name."""
+        """Create empty samples."""
         self.url, self.rounds, self.calls = url, rounds, calls
         self.samples: dict[str, list[float]] = defaultdict(list)
         self.gate = tidegate.Gate(defaults={"cap": 1024})
 
     def median(self, name: str) -> float:
-        """Return the median of what was sampled under that name."""
+        """Return the median of the samples of that name."""
         return round(statistics.median(self.samples[name]), 2)
 
     async def sdk(self) -> None:
@@ -135,7 +135,7 @@ class Bench:
         variants = {
             "wrapped": (self.gate.wrap(client()), self.calls),
             "floor": (client(http_client=floor), self.calls),
-            # Slow enough that a tenth of the calls tells.
+            # Slow enough that a tenth of the calls suffices.
             "stock": (client(), max(self.calls // 8, 600)),
         }
         for turn in range(self.rounds):
@@ -189,7 +189,7 @@ class Bench:
             variants = {name: of(client) for name, client in clients.items()}
             variants["aiohttp"] = (aiohttp_call, aiohttp_stream)
             for turn in range(self.rounds):
-                # Each variant comes first once: whoever follows a heavy one pays for what that left behind.
+                # The order rotates, because a variant after a heavy one pays for what that one left behind.
                 names = list(variants)
                 shift = turn % len(names)
                 for name in names[shift:] + names[:shift]:
@@ -208,7 +208,7 @@ class Bench:
                 note(f"transport round {turn + 1}/{self.rounds}")
 
     def report(self) -> dict[str, Any]:
-        """Return the line that ends the output."""
+        """Return the result line."""
         figures = {name: self.median(name) for name in sorted(self.samples)}
         peers = {name: value for name, value in figures.items() if "tidegate" not in name and "wrapped" not in name}
         bars = []
@@ -236,7 +236,7 @@ class Bench:
 
 
 async def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the result."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--calls", type=int, default=4000)

@@ -1,8 +1,8 @@
-"""How many calls it takes to find a hard limit of 24 calls at once: `tidegate sweep`, and NVIDIA's aiperf.
+"""Experiment: the calls that `tidegate sweep` and NVIDIA's aiperf need to find a limit of 24 concurrent calls.
 
-Over real sockets, each against a simulated server of its own: one engine at ten times its speed, which answers 429 to
-a call that finds 24 in flight. The same lengths for both: prompts of 128 tokens, answers of 32. What they spent is what
-the server counted. Prints one JSON object as its last line.
+Each search runs over real sockets against a simulated server of its own: one engine at ten times its speed, which
+answers 429 to a call that finds 24 in flight. Prompts have 128 tokens and answers 32. The server counts the calls.
+Prints one JSON object as its last line.
 
 aiperf is asked for its own answer to the same question, the highest concurrency whose share of errors is below 1 %
 (`--search-recipe max-concurrency-under-sla`), as favourably as its options allow: 100 requests a probe where it would
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 LIMIT, SPEED = 24, 10
 PROMPT, ANSWER, PROBE = 128, 32, 100
-#: What a session of ours may spend.
+#: The call budget of our sweep.
 MOST_CALLS = 900
-#: Seconds, for one search.
+#: The timeout of one search, in seconds.
 PATIENCE = 3600
 STYLES = ("smooth_isotonic", "monotonic")
 SERVER = {"workers": 1, "time_scale": SPEED, "models": ["sim"], "faults": {"concurrency_limit": LIMIT}}
@@ -48,7 +48,7 @@ LEAST_WARM_UP = {
 
 
 class Found(NamedTuple):
-    """What a search came to."""
+    """The result of a search."""
 
     cap: int | None
     notes: dict[str, Any]
@@ -75,7 +75,7 @@ def server(folder: Path) -> Iterator[str]:
 
 
 def seen(base_url: str) -> dict[str, Any]:
-    """Return what the server saw, and of how much it was asked."""
+    """Return the statistics of the server."""
     with urllib.request.urlopen(f"{base_url.removesuffix('/v1')}/sim/stats", timeout=30) as answer:  # noqa: S310 - loopback
         stats = json.load(answer)
     statuses: dict[str, int] = {}
@@ -86,7 +86,7 @@ def seen(base_url: str) -> dict[str, Any]:
 
 
 def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
-    """Search a server of its own; return the answer and what it took."""
+    """Search on a fresh server; return the answer and its cost."""
     with TemporaryDirectory() as folder, server(Path(folder)) as base_url:
         began = time.perf_counter()
         found = search(base_url, Path(folder))
@@ -95,7 +95,7 @@ def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
 
 
 def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other search
-    """Search as users do."""
+    """Search with `tidegate sweep`."""
     lengths = ["--input-tokens", str(PROMPT), "--output-tokens", str(ANSWER)]
     done = subprocess.run(
         [command(), "sweep", "--url", base_url, "--model", "sim", *lengths, "--yes", "--json"],
@@ -111,7 +111,7 @@ def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other s
 
 
 def aiperf(style: str) -> Callable[[str, Path], Found]:
-    """Search by aiperf."""
+    """Return a search with aiperf in the given style."""
 
     def search(base_url: str, folder: Path) -> Found:
         artifacts = folder / "artifacts"
@@ -141,7 +141,7 @@ def aiperf(style: str) -> Callable[[str, Path], Found]:
         }
         log = folder / "aiperf.log"
         with log.open("w") as said:
-            # Its services are processes of its own group: none may outlive it.
+            # Its services are processes of its group, which must not outlive it.
             process = subprocess.Popen(
                 [program, "profile", *given, *flags],
                 stdout=said,
@@ -175,7 +175,7 @@ def verdict(history: dict[str, Any]) -> Found:
 
 
 def make_tokenizer(folder: Path) -> None:
-    """Make one of the words of aiperf's corpus."""
+    """Write a tokenizer of the words of aiperf's corpus."""
     import aiperf.dataset.generator as corpus  # noqa: PLC0415 - slow, and here alone
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
@@ -191,7 +191,7 @@ def make_tokenizer(folder: Path) -> None:
 
 
 def main() -> None:
-    """Search by each, one after the other."""
+    """Run each search in turn, and print the result."""
     figures = measured(ours)
     note(f"tidegate sweep: {figures}")
     peers = {}

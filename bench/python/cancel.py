@@ -1,8 +1,8 @@
-"""How long after a task was cancelled the upstream sees the connection close.
+"""Experiment `python-cancel`: the time from the cancel of a task until the upstream sees the connection closed.
 
-Before headers; with a chunk awaited; while the reader of a stream is busy elsewhere; twenty streams of one task group
-at once; and cancelled before it began, where nothing may arrive. Wrapped, beside the stock openai client and httpx2
-itself. Prints one JSON object as its last line.
+Tasks are cancelled before headers; while they await a chunk; while the reader of a stream is busy elsewhere; twenty at
+once in one task group; and before they begin, where no call may arrive. The peers are the stock openai client and
+httpx2. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from row import MESSAGES, bar, note, report, scripted, seen
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    #: Makes a call of that id at that stage, and calls back once it stands where it shall be cancelled.
+    #: Makes the call of an id up to a stage, and calls back when it is ready to be cancelled.
     Call = Callable[[str, str, Callable[[], None]], Coroutine[Any, Any, None]]
 
 CALLS, TOGETHER = 400, 20
-#: Until a call without headers is surely at the upstream.
+#: Seconds until a call without headers has certainly reached the upstream.
 UNDER_WAY = 0.1
 STAGES = ("head", "stream", "elsewhere", "group")
-#: What the upstream does in each.
+#: The upstream's behaviour in each stage.
 PATHS = {"head": "head"}
 
 
 def through_sdk(client: openai.AsyncOpenAI) -> Call:
-    """Call through an SDK client whose base URL ends before the stage."""
+    """Return a call through an SDK client. The stage is appended to the client's base URL."""
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         path = PATHS.get(stage, "stream")
@@ -50,7 +50,7 @@ def through_sdk(client: openai.AsyncOpenAI) -> Call:
 
 
 def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
-    """Call without an SDK."""
+    """Return a call without an SDK."""
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         body = {"model": "small", "messages": MESSAGES, "stream": True}
@@ -65,7 +65,7 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
 
 
 async def cancelled(call: Call, stage: str, name: str) -> float:
-    """Start a call, cancel it where it stands, and return when."""
+    """Start a call, cancel it at the stage, and return the time of the cancel."""
     reached = asyncio.Event()
     task = asyncio.create_task(call(stage, name, reached.set))
     await (asyncio.sleep(UNDER_WAY) if stage == "head" else reached.wait())
@@ -77,7 +77,7 @@ async def cancelled(call: Call, stage: str, name: str) -> float:
 
 
 async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[float]:
-    """Start calls in one task group, cancel it once all stand in their streams, and return when."""
+    """Start calls in one task group, cancel the group when all are mid-stream, and return the time of the cancel."""
     reached = {name: asyncio.Event() for name in names}
 
     async def group() -> None:
@@ -96,7 +96,7 @@ async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[f
 
 
 async def never_begun(call: Call, url: str) -> int:
-    """Cancel calls before they begin; return how many the upstream saw."""
+    """Cancel calls before they begin; return the number that the upstream saw."""
     names = [f"{id(call)}-early-{n}" for n in range(CALLS)]
     tasks = [asyncio.create_task(call("stream", name, lambda: None)) for name in names]
     for task in tasks:
@@ -107,7 +107,7 @@ async def never_begun(call: Call, url: str) -> int:
 
 
 async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
-    """Cancel many calls; return the milliseconds until the upstream saw it."""
+    """Cancel many calls; return the milliseconds until the upstream saw each close."""
     when: dict[str, float] = {}
     for batch in batches():
         names = [f"{id(call)}-{stage}-{n}" for n in batch]
@@ -129,7 +129,7 @@ def batches() -> list[range]:
 
 
 async def main() -> None:
-    """Measure all."""
+    """Measure all clients and stages, and print the result."""
     with scripted() as url:
         gate = tidegate.Gate()
         stock = openai.AsyncOpenAI(base_url=f"{url}/stall", api_key="k", timeout=60)

@@ -1,7 +1,7 @@
-"""Forty callers, four slots, an upstream of 1.5 s: who is served, and when the last is.
+"""Experiment `python-cap`: 40 callers, 4 slots, calls of 1.5 s; the calls served, and the time of the last.
 
-Wrapped, beside a plain semaphore over the stock client and LiteLLM's Router with `max_parallel_requests`. Each against
-an upstream of its own. Prints one JSON object as its last line.
+The wrapped client runs beside a semaphore over the stock client, and LiteLLM's Router with `max_parallel_requests`.
+Each has an upstream of its own. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def client(url: str) -> openai.AsyncOpenAI:
 
 
 def wrapped(url: str) -> Callable[[], Awaitable[object]]:
-    """Go through a gate."""
+    """Return a call through a gate."""
     gated = tidegate.Gate(defaults={"cap": CAP}).wrap(client(url))
     return lambda: gated.chat.completions.create(model="small", messages=MESSAGES)
 
 
 def semaphore(url: str) -> Callable[[], Awaitable[object]]:
-    """Do by hand what many do."""
+    """Return a call through a semaphore, the usual home-made limiter."""
     stock, slots = client(url), asyncio.Semaphore(CAP)
 
     async def call() -> None:
@@ -46,7 +46,7 @@ def semaphore(url: str) -> Callable[[], Awaitable[object]]:
 
 
 def router(url: str) -> Callable[[], Awaitable[object]]:
-    """Go through LiteLLM's Router, as its documentation configures a cap."""
+    """Return a call through LiteLLM's Router with a cap as in its documentation."""
     upstream = {"model": "openai/small", "api_base": f"{url}/slow/{MILLISECONDS}", "api_key": "k"}
     model = {"model_name": "small", "litellm_params": {**upstream, "max_parallel_requests": CAP}}
     through = Router(model_list=[model])
@@ -54,7 +54,7 @@ def router(url: str) -> Callable[[], Awaitable[object]]:
 
 
 async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dict[str, Any]:
-    """Make all calls at once; return how many were served, how long it took, and the most at the upstream."""
+    """Make all calls at once; return the number served, the time, and the upstream's peak concurrency."""
     with scripted() as url:
         call = make(url)
         began = time.perf_counter()
@@ -70,14 +70,14 @@ async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dic
 
 
 async def warm() -> None:
-    """Make one call that nobody measures: the first imports half of the client."""
+    """Make one unmeasured call, because the first call imports half of the client."""
     with scripted() as url:
         stock = openai.AsyncOpenAI(base_url=f"{url}/slow/0", api_key="k")
         await stock.chat.completions.create(model="small", messages=MESSAGES)
 
 
 async def main() -> None:
-    """Measure all three."""
+    """Measure all three, and print the result."""
     await warm()
     results = {}
     for make in (wrapped, semaphore, router):

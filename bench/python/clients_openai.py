@@ -1,4 +1,4 @@
-"""openai's own clients, which every environment has."""
+"""openai's own clients, which are in every environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Wrap the client."""
+    """Return a wrapped client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -25,7 +25,7 @@ def openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Wrap the client."""
+    """Return a wrapped client."""
     client = OpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -37,7 +37,7 @@ def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def openai_responses(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Wrap the client."""
+    """Return a wrapped client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)

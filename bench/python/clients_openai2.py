@@ -1,4 +1,4 @@
-"""What holds openai at 2.x, and the legacy httpx."""
+"""Packages that need openai 2.x and the legacy httpx."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def litellm(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> Held:
-    """Set its sessions."""
+    """Set LiteLLM's sessions."""
     call = {**_litellm(url, key, gate), **settings}
     return Held(lambda: lite.acompletion(**call), flat(lambda: lite.acompletion(**call, stream=True)))
 
 
 def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Set its sessions, and leave a loop of LiteLLM's own on, which is not as told."""
+    """Set LiteLLM's sessions and leave its own retry loop on, against the advice of the examples."""
     return litellm(url, key, gate, num_retries=3)
 
 
 def litellm_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Set its sessions."""
+    """Set LiteLLM's sessions."""
     call = _litellm(url, key, gate)
     return in_threads(lambda: lite.completion(**call), lambda: Closable(lite.completion(**call, stream=True)))
 
@@ -40,19 +40,19 @@ def _litellm(url: str, key: str, gate: tidegate.Gate | None) -> dict[str, Any]:
 
 
 def llama_index(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the model wrapped clients, and switch its outer loop off."""
+    """Give the model wrapped clients, and switch its outer retry loop off."""
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
     return Held(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
 
 
 def llama_index_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the model wrapped clients, and switch its outer loop off."""
+    """Give the model wrapped clients, and switch its outer retry loop off."""
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
     return in_threads(lambda: model.chat(messages), lambda: model.stream_chat(messages))
 
 
 def llama_index_max_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the model wrapped clients, and leave its outer loop on as it is by default, which is not as told."""
+    """Give the model wrapped clients, and leave its outer retry loop on, against the advice of the examples."""
     model, messages = _llama_index(url, key, gate, max_retries=3), [ChatMessage(content=ASK)]
     return Held(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
 

@@ -1,4 +1,4 @@
-"""What lives with openai 3.x."""
+"""Packages that work with openai 3.x."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def anthropic(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Wrap the client."""
+    """Return a wrapped client."""
     client = AsyncAnthropic(base_url=url, api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -38,7 +38,7 @@ def anthropic(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Wrap the client."""
+    """Return a wrapped client."""
     client = Anthropic(base_url=url, api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -50,7 +50,7 @@ def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def langchain_openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Wrap the model."""
+    """Return a wrapped model."""
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key=key)
     if gate:
         model = gate.wrap(model)
@@ -58,7 +58,7 @@ def langchain_openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def langchain_openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the model both http clients."""
+    """Give the model both HTTP clients of the gate."""
     plug = {"http_client": gate.httpx_client(), "http_async_client": gate.httpx_async_client()} if gate else {}
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key=key, **plug)
     return in_threads(lambda: model.invoke(ASK), lambda: model.stream(ASK))
@@ -91,7 +91,7 @@ def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def google_genai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the options both http clients."""
+    """Give the options both HTTP clients of the gate."""
     models = _genai(url, key, gate).aio.models
     return Held(
         lambda: models.generate_content(model="small", contents=ASK),
@@ -100,7 +100,7 @@ def google_genai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
 
 
 def google_genai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Give the options both http clients."""
+    """Give the options both HTTP clients of the gate."""
     client = _genai(url, key, gate)
     return in_threads(
         lambda: client.models.generate_content(model="small", contents=ASK),
@@ -116,12 +116,12 @@ def _genai(url: str, key: str, gate: tidegate.Gate | None) -> Any:
 
 
 def plain_httpx(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Take the gate's own client."""
+    """Use the gate's own client."""
     return _plain(gate.httpx_async_client(family="httpx") if gate else httpx.AsyncClient(timeout=60), url, key)
 
 
 def plain_httpx2(url: str, key: str, gate: tidegate.Gate | None) -> Held:
-    """Take the gate's own client."""
+    """Use the gate's own client."""
     return _plain(gate.httpx_async_client(family="httpx2") if gate else httpx2.AsyncClient(timeout=60), url, key)
 
 

@@ -1,6 +1,7 @@
-"""How often a hundred callers over two seconds ask an upstream that said Retry-After: 3.
+"""Experiment `python-cooldown`: the 429s that 100 callers over 2 s get from an upstream with `Retry-After: 3`.
 
-Wrapped, beside the stock client. Each against an upstream of its own. Prints one JSON object as its last line.
+The wrapped client runs beside the stock client. Each has an upstream of its own. Prints one JSON object as its last
+line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 
 
 async def measure(*, wrapped: bool) -> dict[str, Any]:
-    """Send one call every 20 ms; return what the upstream answered, and what became of the calls."""
+    """Send one call every 20 ms; return the upstream's answers and the results of the calls."""
     with scripted() as url:
         client = openai.AsyncOpenAI(base_url=f"{url}/window/{WINDOW_MS}", api_key="k")
         if wrapped:
@@ -40,7 +41,7 @@ async def measure(*, wrapped: bool) -> dict[str, Any]:
 
 
 async def main() -> None:
-    """Measure both."""
+    """Measure both clients, and print the result."""
     ours, stock = await measure(wrapped=True), await measure(wrapped=False)
     note(f"wrapped: {ours}\nstock: {stock}")
     bars = [

@@ -1,4 +1,4 @@
-"""One answer and the beginning of one stream in each API that the clients at hand speak, told apart by the path."""
+"""An answer and the beginning of a stream in each API of the tested clients, chosen by the path."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def whole(api: str) -> Any:
 
 
 def opening(api: str) -> bytes:
-    """Return a stream's events up to its first text, and nothing that would end it."""
+    """Return a stream's events up to its first text, without an end."""
     if api == "responses":
         item = {"id": "m", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         place = {"output_index": 0, "item_id": "m", "content_index": 0}
@@ -76,7 +76,7 @@ def opening(api: str) -> bytes:
 
 
 def error(api: str, status: int) -> Any:
-    """Return the body of an error that may pass."""
+    """Return the body of a temporary error."""
     message = f"scripted {status}"
     if api == "messages":
         kind = "rate_limit_error" if status == 429 else "api_error"  # noqa: PLR2004

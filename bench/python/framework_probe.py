@@ -1,4 +1,4 @@
-"""The packages of one environment, against a scripted upstream: prints a line of JSON for each.
+"""Runs the packages of one environment against a scripted upstream, and prints a line of JSON for each.
 
     python framework_probe.py MODULE URL     MODULE has the PACKAGES
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
     from held import Held, Package
 
-#: What to do at which path.
+#: The paths of each scenario.
 ASK = {"429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500"}
 READ = {"truncated stream": "cut/stream"}
 LOOPS = {"three event loops": "slow/0"}
 CANCEL = {"cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream"}
-#: Seconds. LlamaIndex gives up after 60 of its own.
+#: The timeout in seconds. LlamaIndex gives up after 60 s by itself.
 LONGEST = 120
-#: Seconds after which what the upstream has sent is surely here.
+#: Seconds after which everything that the upstream sent has certainly arrived.
 SETTLED = 0.3
-#: Seconds in which an upstream hears of a cancelled call, or never.
+#: Seconds within which the upstream must see the close of a cancelled call.
 PATIENCE = 2.0
 
 
@@ -56,28 +56,28 @@ async def read(held: Held, _: str, __: Callable[[], Any]) -> str:
 
 
 async def in_loops(held: Held, _: str, __: Callable[[], Any]) -> str:
-    """Make a call in each of three event loops, one after the other, as programs with several `asyncio.run` do."""
+    """Make a call in each of three event loops in turn, like programs with several `asyncio.run`."""
     for _call in range(3):
         await asyncio.to_thread(lambda: asyncio.run(called(held)))
     return "answered"
 
 
 async def called(held: Held) -> None:
-    """Make one call, as the coroutine that `asyncio.run` wants."""
+    """Make one call, as a coroutine for `asyncio.run`."""
     await held.ask()
 
 
 async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
-    """Start one call or stream, and cancel it once the upstream has it, or has sent what it will."""
+    """Start one call or stream, and cancel it when the upstream has received it or sent its part."""
     if held.blocking:
         return await leave(held, where)
     text = asyncio.Event()
     task = asyncio.ensure_future(held.ask() if where == "head" else drain(held.stream(), text))
     if where == "stream":
         await text.wait()
-    while not await asyncio.to_thread(arrived):  # noqa: ASYNC110 - it is in another process
+    while not await asyncio.to_thread(arrived):  # noqa: ASYNC110 - the event is in another process
         await asyncio.sleep(0.05)
-    # Some frameworks have events of their own to tell before the first of the model's.
+    # Some frameworks emit events of their own before the model's first event.
     await asyncio.sleep(SETTLED)
     task.cancel()
     try:
@@ -88,7 +88,7 @@ async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
 
 
 async def leave(held: Held, where: str) -> str:
-    """Close a synchronous stream after its first part. No thread that waits for headers can be told to stop."""
+    """Close a synchronous stream after its first part. A thread that waits for headers cannot be stopped."""
     if where == "head":
         return "no way to"
     stream: Any = held.stream()
@@ -98,13 +98,13 @@ async def leave(held: Held, where: str) -> str:
 
 
 async def drain(stream: AsyncIterator[object], text: asyncio.Event) -> None:
-    """Read a stream, and say when something of it is here."""
+    """Read a stream, and set `text` at its first part."""
     async for _ in stream:
         text.set()
 
 
 async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
-    """Whether the upstream has not heard in time that all of these are over."""
+    """Return whether the upstream still has one of these requests open after the timeout."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PATIENCE
     while is_open := any(not request["closed_at"] for request in await asyncio.to_thread(requests)):
@@ -115,7 +115,7 @@ async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
 
 
 async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dict[str, Any]:
-    """Play every scenario at once, each at a path and with a key of its own."""
+    """Play all scenarios concurrently, each with its own path and key."""
     who = f"{package.make.__name__}-{'ours' if gate else 'stock'}"
 
     def of(path: str) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
         held = package.make(f"{url}/{path}/{who}", f"{who}-{path}", gate)
         try:
             ended = await asyncio.wait_for(play(held, path.partition("/")[2], lambda: of(path)), LONGEST)
-        except Exception as error:  # noqa: BLE001 - which one is what we ask
+        except Exception as error:  # noqa: BLE001 - its type is the result
             ended = type(error).__name__
         if play is not cancel:
             return {"attempts": len(of(path)), "ended": ended}
@@ -143,12 +143,12 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
 
 
 async def main() -> None:
-    """Play all."""
+    """Play all packages."""
     module, url = sys.argv[1:]
     packages: list[Package] = importlib.import_module(module).PACKAGES
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
     logging.disable(logging.CRITICAL)
-    # LiteLLM prints advice where results go.
+    # LiteLLM prints advice on stdout, where results are printed.
     results, sys.stdout = sys.stdout, sys.stderr
     for package in packages:
         gate = tidegate.Gate()

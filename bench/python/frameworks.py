@@ -1,9 +1,9 @@
-"""What each framework sends upstream when something goes wrong: stock, and plugged into a gate.
+"""Experiment `frameworks`: the attempts of each framework when calls fail, stock and through a gate.
 
-One call a scenario, each against its own path of a scripted upstream, which counts the attempts: one 429, 429 and 500
-for ever, a stream that ends without its end, a call cancelled before headers and in mid-stream; and three calls, in an
-event loop each, which Node has only one of. Whatever can print the lines that `framework_probe.py` describes can be a
-probe. Prints one JSON object as its last line.
+Each scenario is one call to its own path of a scripted upstream, which counts the attempts: one 429, permanent 429 and
+500, a truncated stream, a call cancelled before headers and mid-stream, and three calls in an event loop each (not in
+Node, which has only one). A probe is any program that prints the lines that `framework_probe.py` describes. Prints one
+JSON object as its last line.
 
     python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2 NODE
 """
@@ -18,32 +18,32 @@ from typing import Any
 
 from row import bar, note, report, scripted
 
-#: A gate's own attempts, by default.
+#: The default number of attempts of a gate.
 ATTEMPTS = 4
 Rows = list[dict[str, Any]]
 
 
 def probe(*program: str) -> Rows:
-    """Run a probe against an upstream of its own, and return what it found."""
+    """Run a probe against an upstream of its own, and return its rows."""
     with scripted() as url:
         done = subprocess.run([*program, url], stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def shown(cell: dict[str, Any]) -> str:
-    """Say in words what became of a call."""
+    """Return the result of a call in words."""
     attempts = "1 attempt" if cell["attempts"] == 1 else f"{cell['attempts']} attempts"
     closed = f", closed {cell['closed']}" if "closed" in cell and cell["attempts"] else ""
     return f"{attempts}, {cell['ended']}{closed}"
 
 
 def figures(rows: Rows, side: str) -> dict[str, dict[str, str]]:
-    """Return a line for each package and scenario."""
+    """Return one line per package and scenario."""
     return {row["package"]: {scenario: shown(cell) for scenario, cell in row[side].items()} for row in rows}
 
 
 def held(rows: Rows) -> list[dict[str, Any]]:
-    """Hold all rows together against the bars, but those in which a loop above the gate was left on."""
+    """Compare all rows with the bars, except rows with a retry loop above the gate."""
     told = [row for row in rows if not row["loops"]]
 
     def cells(*scenarios: str) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def held(rows: Rows) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run all probes, one after the other."""
+    """Run all probes in turn, and print the result."""
     openai_3, openai_2, node = sys.argv[1:]
     script = str(Path(__file__).with_name("framework_probe.py"))
     rows = probe(openai_3, script, "clients_openai3") + probe(openai_2, script, "clients_openai2")

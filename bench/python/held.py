@@ -1,4 +1,4 @@
-"""A client as its users hold it: one call and one stream, whatever the package calls them."""
+"""A uniform interface to the tested clients: one call and one stream."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ CHAT: Any = [{"role": "user", "content": ASK}]
 
 @dataclass(frozen=True)
 class Held:
-    """A client at an upstream of its own."""
+    """A client of an upstream of its own."""
 
-    #: One answer.
+    #: Makes one call.
     ask: Callable[[], Awaitable[object]]
-    #: One stream; closing it leaves it.
+    #: Opens one stream, which is cancelled by closing it.
     stream: Callable[[], AsyncIterator[object]]
-    #: No task waits in it that could be cancelled: its calls run in threads.
+    #: Whether calls run in threads, where they cannot be cancelled.
     blocking: bool = False
 
 
 class Package(NamedTuple):
-    """A package, and how to make a client of it at an upstream, with a key, stock where there is no gate."""
+    """A package, with a constructor of its client from a URL, a key and a gate. Without a gate the client is stock."""
 
     distribution: str
     make: Callable[[str, str, tidegate.Gate | None], Held]
     flavour: str = ""
-    #: A retry loop of the framework's own is left on: a row that shows why not to.
+    #: Whether the framework's own retry loop is left on, to show its effect.
     loops: bool = False
 
     @property
     def title(self) -> str:
-        """The package with its version, and what is particular."""
+        """The package with its version, and its flavour."""
         name = f"{self.distribution} {version(self.distribution)}"
         return f"{name}, {self.flavour}" if self.flavour else name
 
 
 class Closable:
-    """An SDK's stream as one iterator with `close`: the stream's own where it has one, else nobody holds it on."""
+    """An SDK's stream as an iterator with `close`. If the stream has no `close`, its references are dropped."""
 
     def __init__(self, stream: Any) -> None:
-        """Own the stream."""
+        """Take ownership of the stream."""
         self._stream, self._parts = stream, iter(stream)
 
     def __iter__(self) -> Iterator[object]:
-        """Return itself: a stream is read once."""
+        """Return itself, because a stream is read once."""
         return self
 
     def __next__(self) -> object:
@@ -61,14 +61,14 @@ class Closable:
         return next(self._parts)
 
     def close(self) -> None:
-        """Leave the stream."""
+        """Close the stream."""
         if hasattr(self._stream, "close"):
             self._stream.close()
         del self._stream, self._parts
 
 
 def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]) -> Held:
-    """Hold a synchronous client. `stream` makes something with `close`."""
+    """Return a synchronous client that runs in threads. `stream` returns an iterator with `close`."""
 
     async def parts() -> AsyncIterator[object]:
         made: Any = await asyncio.to_thread(stream)
@@ -81,7 +81,7 @@ def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]
 
 
 def flat(stream: Callable[[], Awaitable[AsyncIterator[object]]]) -> Callable[[], AsyncIterator[object]]:
-    """Make an iterator of a coroutine that returns one."""
+    """Turn a coroutine that returns an iterator into an iterator."""
 
     async def parts() -> AsyncIterator[object]:
         async for part in await stream():

@@ -1,8 +1,9 @@
-"""What an open event stream costs in memory: resident pages of the client's process, held open at 1,000 and 5,000.
+"""Experiment `python-memory`: the resident memory of an open event stream, with 1,000 and 5,000 streams open.
 
-asyncio over our transport, beside stock httpx2 (1,000 only: it takes minutes to open more). Each figure has a fresh
-process, which opens a few streams and closes them, reads its resident size, opens all, each with a task that has read
-the first chunk and waits for the next, and reads its size again. Prints one JSON object as its last line.
+asyncio over our transport runs beside stock httpx2 (1,000 streams only, because more take minutes to open). Each
+figure has a fresh process, which opens a few streams and closes them, and reads its resident size. Then it opens all
+streams, each with a task that has read the first chunk and waits for the next, and reads its size again. Prints one
+JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ BODY = {"model": "small", "messages": [{"role": "user", "content": "hello"}], "s
 
 
 def resident() -> int:
-    """Return the KiB of this process that are in memory."""
+    """Return the resident memory of this process, in KiB."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmRSS:", 1)[1].split(maxsplit=1)[0])
 
 
 def client_of(who: str) -> httpx2.AsyncClient:
-    """Return the client at hand, with room for all."""
+    """Return a client with room for all streams."""
     if who == "tidegate":
         gate = tidegate.Gate(defaults={"cap": MOST + WARM_UP})
         client: httpx2.AsyncClient = gate.httpx_async_client()
@@ -41,7 +42,7 @@ def client_of(who: str) -> httpx2.AsyncClient:
 
 
 async def read(client: httpx2.AsyncClient, url: str, gate: asyncio.Semaphore, begun: asyncio.Queue[None]) -> None:
-    """Open one stream and read until somebody cancels."""
+    """Open one stream and read it until the task is cancelled."""
     async with gate:
         opened = client.stream("POST", f"{url}/stall/stream/v1/chat/completions", json=BODY)
         response = await opened.__aenter__()
@@ -65,7 +66,7 @@ async def opened(client: httpx2.AsyncClient, url: str, streams: int) -> list[asy
 
 
 async def hold(who: str, url: str, streams: int) -> None:
-    """Print the KiB that each of so many open streams takes."""
+    """Open streams, and print the KiB per stream."""
     client = client_of(who)
     for task in (warm := await opened(client, url, WARM_UP)):
         task.cancel()
@@ -81,7 +82,7 @@ async def hold(who: str, url: str, streams: int) -> None:
 
 
 def main() -> None:
-    """Measure all, each in a process of its own."""
+    """Measure each figure in a process of its own, and print the result."""
     figures: dict[str, dict[str, Any]] = {who: {} for who in PLANS}
     for who, plan in PLANS.items():
         for streams in plan:
@@ -95,7 +96,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Here, and so in the server as well, which is started from here.
+    # The limit is inherited by the server, which this process starts.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if len(sys.argv) > 1:

@@ -1,4 +1,4 @@
-"""What the rows have in common: an upstream, bars, and the line that ends the output."""
+"""Shared parts of the experiments: an upstream, bars, and the result line."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def scripted() -> Iterator[str]:
 
 
 def seen(url: str) -> dict[str, Any]:
-    """Return what the upstream saw."""
+    """Return the upstream's statistics."""
     with urllib.request.urlopen(f"{url}/seen", timeout=10) as answer:
         told: dict[str, Any] = json.load(answer)
         return told
 
 
 def bar(what: str, value: float, op: str, limit: float) -> dict[str, Any]:
-    """Hold a figure against its bar."""
+    """Compare a figure with its bar."""
     return {"what": what, "value": round(value, 3), "op": op, "bar": limit, "ok": HOLDS[op](value, limit)}
 
 
 def note(text: str) -> None:
-    """Show progress where it is no result."""
+    """Print progress to stderr, apart from the result on stdout."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def report(name: str, figures: dict[str, Any], peers: dict[str, Any], bars: list[dict[str, Any]]) -> None:
-    """Print the line that ends the output."""
+    """Print the result line."""
     line = {"name": name, "seeds": [], "figures": figures, "peers": peers, "bars": bars}
     print(json.dumps(line))  # noqa: T201

@@ -1,8 +1,7 @@
-"""A file of 20,000 requests against a limit on requests and tokens a minute; then a run that is killed fifty times.
+"""Experiment `run`: 20,000 requests within rate limits, and a run that is killed fifty times.
 
-`tidegate run` as users start it, over real sockets, beside what OpenAI's cookbook advises: a semaphore, and retries
-with random exponential backoff. The server is `tidegate sim`, whose own books say what ran. Prints a JSON object as its
-last line.
+`tidegate run` runs over real sockets, beside the client of OpenAI's cookbook: a semaphore, and retries with random
+exponential backoff. The server is `tidegate sim`, whose statistics show what ran. Prints a JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def simulated(step_ms: float, **faults: object) -> Iterator[str]:
 
 
 def books(url: str) -> Counter[str]:
-    """Return how many attempts came to the server, by how they ended."""
+    """Return the number of attempts at the server, by outcome."""
     with urllib.request.urlopen(url.removesuffix("/v1") + "/sim/stats", timeout=10) as answer:
         tenants = json.load(answer)["tenants"].values()
     told: Counter[str] = Counter()
@@ -96,7 +95,7 @@ def write(path: Path, longest: int) -> list[dict[str, Any]]:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """Read an output as anybody would."""
+    """Read an output file."""
     if path.suffix == ".zst":
         text = subprocess.run(["zstd", "-dcq", path], check=True, capture_output=True).stdout.decode()
     else:
@@ -105,7 +104,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def bound(found: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> float:
-    """Return the seconds that the quota takes at least: what lines cost, less what full buckets give at once."""
+    """Return the minimum seconds for the quota: the cost of the lines, minus the initial content of the buckets."""
     cost = sum(
         record["response"]["body"]["usage"]["prompt_tokens"] + bodies[int(record["custom_id"][8:])]["max_tokens"]
         for record in found
@@ -114,13 +113,13 @@ def bound(found: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> float:
 
 
 def run(folder: Path, url: str, output: str, *options: str) -> tuple[subprocess.Popen[bytes], float]:
-    """Start a run; return it, and when that was."""
+    """Start a run; return its process and its start time."""
     command = [CLI, "run", folder / "in.jsonl", "-o", folder / output, "--url", url, "--quiet", *options]
     return subprocess.Popen(command), time.monotonic()
 
 
 def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str, Any]:
-    """Take the whole file through a run."""
+    """Measure a run of the whole file."""
     with simulated(20.0, token_rate=RATE) as url:
         command, began = run(folder, url, "out.jsonl", "--overwrite", *options)
         code = command.wait()
@@ -139,7 +138,7 @@ def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str,
 
 
 async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -> dict[str, Any]:
-    """Send the same requests as the cookbook has it."""
+    """Measure the same requests with the cookbook's client."""
     rng = random.Random(SEED)
     least = bound(records(folder / "out.jsonl"), bodies)
     with simulated(20.0, token_rate=RATE) as url:
@@ -171,10 +170,10 @@ async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -
 
 
 def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
-    """Kill a run at random moments, then let it end."""
+    """Kill a run at random moments, then let it finish."""
     rng = random.Random(SEED)
     path = folder / output
-    # So slow that fifty kills come before the end.
+    # Slow enough that fifty kills come before the end.
     with simulated(10.0) as url:
         kills = 0
         for _ in range(KILLS):
@@ -200,7 +199,7 @@ def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure."""
+    """Measure all, and print the result."""
     figures: dict[str, Any] = {}
     peers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -212,7 +211,7 @@ def main() -> None:
             peer = asyncio.run(cookbook(folder, bodies, semaphore))
             peers[f"cookbook, semaphore of {semaphore}"] = {"quota": peer}
             note(f"cookbook, {semaphore}: {peer}")
-        # What the provider's own books are for: the same limits, told, and its headers not looked at.
+        # The comparison: the same limits configured, and the provider's headers ignored.
         told = folder / "told.toml"
         told.write_text(f'[targets.sim]\nmodels = "sim"\nrpm = {RPM}\ntpm = {TPM}\nheaders = "ignore"\n')
         figures["quota, headers ignored"] = ours(folder, bodies, "--config", str(told))

@@ -1,4 +1,4 @@
-"""An upstream in a process of its own, whose path says how it behaves and which says what it saw.
+"""An upstream in a process of its own, whose paths select its behaviour and return its statistics.
 
     POST /slow/MS/...       answers after MS milliseconds
     POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first of these, then at once
@@ -40,10 +40,10 @@ class Seen:
 
 
 class Upstream:
-    """Everything it saw."""
+    """The upstream and the requests that it received."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Create an upstream without requests."""
         self.seen: list[Seen] = []
         self.now = self.most = 0
         self.window: float | None = None
@@ -54,14 +54,14 @@ class Upstream:
             while request := await read(reader):
                 await self.answer(*request, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # The client went, or this process is ending.
+            pass  # The client has closed the connection, or this process is ending.
         finally:
             writer.close()
 
     async def answer(
         self, path: str, headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer one request as its path says."""
+        """Answer one request as its path selects."""
         _, kind, how, *_ = [*path.split("/"), "", ""]
         if kind == "seen":
             requests = [asdict(seen) for seen in self.seen]
@@ -99,7 +99,7 @@ class Upstream:
             self.now -= 1
 
     def left(self, window: float) -> float:
-        """Return what is left of the window, which the first request opens."""
+        """Return the rest of the window in seconds. The first request opens the window."""
         now = time.monotonic()
         if self.window is None:
             self.window = now + window
@@ -114,7 +114,7 @@ def whole(status: str, body: Any, headers: str = "") -> bytes:
 
 
 async def read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]] | None:
-    """Read one request and its body; None at the connection's end."""
+    """Read one request and its body. Return None at the end of the connection."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -123,7 +123,7 @@ async def read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]] | Non
 
 
 async def main() -> None:
-    """Serve until the input ends."""
+    """Serve until standard input is closed."""
     server = await asyncio.start_server(Upstream().serve, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -44,10 +44,10 @@ CHUNK, END = chunked(EVENT), chunked(LAST) + b"0\r\n\r\n"
 
 
 class Protocol(asyncio.Protocol):
-    """One connection. Requests are told apart by their length alone."""
+    """One connection. Requests are separated by their lengths only."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start with nothing read."""
+        """Store the transport."""
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.buffer = b""
 
@@ -69,7 +69,7 @@ class Protocol(asyncio.Protocol):
                 self.transport.write(ANSWER)
 
     def send(self, left: int, gap: float) -> None:
-        """Send one event, and the rest in time."""
+        """Send one event, and schedule the next. `gap` is in seconds."""
         if self.transport.is_closing():
             return
         self.transport.write(CHUNK if left > 1 else CHUNK + END)
@@ -78,7 +78,7 @@ class Protocol(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Serve until the input ends."""
+    """Serve until standard input is closed."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Protocol, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
