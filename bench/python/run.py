@@ -1,7 +1,8 @@
 """Experiment `run`: 20,000 requests within rate limits, and a run that is killed fifty times.
 
 `tidegate run` runs over real sockets, beside the client of OpenAI's cookbook: a semaphore, and retries with random
-exponential backoff. The server is `tidegate sim`, whose statistics show what ran. Prints a JSON object as its last line.
+exponential backoff. The server is `tidegate sim`, whose statistics show what ran. Prints a JSON object as its last
+line.
 """
 
 from __future__ import annotations
