@@ -33,6 +33,7 @@ use crate::schedule::Why;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+/// The contents of an [`Error`], boxed to keep results small.
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,

@@ -176,6 +176,7 @@ impl Gate {
         self.acquire_tool_at(Location::caller(), name, context, true)
     }
 
+    /// Waits for a slot of a tool on behalf of the code at `site`, where warnings are attributed.
     async fn acquire_tool_at(
         &self,
         site: &'static Location<'static>,
@@ -259,7 +260,8 @@ impl Gate {
     /// ```
     /// use tidegate::config::{Pool, Replica, Target};
     ///
-    /// let gate = tidegate::Gate::builder().target(Target::new("llama").pool(Pool::dynamic())).build()?;
+    /// let llama = Target::new("llama").pool(Pool::dynamic());
+    /// let gate = tidegate::Gate::builder().target(llama).build()?;
     /// let second = Replica::new("http://10.0.0.2:8000").weight(2.0);
     /// gate.set_replicas("llama", [Replica::new("http://10.0.0.1:8000"), second])?;
     /// assert_eq!(gate.snapshot().targets["llama"].replicas.len(), 2);
@@ -310,6 +312,7 @@ impl Gate {
         Ok(())
     }
 
+    /// Sets the replicas of a pool, after checking that they are not discovered.
     fn tell(
         &self,
         target: &str,
@@ -398,12 +401,14 @@ impl Gate {
         self.explained(self.subjects(|_| true, |_| true), limit)
     }
 
+    /// Returns the calls and tool waits for which the predicates return `true`.
     fn subjects(&self, calls: impl Fn(&Call) -> bool, askings: impl Fn(&Asking) -> bool) -> Vec<Subject> {
         let calls = self.0.active.filter(calls).into_iter().map(Subject::Call);
         let askings = self.0.tools.askings().into_iter().filter(|asking| askings(asking));
         calls.chain(askings.map(Subject::Asking)).collect()
     }
 
+    /// Explains at most `limit` of the subjects, longest wait first.
     fn explained(&self, mut subjects: Vec<Subject>, limit: usize) -> Vec<Explanation> {
         let now = clock::now();
         subjects.sort_by_cached_key(Subject::urgency);

@@ -17,6 +17,7 @@ pub(super) fn from_env() -> Result<Option<Mode>, Error> {
     env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
 }
 
+/// Parses the value of `TIDEGATE`.
 fn from_word(value: &OsStr) -> Result<Option<Mode>, Error> {
     let word = value.to_string_lossy().trim().to_ascii_lowercase();
     match word.as_str() {
