@@ -221,6 +221,8 @@ impl Admission {
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
+    /// Records that the upstream accepted an attempt. Admits waiting calls if that ends a cool-down
+    /// or may free slots at a replica.
     pub(super) fn on_success(self: &Arc<Self>, grant: &mut Grant) {
         let now = now();
         let mut state = self.state.lock();
@@ -234,6 +236,8 @@ impl Admission {
         }
     }
 
+    /// Records that the upstream failed an attempt of the call number `call`. Returns what follows
+    /// for the call.
     pub(super) fn on_failure(
         self: &Arc<Self>,
         grant: &mut Grant,
@@ -250,6 +254,7 @@ impl Admission {
         hold
     }
 
+    /// Records that a replica failed an attempt. Returns what follows for the call.
     pub(super) fn on_replica_fault(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
         let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
         // Calls that only this replica can serve are rejected, and calls whose response it has not
@@ -270,6 +275,7 @@ impl Admission {
         }
     }
 
+    /// Applies the rate headers of a response to the rate budgets, and admits calls that fit now.
     pub(super) fn on_rate_headers(
         self: &Arc<Self>,
         grant: &Grant,
@@ -291,10 +297,12 @@ impl Admission {
         self.budgets.notify_others(self);
     }
 
+    /// Returns `true` if the rate budgets are too low now for another call like this one.
     pub(super) fn is_spent(&self, grant: &Grant) -> bool {
         self.state.lock().scheduler.is_spent(now(), grant)
     }
 
+    /// Passes an observation of a call in flight to the adaptive limit.
     pub(super) fn tell(self: &Arc<Self>, event: LimitEvent, grant: &mut Grant) {
         self.answer(Event::Told(event, grant));
     }
@@ -307,11 +315,13 @@ impl Admission {
         }
     }
 
+    /// Settles what an attempt took. Called just before its release.
     pub(super) fn settle(self: &Arc<Self>, grant: &mut Grant, settled: &Settled) {
         // The release follows at once, and admits calls for which there is capacity now.
         self.state.lock().scheduler.settle(now(), grant, settled);
     }
 
+    /// Releases a slot and admits waiting calls, also at targets that share the budgets.
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id();
         self.answer(Event::Back(grant));
@@ -425,6 +435,7 @@ impl Admission {
         }
     }
 
+    /// Returns the scheduler's rejection as an error, with the hint of this target.
     pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
         rejection_error(&self.name, self.wait_hint, &refusal)
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 use parking_lot::Mutex;
 
+/// The state of a channel: empty with the receiver's waker, sent, or closed or received.
 enum State<T> {
     Waiting(Option<Waker>),
     Given(T),

@@ -59,6 +59,7 @@ impl Drop for Running {
     }
 }
 
+/// Runs the timer until nothing is due or the admission control is dropped.
 async fn run(running: Running, admission: Weak<Admission>) {
     let pump = &running.0;
     loop {

@@ -29,6 +29,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     Ok(permit)
 }
 
+/// Acquires the slot of the call's next attempt, by the rules of its mode.
 async fn acquire(call: &Call) -> Result<Permit, Error> {
     let target = call.target();
     let admission = target.admission();
@@ -80,6 +81,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     }
 }
 
+/// Records the call's place in the queue.
 fn queued(call: &Call, waiter: WaiterId) {
     call.update_queue(|queue| queue.waiter = Some(waiter));
 }
@@ -90,6 +92,7 @@ fn unless_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
 }
 
+/// Returns the error of a hedge that found no free slot.
 fn no_free_slot(call: &Call) -> Error {
     let text = "no other replica has a slot free";
     Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())

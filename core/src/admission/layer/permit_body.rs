@@ -66,6 +66,7 @@ impl PermitBody {
         }
     }
 
+    /// Returns the permit, unless its slot was released.
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
         self.permit.as_mut().map(|(permit, _)| permit)
     }
@@ -128,6 +129,7 @@ impl PermitBody {
         }
     }
 
+    /// Returns `true` if the first token has arrived.
     fn has_token(&self) -> bool {
         self.exchange.as_ref().is_some_and(ExchangeRecord::has_token)
     }

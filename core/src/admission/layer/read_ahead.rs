@@ -115,6 +115,7 @@ impl State {
         }
     }
 
+    /// Polls the body, and removes the task's entry if that released the slot.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(cx);
@@ -214,6 +215,7 @@ impl Drop for Reader {
     }
 }
 
+/// Returns the number of data bytes in a frame.
 fn size(frame: &Result<Frame<Bytes>, Error>) -> usize {
     frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len)
 }
