@@ -21,7 +21,7 @@ pub struct LimitSnapshot {
     /// Whether the limit is still in slow start: no level has been too high yet, and each call that
     /// meets the objective raises the limit by one. Always false with a percentile objective.
     pub slow_start: bool,
-    /// The upstream's part of the latency objective, if one is configured.
+    /// The part of the TTFT objective that the upstream may use, if an objective is configured.
     pub objective: Option<f64>,
     /// Share of the recently judged calls that were late, from 0 to 1. `None` if no call was
     /// judged.
@@ -56,6 +56,7 @@ pub struct DecisionSnapshot {
 }
 
 impl LimitSnapshot {
+    /// Converts the view of an adaptive limit.
     pub(crate) fn of(view: &AdaptiveView, now: Instant) -> Self {
         let limit = &view.limit;
         let decision = |decision: &Decision| DecisionSnapshot {

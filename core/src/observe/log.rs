@@ -111,6 +111,7 @@ impl CallLog {
         lines.map(|line| line + "\n").collect()
     }
 
+    /// Adds a call that ended at `now`.
     pub(super) fn push(
         &self,
         call: &Call,

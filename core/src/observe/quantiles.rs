@@ -18,6 +18,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
+    /// Returns the quantiles of all values of the histograms together.
     pub(crate) fn of(histograms: &[&Histogram]) -> Self {
         let mut cumulative: Vec<(f64, u64)> = Vec::new();
         let (mut count, mut sum) = (0, 0.0);
@@ -40,6 +41,7 @@ impl Quantiles {
     }
 }
 
+/// Returns the quantile at `share` (0 to 1) of the cumulative buckets, interpolated linearly.
 fn quantile(cumulative: &[(f64, u64)], count: u64, share: f64) -> f64 {
     let rank = share * count as f64;
     let (mut lower, mut below) = (0.0, 0);

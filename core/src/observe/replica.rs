@@ -50,6 +50,7 @@ pub struct ReplicaSnapshot {
 }
 
 impl ReplicaSnapshot {
+    /// Converts the view of a replica.
     pub(crate) fn of(view: ReplicaView, now: Instant) -> Self {
         let ReplicaView {
             id: _,

@@ -204,6 +204,7 @@ pub struct ToolSnapshot {
 }
 
 impl TargetSnapshot {
+    /// Returns the current state of a target.
     pub(crate) fn of(target: &Target, now: Instant) -> Self {
         let view = target.admission().view();
         let metrics = target.metrics();
@@ -316,6 +317,7 @@ impl From<TenantSeen> for TenantSnapshot {
 }
 
 impl ToolSnapshot {
+    /// Returns the state of a tool. `targets` are all targets of the gate, for `slot_held`.
     pub(crate) fn of<'a>(
         view: &View,
         metrics: &ToolMetrics,

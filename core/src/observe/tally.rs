@@ -105,6 +105,7 @@ impl Drop for Tally {
     }
 }
 
+/// Returns the outcome of a call that ended with this error.
 pub(super) fn outcome_of(error: &Error) -> Outcome {
     match error.kind() {
         ErrorKind::Refused(_) => Outcome::Refused,

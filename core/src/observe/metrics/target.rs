@@ -257,14 +257,17 @@ impl TargetMetrics {
         self.tenants.iter().map(|(name, tenant)| (&**name, &**tenant)).chain([(OTHER, &*self.other)])
     }
 
+    /// Returns the distribution of the times from sending an attempt to its first token.
     pub(crate) fn upstream_ttft_seen(&self) -> Quantiles {
         Quantiles::of(&[&self.upstream_ttft])
     }
 
+    /// Returns the distribution of the times per output token after the first.
     pub(crate) fn tpot_seen(&self) -> Quantiles {
         Quantiles::of(&[&self.tpot])
     }
 
+    /// Returns the number of attempts sent.
     pub(crate) fn attempts_seen(&self) -> u64 {
         self.attempts.get()
     }

@@ -105,6 +105,7 @@ impl ToolMetrics {
         seen.filter(|(_, seen)| !seen.is_empty()).collect()
     }
 
+    /// Returns the distribution of the waits for the tool.
     pub(crate) fn wait_seen(&self) -> Quantiles {
         Quantiles::of(&[&self.wait])
     }
