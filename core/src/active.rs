@@ -83,6 +83,7 @@ impl Active {
         found
     }
 
+    /// Returns the part of the calls that contains the call with this number.
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Call>> {
         &self.calls[id as usize % SHARDS]
     }

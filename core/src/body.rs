@@ -60,6 +60,7 @@ impl Taken {
         self.0.failure.get().cloned()
     }
 
+    /// Records that the body was sent completely or abandoned.
     fn end(&self) {
         self.0.over.send_replace(true);
     }

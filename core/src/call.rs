@@ -270,6 +270,7 @@ impl Call {
         self.0.mode == Mode::Enforce
     }
 
+    /// Returns the metrics of the call's tenant at its target.
     pub(crate) fn metrics(&self) -> &TenantMetrics {
         &self.0.metrics
     }
@@ -373,6 +374,7 @@ fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }
 
+/// Returns the shorter of two limits. `None` means no limit.
 fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

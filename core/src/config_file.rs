@@ -42,6 +42,7 @@ pub fn read_from(source: impl Read, name: &str) -> Result<Config, Error> {
     parse(name, files::read_text(source, MAX_BYTES))
 }
 
+/// Parses the text of the source `name`.
 fn parse(name: &str, text: Result<String, String>) -> Result<Config, Error> {
     let text = text.map_err(|why| Error::config(format!("{name}: {why}")))?;
     Ok(Config::from_toml(&text).map_err(|error| error.in_source(name))?)

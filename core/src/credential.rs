@@ -18,6 +18,7 @@ pub(crate) fn same_server(one: &Uri, other: &Uri) -> bool {
     one.scheme() == other.scheme() && host(one) == host(other) && port(one) == port(other)
 }
 
+/// Returns the port of a URL, by default that of its protocol.
 fn port(uri: &Uri) -> Option<u16> {
     let default = || uri.scheme().map(|scheme| if *scheme == uri::Scheme::HTTPS { 443 } else { 80 });
     uri.port_u16().or_else(default)

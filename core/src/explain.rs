@@ -90,6 +90,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// Explains a call in progress.
     pub(crate) fn of_call(call: &Call, now: Instant) -> Self {
         let attempt = call.present();
         let passed = |at: Instant| now.saturating_duration_since(at);
@@ -144,6 +145,7 @@ impl Explanation {
         told
     }
 
+    /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
     pub(crate) fn of_asking(asking: &Asking, why: Option<Why>, now: Instant) -> Self {
         let waited = now.saturating_duration_since(asking.queued_at);
         let mut told = Self {

@@ -37,6 +37,7 @@ fn unreadable(error: io::Error) -> String {
     format!("cannot be read: {error}")
 }
 
+/// Checks that a file is a regular one.
 fn check_regular(metadata: &Metadata) -> Result<(), String> {
     if metadata.is_file() {
         return Ok(());
@@ -45,6 +46,7 @@ fn check_regular(metadata: &Metadata) -> Result<(), String> {
     Err(format!("cannot be read: it is {kind}; name a regular file"))
 }
 
+/// Opens a file for reading. Does not block on a FIFO.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -58,6 +60,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).open(path)
 }
 
+/// Returns what a file is that is not a regular one, for error messages.
 #[cfg(unix)]
 fn kind(file: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;

@@ -69,6 +69,7 @@ pub(crate) fn declare_length(request: &mut Request<RequestBody>) -> Result<(), E
     Ok(())
 }
 
+/// Returns the declared length of the body in bytes, or `None` if there is no `content-length`.
 fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -93,6 +94,7 @@ pub(crate) fn url_rejection(why: &'static str) -> Error {
     rejection(&format!("the URL cannot be sent as it is written: {why}"))
 }
 
+/// Returns an error of the kind `Request`.
 fn rejection(why: &str) -> Error {
     Error::new(ErrorKind::Request, why)
 }

@@ -38,6 +38,7 @@ use tidegate_protocol::{RateHeaders, classify};
 #[must_use = "dropping the slot gives it back"]
 pub struct Slot(Option<Held>);
 
+/// What a slot holds in modes `enforce` and `observe`.
 struct Held {
     permit: Permit,
     exchange: ExchangeRecord,

@@ -29,6 +29,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
+    /// Creates the record of an attempt that is queued now.
     pub(super) fn queued(now: Instant) -> Self {
         Self {
             queued_at: now,
@@ -98,6 +99,7 @@ impl ExchangeRecord {
         }))
     }
 
+    /// Returns when the request was handed to the transport.
     pub(crate) fn sent_at(&self) -> Instant {
         self.0.sent_at
     }

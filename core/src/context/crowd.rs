@@ -62,6 +62,7 @@ impl Crowd {
         Asking(self.clone())
     }
 
+    /// Changes the counters of this group and of the groups around it.
     fn tell(&self, change: impl Fn(&mut Waits)) {
         let mut crowd = Some(self);
         while let Some(Self(inner)) = crowd {

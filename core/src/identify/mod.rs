@@ -47,6 +47,7 @@ impl Identify {
         })
     }
 
+    /// Returns the mode in force.
     pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
@@ -56,6 +57,7 @@ impl Identify {
         self.registry.configured(url, model).map(|target| target.name().clone())
     }
 
+    /// Returns all targets, the unconfigured ones included.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         self.registry.all()
     }

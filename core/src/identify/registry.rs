@@ -41,6 +41,7 @@ const OTHERS: u64 = 0;
 /// Credentials are hashed with a random key of this process, and never stored.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
+/// The targets of a gate, and the lookup of a request's target.
 pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,
@@ -66,6 +67,8 @@ impl Found {
         Self { target, used: AtomicU64::default() }
     }
 
+    /// Records a call at `now`, in milliseconds since the registry was created, and returns the
+    /// target.
     fn touch(&self, now: u64) -> Arc<Target> {
         self.used.store(now, Ordering::Relaxed);
         self.target.clone()
@@ -161,6 +164,7 @@ impl Registry {
         (found.entry(OTHERS).or_insert(Found::new(target)).touch(now), Some(key))
     }
 
+    /// Creates an unconfigured target from the default configuration, with `new`.
     fn create(
         &self,
         name: String,
@@ -222,6 +226,7 @@ impl Registry {
     }
 }
 
+/// Returns the credential of a request: from a header, or otherwise from Google's `?key=`.
 fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
     let header =
         CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));

@@ -142,6 +142,7 @@ pub(crate) struct Stay {
     pub(crate) to_end: Duration,
 }
 
+/// Returns the moving average `known` after one more value, `seen`.
 fn smooth(known: f64, seen: f64) -> f64 {
     known * KEPT + seen * (1.0 - KEPT)
 }

@@ -24,6 +24,7 @@ pub(crate) use shared::SharedCooldowns;
 /// The advice in rejections for lack of slots.
 const HINT: &str =
     "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less";
+/// The advice in rejections for lack of slots at a pool.
 const POOL_HINT: &str = "add a replica, or raise `pool.cap` if each can take more, `wait` or the deadline if the call can, or send less";
 
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
@@ -184,6 +185,7 @@ impl Target {
         &self.expected
     }
 
+    /// Returns the metrics of the target.
     pub(crate) fn metrics(&self) -> &TargetMetrics {
         &self.metrics
     }

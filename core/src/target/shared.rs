@@ -137,6 +137,7 @@ impl SharedCooldowns {
     }
 }
 
+/// Returns the explanation of a call that a cool-down holds until `until`.
 fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
     let waited = now.saturating_duration_since(queued_at);
     let expected = Some(until.saturating_duration_since(now));
@@ -147,6 +148,7 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
 struct HeldCall<'a>(&'a AtomicUsize);
 
 impl<'a> HeldCall<'a> {
+    /// Counts one more held call. Returns `None` if `most` calls are already held.
     fn take(held: &'a AtomicUsize, most: usize) -> Option<Self> {
         let call = Self(held);
         (held.fetch_add(1, Ordering::Relaxed) < most).then_some(call)
