@@ -1,8 +1,15 @@
 //! The client: sends calls through a gate.
 //!
-//! This module is the only place where the tower stack is composed. Read `compose` from top to
-//! bottom: the layers are in the order in which a request passes them. The response passes them in
-//! the reverse order.
+//! # What happens to a call
+//!
+//! First, the target, tenant and lane of the call are read from the request. Then the call is
+//! counted, gets its deadline, and has its prompt tokens counted if its target asks for that. The
+//! retry layer makes the attempts. Each attempt waits for a slot of the target and is sent, to a
+//! replica if the target is a pool. Its response is classified, and the slot is released when the
+//! response has ended. If the target rejects the call, the call starts again at the fallback target.
+//!
+//! This module is the only place where the tower stack is composed. A request passes the layers of
+//! `compose` from top to bottom, and its response passes them from bottom to top.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -66,8 +73,8 @@ fn compose(
         .layer(AdmissionLayer)
         // If the target is a pool, addresses the request to the replica that the permit names.
         .layer(PoolLayer)
-        // Asks streams for their token usage, and removes the usage from the response if the caller
-        // did not ask for it. Above the stream layer, which reads the usage.
+        // If the target is configured to, asks streams for their token usage, and removes the usage
+        // from the response if the caller did not ask for it. Above the stream layer, which reads it.
         .layer(AskUsageLayer)
         // Classifies the attempt by its status, error body and first event, and watches the stream
         // until it ends.

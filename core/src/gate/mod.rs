@@ -140,6 +140,14 @@ impl Gate {
     /// this function. The task is the one that `context` names, or otherwise the current tokio
     /// task.
     ///
+    /// ```no_run
+    /// # async fn run(gate: tidegate::Gate) -> Result<(), tidegate::Error> {
+    /// let permit = gate.acquire_tool("db", &tidegate::Context::default()).await?;
+    /// // Use the tool here.
+    /// drop(permit);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future removes the wait from the queue.
@@ -425,6 +433,13 @@ impl Gate {
     ///
     /// After `patience`, queued calls are rejected, and calls in flight continue. Returns the
     /// number of calls still in progress.
+    ///
+    /// ```no_run
+    /// # async fn run(gate: tidegate::Gate) {
+    /// let left = gate.drain(std::time::Duration::from_secs(30)).await;
+    /// assert_eq!(left, 0, "all calls have ended");
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///
