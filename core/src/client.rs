@@ -6,7 +6,8 @@
 //! counted, gets its deadline, and has its prompt tokens counted if its target asks for that. The
 //! retry layer makes the attempts. Each attempt waits for a slot of the target and is sent, to a
 //! replica if the target is a pool. Its response is classified, and the slot is released when the
-//! response has ended. If the target rejects the call, the call starts again at the fallback target.
+//! response has ended. If the target rejects the call, the call starts again at the fallback
+//! target.
 //!
 //! This module is the only place where the tower stack is composed. A request passes the layers of
 //! `compose` from top to bottom, and its response passes them from bottom to top.
@@ -74,7 +75,8 @@ fn compose(
         // If the target is a pool, addresses the request to the replica that the permit names.
         .layer(PoolLayer)
         // If the target is configured to, asks streams for their token usage, and removes the usage
-        // from the response if the caller did not ask for it. Above the stream layer, which reads it.
+        // from the response if the caller did not ask for it. Above the stream layer, which reads
+        // the usage.
         .layer(AskUsageLayer)
         // Classifies the attempt by its status, error body and first event, and watches the stream
         // until it ends.

@@ -12,8 +12,8 @@
 //!   call takes to reach the gate, not within the duration of a call.
 //! - If more than twice as many wait, the window shrinks by one for every four items that end. It
 //!   shrinks slowly, because calls reach the gate in waves if the work before them is long.
-//! - If also more than twice as many wait as do not wait and are missing together, no item begins:
-//!   the cap has fallen, or the gate is blocked.
+//! - If the number of waiting calls also exceeds twice the sum of the goal and the items that do not
+//!   wait, no item begins: the cap has fallen, or the gate is blocked.
 //! - The window does not grow for items that make no calls, nor in modes `observe` and `off`, in
 //!   which no call waits.
 //!
@@ -42,7 +42,8 @@ pub struct Window {
     size: usize,
     most: usize,
     running: usize,
-    /// Number of items that ended while too many calls waited, modulo [`ENDS`].
+    /// Number of items that ended while too many calls waited, and that have not shrunk the window
+    /// yet.
     ended: usize,
     /// Number of admitted calls that the growth of the window has accounted for.
     seen: u64,

@@ -65,7 +65,9 @@ pub struct CallRecord {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct AttemptRecord {
+    /// When the attempt was queued for a slot.
     pub queued_at: f64,
+    /// When the attempt was admitted.
     pub admitted_at: Option<f64>,
     /// Slots of the target in use just after the attempt was admitted, its own slot included.
     pub in_flight: Option<usize>,

@@ -86,7 +86,7 @@ async fn random_cancels_leave_nothing_behind() {
     }
 }
 
-/// The limit moves meanwhile, by what the calls report.
+/// The adaptive limit changes meanwhile, with the outcomes of the calls.
 #[tokio::test(start_paused = true)]
 async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     for seed in 0..4 {

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::PoolConfig;
 use crate::placement::{Member, Observation};
 
-/// No other event is due: without a report of the replica, the call would wait until another ends.
+/// No other event is due: if the recovery admitted no call, the call would wait until another ends.
 #[tokio::test(start_paused = true)]
 async fn waiting_call_is_admitted_when_a_replica_recovers() {
     let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };
