@@ -12,8 +12,8 @@
 //!   call takes to reach the gate, not within the duration of a call.
 //! - If more than twice as many wait, the window shrinks by one for every four items that end. It
 //!   shrinks slowly, because calls reach the gate in waves if the work before them is long.
-//! - If the number of waiting calls also exceeds twice the sum of the goal and the items that do not
-//!   wait, no item begins: the cap has fallen, or the gate is blocked.
+//! - If the number of waiting calls also exceeds twice the sum of the goal and the items that do
+//!   not wait, no item begins: the cap has fallen, or the gate is blocked.
 //! - The window does not grow for items that make no calls, nor in modes `observe` and `off`, in
 //!   which no call waits.
 //!
