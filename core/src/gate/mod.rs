@@ -167,10 +167,10 @@ impl Gate {
 
     /// Waits for a slot of a tool, and meanwhile reads this task's streaming responses ahead.
     ///
-    /// While the task waits for the tool and holds it, up to 1 MiB and one chunk of each response is
-    /// buffered, so that the model slot is released when the provider has sent the end. The reader
-    /// then gets the same bytes. No generation is ended early. A response that is longer keeps its
-    /// slot, and so does a [`Slot`]. Otherwise as [`Gate::acquire_tool`].
+    /// While the task waits for the tool and holds it, up to 1 MiB and one chunk of each response
+    /// is buffered, so that the model slot is released when the provider has sent the end. The
+    /// reader then gets the same bytes. No generation is ended early. A response that is longer
+    /// keeps its slot, and so does a [`Slot`]. Otherwise as [`Gate::acquire_tool`].
     ///
     /// # Cancel safety and errors
     ///
