@@ -1,8 +1,9 @@
 // Experiment `node`: the cost of the package, beside what it replaces.
 //
-// Every figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this process, its threads
-// included. "In memory" is a fetch that answers without a network: the cost of the SDK's own objects. Prints progress on stderr and, as its
-// last line, one JSON object. Exits 0 when it could measure.
+// Each figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of
+// this process, including its threads. "In memory" is a fetch that answers without a network, which shows the cost
+// of the SDK's own objects. Prints progress to stderr and, as its last line, one JSON object. Exits with 0 if it
+// could measure.
 //
 //     node --expose-gc bench_node.mjs [--rounds 5] [--calls 8000] [--quick]
 import { spawn } from "node:child_process";

@@ -1,7 +1,7 @@
 // A uniform interface to the packages of examples/node: one call and one stream.
 //
-// `make(url, key, gate)` makes a client at an upstream, as the package comes where there is no gate; it gives `ask(signal)` and
-// `stream(signal)`. `loops`: a retry loop of the package's own is left on, a row that shows why not to.
+// `make(url, key, gate)` makes a client of an upstream, stock if there is no gate. The client has `ask(signal)` and
+// `stream(signal)`. `loops` means that the package's own retry loop is left on, to show its effect.
 import { createRequire } from "node:module";
 
 const require = createRequire(new URL("../../examples/node/package.json", import.meta.url));
@@ -51,7 +51,10 @@ const langchain = (settings) => (url, apiKey, gate) => {
   };
 };
 
-/** Gives the provider the gate's fetch, and the call the given settings. Its streams report errors as a part, and do not throw. */
+/**
+ * Gives the provider the gate's fetch, and the call the given settings.
+ * Its streams report errors as a part, and do not throw.
+ */
 const vercel = (api, settings) => (url, apiKey, gate) => {
   const provider = createOpenAI({ baseURL: `${url}/v1`, apiKey, ...(gate && { fetch: gate.fetch }) });
   const request = { model: provider[api](model), prompt: ASK, ...(gate && settings) };

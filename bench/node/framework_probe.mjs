@@ -1,5 +1,5 @@
-// The Node packages against a scripted upstream: prints a line of JSON for each, as `bench/python/framework_probe.py` describes. What that
-// plays in several event loops is not here: Node has one.
+// Runs the Node packages against a scripted upstream, and prints a line of JSON for each, as
+// `bench/python/framework_probe.py` describes. The scenario of several event loops is missing, because Node has one.
 //
 //     node --expose-gc framework_probe.mjs URL
 import { createRequire } from "node:module";

@@ -1,8 +1,9 @@
 // Experiment `node-memory`: the resident memory of an open event stream, with 1,000 and 5,000 streams, beside undici.
 //
-// Each figure has a fresh process, which opens a few streams and closes them, collects garbage, reads its resident size, opens all,
-// each with a reader that has its first chunk and waits for the next, collects again and reads its size again. Needs as many file
-// descriptors as streams, in this process and in the upstream's. Prints one JSON object as its last line.
+// Each figure has a fresh process. The process opens a few streams and closes them, collects garbage, and reads its
+// resident size. Then it opens all streams, each with a reader that has the first chunk and waits for the next,
+// collects garbage, and reads its size again. This process and the upstream need one file descriptor per stream.
+// Prints one JSON object as its last line.
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 

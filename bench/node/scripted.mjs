@@ -2,9 +2,9 @@
 //
 //     POST /stall/head/...    never answers
 //     POST /stall/stream/...  streams one chunk and then nothing
-//     GET  /seen              the milliseconds at which each call (x-id) was closed, on the system's monotonic clock
+//     GET  /seen              returns when each call (x-id) was closed, in ms of the system's monotonic clock
 //
-// Prints its port, then serves until its input ends.
+// Prints its port, then serves until standard input is closed.
 import net from "node:net";
 
 import { EVENT } from "./shapes.mjs";

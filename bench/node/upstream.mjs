@@ -1,7 +1,7 @@
 // An upstream that is never the bottleneck: fixed answers, written straight to the socket, in a process of its own.
 //
-// `POST /v1/chat/completions` answers a small completion; `POST /sse/N/GAP_MS/v1/chat/completions` streams N events, one every GAP_MS
-// milliseconds. Prints its port, then serves until its input ends.
+// `POST /v1/chat/completions` answers a small completion. `POST /sse/N/GAP_MS/v1/chat/completions` streams N events,
+// one every GAP_MS milliseconds. Prints its port, then serves until standard input is closed.
 import net from "node:net";
 
 import { COMPLETION, EVENT, LAST } from "./shapes.mjs";

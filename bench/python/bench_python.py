@@ -1,9 +1,9 @@
 """Experiment `python`: the cost of the package, beside what it replaces.
 
-Every figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this
-process, workers included (`getrusage`). "In memory" is a transport that answers without a network: the cost of the
-SDK's, or the family's, own objects. Prints progress on stderr and, as its last line, one JSON object. Exits 0 when it
-could measure.
+Each figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this
+process, including its threads (`getrusage`). "In memory" is a transport that answers without a network, which shows
+the cost of the SDK's or the family's own objects. Prints progress to stderr and, as its last line, one JSON object.
+Exits with 0 if it could measure.
 
     python bench_python.py [--rounds 5] [--calls 4000] [--quick]
 """

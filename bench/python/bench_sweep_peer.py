@@ -4,11 +4,10 @@ Each search runs over real sockets against a simulated server of its own: one en
 answers 429 to a call that finds 24 in flight. Prompts have 128 tokens and answers 32. The server counts the calls.
 Prints one JSON object as its last line.
 
-aiperf is asked for its own answer to the same question, the highest concurrency whose share of errors is below 1 %
-(`--search-recipe max-concurrency-under-sla`), as favourably as its options allow: 100 requests a probe where it would
-make 1,000, the warm-ups that its default search makes before each probe forced down from 60 s to a tenth of a second,
-no telemetry, one worker. Its tokenizers come from the network, so it is given one made here, of the words of its own
-corpus.
+aiperf searches for the highest concurrency with an error share below 1 % (`--search-recipe
+max-concurrency-under-sla`), with its most favourable options: 100 requests per probe instead of 1,000, a warm-up before
+each probe of 0.1 s instead of 60 s, no telemetry, and one worker. Its tokenizers come from the network, so it is given
+one made here from the words of its own corpus.
 
     python bench_sweep_peer.py [STYLE ...]        (aiperf's --search-style; default: smooth_isotonic monotonic)
 """

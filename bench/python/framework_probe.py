@@ -4,10 +4,10 @@
 
     {"package", "loops", "stock": {SCENARIO: CELL}, "ours": {SCENARIO: CELL}, "in_flight"}
 
-A CELL is one call (three, where there are three event loops): `attempts` (seen by the upstream), `ended` (`answered`,
-`quietly`, `cancelled`, or the class of what was raised) and, where the call was cancelled, `closed`: whether the
-upstream saw it over `at once`, `when collected` (garbage) or `never`. `in_flight` is the gate's count afterwards.
-`loops`: a loop of the framework's own was left on.
+A CELL is one call, or three in the scenario of three event loops. It has the `attempts` seen by the upstream, and
+`ended`: `answered`, `quietly`, `cancelled`, or the class of the exception. For a cancelled call, `closed` is when the
+upstream saw the close: `at once`, `when collected` (after a garbage collection) or `never`. `in_flight` is the gate's
+count afterwards. `loops` means that the framework's own retry loop was left on.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """An upstream in a process of its own, whose paths select its behaviour and return its statistics.
 
     POST /slow/MS/...       answers after MS milliseconds
-    POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first of these, then at once
+    POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first request, then at once
     POST /stall/head/...    never answers
     POST /stall/stream/...  streams its first text and then nothing
-    POST /fail/STATUS/...   always that status; a 429 with Retry-After: 1
-    POST /once/STATUS/...   that status to the first request of a path, then answers
-    POST /cut/...           streams its first text and ends, without what ends a stream in that API
-    GET  /seen              the requests in order (path, x-id, times, status), the most at once, and how many now
+    POST /fail/STATUS/...   always answers that status; a 429 has Retry-After: 1
+    POST /once/STATUS/...   answers that status to the first request of a path, then 200
+    POST /cut/...           streams its first text and closes, without the API's end of a stream
+    GET  /seen              returns the requests (path, x-id, times, status), and the peak and current concurrency
 
-Answers and streams are those of the API that the path ends in (`dialects.py`). Times are the system's monotonic clock,
-which all processes share. Prints its port, then serves until its input ends.
+The end of the path selects the API of answers and streams (`dialects.py`). Times are of the system's monotonic clock,
+which all processes share. Prints its port, then serves until standard input is closed.
 """
 
 from __future__ import annotations

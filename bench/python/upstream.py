@@ -1,7 +1,7 @@
 """An upstream that is never the bottleneck: fixed answers, written by a bare asyncio protocol in its own process.
 
 `POST /v1/chat/completions` answers a small completion; `POST /sse/N/GAP_MS` streams N events, one every GAP_MS
-milliseconds. Prints its port, then serves until its input ends.
+milliseconds. Prints its port, then serves until standard input is closed.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Returns the total of prompt and output tokens.
     pub(crate) fn total(&self) -> u32 {
         self.prompt + self.output
     }

@@ -90,6 +90,7 @@ impl Provider {
         Self { terms, began: now, state: Arc::new(Mutex::new(state)) }
     }
 
+    /// Returns a transport to this provider.
     pub(crate) fn transport(&self) -> Transport {
         let provider = self.clone();
         Transport::new(service_fn(move |request| {
@@ -103,6 +104,7 @@ impl Provider {
         self.state.lock().books = Books::default();
     }
 
+    /// Returns the totals so far.
     pub(crate) fn books(&self) -> Books {
         self.state.lock().books
     }

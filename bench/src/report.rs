@@ -80,6 +80,7 @@ impl Spread {
         Self { median, least, most }
     }
 
+    /// Returns `true` if `value` is within the range.
     pub(crate) fn contains(&self, value: f64) -> bool {
         (self.least..=self.most).contains(&value)
     }

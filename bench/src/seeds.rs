@@ -10,6 +10,7 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
+    /// Creates the range from `first` to `last`.
     pub(crate) const fn new(first: u64, last: u64) -> Self {
         Self { first, last }
     }
@@ -19,6 +20,7 @@ impl Seeds {
         Self { last: self.last.min(self.first + count - 1), ..self }
     }
 
+    /// Returns the number of seeds.
     pub(crate) fn count(self) -> u64 {
         self.last - self.first + 1
     }

@@ -21,6 +21,7 @@ const CALLERS: usize = 40;
 const CAP: usize = 4;
 const IDEAL: f64 = 15.0;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("cap", [1]);
     let on = play(Mode::Enforce)?;

@@ -45,6 +45,7 @@ impl Scene {
     }
 }
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("cooldown", seeds);
     for round_trip_ms in [5, 50, 300] {

@@ -27,6 +27,7 @@ use crate::virtual_time;
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("noisy-neighbour", seeds);
     // The headline uses paced arrivals, because the post's p99 TTFT of run 1 shows that it used a

@@ -133,6 +133,7 @@ fn scenes() -> Vec<Scene> {
     scenes
 }
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("outage", seeds);
     partial::measure(&mut report, seeds)?;

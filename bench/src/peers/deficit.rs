@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{Call, Policy, Queues};
 
+/// The deficit round robin policy.
 #[derive(Debug)]
 pub(crate) struct Deficit {
     queues: Queues,

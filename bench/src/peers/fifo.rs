@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Call, Policy};
 
+/// The FIFO policy.
 #[derive(Debug, Default)]
 pub(crate) struct Fifo(VecDeque<usize>);
 

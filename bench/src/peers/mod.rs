@@ -91,7 +91,8 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// How many of the first `count` calls are the first tenant's, where both always have calls of ten tokens waiting.
+    /// Returns how many of the first `count` calls are the first tenant's, if both tenants always have
+    /// calls of ten tokens waiting.
     fn share(mut policy: impl Policy, count: usize) -> usize {
         let call =
             |tenant| Call { tenant, arrives: Duration::ZERO, input: 10.0, output: 0.0, estimate: 10.0 };

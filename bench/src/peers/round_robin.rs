@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Call, Policy, Queues};
 
+/// The round robin policy.
 #[derive(Debug)]
 pub(crate) struct RoundRobin {
     queues: Queues,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::{Call, Policy, Queues};
 
+/// The virtual token counter policy.
 #[derive(Debug)]
 pub(crate) struct Vtc {
     queues: Queues,

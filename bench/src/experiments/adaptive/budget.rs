@@ -1,8 +1,8 @@
 //! The token budget that our side keeps, as the gate does, for every contender.
 //!
-//! It knows the rate from a header and the remaining tokens from each answer. It does not know the
-//! depth of the provider's bucket, nor the calls of others, and takes each answer to have the mean
-//! length.
+//! The rate is known from a header, and the remaining tokens from each answer. The depth of the
+//! provider's bucket and the calls of others are unknown, and each answer is assumed to have the
+//! mean length.
 
 use std::time::Duration;
 

@@ -71,6 +71,7 @@ const COLUMNS: [(&str, Pick); 4] = [
     ("peak in flight upstream", |row| row.peak_upstream as f64),
 ];
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (arrivals, prefix) in [(Arrivals::Paced, ""), (Arrivals::Poisson, "Poisson, ")] {
         for door in &DOORS {

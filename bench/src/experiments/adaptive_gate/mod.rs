@@ -36,6 +36,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// Returns `true` if a look was requested.
     pub(crate) fn wanted(&self) -> bool {
         self.scenario.is_some()
     }
@@ -56,6 +57,7 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
 pub(crate) const BURST_SEEDS: Seeds = burst::SEEDS;
 pub(crate) const REPLAY_SEEDS: Seeds = replay::SEEDS;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(burst: Seeds, replay: Seeds) -> Fallible<Report> {
     let mut report = Report::new("adaptive-gate", burst.into_iter().chain(replay));
     burst::measure(&mut report, burst)?;

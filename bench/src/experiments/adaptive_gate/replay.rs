@@ -42,6 +42,7 @@ const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
 const GOODPUT: f64 = 0.95;
 const BEHIND: f64 = 1.0;
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for name in SCENARIOS {
         let replay = Replay::new(name, seeds)?;

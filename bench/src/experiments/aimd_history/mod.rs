@@ -33,6 +33,7 @@ const WORKERS: usize = 2;
 /// The p99 in seconds above which the post sees a breach: "p99 > target × 1.2".
 const BREACH: f64 = 2.4;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("aimd-history", SEEDS);
     spiral::measure(&mut report)?;

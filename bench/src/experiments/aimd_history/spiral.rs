@@ -39,6 +39,7 @@ fn served(seen: &Seen) -> f64 {
     seen.served
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let first = see(Door::FIRST, &post(Post::FIRST))?;
     note(report, FAULT, "the post's, as deployed first", &first, &FIGURES);

@@ -17,6 +17,7 @@ use crate::report::{Op, Report};
 const CAPS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 const FIGURES: [Figure; 4] = [MEDIAN, P99, SERVED, IN_TIME];
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let load = Load { tokens: (1_024, 256), ..Load::steady(s(120), [2.0, 4.0]) };
     let sweep = |door, make: &dyn Fn(usize) -> Box<Make>| {

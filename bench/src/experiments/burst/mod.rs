@@ -31,6 +31,7 @@ pub(crate) const SEEDS: Seeds = Seeds::new(31, 34);
 const P99: f64 = 2.0;
 const P95: f64 = 1.1;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("burst", seeds);
     // Prompts of conversations are short. Prompts above the operator's maximum are in the retrieval

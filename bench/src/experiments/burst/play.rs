@@ -119,6 +119,7 @@ pub(super) struct Played {
     pub(super) pushed_back: u64,
 }
 
+/// Plays one run and returns its results.
 pub(super) fn play(door: Door, arrivals: &[Arrival], seed: u64) -> Fallible<Played> {
     virtual_time::run(seed, async {
         let replica = replica();

@@ -7,6 +7,7 @@ mod stages;
 use crate::Fallible;
 use crate::report::Report;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = measure_virtual()?;
     sockets::measure(&mut report)?;

@@ -45,6 +45,7 @@ enum How {
     Detach,
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for (http2, version) in [(false, "HTTP/1.1"), (true, "HTTP/2")] {

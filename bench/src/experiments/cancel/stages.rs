@@ -31,6 +31,7 @@ pub(super) const SEED: u64 = 11;
 const CANCELS: usize = 100_000;
 const CAP: usize = 64;
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     eprintln!("{CANCELS} cancels");
     let (stages, left) = virtual_time::run(SEED, storm())?;

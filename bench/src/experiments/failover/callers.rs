@@ -41,6 +41,7 @@ pub(super) enum Caller {
 }
 
 impl Caller {
+    /// Returns the name in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Caller::Ours => "ours",

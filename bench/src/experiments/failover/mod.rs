@@ -39,6 +39,7 @@ const FIGURES: [(&str, Pick); 10] = [
     (LONGEST, |run| run.longest),
 ];
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("failover", SEEDS);
     for fault in [Fault::Killed, Fault::Hung] {

@@ -32,6 +32,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// Returns the name in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Fault::Killed => "killed",
@@ -81,6 +82,7 @@ struct Ended {
     took: Duration,
 }
 
+/// Plays one run and returns its results.
 pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Run> {
     let replicas: Vec<Replica> =
         join_all((0..4).map(|_| Replica::start())).await.into_iter().collect::<Fallible<_>>()?;

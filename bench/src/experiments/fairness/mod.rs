@@ -100,6 +100,7 @@ impl Outcome {
     }
 }
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("fairness", seeds);
     for load in workloads::all()? {

@@ -71,6 +71,7 @@ fn run(who: Who, seed: u64) -> Run {
     }
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("the post's 2:1 run");
     let key = |what: &str| format!("the post's 2:1 run: {what}");

@@ -24,6 +24,7 @@ pub(crate) const SEEDS: Seeds = Seeds::new(10_000, 10_999);
 /// Calls of each client in the first wave.
 const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("herd", [seeds.first, seeds.last]);
     for prompts in [Prompts::Distinct, Prompts::Shared] {

@@ -36,6 +36,7 @@ pub(crate) const PEERS: [Peer; 8] = [
 ];
 
 impl Peer {
+    /// Returns the name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",

@@ -21,6 +21,7 @@ pub(crate) enum Prompts {
 }
 
 impl Prompts {
+    /// Returns the name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Distinct => "distinct prefixes",

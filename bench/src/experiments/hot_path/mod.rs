@@ -18,6 +18,7 @@ use crate::report::{Op, Report, Spread};
 const ROUNDS: usize = 41;
 const BATCH: usize = 100_000;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("hot-path", [1]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

@@ -20,6 +20,7 @@ const ROUNDS: usize = 15;
 const BATCH: usize = 1_000;
 const SLOTS: usize = 64;
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let mut ours_at = Vec::new();
     for waiting in [10, 1_000, 100_000] {

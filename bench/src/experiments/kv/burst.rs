@@ -46,6 +46,7 @@ impl Outcome {
     }
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for blocks in CACHES {
         let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };

@@ -39,6 +39,7 @@ pub(super) enum Known {
     Reported,
 }
 
+/// Plays one run and returns its results.
 pub(super) fn play(
     engine: &EngineConfig,
     known: Known,

@@ -48,6 +48,7 @@ const CALLS: usize = 4_000;
 /// Cache sizes in blocks of 16 tokens: about 25 and 70 calls.
 const CACHES: [u32; 2] = [2_048, 5_625];
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("kv", seeds);
     for blocks in CACHES {

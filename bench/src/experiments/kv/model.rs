@@ -12,6 +12,7 @@ use super::{Outcome, Tally, UNTIL};
 use crate::Fallible;
 use crate::lengths::Work;
 
+/// Plays one run and returns its results.
 pub(super) fn play(
     engine: &EngineConfig,
     rule: Rule,

@@ -41,6 +41,7 @@ const CHUNK: u32 = 256;
 impl Workload {
     pub(super) const ALL: [Self; 5] = [Self::Conv, Self::Mixed, Self::Tail, Self::Shared, Self::OneLong];
 
+    /// Returns the name in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Conv => "conv",

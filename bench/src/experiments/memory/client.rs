@@ -32,6 +32,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
+    /// Returns the name in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Client::Gate => "gate",

@@ -21,6 +21,7 @@ use crate::report::{Op, Report, Spread};
 const STREAMS: [usize; 2] = [1_000, 5_000];
 const ROUNDS: usize = 3;
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("memory", []);
     let server = Server::start()?;

@@ -150,6 +150,7 @@ fn steady(from: f64, until: f64, rate: f64) -> impl Iterator<Item = Made> {
     (0..count).map(move |k| (Duration::from_secs_f64(from + f64::from(k) / rate), false))
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     poisoned(report, seeds)?;
     hanging(report, seeds)?;

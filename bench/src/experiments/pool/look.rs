@@ -37,6 +37,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// Returns `true` if a look was requested.
     pub(crate) fn wanted(&self) -> bool {
         self.workload.is_some()
     }

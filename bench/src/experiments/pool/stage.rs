@@ -55,6 +55,7 @@ impl Scene {
         Self { workload, load, speed: load * capacity }
     }
 
+    /// Returns the name in results.
     pub(crate) fn name(&self) -> String {
         format!("{} at {:.0} %", self.workload.name(), 100.0 * self.load)
     }

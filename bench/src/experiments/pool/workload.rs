@@ -45,6 +45,7 @@ pub(crate) enum Workload {
 impl Workload {
     pub(crate) const ALL: [Self; 2] = [Self::Mooncake, Self::Sessions];
 
+    /// Returns the name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mooncake => "mooncake",

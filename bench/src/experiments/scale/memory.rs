@@ -79,6 +79,7 @@ pub(crate) fn hold(held: Held) -> Fallible<String> {
     Ok(found.to_string())
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     for (what, held, bar) in [
         ("bytes a waiting call, 10 tenants", Held::Few, 1024.0),

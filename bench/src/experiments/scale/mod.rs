@@ -30,6 +30,7 @@ const STORM: usize = 10_000;
 /// A timed operation: its name, its case, the number of calls per operation, and the operation.
 type Act = (&'static str, Case, usize, fn(&mut Load));
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("scale", [1]);
     let hand_on = "release + dispatch + admit";

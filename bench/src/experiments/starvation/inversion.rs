@@ -111,6 +111,7 @@ fn run<O: Order>(case: &Case, seeds: Seeds, order: impl Fn() -> O + Sync) -> Fal
     })
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let target = TargetConfig { cap: SLOTS, ..target() };
     let settings = Settings::from(&target);

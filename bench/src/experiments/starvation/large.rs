@@ -62,6 +62,7 @@ fn cases() -> [Case; 2] {
     [budget, memory]
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for case in cases() {
         eprintln!("{}", case.name);

@@ -75,6 +75,7 @@ fn bound(ahead: Ahead, tenants: usize) -> f64 {
     2.0 * AGING.as_secs_f64() + (turns + 1) as f64 * SERVICE
 }
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("starvation", seeds);
     let above = [Lane::Interactive, Lane::Standard];

@@ -118,6 +118,7 @@ fn run<O: Order>(
     })
 }
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (slots, regular) in [(1, true), (16, true), (1, false), (16, false)] {
         let name = format!(

@@ -28,6 +28,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// Returns `true` if a look was requested.
     pub(crate) fn wanted(&self) -> bool {
         self.scenario.is_some()
     }

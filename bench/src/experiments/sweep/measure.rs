@@ -19,6 +19,7 @@ pub(crate) const SEEDS: Seeds = Seeds::new(501, 600);
 /// Fewer seeds for the peers, which vary little.
 const PEERS_SEEDS: Seeds = Seeds::new(501, 520);
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("sweep", SEEDS);
     let stages: Vec<Stage> = scenarios::all().into_iter().map(Stage::new).collect();

@@ -40,6 +40,7 @@ const MOST: usize = 128;
 impl Peer {
     pub(crate) const ALL: [Peer; 2] = [Peer::Linear, Peer::Doubling];
 
+    /// Returns the name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Linear => "linear sweep with Kneedle",
@@ -47,6 +48,7 @@ impl Peer {
         }
     }
 
+    /// Plays one run and returns its results.
     pub(crate) fn play(self, server: &Server, works: &Arc<[Work]>, seed: u64) -> Fallible<Found> {
         virtual_time::run(seed, async {
             let Running { transport, .. } = server.start()?;

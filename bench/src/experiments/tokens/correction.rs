@@ -19,6 +19,7 @@ use crate::virtual_time;
 /// The maximum number of answers until the gate must know the quota.
 const ANSWERS: usize = 3;
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
         let needed = virtual_time::each(seeds, |seed| {

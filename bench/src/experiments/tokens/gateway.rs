@@ -25,6 +25,7 @@ use crate::virtual_time;
 const STEADY: &[u64] = &[2 * TPM];
 const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
 
+/// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let loads = virtual_time::each(seeds, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
     let mut refusals = Vec::new();

@@ -108,6 +108,7 @@ const PEERS: [(Contestant, &str); 3] = [
     (Contestant::Nobody, "openai's rule alone"),
 ];
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("tokens", seeds);
     for trace in ["conv", "code"] {

@@ -24,6 +24,7 @@ pub(crate) const SCENARIOS: Seeds = Seeds::new(2_000, 2_999);
 /// A count over all scenarios.
 type Count = (&'static str, fn(&Found) -> usize);
 
+/// Runs the experiment and returns its report.
 pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     let mut report = Report::new("work-conserving", [scenarios.first, scenarios.last]);
     let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
