@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate::duration;
 
-/// An argument with an invalid value. The message names the argument and says what is valid.
+/// An argument with an invalid value. The message contains the argument's name and the valid
+/// values.
 #[derive(Debug)]
 pub struct InvalidArgument(pub(crate) String);
 

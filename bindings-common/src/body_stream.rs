@@ -14,10 +14,11 @@ use tidegate::{Error, ResponseBody};
 use crate::error::{forked, response_closed};
 use crate::runtime_bound::RuntimeBound;
 
-/// Bytes that are read ahead with the head, at most.
+/// The largest number of bytes that are read ahead with the head.
 const MAX_READ_AHEAD: usize = 64 * 1024;
 
-/// How often the connection may run before a body that is not complete counts as a stream.
+/// The number of times that the connection may make progress before an incomplete body counts as a
+/// stream.
 const MAX_YIELDS: usize = 3;
 
 /// A chunk of a body, the end (`None`), or the error that ended the body.
@@ -25,6 +26,7 @@ pub type Chunk = Option<Result<Bytes, Error>>;
 
 /// A response body. Dropping or closing it ends the exchange at once and releases the slot.
 pub struct BodyStream(Mutex<State>);
+/// The state of a body.
 
 struct State {
     read_ahead: VecDeque<Bytes>,
@@ -57,11 +59,12 @@ impl Drop for OpenBody {
 }
 
 impl BodyStream {
-    /// Reads what has arrived with the head. Runs on a worker of the runtime.
+    /// Creates a body and reads the part that has arrived with the head. Runs on a worker of the
+    /// runtime.
     ///
-    /// An event stream is read up to its first chunk. Another body is read whole if it is complete in
-    /// what the connection has received, so that a small body crosses into the host language once and
-    /// its slot is released at once.
+    /// An event stream is read up to its first chunk. Any other body is read completely if the
+    /// connection has received all of it. A small body then crosses into the host language once,
+    /// and its slot is released at once.
     pub async fn read_ahead(mut body: ResponseBody, is_event_stream: bool) -> Self {
         let mut read_ahead = VecDeque::new();
         let mut error = None;
@@ -118,7 +121,7 @@ impl BodyStream {
         Ok(whole.freeze())
     }
 
-    /// Ends the body now. A later read fails unless the body had been read to its end. Idempotent.
+    /// Ends the body now. Later reads fail, unless the body had been read to its end. Idempotent.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.0.lock();

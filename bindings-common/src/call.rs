@@ -1,11 +1,12 @@
-//! Sending a call, and which failures come back as responses.
+//! Sends calls, and decides which failures are returned as responses.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
 use tidegate::config::Mode;
 use tidegate::{Client, Error, ErrorKind, RequestBody, ResponseBody};
 
-/// Which failures are returned as an HTTP response with `x-should-retry: false` instead of an error.
+/// Which failures are returned as an HTTP response with `x-should-retry: false` instead of an
+/// error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FailureMode {
     /// Rejections and missed deadlines. They have a status, a reason and a time to retry after.
@@ -15,8 +16,8 @@ pub enum FailureMode {
 }
 
 impl FailureMode {
-    /// Returns the mode of a request with these headers. `is_wrapped` says whether the retries of its
-    /// SDK were switched off. In the modes `observe` and `off` the SDK keeps its retries.
+    /// Returns the mode of a request with these headers. `is_wrapped` says whether the retries of
+    /// its SDK were switched off. In the modes `observe` and `off` the SDK keeps its retries.
     pub fn of_request(headers: &HeaderMap, mode: Mode, is_wrapped: bool) -> Self {
         if mode == Mode::Enforce && !is_wrapped && is_from_sdk(headers) {
             Self::RespondToAll
@@ -44,6 +45,7 @@ pub async fn send(
     }
 }
 
+/// Returns `true` for rejections and missed deadlines.
 fn is_rejection(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::argument::InvalidArgument;
 
-/// What a block of the host's program sets for the calls in it. `None` inherits.
+/// The settings of a context block in the host's program. `None` inherits the outer value.
 pub struct ContextOptions<'a> {
     /// The tenant.
     pub tenant: Option<&'a str>,
@@ -53,6 +53,11 @@ pub fn remaining(context: &Context, now: impl FnOnce() -> Instant) -> Option<f64
     context.deadline.map(|at| at.saturating_duration_since(now()).as_secs_f64())
 }
 
+/// Returns the instant that is `seconds` after `now`.
+///
+/// # Errors
+///
+/// If the number is not above 0 or not finite.
 fn deadline(seconds: f64, now: Instant) -> Result<Instant, InvalidArgument> {
     let wait = duration::from_secs(seconds).filter(|_| seconds > 0.0);
     wait.map(|wait| duration::after(now.into_std(), wait).into()).ok_or_else(|| {
@@ -62,6 +67,7 @@ fn deadline(seconds: f64, now: Instant) -> Result<Instant, InvalidArgument> {
     })
 }
 
+/// Returns the error of an unknown lane, with the known ones.
 fn unknown_lane(lane: &str) -> InvalidArgument {
     let known: Vec<_> = Lane::ALL.iter().map(|lane| lane.as_str()).collect();
     InvalidArgument(format!("lane: {lane:?} does not exist; give one of {}", known.join(", ")))

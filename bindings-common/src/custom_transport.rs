@@ -1,7 +1,7 @@
-//! Exchanges that the caller's own transport makes, in the host language.
+//! Exchanges that are made by the caller's own transport, in the host language.
 //!
-//! A worker offers an exchange to the host language, and is done with it. The transport there answers
-//! through the [`ExchangeHandle`].
+//! A worker offers an exchange to the host language and continues with other work. The transport
+//! there answers through the [`ExchangeHandle`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -30,7 +30,7 @@ impl OriginalHead {
     }
 }
 
-/// An exchange on its way to the host language, with what the core changed in its request.
+/// An exchange to be made in the host language, with the changes that the core made to its request.
 pub struct ExchangeOffer {
     /// The exchange.
     pub exchange: ExchangeHandle,
@@ -62,13 +62,14 @@ impl ExchangeOffer {
     }
 }
 
-/// One exchange, as an object of the host language. Dropping or closing it says that the transport is
-/// done: until then a cancelled exchange keeps its slot.
+/// The host language's handle to one exchange. Dropping or closing it reports that the transport
+/// has finished. A cancelled exchange keeps its slot until then.
 pub struct ExchangeHandle {
     open: Mutex<Option<RuntimeBound<Open>>>,
     id: u64,
 }
 
+/// An exchange that has not ended.
 struct Open {
     exchange: Exchange,
     /// The request body, until it was sent.
@@ -82,7 +83,7 @@ impl ExchangeHandle {
         Self { open: Mutex::new(Some(open)), id }
     }
 
-    /// Returns the number that a cancellation names.
+    /// Returns the number that identifies the exchange in cancellations.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -92,30 +93,33 @@ impl ExchangeHandle {
         self.open.lock().as_ref().and_then(RuntimeBound::get).map(|open| f(&open.exchange))
     }
 
+    /// Ends the handle, and returns the exchange if it is still open.
     fn take(&self) -> Option<Exchange> {
         let open = self.open.lock().take();
         open.and_then(RuntimeBound::into_inner).map(|open| open.exchange)
     }
 
-    /// Returns `true` if nobody waits for the exchange.
+    /// Returns `true` if the exchange was cancelled or has ended.
     pub fn is_cancelled(&self) -> bool {
         self.with(Exchange::is_cancelled).unwrap_or(true)
     }
 
-    /// Says that the request body was read to its end. From then on the answer can be late.
+    /// Reports that the request body was read to its end. The time limit of the response starts
+    /// here.
     pub fn on_body_sent(&self) {
         let body =
             self.open.lock().as_mut().and_then(RuntimeBound::get_mut).and_then(|open| open.body.take());
         drop(body);
     }
 
-    /// Passes on the head of the answer. Returns `false` if nobody waits for it.
+    /// Passes on the response head. Returns `false` if the exchange was cancelled or answered
+    /// before.
     pub fn answer(&self, head: Response<()>) -> bool {
         self.with(|exchange| exchange.answer(head)).unwrap_or(false)
     }
 
-    /// Passes on a chunk. Returns `Some(true)` to continue, `Some(false)` to wait for room first, and
-    /// `None` if nobody reads any more.
+    /// Passes on a chunk. Returns `Some(true)` if the transport may continue, `Some(false)` if it
+    /// must wait for room first, and `None` if the reader is gone.
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         let chunk = Bytes::copy_from_slice(chunk);
         match self.with(|exchange| exchange.chunk(chunk))? {
@@ -125,7 +129,7 @@ impl ExchangeHandle {
         }
     }
 
-    /// Waits for room for a chunk. Returns `false` if nobody reads any more.
+    /// Waits for room for a chunk. Resolves to `false` if the reader is gone.
     pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
         let room = self.with(Exchange::room);
         async move {
@@ -136,7 +140,7 @@ impl ExchangeHandle {
         }
     }
 
-    /// Says that the body is complete.
+    /// Ends the body successfully.
     pub fn end(&self) {
         if let Some(exchange) = self.take() {
             exchange.end();
@@ -150,14 +154,14 @@ impl ExchangeHandle {
         }
     }
 
-    /// Says that the transport is done. Idempotent.
+    /// Reports that the transport has finished. Idempotent.
     pub fn close(&self) {
         drop(self.take());
     }
 }
 
-/// Returns the error of a transport in the host language that failed in this way. Failures of an
-/// unknown kind are not retried.
+/// Returns the error of a failed transport in the host language. `kind` is the name of the
+/// failure's kind; failures of an unknown kind are not retried.
 pub fn transport_error(kind: &str, message: String) -> Error {
     const KINDS: [ErrorKind; 6] = [
         ErrorKind::Connect,
@@ -168,7 +172,8 @@ pub fn transport_error(kind: &str, message: String) -> Error {
         ErrorKind::Truncated,
     ];
     match kind {
-        // The client's own pool had no free connection: nothing was sent, and the target is not at fault.
+        // The client's own pool had no free connection: nothing was sent, and the target is not at
+        // fault.
         "pool" => Error::new(ErrorKind::ConnectTimeout, message).local(),
         // The host answered that no process listens there.
         "refused" => Error::new(ErrorKind::Connect, message).nobody_listens(),
@@ -185,6 +190,7 @@ pub fn unread_body(reader: &'static str) -> RequestBody {
     RequestBody::stream(UnreadBody(reader))
 }
 
+/// A body whose reads fail, because the transport reads the upload itself.
 struct UnreadBody(&'static str);
 
 impl Body for UnreadBody {

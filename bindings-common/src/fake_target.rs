@@ -27,7 +27,7 @@ impl FakeTargetHandle {
         &self.target
     }
 
-    /// Follows another script from now on.
+    /// Replaces the script, from now on.
     ///
     /// # Errors
     ///
@@ -37,8 +37,8 @@ impl FakeTargetHandle {
         Ok(())
     }
 
-    /// Receives the calls of each gate of the process, existing or new, from now on. Returns `false`
-    /// if the target is installed already.
+    /// Receives the calls of each gate of the process, existing or new, from now on. Returns
+    /// `false` if the target is installed already.
     pub fn install(&self, now: Instant) -> bool {
         let mut world = self.world.lock();
         if world.is_some() {
@@ -49,7 +49,7 @@ impl FakeTargetHandle {
         true
     }
 
-    /// Puts the network back. Idempotent.
+    /// Restores the network. Idempotent.
     pub fn uninstall(&self) {
         if let Some(world) = self.world.lock().take() {
             world::leave(world);
@@ -57,6 +57,7 @@ impl FakeTargetHandle {
     }
 }
 
+/// Parses a script in JSON.
 fn parse(script: &str) -> Result<Script, InvalidArgument> {
     serde_json::from_str(script).map_err(|error| InvalidArgument(format!("script: {error}")))
 }

@@ -1,4 +1,4 @@
-//! Questions to a gate, and the replicas that the host's program sets.
+//! Queries to a gate, and the replicas that the host's program sets.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ pub fn target_for(gate: &Gate, url: &str, model: Option<&str>) -> Result<Option<
     Ok(gate.target_for(&uri, model)?.map(|name| name.to_string()))
 }
 
-/// The replicas that the host's program has set, by target. A gate that is opened anew gets them too.
+/// The replicas that the host's program has set, by target. A gate that is opened again gets them
+/// too.
 #[derive(Default)]
 pub struct DynamicReplicas(Mutex<BTreeMap<String, Value>>);
 

@@ -1,10 +1,10 @@
-//! What the Python and the Node bindings of Tidegate share: everything that does not touch a value
-//! of the host language.
+//! The shared part of the Python and Node bindings of Tidegate: everything that does not touch a
+//! value of the host language.
 //!
-//! Workers of a tokio runtime run the calls, and event loops of the host language wait for them. The
-//! crate contains the parts of that bridge ([`ResultQueue`], [`Outbox`], [`StreamReader`],
-//! [`RuntimeBound`]), and the objects that each binding wraps in a class of its language. Errors for
-//! the host's programmer are [`InvalidArgument`]; errors of a call are [`tidegate::Error`].
+//! Workers of a tokio runtime run the calls, and event loops of the host language wait for them.
+//! The crate contains the parts of that bridge ([`ResultQueue`], [`Outbox`], [`StreamReader`],
+//! [`RuntimeBound`]), and the objects that each binding wraps in a class of its language. Errors
+//! for the host's programmer are [`InvalidArgument`]; errors of a call are [`tidegate::Error`].
 
 mod argument;
 mod body_stream;

@@ -1,4 +1,4 @@
-//! The work that one event loop hands to the workers.
+//! Work that one event loop hands to the workers, in batches.
 
 use std::pin::Pin;
 
@@ -8,16 +8,16 @@ use tokio::runtime::Handle;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Work that waits to be handed to the workers. It is handed over in batches, because each hand-over
-/// wakes a sleeping worker, which costs as much as the rest of a crossing.
+/// Work that waits to be handed to the workers. It is handed over in batches, because each
+/// hand-over wakes a sleeping worker, which costs as much as the rest of a crossing.
 #[derive(Default)]
 pub struct Outbox(Mutex<Vec<Work>>);
 
 impl Outbox {
     /// Adds work. Returns the handle that drops the work, and the number of waiting works.
     ///
-    /// `on_end` receives the result, or `None` if the work panicked. It is not called if the work is
-    /// dropped.
+    /// `on_end` receives the result, or `None` if the work panicked. It is not called if the work
+    /// is dropped.
     pub fn push<T>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -59,7 +59,7 @@ impl Outbox {
     }
 }
 
-/// Reports a panic, because otherwise the host would wait for the work for ever.
+/// Reports a panic of the work, because otherwise the host would wait forever.
 struct PanicGuard<T, F: FnOnce(Option<T>)> {
     on_end: Option<F>,
     result: std::marker::PhantomData<fn() -> T>,

@@ -43,6 +43,7 @@ pub fn remove_redundant_host(request: &mut Request<RequestBody>) {
     }
 }
 
+/// Returns the error of a malformed part of a request.
 pub(crate) fn malformed(part: &str, error: &dyn Display) -> Error {
     Error::new(ErrorKind::Request, format!("the {part} is malformed: {error}"))
 }

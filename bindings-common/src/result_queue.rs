@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 /// Results that workers push and one event loop takes in batches.
 pub struct ResultQueue<T>(Mutex<Items<T>>);
 
+/// The results, and whether the queue is closed.
 struct Items<T> {
     results: Vec<T>,
     is_closed: bool,

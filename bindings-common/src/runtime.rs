@@ -6,7 +6,8 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Starts a runtime whose workers move bytes and run policies.
 ///
-/// It has one worker, or two on a machine with more than two cores: the host language needs the others.
+/// It has one worker, or two on a machine with more than two cores. The other cores are left to the
+/// host language.
 ///
 /// # Errors
 ///

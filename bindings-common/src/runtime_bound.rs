@@ -18,8 +18,8 @@ pub fn after_fork_in_child() {
 
 /// A value that is dropped inside the runtime in which it was made, whichever thread drops it.
 ///
-/// In the child of a fork the runtime of the parent has no threads. There the value is not accessible,
-/// and is forgotten instead of dropped.
+/// In the child of a fork the runtime of the parent has no threads. There the value is not
+/// accessible, and is forgotten instead of dropped.
 pub struct RuntimeBound<T> {
     /// `None` only while it is dropped or taken.
     value: Option<T>,
@@ -58,8 +58,8 @@ impl<T> RuntimeBound<T> {
         if self.is_usable() { self.value.as_mut() } else { None }
     }
 
-    /// Returns the owned value, unless it belongs to the parent of a fork. The caller drops the value
-    /// inside the runtime.
+    /// Returns the owned value, unless it belongs to the parent of a fork. The caller drops the
+    /// value inside the runtime.
     pub fn into_inner(mut self) -> Option<T> {
         if self.is_usable() { self.value.take() } else { None }
     }

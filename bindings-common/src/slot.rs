@@ -1,4 +1,4 @@
-//! A target's slot that the host's program holds.
+//! A slot of a target that is held by the host's program.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Error, Gate, Slot};
@@ -19,8 +19,8 @@ impl SlotHandle {
         Ok(Self(Mutex::new(Some(RuntimeBound::here(slot)))))
     }
 
-    /// Runs `f` on the slot, inside its runtime. Returns `None` if the slot was released or belongs to
-    /// the parent of a fork.
+    /// Runs `f` on the slot, inside its runtime. Returns `None` if the slot was released or belongs
+    /// to the parent of a fork.
     pub fn with<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut slot = self.0.lock();
         let bound = slot.as_mut()?;

@@ -1,9 +1,9 @@
-//! Reading a body on an event loop.
+//! Reads response bodies on an event loop.
 //!
-//! A read that finds a chunk returns it at once, on the thread of the loop. Otherwise the worker that
-//! receives the next bytes takes one chunk and queues it. Nothing is requested from the upstream that
-//! the reader did not ask for, and a chunk wakes the loop once and the workers not at all: taking the
-//! chunk on the loop's thread would wake the connection across threads.
+//! A read that finds a chunk returns it at once, on the thread of the loop. Otherwise, the worker
+//! that receives the next bytes takes one chunk and queues it for the loop. Nothing is requested
+//! from the upstream before the reader asks for it. Each chunk wakes the loop once and no worker;
+//! taking the chunk on the loop's thread would wake the connection across threads.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -26,7 +26,8 @@ pub struct StreamReader<Q> {
     runtime: Handle,
     // Weak, because the body in the stream holds the reader.
     stream: Weak<BodyStream>,
-    // `true` while a read waits. Locked while polling, so that no chunk is taken that was not asked for.
+    // `true` while a read waits. Locked while polling, so that no chunk is taken that was not asked
+    // for.
     is_waiting: Mutex<bool>,
 }
 
@@ -52,6 +53,7 @@ impl<Q: ChunkQueue> StreamReader<Q> {
         self.poll(&mut self.is_waiting.lock())
     }
 
+    /// Polls the body once, with this reader as the waker.
     fn poll(self: &Arc<Self>, is_waiting: &mut bool) -> Poll<Chunk> {
         let Some(stream) = self.stream.upgrade() else { return Poll::Ready(None) };
         let waker = Waker::from(self.clone());
@@ -60,6 +62,7 @@ impl<Q: ChunkQueue> StreamReader<Q> {
         polled
     }
 
+    /// Continues a waiting read and queues its result.
     fn on_wake(self: &Arc<Self>) {
         let mut is_waiting = self.is_waiting.lock();
         if *is_waiting && let Poll::Ready(chunk) = self.poll(&mut is_waiting) {

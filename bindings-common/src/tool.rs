@@ -22,8 +22,8 @@ pub struct GrantedTool {
 }
 
 impl ToolRequest {
-    /// Takes a free slot, or prepares to wait for one. `option` is how the host language says that the
-    /// model slot is yielded during the wait. Panics outside a runtime.
+    /// Takes a free slot, or prepares to wait for one. `option` is how the host language says that
+    /// the model slot is yielded during the wait. Panics outside a runtime.
     pub fn new(gate: &Gate, tool: &str, context: Context, yields_slot: bool, option: &str) -> Self {
         let asked = gate.ask_tool(tool, &context, yields_slot);
         let held = asked.as_ref().ok().and_then(tool::Asked::while_holding);
@@ -36,8 +36,8 @@ impl ToolRequest {
         self.advice.as_deref()
     }
 
-    /// Waits for the slot. Dropping the future leaves the queue. `None` if this was called before, or
-    /// the request is closed.
+    /// Waits for the slot. Dropping the future leaves the queue. `None` if this was called before,
+    /// or the request is closed.
     pub fn granted(&self) -> Option<impl Future<Output = Result<GrantedTool, Error>> + Send + use<>> {
         let asked = self.asked.lock().take()?;
         let asked = asked.into_inner().unwrap_or_else(|| Err(forked()));

@@ -30,8 +30,8 @@ impl UploadChannel {
         Self { sender: Mutex::new(Some(sender)), body: Mutex::new(Some(body)), is_finished }
     }
 
-    /// Sends a chunk if there is room. Returns `Some(true)` if it was sent, `Some(false)` if there is no
-    /// room yet, and `None` if nobody reads the body any more.
+    /// Sends a chunk if there is room. Returns `Some(true)` if it was sent, `Some(false)` if there
+    /// is no room yet, and `None` if the body was dropped or the upload has ended.
     pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
         let sender = self.sender.lock();
         match sender.as_ref()?.try_reserve() {
@@ -49,13 +49,13 @@ impl UploadChannel {
         self.sender.lock().clone()
     }
 
-    /// Says that the last chunk was sent. A body that is closed without this fails its request.
+    /// Ends the body successfully. A body that is closed without this fails its request.
     pub fn finish(&self) {
         self.is_finished.store(true, Ordering::Release);
         self.abandon();
     }
 
-    /// Says that no more chunks come although the body is not complete.
+    /// Ends the body with an error: no more chunks follow, although the body is incomplete.
     pub fn abandon(&self) {
         self.sender.lock().take();
     }
@@ -66,6 +66,7 @@ impl UploadChannel {
     }
 }
 
+/// The reader's side of an upload.
 struct UploadBody {
     chunks: Receiver<Bytes>,
     is_finished: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! The number of items of a map that run at the same time.
+//! Limits the number of items of a map that run at the same time.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Crowd, Window};
@@ -31,8 +31,8 @@ impl MapWindow {
         self.window.lock().end();
     }
 
-    /// Waits, after [`MapWindow::begin`] has returned `false`, until it may return `true` although no
-    /// item has ended.
+    /// Waits, after [`MapWindow::begin`] has returned `false`, until it may return `true` although
+    /// no item has ended.
     pub fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
         let (window, group) = (*self.window.lock(), self.group.clone());
         async move { group.until(|waits| window.is_news(waits)).await }

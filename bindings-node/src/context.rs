@@ -10,7 +10,8 @@ use tidegate_bindings::{ContextOptions, remaining};
 use crate::bridge::runtime;
 use crate::failure::invalid;
 
-/// The number of the next context. Each context is a task of its own, because JavaScript has no others.
+/// The number of the next context. Each context is a task of its own, because JavaScript has no
+/// others.
 static NEXT_TASK: AtomicU64 = AtomicU64::new(0);
 
 /// An immutable context. A nested context inherits what it does not set.

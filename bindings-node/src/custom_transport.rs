@@ -1,7 +1,7 @@
-//! Calls that the caller's own fetch makes: the exchange goes back to the event loop of the call.
+//! Calls over the caller's own fetch: the exchange is made on the event loop of the call.
 //!
-//! A worker offers the exchange and is done with it. JavaScript (`ts/fetch/kept.ts`) makes the exchange,
-//! and answers through [`Kept`].
+//! A worker offers the exchange and continues with other work. JavaScript (`ts/fetch/kept.ts`)
+//! makes the exchange, and answers through [`Kept`].
 
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ pub(crate) fn upload() -> RequestBody {
     unread_body("the caller's own fetch")
 }
 
+/// The event loop that makes the exchanges of one call.
 struct OnLoop {
     queue: Arc<Queue>,
     /// The number of the call.
@@ -62,8 +63,8 @@ impl Outcome for ExchangeOffer {
     }
 }
 
-/// One exchange of the caller's own fetch. Dropping or closing it says that fetch is done: until then a
-/// cancelled exchange keeps its slot.
+/// One exchange over the caller's own fetch. Dropping or closing it reports that fetch has
+/// finished. A cancelled exchange keeps its slot until then.
 #[napi]
 pub struct Kept(ExchangeHandle);
 
@@ -75,13 +76,14 @@ impl Kept {
         self.0.id() as f64
     }
 
-    /// Says that the request's body was read to its end. From then on the answer can be late.
+    /// Reports that the request body was read to its end. The time limit of the response starts
+    /// here.
     #[napi]
     pub fn sent(&self) {
         self.0.on_body_sent();
     }
 
-    /// Passes on the head of the answer to that attempt. Returns `false` if nobody waits for it.
+    /// Passes on the response head of that attempt. Returns `false` if the exchange was cancelled.
     #[napi]
     pub fn answer(&self, attempt: u32, status: u16, headers: Latin1) -> bool {
         let head = Response::builder().status(status).extension(Attempt(attempt)).body(());
@@ -94,14 +96,14 @@ impl Kept {
         self.0.answer(head)
     }
 
-    /// Passes on the next chunk. Returns `true` to continue, `false` to wait for room first, and null if
-    /// nobody reads any more.
+    /// Passes on the next chunk. Returns `true` if fetch may continue, `false` if it must wait for
+    /// room first, and null if the reader is gone.
     #[napi]
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.0.chunk(chunk)
     }
 
-    /// Resolves the number once there is room, or nobody reads any more.
+    /// Resolves the number once there is room or the reader is gone.
     #[napi]
     pub fn room(&self, port: &Port, number: u32) {
         let room = self.0.room();
@@ -111,26 +113,27 @@ impl Kept {
         });
     }
 
-    /// Says that the body is complete.
+    /// Ends the body successfully.
     #[napi]
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// Ends the exchange with an error of this kind. `thrown` is the place of what fetch threw.
+    /// Ends the exchange with an error of this kind. `thrown` is the index of the value that fetch
+    /// threw.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
         self.0.fail(transport_error(&kind, message).because(Thrown(thrown)));
     }
 
-    /// Says that fetch is done. Idempotent.
+    /// Reports that fetch has finished. Idempotent.
     #[napi]
     pub fn close(&self) {
         self.0.close();
     }
 }
 
-/// There may be room now.
+/// Tells JavaScript that there may be room now.
 pub(crate) struct Ready;
 
 impl Outcome for Ready {

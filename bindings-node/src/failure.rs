@@ -8,8 +8,8 @@ use tidegate::Error;
 use tidegate::explain::Obstacle;
 use tidegate_bindings::InvalidArgument;
 
-/// What the caller's own fetch threw, by the place where JavaScript keeps it. The caller gets the same
-/// object back.
+/// The index at which JavaScript keeps the value that the caller's own fetch threw. The caller gets
+/// the same object back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thrown(pub(crate) u32);
 
@@ -33,14 +33,14 @@ pub struct Failure {
     pub retry_after: Option<f64>,
     pub queue_position: Option<u32>,
     pub retryable: bool,
-    /// The place of what the caller's own fetch threw, if that failed.
+    /// The index of the value that the caller's own fetch threw, if that failed.
     pub thrown: Option<u32>,
     /// The number of the call.
     pub call: Option<f64>,
     pub why: Option<Why>,
 }
 
-/// What a rejected call waited for. Times are in seconds.
+/// The reason that a rejected call waited for. Times are in seconds.
 #[napi(object, object_from_js = false)]
 pub struct Why {
     pub rule: &'static str,

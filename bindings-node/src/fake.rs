@@ -19,7 +19,7 @@ impl FakeTarget {
         FakeTargetHandle::new(&script).map(Self).map_err(invalid)
     }
 
-    /// Follows another script in JSON from now on.
+    /// Replaces the script by another one in JSON, from now on.
     #[napi]
     pub fn follow(&self, script: String) -> Result<()> {
         self.0.follow(&script).map_err(invalid)
@@ -35,7 +35,7 @@ impl FakeTarget {
         }
     }
 
-    /// Puts the network back. Idempotent.
+    /// Restores the network. Idempotent.
     #[napi]
     pub fn uninstall(&self) {
         self.0.uninstall();

@@ -25,7 +25,7 @@ use crate::tool::{Asked, YIELD_OPTION};
 use crate::upload::Upload;
 use crate::values::Latin1;
 
-/// A gate, for the thread that made it. In each world that a test enters, the gate starts anew from its
+/// A gate, for the thread that created it. In each test world, the gate starts again from its
 /// configuration.
 #[napi]
 pub struct Gate {
@@ -77,7 +77,7 @@ impl Open {
 }
 
 impl Gate {
-    /// Returns the gate of the present world, and opens it if the world is new.
+    /// Returns the gate of the current world, and opens it if the world is new.
     fn present(&self) -> Result<Open> {
         let mut worlds = self.worlds.lock();
         if let Some(open) = worlds.present() {
@@ -102,7 +102,7 @@ impl Gate {
         present.ok_or_else(|| Error::from_reason("the world of this gate changed meanwhile"))
     }
 
-    /// Asks the gate something, inside the runtime, whose clock the gate uses.
+    /// Runs a query on the gate inside the runtime, whose clock the gate uses.
     fn ask_inside<T>(&self, f: impl FnOnce(&tidegate::Gate) -> T) -> Result<T> {
         let (open, runtime) = (self.present()?, runtime::handle()?);
         let _context = runtime.enter();
@@ -127,8 +127,8 @@ impl Gate {
     }
 
     /// Returns the failure of an error with these parts, for conformance tests
-    /// (`tests/vectors/errors.json`), because not every error can be provoked. `null` if the core has no
-    /// such error.
+    /// (`tests/vectors/errors.json`), because not every error can be provoked. `null` if the core
+    /// has no such error.
     #[napi]
     pub fn failure(
         kind: String,
@@ -144,8 +144,8 @@ impl Gate {
         error.ok().flatten().map(|error| Failure::from(&error))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose name would have
-    /// to be resolved.
+    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose name would
+    /// have to be resolved.
     #[napi(getter)]
     pub fn aside(&self) -> Result<bool> {
         Ok(self.present()?.gate.is_aside())
@@ -157,8 +157,8 @@ impl Gate {
         Ok(mode_name(self.present()?.gate.mode()))
     }
 
-    /// Returns the name of the target that receives such requests, `null` if no target does, or a failure
-    /// if the URL is malformed.
+    /// Returns the name of the target that receives such requests, `null` if no target does, or a
+    /// failure if the URL is malformed.
     #[napi(ts_return_type = "string | null | Failure")]
     pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
         Ok(match target_for(&self.present()?.gate, &url, model.as_deref()) {
@@ -167,8 +167,8 @@ impl Gate {
         })
     }
 
-    /// Sets the replicas of a pool, given as a JSON list. Returns a failure if the list is invalid; the
-    /// replicas then stay what they were.
+    /// Sets the replicas of a pool, given as a JSON list. Returns a failure if the list is invalid;
+    /// the replicas then remain unchanged.
     #[napi(ts_return_type = "Failure | null")]
     pub fn set_replicas(&self, target: String, json: String) -> Result<Option<Failure>> {
         let replicas: Value = from_json(&json).map_err(invalid)?;
@@ -203,12 +203,12 @@ impl Gate {
         to_json(&self.present()?.gate.calls().records()).map_err(invalid)
     }
 
-    /// Starts a call. Its answer or failure arrives with the number, after the port is flushed. Returns
-    /// how many calls wait for the flush.
+    /// Starts a call. Its answer or failure arrives with the number, after the port is flushed.
+    /// Returns how many calls wait for the flush.
     ///
-    /// `wrapped` says that the retries of the SDK above are off. If `kept` is given, the caller's own
-    /// fetch makes the exchanges, which arrive with the number too; `true` means that fetch also streams
-    /// the request body.
+    /// `wrapped` says that the retries of the SDK above are off. If `kept` is given, the caller's
+    /// own fetch makes the exchanges, which arrive with the number too; `true` means that fetch
+    /// also streams the request body.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -253,8 +253,8 @@ impl Gate {
         self.ask_inside(|gate| Asked(ToolRequest::new(gate, &tool, context, yield_slot, YIELD_OPTION)))
     }
 
-    /// Returns what the call with that number or label waits for, as JSON; `null` if no such call is in
-    /// flight.
+    /// Returns what the call with that number or label waits for, as JSON; `null` if no such call
+    /// is in flight.
     #[napi]
     pub fn explain(&self, call: Either<f64, String>) -> Result<Option<String>> {
         let explanation = self.ask_inside(|gate| match call {
@@ -284,8 +284,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Rejects new calls, and waits for those in flight. The number of calls that are left arrives with
-    /// the number.
+    /// Rejects new calls, and waits for those in flight. The number of calls that are left arrives
+    /// with the number.
     #[napi]
     pub fn drain(&self, port: &Port, number: u32, patience: f64) -> Result<()> {
         let patience = seconds("seconds", patience).map_err(invalid)?;
@@ -295,6 +295,7 @@ impl Gate {
     }
 }
 
+/// The number of calls that were in flight when a drain ended.
 struct CallsLeft(usize);
 
 impl Outcome for CallsLeft {

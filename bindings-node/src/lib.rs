@@ -1,9 +1,9 @@
-//! The native half of the Node package: a bridge between Node's event loops and tokio, in front of the
-//! core.
+//! The native half of the Node package: a bridge between Node's event loops and tokio, in front of
+//! the core.
 //!
-//! JavaScript handles fetch, signals, streams and promises. Native code handles bytes, headers and the
-//! core. A call crosses the border once, and each chunk once. All results come back in batches, by
-//! number.
+//! JavaScript handles fetch, signals, streams and promises. Native code handles bytes, headers and
+//! the core. A call crosses between the languages once, and so does each chunk. All results come
+//! back in batches, by number.
 #![allow(unreachable_pub, reason = "napi exports what is pub, in private modules too")]
 // napi exports nothing to a test binary, which `--all-targets` builds nevertheless.
 #![cfg_attr(test, allow(dead_code))]

@@ -1,5 +1,5 @@
-//! Responses. The head, with what has arrived of the body, crosses into JavaScript once; the rest is
-//! pulled.
+//! Responses. The head crosses into JavaScript once, with the part of the body that has arrived;
+//! JavaScript pulls the rest.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
     attempt: Option<Attempt>,
 }
 
-/// Makes the call, and reads what arrives with the head.
+/// Makes the call, and reads the part of the body that arrives with the head.
 pub(crate) async fn exchange(
     client: Client,
     request: Request<RequestBody>,
@@ -98,7 +98,8 @@ impl Outcome for Chunk {
     }
 }
 
-/// A response's body. Dropping it, which the garbage collector does at the latest, ends the exchange.
+/// A response's body. Dropping it, which the garbage collector does at the latest, ends the
+/// exchange.
 #[napi]
 pub struct Reply {
     stream: Arc<BodyStream>,
@@ -107,8 +108,8 @@ pub struct Reply {
 
 #[napi]
 impl Reply {
-    /// Returns the next chunk, null at the end, or a failure. Undefined means that one of these will
-    /// arrive with the number, which must be the same for all pulls of one reply.
+    /// Returns the next chunk, null at the end, or a failure. Undefined means that one of these
+    /// will arrive with the number, which must be the same for all pulls of one reply.
     #[napi(ts_return_type = "Uint8Array | Failure | null | undefined")]
     pub fn pull<'env>(
         &self,

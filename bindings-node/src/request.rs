@@ -8,8 +8,8 @@ use http::{HeaderMap, Request};
 use tidegate::{Context, Error, RequestBody, Timeouts, duration};
 use tidegate_bindings::{append_header, new_request, remove_redundant_host};
 
-/// The share of the SDK's own timeout that a call may wait in the queue. If the SDK's timer ended the
-/// wait, the SDK would retry, so the gate must answer before that.
+/// The share of the SDK's own timeout that a call may wait in the queue. If the SDK's timer ended
+/// the wait, the SDK would retry, so the gate must answer before that.
 const MAX_WAIT_SHARE: f64 = 0.95;
 
 /// Returns the request. `headers` is `name\nvalue\n...`.

@@ -21,8 +21,8 @@ impl Slot {
         self.0.with(|slot| slot.replica().map(str::to_owned)).flatten()
     }
 
-    /// Reports that the upstream failed the call. Returns whether the same call may succeed later, or
-    /// undefined if the slot was released.
+    /// Reports that the upstream failed the call. Returns whether the same call may succeed later,
+    /// or undefined if the slot was released.
     #[napi]
     pub fn failed(&self, status: Option<u32>, retry_after: Option<f64>) -> Result<Option<bool>> {
         let status = status.map(status_code).transpose().map_err(invalid)?;
@@ -31,7 +31,8 @@ impl Slot {
         Ok(self.0.with(|slot| slot.failed(status, retry_after)))
     }
 
-    /// Releases the slot. With `well`, the call succeeded unless it was reported as failed. Idempotent.
+    /// Releases the slot. With `well`, the call succeeded unless it was reported as failed.
+    /// Idempotent.
     #[napi]
     pub fn close(&self, well: bool) {
         self.0.close(well);

@@ -38,7 +38,8 @@ impl Asked {
     }
 }
 
-/// A slot of a tool. Dropping it, which the garbage collector does at the latest, releases the slot.
+/// A slot of a tool. Dropping it, which the garbage collector does at the latest, releases the
+/// slot.
 #[napi]
 pub struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,

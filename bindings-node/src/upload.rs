@@ -22,14 +22,14 @@ impl Upload {
         Self(UploadChannel::new())
     }
 
-    /// Sends a chunk if there is room. Returns `true` if it was sent, `false` if there is no room yet,
-    /// and undefined if nobody reads the body any more.
+    /// Sends a chunk if there is room. Returns `true` if it was sent, `false` if there is no room
+    /// yet, and undefined if the reader of the body is gone.
     #[napi]
     pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
         self.0.offer(chunk)
     }
 
-    /// Resolves the number once there is room, or nobody reads any more.
+    /// Resolves the number once there is room or the reader is gone.
     #[napi]
     pub fn room(&self, port: &Port, number: u32) -> Result<()> {
         let sender = self.0.sender().ok_or_else(|| Error::from_reason("this upload is finished"))?;
@@ -40,7 +40,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Says that the last chunk was sent. An upload that ends without this fails its request.
+    /// Ends the body successfully. An upload that ends without this fails its request.
     #[napi]
     pub fn finish(&self) {
         self.0.finish();

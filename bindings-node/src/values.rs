@@ -1,13 +1,13 @@
-//! Conversions between bytes and JavaScript values. Beside `Port::hold` and `Port::release`, the only
-//! code that calls Node-API directly.
+//! Conversions between bytes and JavaScript values. Beside `Port::hold` and `Port::release`, the
+//! only code that calls Node-API directly.
 #![allow(unsafe_code)]
 
 use bytes::Bytes;
 use napi::bindgen_prelude::{BufferSlice, FromNapiValue, ToNapiValue, TypeName, ValidateNapiValue};
 use napi::{Env, Result, ValueType, check_status, sys};
 
-/// A JavaScript string whose characters are bytes (code points up to 255), as headers are. It crosses
-/// fast, and no byte changes.
+/// A JavaScript string whose characters are bytes (code points up to 255), as headers are. It
+/// crosses fast, and no byte changes.
 pub struct Latin1(pub(crate) Vec<u8>);
 
 impl FromNapiValue for Latin1 {
@@ -50,8 +50,8 @@ impl TypeName for Latin1 {
 
 impl ValidateNapiValue for Latin1 {}
 
-/// A whole body. It crosses as a string if it is text: most bodies are JSON, which JavaScript parses from
-/// a string.
+/// A whole body. It crosses as a string if it is text: most bodies are JSON, which JavaScript
+/// parses from a string.
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
     pub(crate) text: bool,

@@ -38,8 +38,8 @@ impl Window {
         self.0.end();
     }
 
-    /// Resolves the number, after `begin` has returned `false`, when it may return `true` although no
-    /// item has ended.
+    /// Resolves the number, after `begin` has returned `false`, when it may return `true` although
+    /// no item has ended.
     #[napi]
     pub fn news(&self, port: &Port, number: u32) {
         let changed = self.0.changed();

@@ -50,8 +50,8 @@ pub(crate) fn invalid(argument: InvalidArgument) -> PyErr {
 }
 
 /// Returns the exception of an error with these parts, for conformance tests
-/// (`tests/vectors/errors.json`), because not every error can be provoked. `None` if the core has no
-/// such error.
+/// (`tests/vectors/errors.json`), because not every error can be provoked. `None` if the core has
+/// no such error.
 #[pyfunction]
 #[pyo3(signature = (kind, message, reason=None, target=None, retry_after=None, queue_position=None))]
 pub(crate) fn error(

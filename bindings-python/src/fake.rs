@@ -19,7 +19,7 @@ impl FakeTarget {
         FakeTargetHandle::new(script).map(Self).map_err(invalid)
     }
 
-    /// Follows another script in JSON from now on.
+    /// Replaces the script by another one in JSON, from now on.
     fn follow(&self, script: &str) -> PyResult<()> {
         self.0.follow(script).map_err(invalid)
     }
@@ -33,7 +33,7 @@ impl FakeTarget {
         }
     }
 
-    /// Puts the network back. Idempotent.
+    /// Restores the network. Idempotent.
     fn uninstall(&self) {
         self.0.uninstall();
     }

@@ -27,15 +27,15 @@ use crate::upload::Call;
 
 /// A gate.
 ///
-/// In a forked child the gate starts anew from its configuration, because the parent's slots and
-/// connections are not the child's. The same happens in each world that a test enters ([`world`]); after
-/// that world, the gate is what it was before.
+/// In a forked child the gate starts again from its configuration, because the parent's slots and
+/// connections are not the child's. The same happens in each world that a test enters ([`world`]);
+/// after that world, the gate is what it was before.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
     replicas: DynamicReplicas,
-    /// The proxies of the environment when the gate was opened; `None` if the configuration takes none
-    /// from there.
+    /// The proxies of the environment when the gate was opened; `None` if the configuration takes
+    /// none from there.
     proxies: Option<ProxyRules>,
     worlds: Mutex<Worlds<RuntimeBound<Open>>>,
 }
@@ -49,6 +49,7 @@ struct Open {
 }
 
 impl Gate {
+    /// Opens a gate with this configuration and the proxies of the environment.
     fn over(py: Python<'_>, config: Result<Config, Error>) -> PyResult<Self> {
         let config = config.map_err(|e| raised(py, &e))?;
         let proxies = proxies::of_environment(py, &config.transport)?;
@@ -56,7 +57,7 @@ impl Gate {
         Ok(Self { config, replicas: DynamicReplicas::default(), proxies, worlds })
     }
 
-    /// Runs `f` on the gate of the present world, under the lock of the worlds.
+    /// Runs `f` on the gate of the current world, under the lock of the worlds.
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Open) -> T) -> PyResult<T> {
         loop {
             if let Some(open) = self.worlds.lock().present().and_then(RuntimeBound::get) {
@@ -66,7 +67,8 @@ impl Gate {
         }
     }
 
-    /// Changes to the present world. Opens the gate if this world, or the child of a fork, is new to it.
+    /// Switches to the current world. Opens the gate if this world, or the child of a fork, is new
+    /// to it.
     fn enter_world(&self, py: Python<'_>) -> PyResult<()> {
         // Not under the lock: opening can fail, and raising the error runs Python code.
         let is_known = self.worlds.lock().knows(RuntimeBound::is_usable);
@@ -76,6 +78,7 @@ impl Gate {
         Ok(())
     }
 
+    /// Opens the gate again for a new world, with the replicas that were set.
     fn reopen(&self, py: Python<'_>) -> PyResult<RuntimeBound<Open>> {
         let open = open(py, &self.config, self.proxies.as_ref())?;
         if let Some(open) = open.get() {
@@ -84,13 +87,13 @@ impl Gate {
         Ok(open)
     }
 
-    /// Returns the gate of the present world, for whatever takes time: under the lock of the worlds
+    /// Returns the gate of the current world, for whatever takes time: under the lock of the worlds
     /// nothing may wait, and no Python code may run.
     fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
         self.with(py, |open| open.gate.clone())
     }
 
-    /// Asks the gate something, inside the runtime, whose clock the gate uses.
+    /// Runs a query on the gate inside the runtime, whose clock the gate uses.
     fn ask_inside<T: Send>(
         &self,
         py: Python<'_>,
@@ -112,6 +115,8 @@ impl Gate {
         Ok(exchange(client, request, failures, ReadAhead::Yes))
     }
 
+    /// Converts the arguments of a call. `is_custom`: the client's own transport makes the
+    /// exchanges.
     fn prepare(
         &self,
         request: &Bound<'_, PyTuple>,
@@ -125,6 +130,7 @@ impl Gate {
     }
 }
 
+/// Opens a gate in the current world.
 fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult<RuntimeBound<Open>> {
     let runtime = runtime::handle()?;
     // Read before the transport reads them, so that a change in between is noticed.
@@ -159,8 +165,8 @@ impl Gate {
         Self::over(py, py.detach(|| config_file::read(path)))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose name would have
-    /// to be resolved.
+    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose name would
+    /// have to be resolved.
     #[getter]
     fn aside(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |open| open.gate.is_aside())
@@ -172,7 +178,7 @@ impl Gate {
         self.with(py, |open| mode_name(open.gate.mode()))
     }
 
-    /// What `environment_authorities` returned when the gate was opened.
+    /// The value of `environment_authorities` when the gate was opened.
     #[getter]
     fn authorities(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.with(py, |open| open.authorities.clone_ref(py))
@@ -193,8 +199,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the proxy rules for the mounts that `mounts()` returns, or None if `proxy_from_env` is
-    /// false.
+    /// Returns the proxy rules for the mounts that `mounts()` returns, or None if `proxy_from_env`
+    /// is false.
     fn proxies(&self, py: Python<'_>, mounts: &Bound<'_, PyAny>) -> PyResult<Option<ClientProxies>> {
         if self.proxies.is_none() {
             return Ok(None);
@@ -219,8 +225,8 @@ impl Gate {
         py.detach(|| to_json(&gate.calls().records())).map_err(invalid)
     }
 
-    /// Returns what the call with that number or label waits for, as JSON; None if no such call is in
-    /// flight.
+    /// Returns what the call with that number or label waits for, as JSON; None if no such call is
+    /// in flight.
     fn explain(&self, py: Python<'_>, call: CallName) -> PyResult<Option<String>> {
         let explanation = self.ask_inside(py, |gate| match &call {
             CallName::Number(id) => gate.explain(*id),
@@ -234,7 +240,8 @@ impl Gate {
         self.ask_inside(py, |gate| to_json(&gate.explain_all(limit)))?.map_err(invalid)
     }
 
-    /// Starts a call. Returns the asyncio future of its reply or error, and the number to cancel it by.
+    /// Starts a call. Returns the asyncio future of its reply or error, and the number to cancel it
+    /// by.
     #[pyo3(signature = (port, *request))]
     fn send(&self, port: &Bound<'_, Port>, request: &Bound<'_, PyTuple>) -> PyResult<(Py<PyAny>, u64)> {
         Port::submit(port, self.call(request)?)
@@ -246,7 +253,8 @@ impl Gate {
         Box::new(block_on(py, self.call(request)?)?).into_python(py)
     }
 
-    /// Starts a call by the client's own transport. `serve` returns the task that makes an exchange.
+    /// Starts a call by the client's own transport. `serve` returns the task that makes an
+    /// exchange.
     #[pyo3(signature = (port, serve, *request))]
     fn send_kept(
         &self,
@@ -262,7 +270,8 @@ impl Gate {
         Port::submit(port, exchange(client, request, failures, ReadAhead::Yes))
     }
 
-    /// Prepares a call by the client's own transport, whose exchanges the caller makes on its own thread.
+    /// Prepares a call by the client's own transport, whose exchanges the caller makes on its own
+    /// thread.
     #[pyo3(signature = (*request))]
     fn start_kept(&self, request: &Bound<'_, PyTuple>) -> PyResult<CustomCall> {
         let (client, mut request, failures) = self.prepare(request, true)?;
@@ -293,8 +302,8 @@ impl Gate {
         self.ask_inside(py, |gate| Asked(ToolRequest::new(gate, tool, context, yield_slot, YIELD_OPTION)))
     }
 
-    /// Waits for a target's slot. Returns the asyncio future of the slot or error, and the number to
-    /// cancel it by.
+    /// Waits for a target's slot. Returns the asyncio future of the slot or error, and the number
+    /// to cancel it by.
     fn acquire_slot(
         &self,
         port: &Bound<'_, Port>,
@@ -318,8 +327,8 @@ impl Gate {
         Box::new(block_on(py, slot)?).into_python(py)
     }
 
-    /// Rejects new calls, and waits for those in flight, at most `patience` seconds. Returns the asyncio
-    /// future of the number of calls that are left, and the number to cancel it by.
+    /// Rejects new calls, and waits for those in flight, at most `patience` seconds. Returns the
+    /// asyncio future of the number of calls that are left, and the number that cancels it.
     fn drain(&self, port: &Bound<'_, Port>, patience: f64) -> PyResult<(Py<PyAny>, u64)> {
         let (gate, patience) = (self.gate(port.py())?, seconds("patience", patience).map_err(invalid)?);
         Port::submit(port, async move { CallsLeft(gate.drain(patience).await) })
@@ -339,6 +348,7 @@ enum CallName {
     Label(String),
 }
 
+/// The number of calls that were in flight when a drain ended.
 struct CallsLeft(usize);
 
 impl Outcome for CallsLeft {

@@ -1,7 +1,7 @@
 //! The native half of the Python package: a bridge between asyncio and tokio, in front of the core.
 //!
-//! Python handles httpx, the SDKs and their exceptions. Native code handles bytes, headers and the core.
-//! A call crosses the border once, and each chunk once.
+//! Python handles httpx, the SDKs and their exceptions. Native code handles bytes, headers and the
+//! core. A call crosses between the languages once, and so does each chunk.
 
 mod bridge;
 mod context;
@@ -36,7 +36,8 @@ use crate::tool::{Asked, Permit};
 use crate::upload::{Call, Upload};
 use crate::window::Window;
 
-/// Fills the module. A declarative module would make its classes before the check of the interpreter.
+/// Fills the module. A declarative module would make its classes before the check of the
+/// interpreter.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::require_main(module.py())?;

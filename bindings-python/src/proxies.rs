@@ -40,6 +40,11 @@ pub(crate) fn of_mounts(mounts: Vec<Mount>) -> Result<ProxyRules, Error> {
     rules.map(ProxyRules::from_rules)
 }
 
+/// Converts one mount into a rule.
+///
+/// # Errors
+///
+/// `Config` if the proxy or the network cannot be parsed.
 fn rule((scheme, host, port, network, proxy): Mount) -> Result<ProxyRule, Error> {
     let proxy = proxy
         .map(|url| {

@@ -77,7 +77,7 @@ impl Outcome for Chunk {
     }
 }
 
-/// A response. Dropping it ends the exchange, as for streams that nobody closed.
+/// A response. Dropping it ends the exchange, so streams that were not closed end too.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Reply {
     #[pyo3(get)]
@@ -108,7 +108,7 @@ impl Reply {
         Ok(list)
     }
 
-    /// The HTTP version, as httpx has it in `extensions["http_version"]`.
+    /// The HTTP version, as in httpx's `extensions["http_version"]`.
     #[getter]
     fn http_version(&self) -> &'static [u8] {
         match self.version {
@@ -124,8 +124,8 @@ impl Reply {
         self.extensions.as_ref().map(|extensions| extensions.0.clone_ref(py))
     }
 
-    /// Returns the next chunk as bytes, None at the end, or an error; or an asyncio future of one of
-    /// these.
+    /// Returns the next chunk as bytes, None at the end, or an error; or an asyncio future of one
+    /// of these.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let reader = {
             let mut reader = self.reader.lock();
@@ -141,7 +141,8 @@ impl Reply {
         Box::new(chunk).into_python(py)
     }
 
-    /// Returns the next chunk as bytes, None at the end, or an error; False if none of them is there yet.
+    /// Returns the next chunk as bytes, None at the end, or an error; False if none of them is
+    /// there yet.
     fn pull_ready(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.stream.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(chunk) => Box::new(chunk).into_python(py),

@@ -50,8 +50,8 @@ impl<'py> Parts<'py> {
         FailureMode::of_request(request.headers(), mode, self.is_wrapped)
     }
 
-    /// Returns the request, or the error of a malformed part. `is_custom` says that the client's own
-    /// transport sends it, by its own rules.
+    /// Returns the request, or the error of a malformed part. `is_custom` says that the client's
+    /// own transport sends it, by its own rules.
     pub(crate) fn build(&self, is_custom: bool) -> PyResult<Result<Request<RequestBody>, Error>> {
         let body = body(&self.body)?;
         let headers = match headers(&self.headers)? {
@@ -76,6 +76,7 @@ impl<'py> Parts<'py> {
     }
 }
 
+/// Converts a list of `(name, value)` pairs. The inner error is that of a malformed header.
 fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
     let mut headers = HeaderMap::with_capacity(list.len());
     for pair in list.iter() {
@@ -89,6 +90,7 @@ fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
     Ok(Ok(headers))
 }
 
+/// Converts the body argument.
 fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
     if body.is_none() {
         return Ok(custom_transport::upload());

@@ -13,6 +13,7 @@ use crate::errors::{self, invalid};
 pub(crate) struct Slot(SlotHandle);
 
 impl Slot {
+    /// Runs `f` on the slot, or returns `RuntimeError` if it was released.
     fn with<T>(&self, f: impl FnOnce(&mut tidegate::Slot) -> T) -> PyResult<T> {
         self.0.with(f).ok_or_else(|| {
             PyRuntimeError::new_err(
@@ -30,18 +31,18 @@ impl Slot {
         self.with(|slot| slot.replica().map(str::to_owned))
     }
 
-    /// Reports that the call succeeded, as leaving the block without an exception does. The first report
-    /// counts.
+    /// Reports that the call succeeded, as leaving the block without an exception does. The first
+    /// report counts.
     fn succeeded(&self) -> PyResult<()> {
         self.with(tidegate::Slot::succeeded)
     }
 
-    /// Reports that the upstream failed the call. Returns whether the same call may succeed later. The
-    /// first report counts.
+    /// Reports that the upstream failed the call. Returns whether the same call may succeed later.
+    /// The first report counts.
     ///
-    /// `status` is the HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is 429,
-    /// UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500. `retry_after` is in seconds: until then
-    /// the target admits no call.
+    /// `status` is the HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is
+    /// 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500. `retry_after` is in seconds:
+    /// until then the target admits no call.
     #[pyo3(signature = (status=None, retry_after=None))]
     fn failed(&self, status: Option<u16>, retry_after: Option<f64>) -> PyResult<bool> {
         let status = status.map(|status| status_code(status.into())).transpose().map_err(invalid)?;
@@ -50,7 +51,8 @@ impl Slot {
         self.with(|slot| slot.failed(status, retry_after))
     }
 
-    /// Releases the slot. With `well`, the call succeeded unless it was reported as failed. Idempotent.
+    /// Releases the slot. With `well`, the call succeeded unless it was reported as failed.
+    /// Idempotent.
     #[pyo3(signature = (well=false))]
     fn close(&self, well: bool) {
         self.0.close(well);

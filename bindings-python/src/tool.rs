@@ -18,6 +18,7 @@ pub(crate) const YIELD_OPTION: &str = "gate.tool(..., yield_slot=True)";
 pub(crate) struct Asked(pub(crate) ToolRequest);
 
 impl Asked {
+    /// Returns the wait for the slot, or `RuntimeError` if it was started before.
     fn wait(&self) -> PyResult<impl Future<Output = Result<GrantedTool, Error>> + Send + use<>> {
         self.0.granted().ok_or_else(|| PyRuntimeError::new_err("this tool was waited for already"))
     }
@@ -31,7 +32,7 @@ impl Asked {
         self.0.advice()
     }
 
-    /// Returns the asyncio future of the permit or the error, and the number to cancel it by.
+    /// Returns the asyncio future of the permit or the error, and the number that cancels it.
     fn granted(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         Port::submit(port, self.wait()?)
     }

@@ -25,13 +25,13 @@ impl Upload {
         Self(UploadChannel::new())
     }
 
-    /// Sends a chunk if there is room. Returns True if it was sent, False if there is no room yet, and
-    /// None if nobody reads the body any more.
+    /// Sends a chunk if there is room. Returns True if it was sent, False if there is no room yet,
+    /// and None if the reader of the body is gone.
     fn offer(&self, chunk: &[u8]) -> Option<bool> {
         self.0.offer(chunk)
     }
 
-    /// Returns an asyncio future that is done once there is room, or nobody reads any more, and its
+    /// Returns an asyncio future that completes once there is room or the reader is gone, and its
     /// number.
     fn room(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let sender = self.sender()?;
@@ -41,7 +41,7 @@ impl Upload {
         })
     }
 
-    /// Says that the last chunk was sent. An upload that ends without this fails its request.
+    /// Ends the body successfully. An upload that ends without this fails its request.
     fn finish(&self) {
         self.0.finish();
     }
@@ -53,6 +53,7 @@ impl Upload {
         self.0.take_body().ok_or_else(|| PyRuntimeError::new_err("this upload was sent already"))
     }
 
+    /// Returns the sender of chunks, or `RuntimeError` if the upload has ended.
     fn sender(&self) -> PyResult<mpsc::Sender<Bytes>> {
         self.0.sender().ok_or_else(|| PyRuntimeError::new_err("this upload is finished"))
     }
@@ -65,6 +66,7 @@ pub(crate) struct Call {
     abort: RuntimeBound<AbortHandle>,
 }
 
+/// The state of a call: in flight, answered but not read, or over.
 enum State {
     Running(oneshot::Receiver<Result<Answer, Error>>),
     Answered(Result<Answer, Error>),
@@ -72,6 +74,7 @@ enum State {
 }
 
 impl Call {
+    /// Starts the call on a worker.
     pub(crate) fn start<F>(call: F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
@@ -79,13 +82,14 @@ impl Call {
         let runtime = runtime::handle()?;
         let (sender, answer) = oneshot::channel();
         let task = runtime.spawn(async move {
-            // If nobody waits any more, the answer is dropped, and its slot with it.
+            // If the receiver is gone, the answer is dropped and its slot is released.
             let _ = sender.send(call.await);
         });
         let abort = RuntimeBound::new(task.abort_handle(), runtime);
         Ok(Self { state: Mutex::new(State::Running(answer)), abort })
     }
 
+    /// Returns the state, and ends the call.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.state.lock(), State::Over)
     }
@@ -93,8 +97,8 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Sends the next chunk of the upload, and waits for room. Returns False if the answer has arrived,
-    /// or nobody reads the upload any more.
+    /// Sends the next chunk of the upload, and waits for room. Returns False if the answer has
+    /// arrived or the reader of the upload is gone.
     fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
         let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
         let State::Running(mut answer) = self.take() else { return Ok(false) };
@@ -130,10 +134,12 @@ impl Call {
     }
 }
 
+/// Returns the error of a call that was dropped.
 fn abandoned() -> Error {
     Error::new(ErrorKind::Transport, "the call was abandoned")
 }
 
+/// The result of a wait for room. `None` in Python.
 struct Room;
 
 impl Outcome for Room {

@@ -39,20 +39,20 @@ impl Window {
         self.window.end();
     }
 
-    /// Calls the function for an item in the current thread. Its waits for the gate end when the map is
-    /// left.
+    /// Calls the function for an item in the current thread. Its waits for the gate end when the
+    /// map is left.
     fn work(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _inside = self.scope.enter();
         function.call1((item,)).map(Bound::unbind)
     }
 
-    /// Says that the map was left: nobody waits for the results of its items.
+    /// Reports that the map was left: the results of its items are no longer needed.
     fn leave(&self) {
         self.scope.leave();
     }
 
-    /// Waits, after `begin` has returned `False`, until it may return `True` although no item has ended.
-    /// Returns an asyncio future and the number to cancel it by.
+    /// Waits, after `begin` has returned `False`, until it may return `True` although no item has
+    /// ended. Returns an asyncio future and the number that cancels it.
     fn news(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let changed = self.window.changed();
         Port::submit(port, async move {
@@ -62,6 +62,7 @@ impl Window {
     }
 }
 
+/// The result of a wait for a change of the window. `None` in Python.
 struct Changed;
 
 impl Outcome for Changed {

@@ -1,5 +1,5 @@
-//! Virtual time instead of workers. The thread of the test runs the runtime in steps, and its own event
-//! loop between two steps.
+//! Virtual time instead of workers. The thread of the test runs the runtime in steps, and its own
+//! event loop between two steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Clock {
         Ok(Self { time: Arc::new(time), seed, world: Mutex::default() })
     }
 
-    /// Replaces real time.
+    /// Switches to virtual time.
     #[napi]
     pub fn enter(&self) -> Result<()> {
         if !runtime::begin_virtual(self.time.clone()) {
@@ -52,7 +52,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Puts real time back. Idempotent.
+    /// Switches back to real time. Idempotent.
     #[napi]
     pub fn leave(&self) {
         if let Some(number) = self.world.lock().take() {
@@ -61,14 +61,15 @@ impl Clock {
         }
     }
 
-    /// Returns the seconds since the clock was made.
+    /// Returns the seconds since the clock was created.
     #[napi]
     pub fn time(&self) -> f64 {
         self.time.elapsed().as_secs_f64()
     }
 
-    /// Runs what is ready, and lets time pass if nothing is, until there are results to take or until
-    /// `until`, in seconds since the clock was made. Without `until` the step has no end time.
+    /// Runs everything that is ready, and advances time when nothing is, until there are results to
+    /// take or until `until`, in seconds since the clock was created. Without `until`, the step has
+    /// no end time.
     #[napi]
     pub fn step(&self, port: &Port, until: Option<f64>) -> Result<Step> {
         let until = until.map(|seconds| self.moment(seconds)).transpose()?;
@@ -96,6 +97,7 @@ impl Clock {
         })
     }
 
+    /// Returns the instant that many seconds after the clock was created.
     fn moment(&self, seconds: f64) -> Result<Instant> {
         let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
         let moment = span.map(|span| duration::after(self.time.start().into_std(), span).into());

@@ -13,8 +13,8 @@ use tidegate_bindings::{BodyStream, Outbox, StreamReader, open_bodies};
 use super::queue::{Batch, Done, Kind, Outcome, Queue, Waker};
 use super::runtime;
 
-/// An event loop as the native side sees it. It is dropped when its environment ends, which drops all
-/// its work.
+/// An event loop as the native side sees it. It is dropped when its environment ends, which drops
+/// all its work.
 #[napi]
 pub struct Port {
     shared: Arc<Shared>,
@@ -43,13 +43,14 @@ impl Port {
             in_flight: Mutex::default(),
             outbox: Outbox::default(),
         });
-        // The environment of a worker thread can end while its objects are alive and calls are in flight.
+        // The environment of a worker thread can end while its objects are alive and calls are in
+        // flight.
         env.add_env_cleanup_hook(shared.clone(), |shared| shared.close())?;
         Ok(Self { shared, waker })
     }
 
-    /// Returns all results as a flat array of rows of six values: number, kind, and the values of that
-    /// kind.
+    /// Returns all results as a flat array of rows of six values: number, kind, and the values of
+    /// that kind.
     #[napi]
     pub fn take<'env>(&self, env: &'env Env) -> Result<Array<'env>> {
         let results = self.shared.queue.take();
@@ -65,7 +66,8 @@ impl Port {
                 }
                 Done::Chunk(number, chunk) => Box::new(chunk).write(&mut batch.row(number)?)?,
                 Done::Exchange(number, exchange) => {
-                    // Otherwise it was cancelled, and dropping the exchange says that this side is done.
+                    // Otherwise it was cancelled, and dropping the exchange says that this side is
+                    // done.
                     if self.shared.in_flight.lock().contains_key(&number) {
                         exchange.write(&mut batch.row(number)?)?;
                     }
@@ -84,8 +86,8 @@ impl Port {
         Ok(batch.into_array())
     }
 
-    /// Drops the work with this number at once, and its result if that is on its way. Unknown numbers
-    /// are ignored.
+    /// Drops the work with this number at once, and its result if that is on its way. Unknown
+    /// numbers are ignored.
     #[napi]
     pub fn cancel(&self, number: u32) {
         let abort = self.shared.in_flight.lock().remove(&number);
@@ -101,15 +103,16 @@ impl Port {
         Ok(())
     }
 
-    /// Returns the number of response bodies that have not ended. Each holds a slot until it is read, or
-    /// until the garbage collector finds that nobody can read it.
+    /// Returns the number of response bodies that have not ended. Each holds a slot until it is
+    /// read, or until the garbage collector finds it unreachable.
     #[napi]
     pub fn open_bodies(&self) -> u32 {
         u32::try_from(open_bodies()).unwrap_or(u32::MAX)
     }
 
-    /// Makes the garbage collector run now, to find lost bodies while calls wait for their slots. The
-    /// collector reacts to memory only, so more memory than there can be is reported for a moment.
+    /// Makes the garbage collector run now, to find lost bodies while calls wait for their slots.
+    /// The collector reacts to memory only, so more memory than there can be is reported for a
+    /// moment.
     #[napi]
     pub fn collect(&self, env: Env) -> Result<()> {
         env.adjust_external_memory(PRESSURE)?;
@@ -125,7 +128,8 @@ impl Port {
             if aborted {
                 return Ok(());
             }
-            // SAFETY: the environment is this thread's, and the function lives while it is not aborted.
+            // SAFETY: the environment is this thread's, and the function lives while it is not
+            // aborted.
             check_status!(unsafe { sys::napi_ref_threadsafe_function(env.raw(), self.waker.raw()) })
         })
     }
@@ -145,8 +149,8 @@ impl Port {
 }
 
 impl Port {
-    /// Runs the work on the workers after the next flush. Its outcome arrives with the number. Returns
-    /// how many works wait for the flush.
+    /// Runs the work on the workers after the next flush. Its outcome arrives with the number.
+    /// Returns how many works wait for the flush.
     pub(crate) fn submit<F, O>(&self, number: u32, work: F) -> usize
     where
         F: Future<Output = O> + Send + 'static,

@@ -65,10 +65,12 @@ impl Queue {
         self.push(Done::Cancelled(exchange));
     }
 
+    /// Removes and returns all entries.
     pub(super) fn take(&self) -> Vec<Done> {
         self.results.take()
     }
 
+    /// Returns `true` if there is no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
@@ -96,7 +98,7 @@ const WIDTH: u32 = 6;
 pub(crate) enum Kind {
     /// Status, headers, body, and the attempt of the caller's own fetch.
     Answer = 0,
-    /// A failure.
+    /// The failure of a call.
     Failure = 1,
     /// Bytes.
     Chunk = 2,
@@ -104,9 +106,9 @@ pub(crate) enum Kind {
     End = 3,
     /// There may be room in an upload or in a map. No values.
     Room = 4,
-    /// A permit.
+    /// The permit of a tool slot.
     Permit = 5,
-    /// A whole number.
+    /// The result of a work: a whole number.
     Count = 6,
     /// The work panicked. No values.
     Lost = 7,
@@ -114,7 +116,7 @@ pub(crate) enum Kind {
     Begin = 8,
     /// The id of the exchange.
     Cancel = 9,
-    /// A slot.
+    /// The slot of a target.
     Slot = 10,
 }
 
@@ -143,6 +145,7 @@ impl<'env> Batch<'env> {
         Ok(Row { array: &mut self.array, start })
     }
 
+    /// Returns the array of all rows.
     pub(super) fn into_array(self) -> Array<'env> {
         self.array
     }
@@ -154,7 +157,7 @@ impl<'env> Batch<'env> {
 }
 
 impl Row<'_, '_> {
-    /// Sets the kind.
+    /// Sets the kind of the row.
     pub(crate) fn kind(&mut self, kind: Kind) -> Result<()> {
         self.array.set(self.start + 1, kind as u32)
     }

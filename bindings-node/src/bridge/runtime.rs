@@ -1,5 +1,5 @@
-//! The tokio runtime of the package. All event loops of the process share it, and it starts at first
-//! use.
+//! The tokio runtime of the package. All event loops of the process share it, and it starts at
+//! first use.
 //!
 //! The runtime is never stopped: event loops end before the process does, and each drops its work.
 
@@ -33,7 +33,7 @@ pub(crate) fn handle() -> Result<Handle> {
     }
 }
 
-/// Replaces real time by virtual time. Returns `false` if there is a virtual time already.
+/// Switches to virtual time. Returns `false` if there is a virtual time already.
 pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
     let mut present = VIRTUAL.write();
     if present.is_some() {
@@ -44,7 +44,7 @@ pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
     true
 }
 
-/// Puts real time back.
+/// Switches back to real time.
 pub(super) fn end_virtual() {
     let mut present = VIRTUAL.write();
     IS_VIRTUAL.store(false, Ordering::Relaxed);

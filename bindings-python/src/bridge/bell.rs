@@ -1,17 +1,17 @@
-//! Waking an event loop: by a descriptor that the loop watches, or by a thread that waits.
+//! Wakes an event loop: through a descriptor that the loop watches, or through a waiting thread.
 
 use std::io;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// A bell that workers ring and one event loop hears.
+/// A signal that workers set and one event loop waits for.
 pub(super) enum Bell {
     /// The loop watches the descriptor (`add_reader`).
     #[cfg(unix)]
     Watched(Descriptor),
-    /// A helper thread waits, and calls `call_soon_threadsafe`. For loops without `add_reader`, such as
-    /// Windows' proactor loop.
+    /// A helper thread waits, and calls `call_soon_threadsafe`. For loops without `add_reader`,
+    /// such as Windows' proactor loop.
     Awaited { rung: Mutex<bool>, heard: Condvar },
     /// The loop itself runs the workers, and waits for the bell: a loop on virtual time.
     Heard(Notify),
@@ -42,7 +42,7 @@ impl Bell {
         }
     }
 
-    /// Rings the bell. Never blocks: a bell that rings already keeps ringing.
+    /// Sets the signal. Never blocks. Has no effect if it is set already.
     pub(super) fn ring(&self) {
         match self {
             #[cfg(unix)]
@@ -55,7 +55,7 @@ impl Bell {
         }
     }
 
-    /// Silences the descriptor. Never blocks.
+    /// Clears the signal of the descriptor. Never blocks.
     pub(super) fn silence(&self) {
         match self {
             #[cfg(unix)]
@@ -64,7 +64,7 @@ impl Bell {
         }
     }
 
-    /// Waits until a bell of the kind `Heard` rings.
+    /// Waits until a bell of the kind `Heard` is rung.
     pub(super) async fn heard(&self) {
         match self {
             Self::Heard(bell) => bell.notified().await,
@@ -72,7 +72,7 @@ impl Bell {
         }
     }
 
-    /// Blocks until a bell of the kind `Awaited` rings. Returns at once for the others.
+    /// Blocks until a bell of the kind `Awaited` is rung. Returns at once for other kinds.
     pub(super) fn wait(&self) {
         match self {
             #[cfg(unix)]
@@ -112,8 +112,8 @@ mod descriptor {
         }
 
         pub(super) fn ring(&self) {
-            // A full counter means that the bell rings already. The descriptor is our own, so that there is
-            // no other error.
+            // A full counter means that the signal is set already. No other error can occur,
+            // because the descriptor belongs to this value.
             let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
         }
 
@@ -152,7 +152,7 @@ mod descriptor {
         }
 
         pub(super) fn ring(&self) {
-            // A full pipe means that the bell rings already.
+            // A full pipe means that the signal is set already.
             let _ = rustix::io::write(&self.writer, &[1]);
         }
 

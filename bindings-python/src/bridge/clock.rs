@@ -1,5 +1,5 @@
-//! Virtual time instead of workers. An event loop that sleeps by [`Clock::wait`] shares one order of
-//! events with the gate and the fake target behind it.
+//! Virtual time instead of workers. An event loop that sleeps by [`Clock::wait`] shares one order
+//! of events with the gate and the fake target behind it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,8 +18,8 @@ use super::port::Port;
 use super::runtime;
 use super::threads::Threads;
 
-/// The number of checks, 50 ms of real time apart, before a loop without timers stops waiting. A thread
-/// may still call back in this time.
+/// The number of checks, 50 ms of real time apart, before a loop without timers stops waiting. A
+/// thread may still call back in this time.
 const MAX_IDLE_CHECKS: u32 = 40;
 
 /// Virtual time, and the threads that work for its event loop.
@@ -29,6 +29,7 @@ pub(crate) struct Virtual {
 }
 
 impl Virtual {
+    /// Returns a handle of the virtual runtime.
     pub(super) fn handle(&self) -> &Handle {
         self.time.handle()
     }
@@ -37,8 +38,8 @@ impl Virtual {
         self.time.turn();
     }
 
-    /// Runs the future and the time on this thread, detached from the interpreter. An exception of a
-    /// signal handler ends the wait.
+    /// Runs the future and the time on this thread, detached from the interpreter. An exception of
+    /// a signal handler ends the wait.
     pub(super) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
         F: Future + Send,
@@ -47,7 +48,8 @@ impl Virtual {
         let _context = self.handle().enter();
         let mut future = pin!(future);
         if let Some(work) = Threads::present() {
-            // Only the loop advances time, so that it does not miss its own timers. This thread waits.
+            // Only the loop advances time, so that it does not miss its own timers. This thread
+            // waits.
             let beside = self.threads.beside(work, future);
             return Ok(py.detach(|| self.handle().block_on(beside)));
         }
@@ -80,7 +82,7 @@ impl Clock {
         Ok(Self { here: Arc::new(here), seed, world: Mutex::default() })
     }
 
-    /// Replaces real time.
+    /// Switches to virtual time.
     fn enter(&self) -> PyResult<()> {
         if !runtime::begin_virtual(self.here.clone()) {
             return Err(PyRuntimeError::new_err("virtual time is in place already: it cannot be nested"));
@@ -91,7 +93,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Puts real time back. Idempotent.
+    /// Switches back to real time. Idempotent.
     fn leave(&self) {
         if let Some(number) = self.world.lock().take() {
             runtime::end_virtual(&self.here);
@@ -99,7 +101,7 @@ impl Clock {
         }
     }
 
-    /// Returns the seconds since the clock was made.
+    /// Returns the seconds since the clock was created.
     fn time(&self) -> f64 {
         self.here.time.elapsed().as_secs_f64()
     }
@@ -110,8 +112,8 @@ impl Clock {
         self.here.block_on(py, async move { tokio::time::sleep(span).await })
     }
 
-    /// Registers a thread that works for the event loop, and returns its number. Time stands still until
-    /// the thread waits for the gate, or `end_work`.
+    /// Registers a thread that works for the event loop, and returns its number. Time stands still
+    /// until the thread waits for the gate, or `end_work`.
     fn begin_work(&self) -> u64 {
         self.here.threads.begin()
     }
@@ -143,13 +145,13 @@ impl Clock {
         self.here.threads.is_busy()
     }
 
-    /// Runs what is ready, without advancing time.
+    /// Runs everything that is ready, without advancing time.
     fn turn(&self, py: Python<'_>) {
         py.detach(|| self.here.turn());
     }
 
-    /// Waits, for an event loop, until it has results, the timeout is over, or a thread that works for it
-    /// wakes. Returns `False` if there is no timer, no work and no thread to wait for.
+    /// Waits, for an event loop, until it has results, the timeout is over, or a thread that works
+    /// for it wakes. Returns `False` if there is no timer, no work and no thread to wait for.
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
         let _context = self.here.handle().enter();
@@ -197,6 +199,11 @@ impl Drop for Clock {
     }
 }
 
+/// Returns the duration of a number of seconds.
+///
+/// # Errors
+///
+/// `ValueError` unless it is from 0 s to ten years.
 fn span(seconds: f64) -> PyResult<Duration> {
     let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
     span.ok_or_else(|| {

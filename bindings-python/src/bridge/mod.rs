@@ -4,8 +4,8 @@
 //!
 //! - Workers never take the GIL and never touch a Python object. Their results go into a queue per
 //!   event loop, and the loop is woken once per batch.
-//! - Cancelling the Python side drops the Rust side at once. A result that arrives later is dropped on
-//!   arrival.
+//! - Cancelling the Python side drops the Rust side at once. A result that arrives later is dropped
+//!   on arrival.
 //! - A thread that works for a map that was left stops waiting for the gate.
 //! - A forked child gets a runtime of its own, and does not touch that of its parent.
 //! - The process can exit at any moment.

@@ -21,14 +21,14 @@ use super::queue::{Done, Outcome, Queue};
 use super::runtime;
 use super::waiter::Waiter;
 
-/// An event loop as the native side sees it. Used on the thread of the loop only, and made anew after a
-/// fork.
+/// An event loop as the native side sees it. Used on the thread of the loop only, and created again
+/// after a fork.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Port {
     queue: Arc<Queue>,
     generation: u64,
-    /// The number of the runtime. A loop on virtual time must not wait for work on real time, nor the
-    /// other way round.
+    /// The number of the runtime. A loop on virtual time must not wait for work on real time, nor
+    /// the other way round.
     runtime_id: u64,
     runtime: Handle,
     create_future: Py<PyAny>,
@@ -47,14 +47,14 @@ struct Waiting {
     abort: Option<AbortHandle>,
 }
 
-/// The number of calls that are handed over at once. Fewer calls wait until the loop has run what is
-/// ready now.
+/// The number of calls that are handed over at once. Fewer calls are handed over after the loop has
+/// run everything that is ready now.
 const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// Returns the port of the loop with these functions. If `watched`, the loop watches `fileno()`.
-    /// Otherwise a thread waits on `waiter()`.
+    /// Returns the port of the loop with these functions. If `watched`, the loop watches
+    /// `fileno()`. Otherwise a thread waits on `waiter()`.
     #[new]
     fn new(create_future: Py<PyAny>, call_soon: Py<PyAny>, watched: bool) -> PyResult<Self> {
         let bell = if watched { Bell::watched() } else { Ok(Bell::awaited()) };
@@ -85,8 +85,8 @@ impl Port {
         Waiter::new(self.queue.clone())
     }
 
-    /// Drops the work with this number at once, and its result if that is on its way. Unknown numbers
-    /// are ignored.
+    /// Drops the work with this number at once, and its result if that is on its way. Unknown
+    /// numbers are ignored.
     fn cancel(&self, number: u64) {
         let waiting = self.waiting.lock().remove(&number);
         if let Some(waiting) = waiting {
@@ -167,6 +167,7 @@ impl Port {
 }
 
 impl Port {
+    /// Creates the port of a loop that is woken by `bell`.
     fn with_bell(bell: Bell, create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
             queue: Queue::new(bell),
@@ -182,12 +183,13 @@ impl Port {
         })
     }
 
+    /// Returns the queue of the loop.
     pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
-    /// Runs the work on the workers. Returns the asyncio future of its outcome, and its number, by which
-    /// [`Port::cancel`] drops it.
+    /// Runs the work on the workers. Returns the asyncio future of its outcome, and its number, by
+    /// which [`Port::cancel`] drops it.
     pub(crate) fn submit<F, O>(slf: &Bound<'_, Self>, work: F) -> PyResult<(Py<PyAny>, u64)>
     where
         F: Future<Output = O> + Send + 'static,
@@ -214,8 +216,8 @@ impl Port {
         Ok((future, number))
     }
 
-    /// Returns the reader for a body that is read on this loop: `current` if it is the loop's, otherwise
-    /// a new one.
+    /// Returns the reader for a body that is read on this loop: `current` if it is the loop's,
+    /// otherwise a new one.
     pub(crate) fn reader(
         &self,
         current: Option<Arc<StreamReader<Queue>>>,
@@ -235,7 +237,8 @@ impl Port {
         if let Poll::Ready(chunk) = reader.read() {
             return Box::new(chunk).into_python(py);
         }
-        // Not under the lock: Python can run the garbage collector here, and with it code that cancels.
+        // Not under the lock: Python can run the garbage collector here, and with it code that
+        // cancels.
         let future = self.create_future.call0(py)?;
         let waiting = Waiting { future: future.clone_ref(py), abort: None };
         self.waiting.lock().insert(reader.number(), waiting);
@@ -271,6 +274,7 @@ impl Port {
         drop(task);
     }
 
+    /// Returns the next number for a work or a read.
     fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
@@ -280,10 +284,12 @@ impl Port {
         self.generation == generation() && !self.queue.is_closed()
     }
 
+    /// Returns `RuntimeError` unless `is_open`.
     fn check(&self, is_open: bool) -> PyResult<()> {
         if is_open { Ok(()) } else { Err(PyRuntimeError::new_err("the event loop of this call is closed")) }
     }
 
+    /// Aborts the task of a work.
     fn abort(&self, waiting: &Waiting) {
         // In a forked child the task belongs to a runtime without threads, and is not touched.
         if let Some(abort) = &waiting.abort
@@ -294,7 +300,8 @@ impl Port {
     }
 }
 
-/// Sets the result of an asyncio future. A future that is done, because it was cancelled, drops the value.
+/// Sets the result of an asyncio future. A future that is done, because it was cancelled, drops the
+/// value.
 fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     let settled = future.call_method0(py, intern!(py, "done")).and_then(|done| {
         if done.is_truthy(py)? {
@@ -306,7 +313,8 @@ fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
         }
         .map(drop)
     });
-    // An error, such as that of a loop that was closed just now, must not affect the rest of the batch.
+    // An error, such as that of a loop that was closed just now, must not affect the rest of the
+    // batch.
     if let Err(error) = settled {
         error.write_unraisable(py, None);
     }

@@ -10,8 +10,8 @@ use super::mailbox::Post;
 
 /// A result that the thread of the loop turns into a Python value.
 pub(crate) trait Outcome: Send {
-    /// Returns the value for the awaiting coroutine. An error of the gate is a value too: the coroutine
-    /// raises it.
+    /// Returns the value for the awaiting coroutine. An error of the gate is a value too: the
+    /// coroutine raises it.
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
@@ -43,6 +43,7 @@ impl Queue {
         }
     }
 
+    /// Removes and returns all entries.
     pub(super) fn take(&self) -> Vec<Done> {
         // Silenced first: an entry that is pushed in between rings again, at worst for nothing.
         self.bell.silence();
@@ -55,10 +56,12 @@ impl Queue {
         self.bell.ring();
     }
 
+    /// Returns `true` if there is no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
 
+    /// Returns `true` after [`Queue::close`].
     pub(super) fn is_closed(&self) -> bool {
         self.results.is_closed()
     }

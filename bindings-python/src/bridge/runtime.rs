@@ -1,8 +1,9 @@
-//! The tokio runtime of the package: started at first use, replaced in a forked child, stopped at exit.
+//! The tokio runtime of the package: started at first use, replaced in a forked child, stopped at
+//! exit.
 //!
-//! A forked child inherits the memory of its parent's runtime but none of its threads, so that it must
-//! not touch that runtime. Each fork starts a new *generation*. Values of an older generation are
-//! forgotten instead of dropped ([`tidegate_bindings::RuntimeBound`]).
+//! A forked child inherits the memory of its parent's runtime but none of its threads, so that it
+//! must not touch that runtime. Each fork starts a new *generation*. Values of an older generation
+//! are forgotten instead of dropped ([`tidegate_bindings::RuntimeBound`]).
 //!
 //! Tests replace the runtime by one on virtual time, for a while ([`super::Clock`]).
 
@@ -26,10 +27,11 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 static CURRENT_ID: AtomicU64 = AtomicU64::new(0);
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 static BLOCKED_THREADS: AtomicUsize = AtomicUsize::new(0);
-// Locked only by threads attached to the interpreter, and never across a detach. So no other thread has
-// locked it at a fork.
+// Locked only by threads attached to the interpreter, and never across a detach. So no other thread
+// has locked it at a fork.
 static CURRENT: RwLock<State> = RwLock::new(State::Unstarted);
 
+/// The runtime of the process.
 enum State {
     Unstarted,
     Running(Runtime),
@@ -86,8 +88,8 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Replaces real time by virtual time. Returns `false` if there is a virtual time already or the process
-/// is exiting.
+/// Switches to virtual time. Returns `false` if there is a virtual time already or the
+/// process is exiting.
 pub(super) fn begin_virtual(time: Arc<Virtual>) -> bool {
     let mut current = CURRENT.write();
     if matches!(&*current, State::Virtual { .. } | State::Stopped) {
@@ -126,7 +128,8 @@ pub(crate) fn after_fork_in_child() {
     std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
 }
 
-/// Drops each call in flight, releases blocked threads, and stops the workers. Registered to run at exit.
+/// Drops each call in flight, releases blocked threads, and stops the workers. Registered to run at
+/// exit.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) {
     let state = std::mem::replace(&mut *CURRENT.write(), State::Stopped);
@@ -155,6 +158,7 @@ pub(crate) fn stop(py: Python<'_>) {
 pub(super) struct Blocked(u64);
 
 impl Blocked {
+    /// Counts the calling thread as blocked.
     pub(super) fn enter() -> Self {
         BLOCKED_THREADS.fetch_add(1, Ordering::AcqRel);
         Self(generation())

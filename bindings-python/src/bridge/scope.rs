@@ -8,8 +8,8 @@ thread_local! {
     static PRESENT: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
 }
 
-/// An operation, such as a map, that runs work in threads. A scope that is made in such a thread ends with
-/// the scope of the thread.
+/// An operation, such as a map, that runs work in threads. A scope that is made in such a thread
+/// ends with the scope of the thread.
 pub(crate) struct Scope(CancellationToken);
 
 impl Scope {

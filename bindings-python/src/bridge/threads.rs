@@ -1,8 +1,8 @@
-//! The threads that work for an event loop on virtual time (`asyncio.to_thread`).
+//! Threads that work for an event loop on virtual time (`asyncio.to_thread`).
 //!
-//! Time stands still while a thread computes. When a thread waits for the gate, the loop continues, and
-//! time with it. The thread counts as computing from its wake on: the waker sets that itself, because no
-//! time may pass between the wake and the thread's first step.
+//! Time does not advance while a thread computes. While a thread waits for the gate, the loop and
+//! its time continue. A thread counts as computing from the moment it is woken. Its waker records
+//! this, because no time may pass between the wake-up and the thread's first step.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 thread_local! {
+    // The number of this thread's work, if it works for a loop.
     static WORK: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -27,6 +28,7 @@ pub(super) struct Threads {
     stir: Notify,
 }
 
+/// The works of the threads, by number.
 #[derive(Default)]
 struct Works {
     next: u64,
@@ -35,6 +37,7 @@ struct Works {
 }
 
 impl Threads {
+    /// Registers a work as computing, and returns its number.
     pub(super) fn begin(&self) -> u64 {
         let mut works = self.works.lock();
         let number = works.next;
@@ -43,18 +46,22 @@ impl Threads {
         number
     }
 
+    /// Removes a work that has ended.
     pub(super) fn end(&self, work: u64) {
         self.works.lock().awake.remove(&work);
     }
 
+    /// Returns `true` if a work computes.
     pub(super) fn is_busy(&self) -> bool {
         self.works.lock().awake.values().any(|awake| *awake)
     }
 
+    /// Assigns this thread to a work.
     pub(super) fn enter(work: u64) {
         WORK.set(Some(work));
     }
 
+    /// Ends the assignment of this thread.
     pub(super) fn leave() {
         WORK.set(None);
     }
@@ -64,6 +71,7 @@ impl Threads {
         WORK.get()
     }
 
+    /// Wakes the loop, because a thread computes again or has called back.
     pub(super) fn stir(&self) {
         self.stir.notify_one();
     }
@@ -96,10 +104,12 @@ impl Threads {
     }
 }
 
+// The states of a `Sleeper`: its future is being polled, was woken meanwhile, or waits.
 const RUNNING: u8 = 0;
 const NOTIFIED: u8 = 1;
 const ASLEEP: u8 = 2;
 
+/// A waker for one work that waits. It records that the work computes again.
 struct Sleeper {
     threads: Arc<Threads>,
     work: u64,
@@ -108,6 +118,7 @@ struct Sleeper {
 }
 
 impl Sleeper {
+    /// Polls the future, and records that the work waits if the result is pending.
     fn poll<F: Future>(self: &Arc<Self>, future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.waker.register(cx.waker());
         self.state.store(RUNNING, Ordering::Release);

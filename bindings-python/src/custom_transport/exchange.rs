@@ -14,8 +14,8 @@ use tidegate_bindings::{ExchangeHandle, ExchangeOffer, transport_error};
 use crate::bridge::{Outcome, Port};
 use crate::reply::Extensions;
 
-/// One exchange. Dropping or closing it says that the client's own transport is done: until then a
-/// cancelled exchange keeps its slot.
+/// One exchange. Dropping or closing it reports that the client's own transport has finished. A
+/// cancelled exchange keeps its slot until then.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Exchange {
     exchange: ExchangeHandle,
@@ -36,6 +36,7 @@ impl Exchange {
         Self { exchange, changed_headers, url, patience: max_wait.map(|wait| wait.as_secs_f64()), port }
     }
 
+    /// Returns the number that identifies the exchange in cancellations.
     pub(super) fn id(&self) -> u64 {
         self.exchange.id()
     }
@@ -58,18 +59,19 @@ impl Exchange {
         Ok(list)
     }
 
-    /// Whether nobody waits for the exchange any more.
+    /// Whether the exchange was cancelled or has ended.
     #[getter]
     pub(super) fn cancelled(&self) -> bool {
         self.exchange.is_cancelled()
     }
 
-    /// Says that the request's body was read to its end. From then on the answer can be late.
+    /// Reports that the request body was read to its end. The time limit of the response starts
+    /// here.
     fn sent(&self) {
         self.exchange.on_body_sent();
     }
 
-    /// Passes on the head of the answer. Returns False if nobody waits for it.
+    /// Passes on the response head. Returns False if the exchange was cancelled.
     fn answer(&self, status: u16, headers: &Bound<'_, PyList>, extensions: Py<PyAny>) -> PyResult<bool> {
         let mut head = Response::builder().status(status);
         for pair in headers.iter() {
@@ -87,8 +89,8 @@ impl Exchange {
         }
     }
 
-    /// Passes on the next chunk. Returns True to continue, False to wait for room first, and None if
-    /// nobody reads any more.
+    /// Passes on the next chunk. Returns True if the transport may continue, False if it must wait
+    /// for room first, and None if the reader is gone.
     fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.exchange.chunk(chunk)
     }
@@ -99,7 +101,7 @@ impl Exchange {
         Port::submit(port, async move { Continue(room.await) })
     }
 
-    /// Says that the body is complete.
+    /// Ends the body successfully.
     fn end(&self) {
         self.exchange.end();
     }
@@ -112,7 +114,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Says that the client's own transport is done. Idempotent.
+    /// Reports that the client's own transport has finished. Idempotent.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
         self.exchange.close();
@@ -126,6 +128,7 @@ impl Exchange {
     }
 }
 
+/// Whether the transport should continue with the exchange.
 struct Continue(bool);
 
 impl Outcome for Continue {

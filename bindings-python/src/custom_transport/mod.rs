@@ -1,8 +1,8 @@
-//! Calls that the client's own transport makes: the exchange goes back into Python, to the event loop or
-//! the thread of the call.
+//! Calls over the client's own transport: the exchange is made in Python, on the event loop or the
+//! thread of the call.
 //!
-//! A worker offers the exchange and is done with it. Python code makes the exchange ([`on_loop`],
-//! [`on_thread`]), and answers through [`Exchange`].
+//! A worker offers the exchange and continues with other work. Python code makes the exchange
+//! ([`on_loop`], [`on_thread`]), and answers through [`Exchange`].
 
 mod exchange;
 mod on_loop;

@@ -37,6 +37,7 @@ impl Host for OnLoop {
     }
 }
 
+/// Starts the task of an exchange on the thread of the loop.
 struct Begin {
     serve: Arc<Py<PyAny>>,
     offer: ExchangeOffer,
@@ -57,6 +58,7 @@ impl Post for Begin {
     }
 }
 
+/// Cancels the task of the exchange with this number, on the thread of the loop.
 struct Cancel(u64);
 
 impl Post for Cancel {

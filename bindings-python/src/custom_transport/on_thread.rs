@@ -1,8 +1,8 @@
-//! Exchanges that the thread of the call makes, while it waits.
+//! Exchanges that the thread of a call makes while it waits for the call.
 //!
-//! Only that thread drives the call, so that nothing is handed to another thread and back. While the
-//! thread is in its transport the call rests: no attempt begins and no slot is taken that nobody could
-//! use. A call that rests is not cancelled when its replica goes down; the client's read timeout ends
+//! Only that thread drives the call, so nothing is handed to another thread and back. While the
+//! thread is in its transport, the call is not polled: no attempt begins and no slot is acquired.
+//! Meanwhile, the call is not cancelled when its replica goes down; the client's read timeout ends
 //! that attempt.
 
 use std::pin::Pin;
@@ -30,7 +30,7 @@ pub(crate) struct OnThread {
 
 impl Host for OnThread {
     fn begin(&self, request: Request<RequestBody>, exchange: foreign::Exchange) {
-        // If nobody waits any more, the exchange is dropped.
+        // If the receiver is gone, the exchange is dropped.
         let _ = self.offers.send(ExchangeOffer::new(request, exchange, &self.original));
     }
 
@@ -40,11 +40,13 @@ impl Host for OnThread {
 
 type Running = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
+/// The state of a call: in flight, or answered but not read.
 enum State {
     Running(Running, UnboundedReceiver<ExchangeOffer>),
     Answered(Result<Answer, Error>),
 }
 
+/// The reason that the thread has to act.
 enum Event {
     Answer(Result<Answer, Error>),
     Offer(ExchangeOffer),
@@ -67,6 +69,7 @@ impl CustomCall {
         Ok(Self(Mutex::new(Some(call))))
     }
 
+    /// Takes the state of the call, or returns `RuntimeError` if the call is over.
     fn take(&self) -> PyResult<RuntimeBound<State>> {
         self.0.lock().take().ok_or_else(|| PyRuntimeError::new_err("this call is over"))
     }
@@ -88,9 +91,9 @@ impl CustomCall {
 
 #[pymethods]
 impl CustomCall {
-    /// Runs the call until the thread has to act. Returns the next exchange to make, the reply, or the
-    /// error. None means that `exchange` should continue, because its next chunk is wanted or nobody
-    /// waits for it any more.
+    /// Runs the call until the thread has to act. Returns the next exchange to make, the reply, or
+    /// the error. None means that `exchange` should continue, because its next chunk is wanted or
+    /// it was cancelled.
     fn wait(&self, py: Python<'_>, exchange: Option<&Bound<'_, Exchange>>) -> PyResult<Py<PyAny>> {
         let held = self.take()?;
         let runtime = held.runtime().clone();
@@ -124,7 +127,8 @@ impl CustomCall {
         Ok(outcome)
     }
 
-    /// Ends the exchange with an error, as `Exchange.fail`, unless the gate has ended the call meanwhile.
+    /// Ends the exchange with an error, as `Exchange.fail`, unless the gate has ended the call
+    /// meanwhile.
     fn fail(&self, exchange: &Bound<'_, Exchange>, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         self.poll_once()?;
         exchange.get().fail(kind, exception)

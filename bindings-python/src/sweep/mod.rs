@@ -1,5 +1,5 @@
-//! Sweeps that Python starts, observes and stops, and their reports. Options, progress and results cross
-//! as JSON, with the keys of `tidegate_sweep`.
+//! Sweeps that Python starts, observes and stops, and their reports. Options, progress and results
+//! cross as JSON, with the keys of `tidegate_sweep`.
 
 mod options;
 mod report;
@@ -24,8 +24,8 @@ pub(crate) struct Sweep(Mutex<Option<tidegate_sweep::Sweep>>);
 
 #[pymethods]
 impl Sweep {
-    /// Returns a sweep. `given` is JSON: the options that differ from the defaults, from the configured
-    /// target, or from the sweep to resume.
+    /// Returns a sweep. `given` is JSON: the options that differ from the defaults, from the
+    /// configured target, or from the sweep to resume.
     #[new]
     #[pyo3(signature = (given, target = None, resume = None))]
     fn new(
@@ -78,11 +78,13 @@ impl Sweep {
 }
 
 impl Sweep {
+    /// Runs `f` on the sweep, or returns `RuntimeError` if it has started.
     fn with<T>(&self, f: impl FnOnce(&tidegate_sweep::Sweep) -> T) -> PyResult<T> {
         self.0.lock().as_ref().map(f).ok_or_else(started)
     }
 }
 
+/// Returns the exception of a sweep that has started already.
 fn started() -> PyErr {
     PyRuntimeError::new_err("this sweep has started already")
 }
@@ -97,6 +99,7 @@ fn raised_sweep(py: Python<'_>, error: SweepError) -> PyErr {
     }
 }
 
+/// Creates an exception of a class of `tidegate._errors`.
 fn new_error(py: Python<'_>, class: &str, kind: &str, text: &str) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let class = py.import("tidegate._errors")?.getattr(class)?;

@@ -1,5 +1,5 @@
-//! The options of a sweep: those given, then those of a configured target, then the defaults or those of
-//! the sweep to resume.
+//! The options of a sweep: those given, then those of a configured target, then the defaults or
+//! those of the sweep to resume.
 
 use std::path::PathBuf;
 
@@ -74,7 +74,8 @@ fn apply(
     Ok(())
 }
 
-/// Replaces values of `base` by given ones, key by key. A mix with another source replaces the whole mix.
+/// Replaces values of `base` by given ones, key by key. A mix with another source replaces the
+/// whole mix.
 fn merge(base: &mut Value, given: Value) {
     match (base, given) {
         (Value::Object(base), Value::Object(given))

@@ -33,6 +33,11 @@ pub(crate) fn sweep_figure(py: Python<'_>, result: &str, name: &str) -> PyResult
     render(py, result, |outcome| figure(outcome, which))
 }
 
+/// Parses a result in JSON and renders it.
+///
+/// # Errors
+///
+/// `ValueError` if the text is not the result of a sweep, or has another format version.
 fn render(
     py: Python<'_>,
     result: &str,

@@ -27,8 +27,8 @@ pub(crate) struct SweepRun {
     _task: RuntimeBound<AbortOnDrop>,
 }
 
-/// The progress that was not read yet: each step that ended, and at most one moment after the last of
-/// them, however slow the reader is.
+/// The progress that was not read yet: each step that ended, and at most one moment after the last
+/// of them, however slow the reader is.
 #[derive(Default)]
 struct ProgressQueue {
     state: Mutex<State>,
@@ -44,6 +44,7 @@ struct State {
 }
 
 impl ProgressQueue {
+    /// Adds progress, and wakes the reader.
     fn push(&self, progress: &SweepProgress) {
         let Ok(text) = serde_json::to_string(progress) else { return };
         let mut state = self.state.lock();
@@ -56,6 +57,7 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
+    /// Ends the sweep with a result, or without one. Later calls only wake the reader.
     fn end(&self, result: Option<Result<SweepOutcome, SweepError>>) {
         let mut state = self.state.lock();
         if !state.is_over {
@@ -101,6 +103,7 @@ impl Drop for EndOnDrop {
 }
 
 impl SweepRun {
+    /// Starts the sweep as a task on the runtime.
     pub(super) fn start(py: Python<'_>, sweep: tidegate_sweep::Sweep) -> PyResult<Self> {
         let runtime = runtime::handle()?;
         let _context = runtime.enter();
@@ -134,26 +137,28 @@ impl SweepRun {
 
 #[pymethods]
 impl SweepRun {
-    /// Returns the asyncio future of the next progress in JSON, or None when the sweep is over, and the
-    /// number to cancel the future by.
+    /// Returns the asyncio future of the next progress in JSON, or None when the sweep is over, and
+    /// the number to cancel the future by.
     fn next(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let progress = self.progress.clone();
         Port::submit(port, async move { NextProgress(progress.next().await) })
     }
 
-    /// Waits for the next progress, in JSON. Returns None when the sweep is over. The exception of a
-    /// signal handler ends the wait only.
+    /// Waits for the next progress, in JSON. Returns None when the sweep is over. The exception of
+    /// a signal handler ends the wait only.
     fn next_blocking(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let progress = self.progress.clone();
         block_on(py, async move { progress.next().await })
     }
 
-    /// Asks the sweep to end with what it knows. Calls in flight have a few seconds to complete.
+    /// Asks the sweep to end early with the results so far. Calls in flight have a few seconds to
+    /// complete.
     fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Returns the result in JSON, once, when the sweep is over. Raises the error that prevented a result.
+    /// Returns the result in JSON, once, when the sweep is over. Raises the error that prevented a
+    /// result.
     fn result(&self, py: Python<'_>) -> PyResult<String> {
         match self.progress.state.lock().result.take() {
             Some(Ok(outcome)) => Ok(tidegate_sweep::report::json(&outcome)),
@@ -163,6 +168,7 @@ impl SweepRun {
     }
 }
 
+/// The next progress in JSON, or `None` when the sweep is over.
 struct NextProgress(Option<String>);
 
 impl crate::bridge::Outcome for NextProgress {

@@ -1,4 +1,4 @@
-//! Decides what to do after a failed attempt. Pure: all inputs are arguments.
+//! The retry policy: decides what to do after a failed attempt. Pure: all inputs are arguments.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::cooldown::Hold;
 use crate::outcome::{AttemptOutcome, FailureCause};
 use tidegate_config::RetryConfig;
 
-/// The longest pause of a call that all replicas have rejected for want of room: about as long as a
-/// full replica that names no time is left alone.
+/// The longest pause of a call that all replicas have rejected because they are full. About as long
+/// as a full replica without a `Retry-After` is left alone.
 const ALL_FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// A failed attempt, as far as the decision depends on it.
+/// The properties of a failed attempt that the retry decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
     /// Whether the same request may succeed later.
@@ -22,7 +22,7 @@ pub struct Failure {
     pub repeatable: bool,
     /// How long the provider asked callers to wait.
     pub retry_after: Option<Duration>,
-    /// What the failure means for the call.
+    /// How the failure holds back the target, and thus where the call waits or goes next.
     pub hold: Hold,
     /// Attempts that count against the call, this one included.
     pub attempts: u32,
@@ -56,9 +56,8 @@ impl Failure {
     }
 }
 
-/// Returns `true` if the next attempt goes to another replica than the one that had this attempt,
-/// as long as others have room.
-pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
+/// Returns `true` if the next attempt prefers replicas other than the one of this attempt.
+pub(crate) fn avoids_replica(outcome: &AttemptOutcome) -> bool {
     match outcome {
         AttemptOutcome::Rejected(verdict) => verdict.retryable,
         AttemptOutcome::Failed(failure) => {
@@ -66,7 +65,7 @@ pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
                 && failure.kind.reason().is_none()
                 && failure.cause != FailureCause::Local
         }
-        // A replica that is down is out of the choice by itself.
+        // A replica that is down is not selected anyway.
         AttemptOutcome::Accepted { .. } | AttemptOutcome::Cancelled(_) => false,
     }
 }
@@ -125,8 +124,8 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.left.is_zero() {
         return Next::GiveUp(GiveUpReason::Deadline);
     }
-    // Nothing ran, and another replica has not rejected the call. `retry_after` concerns the replica
-    // that has.
+    // Nothing ran, and another replica has not rejected the call. `retry_after` concerns the
+    // replica that has.
     if failure.hold == Hold::RetryOther && failure.never_executed {
         return Next::Requeue;
     }
@@ -147,8 +146,8 @@ pub fn decide(config: &RetryConfig, failure: Failure, withdraw: impl FnOnce() ->
     if failure.attempts >= config.attempts {
         return Next::GiveUp(GiveUpReason::Attempts);
     }
-    // A cool-down paces the return of all calls, so no budget is needed against a storm. A replica
-    // that goes down does so once.
+    // A cool-down already limits the rate at which calls return, so no retry budget is charged.
+    // Each outage of a replica causes at most one such retry per call.
     if failure.hold != Hold::No {
         return Next::Requeue;
     }

@@ -78,6 +78,7 @@ impl Hide {
         mem::take(&mut self.held).into()
     }
 
+    /// Processes the bytes of `chunk`, and appends those that can be passed on to `out`.
     fn walk(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
         let mut rest = chunk;
         if let (Some(gone), Some(first)) = (self.after_cr, rest.first()) {
@@ -177,6 +178,7 @@ fn shown(event: &[u8]) -> Option<Vec<u8>> {
     Some([before, &rest, after].concat())
 }
 
+/// Returns `true` if the text is an empty JSON list.
 fn is_empty_list(value: &str) -> bool {
     let inside = value.strip_prefix('[').and_then(|value| value.strip_suffix(']'));
     inside.is_some_and(|inside| inside.trim().is_empty())

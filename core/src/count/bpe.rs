@@ -7,6 +7,7 @@ use super::Counters;
 use tidegate_protocol::RequestFacts;
 use tidegate_tokens::exact;
 
+/// Counts the prompt of a request body. Returns `None` if the request has no countable prompt.
 pub(super) async fn count(
     counters: &Counters,
     facts: &RequestFacts,

@@ -94,6 +94,7 @@ fn place<'a>(call: &Call, request: &'a Request<RequestBody>) -> Option<(Uri, Cow
 }
 
 impl Shared {
+    /// Returns the exact count of a call's prompt, or `None` if it cannot be counted in time.
     async fn count(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         match call.target().config().tokenizer {
             Tokenizer::Learned => None,
@@ -108,6 +109,8 @@ impl Shared {
         }
     }
 
+    /// Asks the target's server for the count. A target that does not answer is not asked for
+    /// [`SILENT`].
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         // A transport in a request's extensions is for that request only, so it cannot be used to
         // ask the server.
@@ -128,10 +131,12 @@ impl Shared {
         }
     }
 
+    /// Returns `true` while the target must not be asked.
     fn is_silent(&self, target: &Arc<str>) -> bool {
         self.silent.lock().get(target).is_some_and(|until| *until > clock::now())
     }
 
+    /// Stops asking the target for [`SILENT`].
     fn leave_alone(&self, target: &Arc<str>) {
         let now = clock::now();
         let mut silent = self.silent.lock();

@@ -33,6 +33,7 @@ const TAKEN: [&str; 10] = [
 /// The longest response that is read, in bytes. It lists the tokens, at about seven bytes each.
 const LONGEST_ANSWER: usize = 16 << 20;
 
+/// The used part of a response of `/tokenize`.
 #[derive(Deserialize)]
 struct Answer {
     count: u64,
@@ -47,6 +48,7 @@ pub(super) enum No {
     Answer,
 }
 
+/// Counts a prompt by asking the server of the request, with the caller's headers.
 pub(super) async fn count(
     counters: &Counters,
     facts: &RequestFacts,

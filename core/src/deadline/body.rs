@@ -17,7 +17,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::Why;
 
-/// A body that its reader and the watch can both reach.
+/// A response body that both its reader and the watch can close.
 pub(super) struct OpenBody {
     call: Call,
     stall: Option<Duration>,
@@ -26,14 +26,14 @@ pub(super) struct OpenBody {
 
 struct State {
     body: Option<ResponseBody>,
-    /// When the reader last got a frame, while it does not ask for the next.
+    /// When the reader got the last frame. `None` while it waits for the next.
     unread_since: Option<Instant>,
     error: Option<Error>,
     waker: Option<Waker>,
 }
 
 impl OpenBody {
-    /// Returns `true` if the body is beyond its deadline, or its reader beyond the `stall` limit.
+    /// Returns `true` if the deadline has passed, or if the reader has exceeded the `stall` limit.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let state = self.state.lock();
         // A response that was read ahead whole holds no slot.
@@ -41,6 +41,7 @@ impl OpenBody {
         is_held && (self.call.deadline() <= now || self.is_stalled(&state, now))
     }
 
+    /// Returns `true` if the reader has exceeded the `stall` limit.
     fn is_stalled(&self, state: &State, now: Instant) -> bool {
         match (self.stall, state.unread_since) {
             (Some(limit), Some(since)) => now.saturating_duration_since(since) >= limit,
@@ -48,8 +49,8 @@ impl OpenBody {
         }
     }
 
-    /// Drops the body, which ends the exchange and releases the slot. The reader gets an error when
-    /// it reads on.
+    /// Drops the body, which ends the exchange and releases the slot. The reader gets an error from
+    /// its next read.
     pub(super) fn close(&self, now: Instant) {
         let (body, waker) = {
             let mut state = self.state.lock();
@@ -71,7 +72,7 @@ impl OpenBody {
     }
 }
 
-/// The reader's body.
+/// The reader's handle to the body. Ends with an error at the deadline.
 pub(super) struct DeadlineBody {
     open_body: Arc<OpenBody>,
     deadline: Pin<Box<Sleep>>,
@@ -85,6 +86,7 @@ impl DeadlineBody {
         Self { open_body: Arc::new(OpenBody { call, stall, state: Mutex::new(state) }), deadline }
     }
 
+    /// Returns the part of the body that the watch can close.
     pub(super) fn open_body(&self) -> &Arc<OpenBody> {
         &self.open_body
     }
@@ -136,7 +138,8 @@ impl Body for DeadlineBody {
     }
 }
 
-/// Returns the error of a call whose deadline has passed. `why` says why it waits, if it is queued.
+/// Returns the error of a call whose deadline has passed. `why` is the reason that the call is
+/// queued for, if it is.
 pub(super) fn overdue(call: &Call, why: Option<Why>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (

@@ -10,13 +10,14 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 
-/// Ends each call, its stream included, at its deadline, and releases the slot of a reader that
+/// Ends each call at its deadline, including its stream, and releases the slot of a reader that
 /// stalls.
 ///
-/// *Default*: 600 s, and 300 s for a reader. Wrong order: below retry, where each attempt would get
-/// the whole time again.
+/// *Default*: a deadline of 600 s, and a `stall` limit of 300 s. It must be above retry, because
+/// otherwise each attempt would get the whole time.
 ///
 /// # Cancel safety
+///
 /// Dropping the future or the body ends the call.
 #[derive(Clone, Debug, Default)]
 pub struct DeadlineLayer {
@@ -40,11 +41,11 @@ impl<S: InnerService> Middleware<S> for DeadlineLayer {
             let mut response = std::pin::pin!(response);
             let answer = match tokio::time::timeout_at(deadline, &mut response).await {
                 Ok(answer) => answer,
-                // The attempt is dropped with this future. Until then its record says whether it
+                // The attempt is dropped with this future. Until then, its record shows whether it
                 // was queued or in flight.
                 Err(_) => match call.why() {
-                    // Another thread has just taken it out of the queue, and its answer is on the
-                    // way. A slot that comes so late is a rejection too.
+                    // Another thread has just removed the call from the queue, and its result is
+                    // about to arrive. A slot granted this late results in a rejection too.
                     None if call.is_queued() => response.await,
                     why => return Err(call.target().admit_ignorance(overdue(&call, why))),
                 },

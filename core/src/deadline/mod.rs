@@ -1,8 +1,8 @@
-//! The deadline: the whole call ends by it, with its waits, retries and stream.
+//! The deadline: limits the whole call, including its waits, retries and stream.
 //!
-//! The stream ends too, because a call whose response is not needed any more holds a slot that
-//! others need. A watch closes bodies beside the timers: the timer of a body runs only while the
-//! body is read, and the reader that has stopped reading is the one that must lose its slot.
+//! Streams end at the deadline too, because a call whose response is no longer needed holds a slot.
+//! The timer of a body runs only while the body is read. A separate watch therefore closes the
+//! bodies of readers that have stopped reading.
 
 mod body;
 mod layer;

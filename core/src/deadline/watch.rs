@@ -1,4 +1,4 @@
-//! Closes response bodies that are left unread: beyond their deadline, or beyond the `stall` limit.
+//! Closes unread response bodies after their deadline or the `stall` limit.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::clock;
 /// Time between two checks of the open bodies.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches the open bodies of a gate, in one task that runs only while there are any.
+/// Watches the open response bodies of a gate, in one task that runs only while there are any.
 #[derive(Default)]
 pub struct BodyWatch(Mutex<Open>);
 
@@ -31,7 +31,7 @@ impl BodyWatch {
         }
     }
 
-    /// Closes the overdue bodies. Returns `false` if none is left to watch.
+    /// Closes the overdue bodies. Returns `false` if no body is left to watch.
     fn close_overdue(&self, now: Instant) -> bool {
         let mut overdue = Vec::new();
         let is_running = {
@@ -73,6 +73,7 @@ impl Drop for RunningWatch {
     }
 }
 
+/// Checks the open bodies at each interval, until none is left.
 async fn run(mut running: RunningWatch) {
     while !running.is_done {
         tokio::time::sleep(INTERVAL).await;

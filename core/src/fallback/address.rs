@@ -45,7 +45,7 @@ impl Address {
     /// Creates the request for this target. `there` are the base URLs of the caller's own target.
     ///
     /// # Errors
-    /// Says why it cannot be made, and nothing of its content.
+    /// Why the request cannot be created. The text contains nothing of the request's content.
     pub(super) fn request(
         &self,
         original: &Original,
@@ -53,7 +53,8 @@ impl Address {
         dialect: Dialect,
     ) -> Result<Request<RequestBody>, &'static str> {
         let parts = &original.parts;
-        // The client sends what it made, whatever we would send instead.
+        // A client's own transport sends the client's request, so a changed copy would have no
+        // effect.
         if parts.extensions.get::<Foreign>().is_some() {
             return Err("its client keeps its own transport");
         }
@@ -141,6 +142,7 @@ fn without_credentials(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
+/// Returns the URL with this path and query, or `None` if it is invalid.
 fn with(uri: &Uri, path: &str, query: Option<&str>) -> Option<Uri> {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let mut parts = uri.clone().into_parts();

@@ -62,6 +62,7 @@ pub(super) fn retain_headers(headers: &mut HeaderMap, named: &[HeaderName]) {
     }
 }
 
+/// Returns `true` if a header is on the list.
 fn is_kept(name: &HeaderName) -> bool {
     HEADERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
 }
@@ -72,6 +73,7 @@ pub(super) fn retain_query(query: &str) -> String {
     query.split('&').filter(|pair| is_kept_parameter(pair)).collect::<Vec<_>>().join("&")
 }
 
+/// Returns `true` if the name of a query parameter is on the list, after percent-decoding.
 fn is_kept_parameter(pair: &str) -> bool {
     let name = percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy();
     QUERY.contains(&&*name)

@@ -20,7 +20,8 @@ const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 /// Sends calls that a target rejects to its fallback.
 ///
 /// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with a `fallback`.
-/// Wrong order: below the observing layer or the deadline, where all targets would share one entry.
+/// It must be above the observing layer and the deadline, because otherwise all targets would share
+/// one entry.
 ///
 /// # Cancel safety
 /// Dropping the future leaves the queue; dropping the body ends the exchange.
@@ -53,6 +54,7 @@ impl<S: InnerService> Middleware<S> for FallbackLayer {
     }
 }
 
+/// Sends the call to its target, then to each fallback in turn, until one admits it.
 async fn try_in_turn<S: InnerService>(
     mut call: Call,
     request: Request<RequestBody>,
@@ -100,15 +102,15 @@ async fn try_in_turn<S: InnerService>(
 
 /// Adds the header that names the target that answered.
 fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    // Names have no control characters; what lies beyond ASCII goes as UTF-8.
+    // Names have no control characters. Characters beyond ASCII are sent as UTF-8.
     if let Ok(name) = HeaderValue::from_bytes(call.target().name().as_bytes()) {
         response.headers_mut().insert(ANSWERED_BY, name);
     }
     response
 }
 
-/// Returns the reason of a rejection if another target may admit the call: waiting elsewhere can
-/// mend it, and time is left before the deadline.
+/// Returns the reason of a rejection if the call may be sent to another target: the reason allows
+/// it ([`Reason::can_fall_back`]), sending it again is safe, and the deadline has not passed.
 fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
     let reason = error.reason().filter(Reason::can_fall_back)?;
     // The call may have run already if it is a retry that was rejected.

@@ -57,7 +57,7 @@ impl FallbackRoute {
     /// the target `meant`.
     ///
     /// # Errors
-    /// Says why the call cannot go to this target.
+    /// Why the call cannot be sent to this target.
     pub(super) fn redirect(
         &self,
         call: &Call,
@@ -72,6 +72,7 @@ impl FallbackRoute {
     }
 }
 
+/// Returns the address of a target, with the key from its `key_env`.
 fn address(config: &TargetConfig) -> Result<Address, Error> {
     let credential = match &config.key_env {
         None => None,
@@ -86,6 +87,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
     })
 }
 
+/// Reads the key of a target from an environment variable.
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     Credential::in_environment(variable).map_err(|what| {
         Error::config(format!(
@@ -95,6 +97,7 @@ fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     })
 }
 
+/// Returns the base URLs of a target.
 fn bases(config: &TargetConfig) -> Vec<BaseUrl> {
     config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect()
 }

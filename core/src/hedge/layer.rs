@@ -22,13 +22,16 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest body of a failed response that is kept, in bytes.
 const MAX_ERROR_BODY: usize = 1 << 20;
 
-/// Sends a stream to another replica as well if its first token is later than the pool's `hedge`.
+/// Sends a stream to a second replica if its first token takes longer than the pool's `hedge`
+/// delay.
 ///
 /// *Default*: does nothing; acts on streams to a pool that sets `hedge`, over the gate's own
-/// transport. Wrong order: above retry, which would drive both attempts; below admission, where the
-/// hedge would have no slot.
+/// transport. It must be below retry, which would otherwise drive both attempts, and above
+/// admission, so that the hedge has a slot of its own.
 ///
 /// # Cancel safety
+///
+/// Dropping the future ends both attempts.
 /// Dropping the future ends both attempts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HedgeLayer;
@@ -46,7 +49,7 @@ impl<S: InnerService> Middleware<S> for HedgeLayer {
     }
 }
 
-/// What a hedge is made from.
+/// The material of a hedge: the call, the delay, and a copy of the request.
 struct Hedge {
     call: Call,
     after: Duration,
@@ -68,7 +71,8 @@ impl Hedge {
         (Request::from_parts(parts, body), Some(hedge))
     }
 
-    /// Waits for the first attempt, then for whichever answers first.
+    /// Waits for the first attempt. If its token is late, sends the hedge and waits for whichever
+    /// answers first.
     async fn race<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
     where
         S: InnerService,

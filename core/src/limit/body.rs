@@ -22,6 +22,7 @@ pub struct LimitedBody<B, J = HttpJudge> {
     open: Option<Open<B, J>>,
 }
 
+/// A body that has not ended, with the permit of its call.
 struct Open<B, J> {
     // Field order matters: the exchange is dropped first, then the slot. The body is boxed so that
     // it can be dropped in place while pinned.

@@ -89,11 +89,22 @@ pub enum Head {
 
 /// The default judge: uses the status, `Retry-After`, rate-limit headers and `content-type`. Does
 /// not read bodies.
+///
+/// ```
+/// use http::Response;
+/// use tidegate::adaptive::Ended;
+/// use tidegate::limit::{Head, HttpJudge, Judge};
+///
+/// let overloaded = Response::builder().status(503).body(())?;
+/// assert_eq!(HttpJudge.head(&overloaded), Head::Ended(Ended::Overloaded));
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpJudge;
 
 impl Judge for HttpJudge {}
 
+/// Returns `true` if the content type is `text/event-stream`.
 fn is_event_stream(headers: &HeaderMap) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     let kind = headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());

@@ -30,6 +30,14 @@ impl AdaptiveLimitLayer {
     /// time from getting the slot to the first token, or to the end of a response that does not
     /// stream. If there is a wait budget ([`AdaptiveLimitBuilder::wait`]) and it leaves more than
     /// half, the upstream's share is the rest.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::limit::AdaptiveLimitLayer;
+    ///
+    /// let limit = AdaptiveLimitLayer::new(Duration::from_secs(2));
+    /// assert_eq!(limit.snapshot().limit, 8);
+    /// ```
     pub fn new(objective: Duration) -> Self {
         let mut config = TargetConfig::new("limit");
         config.ttft = Some(objective.clamp(Duration::from_millis(1), config.deadline));

@@ -73,6 +73,7 @@ impl<J> LimitState<J> {
         Ok(permit)
     }
 
+    /// Returns the limit and its queue as they are now.
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.admission.view(), clock::now())
     }

@@ -54,6 +54,7 @@ impl Addresses {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Returns the parsed base URL of a replica, or `None` if it is not a URL.
     fn base(&self, replica: &Arc<str>) -> Option<BaseUrl> {
         let known = |all: &[(Arc<str>, BaseUrl)]| {
             all.iter().find(|(url, _)| url == replica).map(|(_, base)| base.clone())

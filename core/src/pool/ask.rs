@@ -54,6 +54,7 @@ impl Asker {
         }
     }
 
+    /// Probes the health of a replica. Returns `None` after a local failure.
     async fn health(&self, replica: &str) -> Option<Observation> {
         let path = self.health.as_deref().unwrap_or("/health");
         let exchange = async {
@@ -92,6 +93,7 @@ impl Asker {
         timeout(FIGURES, exchange).await.ok().flatten()
     }
 
+    /// Sends a GET request to a replica, with `key` as the `authorization` header.
     async fn get(
         &self,
         replica: &str,

@@ -41,6 +41,7 @@ pub(super) async fn look(path: PathBuf, last: Option<String>) -> Result<Found, S
     Ok(if first == second { Found::Text(second) } else { Found::Same })
 }
 
+/// Reads the file on a blocking thread.
 async fn off(path: PathBuf) -> Result<String, String> {
     let read = tokio::task::spawn_blocking(move || read(&path)).await;
     read.unwrap_or_else(|_| Err("it could not be read".into()))

@@ -42,6 +42,7 @@ pub(crate) struct Keeper {
     task: Mutex<Option<AbortHandle>>,
 }
 
+/// The state that the keeper shares with its task.
 struct Shared {
     admission: Weak<Admission>,
     asker: Asker,
@@ -78,6 +79,7 @@ impl Keeper {
         Ok(Self::resolving(admission, pool, transport, key, Arc::new(System)))
     }
 
+    /// Creates the keeper with the given key and resolver.
     pub(super) fn resolving(
         admission: &Arc<Admission>,
         pool: &PoolConfig,
@@ -164,6 +166,7 @@ enum News {
     Looked(Look),
 }
 
+/// Runs the task: starts due polls and lookups, and applies their results.
 async fn run(mut running: Running) {
     let Some(shared) = running.0.clone() else { return };
     let mut under_way: JoinSet<News> = JoinSet::new();
@@ -214,6 +217,7 @@ async fn run(mut running: Running) {
 }
 
 impl Shared {
+    /// Applies the result of a poll or a lookup, unless the gate is gone.
     fn hear(&self, news: News, next_look: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match news {

@@ -46,6 +46,11 @@ impl<S: InnerService> Middleware<S> for PoolLayer {
     }
 }
 
+/// Points a request at its chosen replica.
+///
+/// # Errors
+///
+/// `Refused` if no replica was chosen. `Request` as for [`send_to`].
 fn sent(call: &Call, placed: Option<Placed>, request: &mut Request<RequestBody>) -> Result<(), Error> {
     match placed {
         Some(placed) => send_to(call.target(), &placed.url, request),

@@ -20,6 +20,7 @@ pub(super) struct Source {
     heard: Mutex<Heard>,
 }
 
+/// The place where the replicas are listed.
 enum Place {
     Dns(Dns),
     File(PathBuf),
@@ -53,6 +54,7 @@ impl Source {
         Some(Self { name: name.clone(), place, every, heard: Mutex::default() })
     }
 
+    /// Returns the interval between lookups.
     pub(super) fn every(&self) -> Duration {
         self.every
     }
@@ -95,6 +97,7 @@ impl Source {
         self.hear(admission, look.0);
     }
 
+    /// Stores the result of a lookup, logs changes and problems, and updates the pool's replicas.
     fn hear(&self, admission: &Arc<Admission>, told: Result<Option<Vec<Member>>, String>) {
         let members = {
             let mut heard = self.heard.lock();

@@ -14,14 +14,15 @@ use tidegate_policy::retry::{Failure, GiveUpReason, Next, avoids_replica, decide
 /// The header that tells SDKs above not to retry.
 const SHOULD_RETRY: &str = "x-should-retry";
 
-/// Drives the attempts of each call.
+/// Makes the attempts of each call.
 ///
-/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. Wrong order: above a
-/// timeout that starts anew with each attempt, or inside the permit, which would hold a slot
-/// through the backoff.
+/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. It must be below any
+/// timeout that restarts with each attempt, and above admission, which would otherwise hold a slot
+/// during the backoff.
 ///
 /// # Cancel safety
-/// Dropping the future ends the attempt in flight, and gives the charge of a scheduled retry back.
+///
+/// Dropping the future ends the attempt in flight, and returns the charge of a scheduled retry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryLayer;
 

@@ -1,11 +1,12 @@
-//! Retry: drives the attempts of each call, one after the other.
+//! Retry: makes the attempts of each call, one after the other.
 //!
-//! Attempts multiply: three in the SDK times four in a gateway is twelve, all of them when the
-//! upstream can bear them least. So one driver makes all attempts of a call, one retry budget
-//! limits them per target, and every failure that is handed up carries `x-should-retry: false`.
+//! Retries in several layers multiply: three attempts in the SDK times four in a gateway are
+//! twelve, most of them while the upstream is overloaded. Therefore one layer makes all attempts of
+//! a call, one retry budget limits them per target, and each returned failure carries
+//! `x-should-retry: false`.
 //!
-//! The slot is released before a backoff. A retry queues again with its old age and start tag,
-//! beyond the bound of the queue.
+//! The slot is released before a backoff. A retry queues again with its original age and start tag,
+//! even if the queue is full.
 
 mod layer;
 

@@ -19,18 +19,19 @@ use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
 use tidegate_protocol::{Dialect, End, Observer, Signal, Verdict};
 
-/// Passes frames unchanged, records what they show, and fails on silence or a wrong end.
+/// A body that passes frames unchanged, records what they contain, and fails on silence or a
+/// missing terminal event.
 pub(super) struct ObservedBody {
     call: Call,
     body: ResponseBody,
     observer: Observer,
     exchange: ExchangeRecord,
-    /// When the first token must have come.
+    /// The latest time of the first token.
     first_token_by: Option<Instant>,
     failure: Option<Verdict>,
     /// Watches the silence of a stream from a replica.
     silence: Option<SilenceWatch>,
-    /// When the next chunk must have come.
+    /// The latest time of the next chunk, during a silence.
     idle_by: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     is_silent: bool,
@@ -68,18 +69,19 @@ impl ObservedBody {
         }
     }
 
-    /// Returns `true` if enough was seen to classify the attempt. At a replica, the first token is
-    /// needed: until then the call can go to another.
+    /// Returns `true` if enough was read to classify the attempt. For replicas of a pool, this
+    /// requires the first token, because until then the call can be sent to another replica.
     pub(super) fn has_begun(&self) -> bool {
         let by_token = self.silence.is_some() && self.call.facts().dialect != Dialect::Other;
         self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())
     }
 
-    /// Returns the error event that came before any token.
+    /// Returns the error event that was received before any token.
     pub(super) fn early_failure(&self) -> Option<&Verdict> {
         self.failure.as_ref().filter(|_| !self.exchange.has_token())
     }
 
+    /// Passes a chunk, or the end (`None`), to the observer, and records what it reports.
     fn observe(&mut self, chunk: Option<&[u8]>) {
         let (exchange, failure) = (&self.exchange, &mut self.failure);
         let on = |signal: Signal| match signal {
@@ -95,7 +97,7 @@ impl ObservedBody {
         self.exchange.set_tokens(self.observer.deltas());
     }
 
-    /// Ends the record when the body has ended.
+    /// Completes the exchange record at the end of the body.
     ///
     /// # Errors
     /// `Truncated` if the response is incomplete.
@@ -158,6 +160,7 @@ impl ObservedBody {
         }
     }
 
+    /// Returns the timeout error if the first token or the next chunk is late.
     fn timeout(&self, now: Instant) -> Option<Error> {
         if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
             let text = "no token came within the target's `first_token` limit";
@@ -167,8 +170,8 @@ impl ObservedBody {
         self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
     }
 
-    /// Returns the error of a response that broke off. A stream of a replica that breaks after its
-    /// first token is truncated, whatever the connection reports.
+    /// Returns the error of a response that broke off. If a replica's stream breaks after its first
+    /// token, the error is `Truncated`, whatever the connection reports.
     fn broken(&self, error: Error) -> Error {
         if self.silence.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
             return error;
@@ -196,8 +199,8 @@ impl Body for ObservedBody {
                 if let Some(data) = frame.data_ref() {
                     this.observe(Some(data));
                 }
-                // The reader of a body of known length may not ask for its end. If that is wrong,
-                // it must.
+                // A reader may not poll a body of known length for its end. It must if the end is
+                // wrong.
                 if this.body.is_end_stream() {
                     this.wrong_end = this.end().err();
                 }

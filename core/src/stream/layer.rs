@@ -58,11 +58,12 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
     }
 }
 
-/// Returns `true` if the response can be read on its way.
+/// Returns `true` if the response can be parsed while it passes.
 fn is_observed(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
 }
 
+/// Waits for the response of an attempt, classifies it, and attaches the outcome.
 async fn observe(
     call: Call,
     placed: Option<Placed>,
@@ -114,7 +115,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(body);
     let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |idle| idle.min(ERROR_BODY_TIMEOUT));
-    // The status stands even if its body breaks off or never ends.
+    // The status counts even if the body breaks off or never ends.
     let _ = tokio::time::timeout(limit, async {
         while replay.len() < MAX_ERROR_BODY && matches!(replay.pull().await, Ok(true)) {}
     })

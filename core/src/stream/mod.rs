@@ -1,18 +1,20 @@
-//! Streams: classified and observed, without delay and without buffering.
+//! Streams: classifies each attempt and observes its response, without delaying or buffering
+//! tokens.
 //!
-//! Bytes pass as they come. An observer beside them sees the first token, usage, errors and the
-//! provider's own end. The layer does three things that a transport cannot do:
+//! Bytes pass unchanged. An observer parses a copy for the first token, usage, errors and the
+//! provider's terminal event. The layer adds three things to a transport:
 //!
-//! - It holds the *head* until the first event: providers and vLLM send errors under status 200,
-//!   and an error as the first event is a failed attempt like any other. What was read meanwhile is
-//!   played back unchanged. For the replicas of a pool, the layer holds the head until the first
-//!   *token*: until then the call can go to another replica, and its caller has missed nothing.
+//! - It holds the response *head* until the first event, because providers and vLLM send errors
+//!   under status 200. An error as the first event is a failed attempt like any other. The data
+//!   read meanwhile is then passed on unchanged. For the replicas of a pool, the layer holds the
+//!   head until the first *token*: until then, the call can be retried at another replica without
+//!   the caller noticing.
 //! - It reports a body that ends without the provider's terminal event as *truncated*: an error,
-//!   never a quiet success.
-//! - It bounds silence while the reader waits: to the first token, and between chunks; more
-//!   narrowly if the replica of the stream is down.
+//!   never a silent success.
+//! - It limits silence while the reader waits: until the first token, and between chunks. The limit
+//!   is shorter if the stream's replica is down.
 //!
-//! Backpressure is the reader's: nothing is read that the reader has not asked for.
+//! Backpressure reaches the upstream: nothing is read before the reader polls for it.
 
 mod body;
 mod layer;

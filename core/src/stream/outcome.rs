@@ -1,10 +1,10 @@
-//! Classifies how an exchange failed. Responses that fail are classified where they are read.
+//! Classifies failed exchanges. Error responses are classified in the layer.
 
 use crate::call::Call;
 use crate::error::{Error, ErrorKind};
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
-/// Attaches the outcome to the error of an exchange, and names the target.
+/// Attaches the outcome of the attempt and the name of the target to an exchange's error.
 pub(super) fn failed(call: &Call, error: Error) -> Error {
     let mut failure = ExchangeFailure::from(&error);
     if failure.cause == FailureCause::Upstream && is_caller_timeout(call, failure.kind) {

@@ -1,4 +1,4 @@
-//! Reads the start of a body, and plays it back before the rest.
+//! A body whose start can be inspected before it is passed on.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 
 use crate::error::Error;
 
-/// A body whose first frames were read already. Yields them, then the rest.
+/// A body whose first frames have been read already. It yields them first, then the rest.
 pub(super) struct Replay<B> {
     read: VecDeque<Frame<Bytes>>,
     rest: B,

@@ -1,7 +1,8 @@
-//! Ends silent streams of replicas that are down.
+//! Ends silent streams from replicas that are down.
 //!
-//! An engine that hangs keeps its connections open: its streams fall silent and never end (vLLM
-//! does so on SIGTERM). A stream that still delivers goes on, even if its replica counts as down.
+//! An engine that hangs keeps its connections open, so its streams become silent but never end
+//! (vLLM does so on SIGTERM). A stream that still delivers continues, even if its replica is
+//! considered down.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ impl SilenceWatch {
     /// Checks the replica if it is time.
     ///
     /// # Errors
-    /// `Truncated` if the replica is down: the stream is over.
+    /// `Truncated` if the replica is down, because the stream will not continue.
     pub(super) fn check(&mut self, now: Instant) -> Result<(), Error> {
         if self.next_check.is_none_or(|at| now < at) {
             return Ok(());

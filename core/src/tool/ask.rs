@@ -17,6 +17,7 @@ pub struct Asked {
     held: Option<HeldSlots>,
 }
 
+/// Whether the slot has been acquired.
 enum State {
     Got(Box<ToolPermit>),
     Waits(Arc<Tools>, Box<Waits>),
@@ -32,10 +33,12 @@ pub(super) struct Waits {
 }
 
 impl Asked {
+    /// Creates a request that has its slot.
     pub(super) fn got(permit: ToolPermit) -> Self {
         Self { state: State::Got(Box::new(permit)), held: None }
     }
 
+    /// Creates a request that has to wait.
     pub(super) fn waits(tools: Arc<Tools>, waits: Waits) -> Self {
         let held = waits.entry.asking.held.clone();
         Self { state: State::Waits(tools, Box::new(waits)), held }

@@ -40,6 +40,7 @@ impl Asking {
         }
     }
 
+    /// Records the wait's position handle in the tool's queue.
     pub(super) fn stands_at(&self, waiter: WaiterId) {
         *self.waiter.lock() = Some(waiter);
     }
@@ -55,12 +56,14 @@ impl Asking {
 pub(super) struct Askings(Mutex<HashMap<u64, Arc<Asking>>>);
 
 impl Askings {
+    /// Records a wait until the returned entry is dropped.
     pub(super) fn enter(self: &Arc<Self>, asking: Asking) -> Entry {
         let asking = Arc::new(asking);
         self.0.lock().insert(asking.id, asking.clone());
         Entry { asking, askings: self.clone() }
     }
 
+    /// Returns all waits, in no particular order.
     pub(super) fn all(&self) -> Vec<Arc<Asking>> {
         self.0.lock().values().cloned().collect()
     }

@@ -17,6 +17,7 @@ pub(super) struct Holdings {
     next: u64,
 }
 
+/// A wait for a tool, and the slots that the waiting task holds.
 #[derive(Debug)]
 struct Waiting {
     tool: String,
@@ -24,10 +25,12 @@ struct Waiting {
 }
 
 impl Holdings {
+    /// Records that a slot of `tool` was acquired.
     pub(super) fn took(&mut self, tool: &Arc<str>, slot: u64) {
         self.held.entry(tool.clone()).or_default().insert(slot);
     }
 
+    /// Records that a slot of `tool` was released.
     pub(super) fn gave_back(&mut self, tool: &Arc<str>, slot: u64) {
         if let Some(slots) = self.held.get_mut(tool) {
             slots.remove(&slot);
@@ -55,6 +58,7 @@ impl Holdings {
         Err(tools.into_iter().collect())
     }
 
+    /// Removes a wait that has ended.
     pub(super) fn done(&mut self, id: u64) {
         self.waits.remove(&id);
     }

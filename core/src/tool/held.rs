@@ -57,6 +57,7 @@ impl HeldSlots {
     }
 }
 
+/// Returns the names, joined by "and".
 fn join(names: &BTreeSet<Arc<str>>) -> String {
     names.iter().map(|name| &**name).collect::<Vec<_>>().join(" and ")
 }
@@ -68,6 +69,7 @@ pub(super) struct WhileHeld {
 }
 
 impl WhileHeld {
+    /// Returns the model slots that `task` holds now; none if the task is unknown.
     pub(super) fn look(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
         Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }
     }
@@ -100,6 +102,7 @@ impl WhileHeld {
         })
     }
 
+    /// Returns `true` if the slot is released while the task holds the tool.
     fn hands_back(&self, slot: &TaskSlot) -> bool {
         self.yield_slot && slot.is_stream()
     }

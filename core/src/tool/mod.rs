@@ -57,6 +57,7 @@ pub(crate) struct Tools {
     told: Told,
 }
 
+/// One tool: its admission, its metrics and its wait budget.
 struct Tool {
     admission: Arc<Admission>,
     metrics: ToolMetrics,
@@ -64,6 +65,7 @@ struct Tool {
 }
 
 impl Tool {
+    /// Counts a rejection by its reason.
     fn refused(&self, error: &Error) {
         error.reason().into_iter().for_each(|reason| self.metrics.refused(reason));
     }
@@ -170,6 +172,7 @@ impl Tools {
         Ok(self.taken(tool, permit, holds, handed_back).used())
     }
 
+    /// Records an acquired slot, and returns its permit.
     fn taken(
         &self,
         tool: &Tool,
@@ -218,11 +221,14 @@ impl Tools {
         }
     }
 
+    /// Returns the error for an unknown tool, with similar names.
     fn unknown(&self, name: &str) -> Error {
         let names: Vec<_> = self.tools.keys().map(String::as_str).collect();
         unknown("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
+    /// Returns the state of all tools by name, with the given targets as possible holders of model
+    /// slots.
     pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
         let shown = |tool: &Tool| {
             let targets = targets.iter().map(|target| target.name());
@@ -236,6 +242,7 @@ impl Tools {
         self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
     }
 
+    /// Rejects all waiting and further requests for tools.
     pub(crate) fn drain(&self) {
         self.tools.values().for_each(|tool| tool.admission.drain());
     }

@@ -82,11 +82,14 @@ impl Http {
         Ok(Self(Arc::new(Inner { config, rules, pools, authorities, shards: Shards::default() })))
     }
 
+    /// Returns the proxy for a request, by its own rules or the transport's; `None` for a direct
+    /// connection.
     fn proxy_for(&self, request: &Request<RequestBody>) -> Option<ProxyServer> {
         let rules = self.0.rules.as_ref()?;
         request.extensions().get().unwrap_or(rules).proxy_for(request.uri()).cloned()
     }
 
+    /// Returns the connection pool of a proxy and shard, and creates it at first use.
     fn pool(&self, proxy: Option<ProxyServer>, shard: usize) -> Result<reqwest::Client, Error> {
         if let Some(pool) = self.0.pools.read().get(&proxy).and_then(|pools| pools.get(shard)) {
             return Ok(pool.clone());
@@ -121,6 +124,11 @@ fn environment_authorities() -> Result<Option<Vec<Certificate>>, Error> {
     Certificate::from_pem_bundle(&file).map(Some).map_err(|e| unusable(describe(&e)))
 }
 
+/// Creates a connection pool whose requests all use `proxy`, or none.
+///
+/// # Errors
+///
+/// `Config` if TLS or the proxy cannot be set up.
 fn pool(
     config: &TransportConfig,
     proxy: Option<&ProxyServer>,
@@ -187,6 +195,11 @@ impl Service<Request<RequestBody>> for Http {
     }
 }
 
+/// Converts a request to reqwest's type, without its extensions.
+///
+/// # Errors
+///
+/// `Request` if reqwest cannot represent the request, or would send it to another host.
 fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
     // Extensions carry data between layers. The connection could keep them, and the slot among
     // them, for any time.
@@ -225,6 +238,7 @@ impl Body for Incoming {
     }
 }
 
+/// Converts an error of reqwest, and classifies its cause.
 fn from_reqwest(error: reqwest::Error) -> Error {
     // An error of the request's own body is returned unchanged.
     if let Some(own) = sources(&error).find_map(|e| e.downcast_ref::<Error>()) {
@@ -272,6 +286,7 @@ fn cut_short(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
 
+/// Returns the causes of an error, outermost first.
 fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |&e| e.source())
 }

@@ -17,6 +17,7 @@ pub(super) struct Shards {
     hosts: Mutex<HashMap<Authority, Arc<Host>>>,
 }
 
+/// The exchanges in flight to one host, by shard, and whether the host speaks HTTP/2.
 #[derive(Debug, Default)]
 struct Host {
     http2: AtomicBool,

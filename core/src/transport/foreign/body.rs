@@ -29,6 +29,7 @@ impl Incoming {
     }
 }
 
+/// Returns the value of `content-length`, if it is a number.
 fn announced(head: &Response<()>) -> Option<u64> {
     head.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind};
 /// The largest number of buffered chunks: one for a waiting reader, and one ahead.
 const MOST_CHUNKS: usize = 2;
 
+/// The shared state of one exchange.
 pub(super) struct Cell {
     pub(super) id: u64,
     host: Arc<dyn Host>,
@@ -29,6 +30,7 @@ pub(super) struct Cell {
     state: Mutex<State>,
 }
 
+/// The part of the state that the lock guards.
 #[derive(Default)]
 struct State {
     head: Option<Response<()>>,
@@ -55,6 +57,8 @@ pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGu
 
 /// Methods for the host's side.
 impl Cell {
+    /// Passes the response head to the reader. Returns `false` if the exchange was cancelled or
+    /// answered before.
     pub(super) fn answer(&self, head: Response<()>) -> bool {
         let mut state = self.state.lock();
         if state.gone || state.answered {
@@ -68,6 +72,7 @@ impl Cell {
         true
     }
 
+    /// Buffers the next chunk. Returns whether the host may send another.
     pub(super) fn chunk(&self, chunk: Bytes) -> Room {
         let mut state = self.state.lock();
         if state.gone || state.failure.is_some() {
@@ -91,6 +96,7 @@ impl Cell {
         room
     }
 
+    /// Polls until there is room for a chunk (`true`) or the reader is gone (`false`).
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state.lock();
         if state.gone || state.failure.is_some() {
@@ -103,6 +109,7 @@ impl Cell {
         Poll::Pending
     }
 
+    /// Polls until the reader waits for a chunk (`true`) or is gone (`false`).
     pub(super) fn poll_wanted(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state.lock();
         if state.gone || state.failure.is_some() {
@@ -115,6 +122,7 @@ impl Cell {
         Poll::Pending
     }
 
+    /// Returns `true` if the reader is gone.
     pub(super) fn is_cancelled(&self) -> bool {
         self.state.lock().gone
     }

@@ -16,6 +16,7 @@ use crate::transport::Transport;
 pub(crate) struct Choice(Transport);
 
 impl Choice {
+    /// Creates the service with the gate's transport as the default.
     pub(crate) fn over(transport: Transport) -> Self {
         Self(transport)
     }

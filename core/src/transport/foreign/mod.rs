@@ -67,6 +67,30 @@ pub trait Host: Send + Sync + 'static {
 ///
 /// Targets, caps, retries and cool-downs are those of the gate in both cases.
 ///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use tidegate::transport::foreign::{Exchange, Foreign, Host};
+/// use tidegate::{RequestBody, Transport};
+///
+/// struct Hello;
+///
+/// impl Host for Hello {
+///     fn begin(&self, _request: Request<RequestBody>, exchange: Exchange) {
+///         if exchange.answer(Response::new(())) {
+///             exchange.chunk(Bytes::from("hello"));
+///         }
+///         exchange.end();
+///     }
+///
+///     fn cancel(&self, _id: u64) {}
+/// }
+///
+/// let transport = Transport::new(Foreign::new(Hello));
+/// ```
+///
 /// # Cancel safety
 ///
 /// Dropping the response future or the body cancels the exchange. The [module](self) states when

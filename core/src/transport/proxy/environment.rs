@@ -71,6 +71,7 @@ impl ProxyRules {
     }
 }
 
+/// Returns `true` for the characters that separate the entries of `NO_PROXY`.
 fn is_separator(c: char) -> bool {
     c == ',' || c.is_whitespace()
 }
@@ -80,6 +81,7 @@ fn first_set<'a>(read: &impl Fn(&str) -> Option<String>, names: [&'a str; 2]) ->
     names.into_iter().find_map(|name| Some((name, read(name)?)))
 }
 
+/// Returns a rule that sends the URLs of `scheme`, or all URLs, through `proxy`.
 fn via(scheme: Option<&str>, proxy: ProxyServer) -> ProxyRule {
     ProxyRule {
         scheme: scheme.map(str::to_owned),
@@ -89,6 +91,7 @@ fn via(scheme: Option<&str>, proxy: ProxyServer) -> ProxyRule {
     }
 }
 
+/// Returns the rule of an entry of `NO_PROXY`, which connects directly.
 fn exception(entry: &str) -> ProxyRule {
     let entry = entry.to_ascii_lowercase();
     let (scheme, rest) = entry.split_once("://").unwrap_or(("all", &entry));
@@ -101,6 +104,7 @@ fn exception(entry: &str) -> ProxyRule {
     ProxyRule { scheme, host, port, proxy: None }
 }
 
+/// Parses a host with an optional port. The host may be a name, an address or a network.
 fn host_and_port(text: &str) -> (HostPattern, PortPattern) {
     let (host, port) = split_port(text);
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -121,10 +125,12 @@ fn split_port(text: &str) -> (&str, Option<u16>) {
     }
 }
 
+/// Parses a network, or an address as a network of one. Returns `None` for names.
 fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)))
 }
 
+/// Removes a leading `.` or `*.`.
 fn without_leading_dot(host: &str) -> &str {
     let host_after_star = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
     host_after_star.strip_prefix('.').unwrap_or(host_after_star)

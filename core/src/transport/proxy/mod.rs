@@ -165,12 +165,14 @@ struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
+    /// Returns the destination of a URL, or `None` if the URL has no scheme or host.
     fn from_url(url: &'a Uri) -> Option<Self> {
         let host = url.host()?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         Some(Self { scheme: url.scheme_str()?, host: host.to_ascii_lowercase(), port: url.port_u16() })
     }
 
+    /// Returns the default port of the scheme, if it has one.
     fn default_port(&self) -> Option<u16> {
         match self.scheme {
             "http" => Some(80),
@@ -202,6 +204,7 @@ impl HostPattern {
     }
 }
 
+/// Returns `true` if `host` is a subdomain of `domain`.
 fn is_below(host: &str, domain: &str) -> bool {
     let prefix = host.strip_suffix(domain).and_then(|prefix| prefix.strip_suffix('.'));
     prefix.is_some_and(|prefix| !prefix.is_empty())

@@ -37,6 +37,7 @@ impl Dialect {
         }
     }
 
+    /// Returns the supported schemes, for error messages.
     fn expected(self) -> &'static str {
         match self {
             Self::Undici => "http://, https://, socks5:// or socks://",
@@ -75,6 +76,7 @@ impl ProxyServer {
         })
     }
 
+    /// Returns the proxy at a URL, or `None` if the dialect does not accept the URL.
     fn from_url(url: &Url, dialect: Dialect) -> Option<Self> {
         let scheme = dialect.scheme(url.scheme())?;
         let is_origin = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
