@@ -57,7 +57,7 @@ impl Failure {
 }
 
 /// Returns `true` if the next attempt prefers replicas other than the one of this attempt.
-pub(crate) fn avoids_replica(outcome: &AttemptOutcome) -> bool {
+pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
     match outcome {
         AttemptOutcome::Rejected(verdict) => verdict.retryable,
         AttemptOutcome::Failed(failure) => {
