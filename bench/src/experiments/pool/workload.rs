@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) output: u32,
     /// Hashes of the prompt's blocks, and of the answer's if known. Known to the engines.
     pub(crate) blocks: Arc<[u64]>,
-    /// Prefix hashes of the prompt, as [`tidegate::placement::Affinity::beginnings`]. Known to the
+    /// Prefix hashes of the prompt, as [`tidegate::placement::Affinity::prefixes`]. Known to the
     /// client.
     pub(crate) beginnings: Arc<[u64]>,
     /// The session. Calls of one session may stick to one client.
