@@ -7,7 +7,7 @@ use super::oracle::Oracle;
 use super::plot::{self, Line};
 use super::roster::{Entry, Role, entries};
 use super::stage::Stage;
-use super::standing::{EngineMetrics, standings};
+use super::standing::{ContenderResult, standings};
 use super::table::{LEGEND, table};
 use super::workload::Part;
 use super::{scenarios, spread_out};
@@ -60,11 +60,11 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
 struct Outcome {
     name: &'static str,
     held_out: bool,
-    standings: Vec<EngineMetrics>,
+    standings: Vec<ContenderResult>,
 }
 
 impl Outcome {
-    fn of(&self, role: Role) -> impl Iterator<Item = &EngineMetrics> {
+    fn of(&self, role: Role) -> impl Iterator<Item = &ContenderResult> {
         self.standings.iter().filter(move |standing| standing.role == role)
     }
 
@@ -147,7 +147,7 @@ fn bars(report: &mut Report, outcomes: &[Outcome]) {
         report.bar(what("of calls that went upstream"), outcome.behind(|run| run.sent), Op::AtMost, 1.0);
         report.bar(what("of calls asked for"), outcome.behind(|run| run.asked), Op::AtMost, 1.0);
     }
-    let floor = outcomes.iter().flat_map(|outcome| outcome.of(Role::Ours)).map(EngineMetrics::collapsed_s);
+    let floor = outcomes.iter().flat_map(|outcome| outcome.of(Role::Ours)).map(ContenderResult::collapsed_s);
     report.bar("seconds at the floor (worst run of all)", floor.fold(0.0, f64::max), Op::AtMost, 0.0);
     for outcome in outcomes {
         let what = format!("{}: goodput / the best peer's ({all})", outcome.name);

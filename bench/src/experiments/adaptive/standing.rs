@@ -11,7 +11,7 @@ use crate::virtual_time::beginning;
 
 /// One contender's figures, one run per seed.
 #[derive(Debug)]
-pub(crate) struct EngineMetrics {
+pub(crate) struct ContenderResult {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
     pub(crate) runs: Vec<Figures>,
@@ -23,7 +23,7 @@ pub(crate) fn standings(
     oracle: &Oracle,
     entries: &[Entry],
     seeds: &[u64],
-) -> Fallible<Vec<EngineMetrics>> {
+) -> Fallible<Vec<ContenderResult>> {
     let runs = spread_out(seeds, |seed| {
         let course = stage.course(*seed);
         let figures = |entry: &Entry| {
@@ -34,7 +34,7 @@ pub(crate) fn standings(
     })?;
     let mut standings: Vec<_> = entries
         .iter()
-        .map(|entry| EngineMetrics { name: entry.name, role: entry.role, runs: Vec::new() })
+        .map(|entry| ContenderResult { name: entry.name, role: entry.role, runs: Vec::new() })
         .collect();
     for run in runs {
         for (standing, figures) in standings.iter_mut().zip(run) {
@@ -44,7 +44,7 @@ pub(crate) fn standings(
     Ok(standings)
 }
 
-impl EngineMetrics {
+impl ContenderResult {
     /// Returns the calls served in time as a share of the oracle's, over all seeds together.
     pub(crate) fn goodput(&self, oracle: &Self) -> f64 {
         let sum = |of: &Self| of.runs.iter().map(Figures::all_good).sum::<usize>() as f64;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::oracle::Oracle;
 use super::roster::Role;
 use super::stage::Stage;
-use super::standing::EngineMetrics;
+use super::standing::ContenderResult;
 
 /// The legend above all tables.
 pub(crate) const LEGEND: &str = "\
@@ -20,7 +20,7 @@ settled   seconds from each step until the limit, or what was in flight while ca
 ";
 
 /// Returns the table of one scenario.
-pub(crate) fn table(stage: &Stage, oracle: &Oracle, standings: &[EngineMetrics]) -> String {
+pub(crate) fn table(stage: &Stage, oracle: &Oracle, standings: &[ContenderResult]) -> String {
     let names = standings.iter().map(|standing| standing.name.len()).max().unwrap_or(0);
     let widths = Widths { names, phases: (stage.scenario.phases.len() * 6).max(8) };
     let mut text = heading(stage, oracle, widths);
@@ -73,8 +73,8 @@ fn heading(stage: &Stage, oracle: &Oracle, Widths { names, phases: width }: Widt
 fn line(
     text: &mut String,
     stage: &Stage,
-    standing: &EngineMetrics,
-    best: &EngineMetrics,
+    standing: &ContenderResult,
+    best: &ContenderResult,
     Widths { names, phases: width }: Widths,
 ) -> std::fmt::Result {
     let phases =
