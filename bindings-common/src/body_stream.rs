@@ -27,7 +27,6 @@ pub type Chunk = Option<Result<Bytes, Error>>;
 /// A response body. Dropping or closing it ends the exchange at once and releases the slot.
 pub struct BodyStream(Mutex<State>);
 /// The state of a body.
-
 struct State {
     read_ahead: VecDeque<Bytes>,
     error: Option<Error>,

@@ -1,7 +1,44 @@
-//! Tidegate stands between a program and the language models it calls, and lets through as many calls as each of them can take right now.
+//! Admits as many calls to each language model as that model can serve at the moment.
 //!
-//! [`Gate`] holds targets and tools; [`Client`] sends calls through it. How a call goes is told by [`client`]; what is
-//! decided, by the pure policies ([`schedule`], [`fairness`], [`cooldown`], [`budget`], [`backoff`], [`estimate`]); what providers say, by [`wire`].
+//! A [`Gate`] is the object that a process shares. It holds *targets* (models and pools of replicas,
+//! each with its own limit) and *tools*. A [`Client`] sends HTTP requests through the gate: it finds
+//! the target, waits for a slot, sends the request, retries within a budget, and releases the slot
+//! when the response ends, fails or is dropped.
+//!
+//! # Example
+//!
+//! ```
+//! use tidegate::config::Target;
+//! use tidegate::{Context, Error, Gate, Lane, RequestBody};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let gate = Gate::builder().target(Target::new("openai").cap(64)).tool("db", 8).build()?;
+//!
+//! let mut request = http::Request::post("https://api.openai.com/v1/chat/completions")
+//!     .header("authorization", "Bearer ...")
+//!     .header("content-type", "application/json")
+//!     .body(RequestBody::from(r#"{"model": "gpt-4o-mini", "messages": []}"#))
+//!     .expect("a valid request");
+//! let tenant = Some("acme".into());
+//! request.extensions_mut().insert(Context { tenant, lane: Lane::Batch, ..Context::default() });
+//!
+//! let response = gate.client().call(request).await?; // waits for a slot; the body holds it
+//! println!("{}, {:?}", response.status(), gate.snapshot());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Crates
+//!
+//! | re-exported as | what it has |
+//! |---|---|
+//! | [`config`] | the configuration's keys, with types, units, ranges and defaults |
+//! | [`schedule`], [`adaptive`], [`placement`], ... | the decisions, as pure state machines (`tidegate-policy`) |
+//! | [`tokens`] | token estimates |
+//! | [`protocol`] | what providers send |
+//!
+//! The layers ([`admission`], [`retry`], [`stream`], ...) are ordinary tower layers; [`client`] is the
+//! only place that composes them.
 
 mod active;
 pub mod admission;
@@ -57,3 +94,8 @@ pub use slot::Slot;
 pub use tool::{HeldSlots, ToolPermit};
 pub use transport::Transport;
 pub use window::Window;
+
+/// The Rust code of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -1,6 +1,6 @@
 //! Servers in process, for the tests and experiments of Tidegate's own crates.
 //!
-//! Each server is a [`Transport`], so that no socket is needed and tests can run on tokio's paused
+//! Each server is a `Transport`, so that no socket is needed and tests can run on tokio's paused
 //! clock.
 
 mod simulator;

@@ -1,6 +1,6 @@
 //! The reference page and the types of the Python and Node packages agree with the declarations.
 //!
-//! `UPDATE_CONFIG_REFERENCE=1 cargo test config::tests::reference` writes them anew.
+//! `UPDATE_CONFIG_REFERENCE=1 cargo test -p tidegate-config tests::reference` writes them anew.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
