@@ -38,7 +38,9 @@ def main() -> int:
         found = path.read_text(encoding="utf-8") if path.exists() else ""
         if found != wanted:
             differs = True
-            lines = difflib.unified_diff(found.splitlines(), wanted.splitlines(), f"docs/reference/{name}", "the code", "", "", 1, "")
+            lines = difflib.unified_diff(
+                found.splitlines(), wanted.splitlines(), f"docs/reference/{name}", "the code", "", "", 1, ""
+            )
             print("\n".join(list(lines)[:40]))
     if differs:
         print("run `make docs-reference`")
@@ -49,7 +51,9 @@ def command_line(tidegate: str) -> str:
     """Return the page of the command line."""
 
     def help_of(*command: str) -> str:
-        return subprocess.run([tidegate, *command, "--help"], capture_output=True, text=True, check=True).stdout.rstrip()
+        return subprocess.run(
+            [tidegate, *command, "--help"], capture_output=True, text=True, check=True
+        ).stdout.rstrip()
 
     overview = help_of()
     section = overview.split("Commands:", 1)[1].split("Options:", 1)[0]
@@ -66,7 +70,10 @@ def metrics() -> str:
     import tidegate
 
     gate = tidegate.Gate(
-        targets={"one": {"cap": 1, "url": "http://127.0.0.1:9"}, "pool": {"pool": {"replicas": ["http://127.0.0.1:9"]}}},
+        targets={
+            "one": {"cap": 1, "url": "http://127.0.0.1:9"},
+            "pool": {"pool": {"replicas": ["http://127.0.0.1:9"]}},
+        },
         tools={"db": 1},
         tenants={"acme": {"weight": 2}},
     )
@@ -76,10 +83,10 @@ def metrics() -> str:
     for name, given in re.findall(r"^(\w+?)(?:\{(.*)\})? \S+$", text, re.MULTILINE):
         family = name if name in kinds else re.sub(r"_(bucket|sum|count)$", "", name)
         labels[family] |= set(re.findall(r'(\w+)="', given)) - {"le"}
-    rows = [
-        f"| `{name}` | {kinds.get(name, '')} | {', '.join(f'`{label}`' for label in sorted(labels.get(name, ())))} | {what} |"
-        for name, what in sorted(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
-    ]
+    rows = []
+    for name, what in sorted(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE)):
+        shown = ", ".join(f"`{label}`" for label in sorted(labels.get(name, ())))
+        rows.append(f"| `{name}` | {kinds.get(name, '')} | {shown} | {what} |")
     return "\n".join(
         [
             "# Metrics",
@@ -159,7 +166,8 @@ def docstring(thing) -> list[str]:
         if kind == "text":
             parts.append(value)
         elif kind == "examples":
-            parts.append("\n\n".join(text if form.value == "text" else f"```pycon\n{text}\n```" for form, text in value))
+            shown = (text if form.value == "text" else f"```pycon\n{text}\n```" for form, text in value)
+            parts.append("\n\n".join(shown))
         elif kind == "admonition":
             parts.append(f"**{section.title or value.kind}**\n\n{value.description}")
         else:

@@ -35,7 +35,10 @@ import tempfile
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "bindings-python/README.md", "bindings-node/README.md", "docs/**/*.md")
@@ -185,7 +188,7 @@ class PythonPage:
             tree = ast.parse("\n" * block.line + block.text, self._page)
             code = compile(tree, self._page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             with contextlib.redirect_stdout(self._printed):
-                result = eval(code, self._namespace)  # noqa: S307: the documentation is ours
+                result = eval(code, self._namespace)
                 if inspect.isawaitable(result):
                     self._loop.run_until_complete(result)
         except Exception:
@@ -243,7 +246,7 @@ def call(command: list[str], line: int) -> None:
 
 
 @contextlib.contextmanager
-def simulator(tidegate: str):  # noqa: ANN201
+def simulator(tidegate: str) -> Iterator[str]:
     """Run a simulated provider. Yields its origin."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20"]
     for model in MODELS:

@@ -13,7 +13,8 @@ export function findMisplacedMarks() {
       const outside =
         left < frame.left - 1 || right > frame.right + 1 || top < frame.top - 1 || bottom > frame.bottom + 1;
       if (outside) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} is outside`);
-      if (/NaN|inf/i.test(shape.outerHTML)) wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} has an invalid position`);
+      if (/NaN|inf/i.test(shape.outerHTML))
+        wrong.push(`${plot}: ${shape.outerHTML.slice(0, 120)} has an invalid position`);
     }
     const texts = [...svg.querySelectorAll("text")].map((text) => [text.textContent, box(text)]);
     texts.forEach(([one, a], i) => {
