@@ -32,7 +32,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find $(wildcard core sweep testing
     \( -path '*/src/*' -o -name Cargo.toml \))
 WHEEL_SOURCES := $(RUST_SOURCES) $(shell find bindings-python/src bindings-python/python bindings-python/Cargo.toml \
     bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools docs tests/docs
+PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools tests/docs
 
 NODE := bindings-node
 NODE_SOURCES := $(RUST_SOURCES) $(shell find $(NODE)/src $(NODE)/ts $(NODE)/Cargo.toml $(NODE)/tsconfig.json -type f)
@@ -133,8 +133,8 @@ test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EX
 # Runs the code blocks of the documentation, and checks its links and its derived pages.
 test-docs: $(FRAMEWORKS)/.dev $(DOCS)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
 	$(BUILD_DEV)
-	$(PYTHON) docs/check_links.py
-	$(DOCS)/bin/python docs/generate.py --tidegate $(TIDEGATE_CLI) --check
+	$(PYTHON) tests/docs/check_links.py
+	$(DOCS)/bin/python tests/docs/generate_reference.py --tidegate $(TIDEGATE_CLI) --check
 	$(BUILD_SITE)
 	$(FRAMEWORKS)/bin/python tests/docs/blocks.py --tidegate $(TIDEGATE_CLI) --node-modules examples/node/node_modules
 
@@ -152,7 +152,7 @@ docs: $(DOCS)/.ready
 
 docs-reference: $(DOCS)/.dev
 	$(BUILD_DEV)
-	$(DOCS)/bin/python docs/generate.py --tidegate $(call built,dev)/tidegate
+	$(DOCS)/bin/python tests/docs/generate_reference.py --tidegate $(call built,dev)/tidegate
 
 # ---- checks
 
