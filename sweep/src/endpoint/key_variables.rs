@@ -1,6 +1,6 @@
 //! Environment variables from which the SDKs of well-known providers read the API key.
 
-/// Variables by host name suffix.
+/// Variables by host name, or by the end of host names if it starts with a dot.
 const KEYS: [(&str, &str); 14] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
@@ -20,5 +20,20 @@ const KEYS: [(&str, &str); 14] = [
 
 /// Returns the variable for a host, if the host belongs to a known provider.
 pub(super) fn key_env(host: &str) -> Option<&'static str> {
-    KEYS.iter().find(|(end, _)| host.ends_with(end)).map(|(_, name)| *name)
+    let is_known = |known: &str| host == known || (known.starts_with('.') && host.ends_with(known));
+    KEYS.iter().find(|(known, _)| is_known(known)).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_never_read_for_a_host_that_only_ends_like_a_provider() {
+        assert_eq!(key_env("openrouter.ai"), Some("OPENROUTER_API_KEY"));
+        assert_eq!(key_env("mine.openai.azure.com"), Some("AZURE_OPENAI_API_KEY"));
+        for host in ["myopenrouter.ai", "notapi.x.ai", "api.openai.com.example", "openai.azure.com"] {
+            assert_eq!(key_env(host), None, "{host}");
+        }
+    }
 }
