@@ -93,7 +93,7 @@ impl ChunkQueue for Queue {
 /// The number of values of a row: its number, its kind, and the values of that kind.
 const WIDTH: u32 = 6;
 
-/// The kind of a row, for `ts/port.ts`.
+/// The kind of a row, for `ts/native-port.ts`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// Status, headers, body, and the attempt of the caller's own fetch.
