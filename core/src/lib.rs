@@ -69,8 +69,6 @@ pub mod retry;
 pub mod slot;
 pub mod stream;
 pub mod target;
-#[cfg(test)]
-mod testing;
 pub mod tool;
 pub mod transport;
 mod unknown;

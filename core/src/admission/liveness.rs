@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn replica_is_reported_ten_times_a_second_at_most() {
-        let start = crate::testing::epoch();
+        let start = crate::clock::now();
         let liveness = LivenessThrottle::new(start);
         let reports = |index| {
             (0..10_000).filter(|ms| liveness.is_due(index, start + Duration::from_millis(*ms))).count()
