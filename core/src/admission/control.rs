@@ -1,12 +1,13 @@
 //! Control of a target's admission from outside: snapshots, limits, replicas and draining.
 
+use crate::config::ReplicaConfig;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Admission;
 use super::driver::Event;
 use crate::clock::now;
-use crate::placement::{Member, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
+use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView};
 use crate::schedule::{View, WaiterId, Why};
 
 impl Admission {
@@ -37,7 +38,7 @@ impl Admission {
     }
 
     /// Sets the replicas of the pool.
-    pub(crate) fn set_members(self: &Arc<Self>, members: &[Member]) {
+    pub(crate) fn set_members(self: &Arc<Self>, members: &[ReplicaConfig]) {
         self.state.lock().scheduler.set_members(now(), members);
         self.answer(Event::Look);
     }

@@ -1,5 +1,6 @@
 //! Replica discovery by DNS: each address of a host name is one replica.
 
+use crate::config::ReplicaConfig;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +10,6 @@ use std::time::Duration;
 
 use http::Uri;
 use tokio::time::timeout;
-
-use crate::placement::Member;
 
 /// The timeout of one lookup.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -59,7 +58,7 @@ impl Dns {
     /// # Errors
     ///
     /// Why the lookup failed: an error of the resolver, a timeout, or a host without addresses.
-    pub(super) async fn look(&self) -> Result<Vec<Member>, String> {
+    pub(super) async fn look(&self) -> Result<Vec<ReplicaConfig>, String> {
         let host = &self.host;
         let mut found = match timeout(LONGEST, self.resolve.addresses(host)).await {
             Ok(Ok(found)) => found,
@@ -77,7 +76,7 @@ impl Dns {
         if found.is_empty() {
             return Err(format!("{host} has no address"));
         }
-        let member = |ip: IpAddr| Member::new(&format!("http://{}", SocketAddr::new(ip, self.port)));
+        let member = |ip: IpAddr| ReplicaConfig::new(&format!("http://{}", SocketAddr::new(ip, self.port)));
         Ok(found.into_iter().map(member).collect())
     }
 }

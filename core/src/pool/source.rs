@@ -1,5 +1,6 @@
 //! Replica sources: where the replicas of a pool are discovered, and the last result.
 
+use crate::config::ReplicaConfig;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::dns::{Dns, Resolve};
 use super::file::{self, Found};
 use crate::admission::Admission;
 use crate::config;
-use crate::placement::{MOST, Member};
+use crate::placement::MOST;
 
 /// A replica source that is looked up at regular intervals, with the last result.
 pub(super) struct Source {
@@ -31,7 +32,7 @@ enum Place {
 struct Heard {
     /// The contents of the file that was read last, valid or not.
     text: Option<String>,
-    members: Option<Vec<Member>>,
+    members: Option<Vec<ReplicaConfig>>,
     /// Why the last lookup failed. The replicas known before remain in use.
     problem: Option<String>,
     /// Whether a warning about too many replicas has been logged.
@@ -85,7 +86,7 @@ impl Source {
 
     /// Parses a file's new text. The text is remembered even if it is invalid, so that it is not
     /// parsed and reported again.
-    fn says(&self, text: String) -> Result<Option<Vec<Member>>, String> {
+    fn says(&self, text: String) -> Result<Option<Vec<ReplicaConfig>>, String> {
         let Place::File(path) = &self.place else { return Ok(None) };
         let told = file::members(path, &text);
         self.heard.lock().text = Some(text);
@@ -98,7 +99,7 @@ impl Source {
     }
 
     /// Stores the result of a lookup, logs changes and problems, and updates the pool's replicas.
-    fn hear(&self, admission: &Arc<Admission>, told: Result<Option<Vec<Member>>, String>) {
+    fn hear(&self, admission: &Arc<Admission>, told: Result<Option<Vec<ReplicaConfig>>, String>) {
         let members = {
             let mut heard = self.heard.lock();
             match told {
@@ -137,4 +138,4 @@ impl Source {
 }
 
 /// The result of a lookup. `None` means that nothing has changed.
-pub(super) struct Look(Result<Option<Vec<Member>>, String>);
+pub(super) struct Look(Result<Option<Vec<ReplicaConfig>>, String>);

@@ -1,11 +1,12 @@
 //! Replica selection policies: ours and those of others.
 
 use std::time::Instant;
+use tidegate::config::ReplicaConfig;
 
 use fastrand::Rng;
 use tidegate::config::PoolConfig;
 use tidegate::placement::{
-    Affinity, EngineMetrics, Member, Observation, PlacedCall, Placement, ReplicaId, ReplicaSet, Wants, Work,
+    Affinity, EngineMetrics, Observation, PlacedCall, Placement, ReplicaId, ReplicaSet, Wants, Work,
 };
 
 use super::wave::REPLICAS;
@@ -69,8 +70,8 @@ impl Client {
         let now = beginning();
         let mut ours = Placement::new(&PoolConfig::default(), seed);
         if peer == Peer::Ours {
-            let members: Vec<Member> =
-                (0..REPLICAS).map(|at| Member::new(&format!("http://replica-{at}"))).collect();
+            let members: Vec<ReplicaConfig> =
+                (0..REPLICAS).map(|at| ReplicaConfig::new(&format!("http://replica-{at}"))).collect();
             ours.set_members(now, &members);
         }
         let next = rng.usize(..REPLICAS);

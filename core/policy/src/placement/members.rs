@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_config::ReplicaConfig;
 
 use super::replica::Replica;
-use super::types::{Member, ReplicaId, Wants};
+use super::types::{ReplicaId, Wants};
 use super::{MOST, Placement, ReplicaSet};
 
 impl Placement {
@@ -14,7 +15,7 @@ impl Placement {
     /// it gets no more calls and leaves with its last one. If it is listed again before that, it
     /// continues. Of more than [`MOST`] replicas, draining ones included, the last do not join; see
     /// [`Placement::take_pending`].
-    pub fn set_members(&mut self, now: Instant, members: &[Member]) -> ReplicaSet {
+    pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) -> ReplicaSet {
         for slot in &mut self.replicas {
             let Some(replica) = slot else { continue };
             replica.draining = !members.iter().any(|member| member.url == replica.member.url);
@@ -55,7 +56,7 @@ impl Placement {
 
     /// Returns all members if some have no index and one is free now. To be passed to
     /// [`Placement::set_members`]. Call after a replica has left.
-    pub fn take_pending(&mut self) -> Option<Arc<[Member]>> {
+    pub fn take_pending(&mut self) -> Option<Arc<[ReplicaConfig]>> {
         let free = self.replicas.len() < MOST || self.replicas.iter().any(Option::is_none);
         self.pending.take_if(|_| free)
     }

@@ -35,6 +35,7 @@ mod types;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidegate_config::ReplicaConfig;
 
 use fastrand::Rng;
 
@@ -45,7 +46,7 @@ use self::prefix_cache::{EngineCache, PrefixCache};
 use self::replica::Replica;
 pub use self::replica_set::{MOST, ReplicaSet};
 pub use self::types::{
-    Fault, Member, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
+    Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
 };
 use crate::adaptive::AdaptiveView;
 use crate::kv;
@@ -73,7 +74,7 @@ pub struct Placement {
     /// The mean number of prompt tokens of a call that have to be computed.
     typical: f64,
     /// All members, if some have no index yet.
-    pending: Option<Arc<[Member]>>,
+    pending: Option<Arc<[ReplicaConfig]>>,
     /// The mean share of calls that other clients sent. A half until the first poll.
     foreign: f64,
 }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_config::ReplicaConfig;
 
 use super::health::Health;
 use super::load::Load;
 use super::polls::PollState;
 use super::rendezvous;
-use super::types::{Member, Placed, ReplicaId};
+use super::types::{Placed, ReplicaId};
 use tidegate_protocol::vllm::Model;
 
 #[derive(Clone, Debug)]
 pub(super) struct Replica {
     pub(super) placed: Placed,
-    pub(super) member: Member,
+    pub(super) member: ReplicaConfig,
     /// The hash by which all clients know the replica.
     pub(super) name: u64,
     /// Whether the replica gets no more calls and leaves with its last one.
@@ -31,7 +32,7 @@ impl Replica {
         !self.draining && self.health.is_eligible() && !self.health.is_busy(now)
     }
 
-    pub(super) fn new(id: ReplicaId, member: Member, now: Instant, starts: bool) -> Self {
+    pub(super) fn new(id: ReplicaId, member: ReplicaConfig, now: Instant, starts: bool) -> Self {
         Self {
             placed: Placed { id, url: member.url.clone() },
             name: rendezvous::name(&member.url),

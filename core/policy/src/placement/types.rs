@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use tidegate_config::ReplicaConfig as Member;
 use tidegate_protocol::request::Affinity;
 use tidegate_protocol::vllm::{EngineMetrics, Model};
 
@@ -16,7 +15,7 @@ pub struct ReplicaId(pub u64);
 pub struct Placed {
     /// The replica's identifier.
     pub id: ReplicaId,
-    /// The replica's URL: [`Member::url`].
+    /// The replica's URL: [`ReplicaConfig::url`](tidegate_config::ReplicaConfig::url).
     pub url: Arc<str>,
 }
 
@@ -44,7 +43,7 @@ pub enum Observation {
 pub struct PollRequest {
     /// The replica.
     pub to: ReplicaId,
-    /// The replica's URL: [`Member::url`].
+    /// The replica's URL: [`ReplicaConfig::url`](tidegate_config::ReplicaConfig::url).
     pub url: Arc<str>,
     /// What to poll.
     pub kind: PollKind,

@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::config::PoolConfig;
-use crate::placement::{Member, Observation};
+use crate::config::ReplicaConfig;
+use crate::placement::Observation;
 
 /// No other event is due: if the recovery admitted no call, the call would wait until another ends.
 #[tokio::test(start_paused = true)]
 async fn waiting_call_is_admitted_when_a_replica_recovers() {
     let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };
     let admission = with_settings(&Settings { pool: Some(config), ..settings(65_536) });
-    admission.set_members(&["http://a:8000", "http://b:8000"].map(Member::new));
+    admission.set_members(&["http://a:8000", "http://b:8000"].map(ReplicaConfig::new));
     let mut held = Vec::new();
     for _ in 0..4 {
         held.push(admission.acquire(ticket()).await.expect("a slot"));

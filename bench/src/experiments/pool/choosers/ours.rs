@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use tidegate::config::ReplicaConfig;
 
 use tidegate::config::PoolConfig;
-use tidegate::placement::{
-    Affinity, Fault, Member, Observation, PlacedCall, Placement, PollKind, Wants, Work,
-};
+use tidegate::placement::{Affinity, Fault, Observation, PlacedCall, Placement, PollKind, Wants, Work};
 
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
@@ -44,8 +43,8 @@ impl Ours {
             ..PoolConfig::default()
         };
         let mut placement = Placement::new(&config, seed);
-        let members: Vec<Member> =
-            (0..REPLICAS).map(|at| Member::new(&format!("http://replica-{at}"))).collect();
+        let members: Vec<ReplicaConfig> =
+            (0..REPLICAS).map(|at| ReplicaConfig::new(&format!("http://replica-{at}"))).collect();
         placement.set_members(beginning(), &members);
         Self { placement, without, placed_calls: HashMap::new(), next: Some(Duration::ZERO) }
     }

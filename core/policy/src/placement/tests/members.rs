@@ -1,4 +1,5 @@
 use super::*;
+use tidegate_config::ReplicaConfig;
 
 fn serving(names: &[&str]) -> Observation {
     let longest = Some(1_000);
@@ -112,7 +113,7 @@ fn replicas_that_failed_a_call_are_avoided() {
 fn no_more_than_a_set_can_hold() {
     let now = crate::testing::epoch();
     let mut pool = Placement::new(&PoolConfig::default(), 1);
-    let many: Vec<Member> = (0..200).map(|n| Member::new(&format!("http://r{n}"))).collect();
+    let many: Vec<ReplicaConfig> = (0..200).map(|n| ReplicaConfig::new(&format!("http://r{n}"))).collect();
     assert_eq!(pool.set_members(now, &many).len(), MOST);
     assert_eq!(pool.eligible(now).len(), MOST);
 }
@@ -121,14 +122,14 @@ fn no_more_than_a_set_can_hold() {
 fn member_without_an_index_joins_when_one_is_free() {
     let now = crate::testing::epoch();
     let mut pool = Placement::new(&PoolConfig::default(), 1);
-    let some = |from: usize, to: usize| -> Vec<Member> {
-        (from..to).map(|n| Member::new(&format!("http://r{n}"))).collect()
+    let some = |from: usize, to: usize| -> Vec<ReplicaConfig> {
+        (from..to).map(|n| ReplicaConfig::new(&format!("http://r{n}"))).collect()
     };
     pool.set_members(now, &some(0, 70));
     let mut calls: Vec<PlacedCall> = (0..70).filter_map(|at| pool.sent(now, at, None, work(1))).collect();
     // All others instead, except the last, whose weight changes.
     let mut next = some(100, 170);
-    next.push(Member { weight: 2.0, ..Member::new("http://r69") });
+    next.push(ReplicaConfig { weight: 2.0, ..ReplicaConfig::new("http://r69") });
     assert_eq!(pool.set_members(now, &next).len(), MOST - 70);
     assert_eq!(pool.view(now)[69].weight, 2.0, "who is known already is not forgotten for who is not");
     assert!(pool.take_pending().is_none(), "there is no place yet");

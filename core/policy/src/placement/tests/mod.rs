@@ -7,6 +7,7 @@ mod properties;
 mod select;
 
 use std::time::{Duration, Instant};
+use tidegate_config::ReplicaConfig;
 
 use super::*;
 
@@ -23,8 +24,8 @@ fn with(replicas: usize, config: PoolConfig) -> (Placement, Instant) {
     (pool, now)
 }
 
-fn members(count: usize) -> Vec<Member> {
-    (0..count).map(|n| Member::new(&format!("http://10.0.0.{n}:8000/"))).collect()
+fn members(count: usize) -> Vec<ReplicaConfig> {
+    (0..count).map(|n| ReplicaConfig::new(&format!("http://10.0.0.{n}:8000/"))).collect()
 }
 
 fn ms(milliseconds: u64) -> Duration {

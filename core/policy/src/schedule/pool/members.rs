@@ -1,16 +1,17 @@
 //! Membership, observations and views of a pool's replicas.
 
 use std::time::Instant;
+use tidegate_config::ReplicaConfig;
 
 use super::Pool;
 use super::replica_slots::ReplicaSlots;
-use crate::placement::{Member, Observation, Placed, PollRequests, ReplicaId, ReplicaView, SlotsView};
+use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView, SlotsView};
 use crate::schedule::Scheduler;
 use crate::schedule::limiter::Limiter;
 use crate::schedule::upstream::Upstream;
 
 impl Pool {
-    pub(super) fn set_members(&mut self, now: Instant, members: &[Member]) {
+    pub(super) fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
         self.placement.set_members(now, members);
         for view in self.placement.view(now) {
             let Some(at) = self.placement.index_of(view.id) else { continue };
@@ -82,7 +83,7 @@ impl Pool {
 impl<W> Scheduler<W> {
     /// Sets the pool's replicas, and recomputes which of them may take each waiting call. Call
     /// [`Scheduler::next`] afterwards.
-    pub fn set_members(&mut self, now: Instant, members: &[Member]) {
+    pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
         let set = |pool: &mut Pool| {
             pool.tick(now);
             pool.set_members(now, members);

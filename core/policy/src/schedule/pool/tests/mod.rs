@@ -1,9 +1,10 @@
 //! Tests of pools: single rules, and all of them against a brute-force model.
 
 use std::time::{Duration, Instant};
+use tidegate_config::ReplicaConfig;
 
 use super::*;
-use crate::placement::{Member, Model, ReplicaId};
+use crate::placement::{Model, ReplicaId};
 use crate::schedule::tests::{admit, ms, queue, settings, ticket};
 use crate::schedule::{Grant, Rule, Settings, Ticket};
 use crate::testing::epoch;
@@ -25,11 +26,11 @@ fn url(name: usize) -> String {
     format!("http://replica-{name}:8000")
 }
 
-fn members(names: impl IntoIterator<Item = usize>) -> Vec<Member> {
-    names.into_iter().map(|name| Member::new(&url(name))).collect()
+fn members(names: impl IntoIterator<Item = usize>) -> Vec<ReplicaConfig> {
+    names.into_iter().map(|name| ReplicaConfig::new(&url(name))).collect()
 }
 
-fn in_front_of<W>(settings: &Settings, members: &[Member], now: Instant) -> Scheduler<W> {
+fn in_front_of<W>(settings: &Settings, members: &[ReplicaConfig], now: Instant) -> Scheduler<W> {
     let mut scheduler = Scheduler::new(settings, now);
     scheduler.set_members(now, members);
     scheduler
