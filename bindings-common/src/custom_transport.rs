@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
-use tidegate::call::Call;
-use tidegate::transport::foreign::{Exchange, Room};
+use tidegate::internals::Call;
+use tidegate::transport::foreign::{Exchange, SendState};
 use tidegate::{Error, ErrorKind, RequestBody};
 
 use crate::runtime_bound::RuntimeBound;
@@ -123,9 +123,9 @@ impl ExchangeHandle {
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         let chunk = Bytes::copy_from_slice(chunk);
         match self.with(|exchange| exchange.chunk(chunk))? {
-            Room::Now => Some(true),
-            Room::Later => Some(false),
-            Room::Gone => None,
+            SendState::Open => Some(true),
+            SendState::Full => Some(false),
+            SendState::Closed => None,
         }
     }
 

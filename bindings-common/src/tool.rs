@@ -1,14 +1,14 @@
 //! A tool's slot that the host's program holds or waits for.
 
 use parking_lot::Mutex;
-use tidegate::{Context, Error, Gate, ToolPermit, tool};
+use tidegate::{Context, Error, Gate, PendingToolPermit, ToolPermit};
 
 use crate::error::forked;
 use crate::runtime_bound::RuntimeBound;
 
 /// A request for a slot of a tool. Dropping it releases the slot, or leaves the queue.
 pub struct ToolRequest {
-    asked: Mutex<Option<RuntimeBound<Result<tool::Asked, Error>>>>,
+    asked: Mutex<Option<RuntimeBound<Result<PendingToolPermit, Error>>>>,
     context: Context,
     advice: Option<String>,
 }
@@ -26,7 +26,7 @@ impl ToolRequest {
     /// the model slot is yielded during the wait. Panics outside a runtime.
     pub fn new(gate: &Gate, tool: &str, context: Context, yields_slot: bool, option: &str) -> Self {
         let asked = gate.ask_tool(tool, &context, yields_slot);
-        let held = asked.as_ref().ok().and_then(tool::Asked::while_holding);
+        let held = asked.as_ref().ok().and_then(PendingToolPermit::while_holding);
         let advice = held.map(|held| held.advice(option));
         Self { asked: Mutex::new(Some(RuntimeBound::here(asked))), context, advice }
     }

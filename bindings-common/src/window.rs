@@ -1,11 +1,11 @@
 //! Limits the number of items of a map that run at the same time.
 
 use parking_lot::Mutex;
-use tidegate::{Context, Crowd, Window};
+use tidegate::{Context, Crowd, ItemWindow};
 
 /// The window of one map, and the group of calls that its items make.
 pub struct MapWindow {
-    window: Mutex<Window>,
+    window: Mutex<ItemWindow>,
     group: Crowd,
 }
 
@@ -13,7 +13,7 @@ impl MapWindow {
     /// Returns the window of at most `most` items, inside the map in whose item it is opened.
     pub fn new(most: usize, outer: Option<&Context>) -> Self {
         let group = Crowd::within(outer.and_then(|context| context.crowd.as_ref()));
-        Self { window: Mutex::new(Window::new(most)), group }
+        Self { window: Mutex::new(ItemWindow::new(most)), group }
     }
 
     /// Returns the context of the items, inside `context`.

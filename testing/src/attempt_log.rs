@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use serde::Serialize;
-use tidegate::call::Call;
+use tidegate::internals::Call;
 use tidegate::protocol::request::RequestFacts;
 use tokio::time::Instant;
 

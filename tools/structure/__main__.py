@@ -24,10 +24,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from structure import cycles, names, purity
 from structure.rust import Crate
 
-#: Crates whose modules may import each other in cycles.
-CYCLIC = {"core"}
-#: Groups of sources in which public types may share a name.
-AMBIGUOUS = {"core"}
 #: Directories of the crates that must be pure.
 PURE = ["core/config", "core/policy", "core/protocol", "core/tokens"]
 #: What `clippy.toml` of a pure crate contains.
@@ -50,7 +46,7 @@ def _groups(files: list[Path], crates: dict[Path, str]) -> dict[str, list[Path]]
         for crate in crates:
             if file.suffix == ".rs" and file.is_relative_to(crate / "src"):
                 groups["core" if crate.parts[0] == "core" else f"{crate}/src"].append(file)
-    return {name: group for name, group in groups.items() if name not in AMBIGUOUS}
+    return groups
 
 
 def main() -> int:
@@ -69,8 +65,7 @@ def main() -> int:
     files = [file for file in files if file.is_file()]
     problems = []
     for crate in sorted(crates):
-        if str(crate) not in CYCLIC:
-            problems += cycles.report(Crate(crate))
+        problems += cycles.report(Crate(crate))
     for directory in map(Path, PURE):
         problems += purity.report(metadata, crates[directory], directory, PURE_CLIPPY)
     problems += names.retired(RETIRED, files)

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
-use tidegate::kv::Forecast;
+use tidegate::policy::kv::Forecast;
+use tidegate::policy::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
 use tidegate::protocol::Usage;
-use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
 use tidegate::tokens::Demand;
 
 use super::{Call, Policy};

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use tidegate::Config;
 use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
+use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
-use tidegate::{Config, schedule};
 
 /// The heading of targets that are not configured.
 pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";

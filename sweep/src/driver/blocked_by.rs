@@ -1,7 +1,7 @@
 //! Asks the gate what holds calls back while slots are free.
 
 use tidegate::Gate;
-use tidegate::explain::CallState;
+use tidegate::explain::CallStatus;
 
 use crate::observation::BlockedBy;
 
@@ -9,7 +9,7 @@ use crate::observation::BlockedBy;
 const MAX_EXAMINED: usize = 64;
 
 pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
-    let waits = gate.explain_all(MAX_EXAMINED).into_iter().find(|told| told.state == CallState::Waiting);
+    let waits = gate.explain_all(MAX_EXAMINED).into_iter().find(|told| told.state == CallStatus::Waiting);
     match waits.and_then(|told| told.rule) {
         Some("requests" | "requests_per_day") => BlockedBy::Requests,
         Some("tokens" | "input_tokens" | "output_tokens" | "tokens_per_day" | "tenant_tokens") => {

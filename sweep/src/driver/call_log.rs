@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate::observe::CallRecord;
+use tidegate::CallRecord;
 
 use super::call_state::{CallHistory, CallState};
 use crate::observation::{AttemptFailure, CallObservation, FailureCause};
@@ -77,7 +77,7 @@ impl Stamps {
         };
         let at = |stamp: f64| call.queued_at + stamp;
         let admitted = record.attempts.iter().find(|attempt| attempt.admitted_at.is_some());
-        let held = |attempt: &tidegate::observe::AttemptRecord| {
+        let held = |attempt: &tidegate::AttemptRecord| {
             let until = attempt.released_at.unwrap_or(record.duration);
             attempt.admitted_at.map_or(0.0, |from| until - from)
         };

@@ -25,8 +25,8 @@ mod time_series;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::CallRecord;
 use tidegate::Client;
-use tidegate::observe::CallRecord;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, MissedTickBehavior};
 

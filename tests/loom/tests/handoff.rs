@@ -6,7 +6,7 @@
 //! lock, and sends it the slot *outside* the lock. The call can give up in between. The checks: the
 //! count is exact at the end, no slot is lost or duplicated, and each waiting call is woken.
 
-#[path = "../../../core/src/admission/handoff.rs"]
+#[path = "../../../core/tidegate/src/admission/handoff.rs"]
 #[allow(unreachable_pub, missing_docs)]
 mod handoff;
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::{CallKind, Ended, Limit, Sample, Settings};
 use tidegate::config::AdaptiveConfig;
+use tidegate::policy::adaptive::{CallKind, Ended, Limit, Sample, Settings};
 
 /// The conditions that every contender is given at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]

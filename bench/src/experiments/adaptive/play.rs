@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tidegate::adaptive::{CallKind, Ended};
+use tidegate::policy::adaptive::{CallKind, Ended};
 
 use super::budget::Budget;
 use super::contender::{Contender, Sent};

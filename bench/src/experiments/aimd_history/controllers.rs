@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::{CallKind, Ended};
 use tidegate::config::AdaptiveConfig;
+use tidegate::policy::adaptive::{CallKind, Ended};
 
 use super::TARGET;
 use crate::experiments::adaptive::contender::{self, Contender, Sent, Terms};

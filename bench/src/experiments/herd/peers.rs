@@ -5,7 +5,7 @@ use tidegate::config::ReplicaConfig;
 
 use fastrand::Rng;
 use tidegate::config::PoolConfig;
-use tidegate::placement::{
+use tidegate::policy::placement::{
     Affinity, EngineMetrics, Observation, PlacedCall, Placement, ReplicaId, ReplicaSet, Wants, Work,
 };
 

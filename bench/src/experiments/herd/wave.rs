@@ -1,6 +1,6 @@
 //! The clients and their calls.
 
-use tidegate::placement::{EngineMetrics, Work};
+use tidegate::policy::placement::{EngineMetrics, Work};
 
 use super::peers::{Client, Peer};
 

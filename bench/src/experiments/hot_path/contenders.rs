@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
-use tidegate::adaptive::Ended;
-use tidegate::admission::{Admission, BudgetSet};
 use tidegate::config::{Config, Mode, RateConfig, Target, Tenant};
-use tidegate::schedule::{Settings, Ticket};
+use tidegate::internals::{Admission, BudgetSet};
+use tidegate::policy::adaptive::Ended;
+use tidegate::policy::schedule::{Settings, Ticket};
 use tidegate::{Gate, Lane, RequestBody, ResponseBody, Transport};
 use tokio::sync::Semaphore;
 use tower::limit::ConcurrencyLimit;

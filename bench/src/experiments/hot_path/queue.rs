@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
-use tidegate::schedule::Ticket;
+use tidegate::policy::schedule::Ticket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::contenders::{SEMAPHORE, admission, ticket};
@@ -141,7 +141,7 @@ impl<P> Line<P> {
     }
 }
 
-fn gate() -> Fallible<Box<dyn Fn() -> Acquire<tidegate::admission::Permit>>> {
+fn gate() -> Fallible<Box<dyn Fn() -> Acquire<tidegate::internals::Permit>>> {
     let admission = admission()?;
     // Each named tenant's share is half of the slots, so two tenants fill the slots and ten tenants
     // wait.

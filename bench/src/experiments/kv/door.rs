@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use tidegate::kv::{Forecast, Kv, Place, Prefix, Progress};
+use tidegate::policy::kv::{Forecast, Kv, Place, Prefix, Progress};
 use tidegate::tokens::Demand;
 
 use super::workload::Workload;

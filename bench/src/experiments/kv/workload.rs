@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tidegate::kv::Prefix;
+use tidegate::policy::kv::Prefix;
 
 use crate::lengths::{Traces, Work, log_normal};
 

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidegate::placement::ReplicaSet;
+use tidegate::policy::placement::ReplicaSet;
 use tidegate_sim::engine::{EngineConfig, EngineEvent, EventKind, SequenceId};
 
 use super::choosers::{Ask, Chooser};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::placement::{EngineMetrics, ReplicaSet};
+use tidegate::policy::placement::{EngineMetrics, ReplicaSet};
 use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, SequenceId, StepCost};
 
 use super::workload::{Call, Workload};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidegate::placement::Affinity;
+use tidegate::policy::placement::Affinity;
 use tidegate::protocol::request::CHUNK;
 
 use crate::Fallible;
@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) output: u32,
     /// Hashes of the prompt's blocks, and of the answer's if known. Known to the engines.
     pub(crate) blocks: Arc<[u64]>,
-    /// Prefix hashes of the prompt, as [`tidegate::placement::Affinity::prefixes`]. Known to the
+    /// Prefix hashes of the prompt, as [`tidegate::policy::placement::Affinity::prefixes`]. Known to the
     /// client.
     pub(crate) beginnings: Arc<[u64]>,
     /// The session. Calls of one session may stick to one client.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use parking_lot::Mutex;
 use tidegate::Lane;
-use tidegate::budget::RateBudgets;
 use tidegate::config::{LimitConfig, Predict, RateConfig, TargetConfig};
-use tidegate::kv::Forecast;
+use tidegate::policy::budget::RateBudgets;
+use tidegate::policy::kv::Forecast;
+use tidegate::policy::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
 use tidegate::protocol::Usage;
-use tidegate::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
 use tidegate::tokens::Demand;
 
 use super::STORM;

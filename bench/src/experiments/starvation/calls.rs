@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::Lane;
-use tidegate::fairness::Tag;
-use tidegate::kv::Forecast;
+use tidegate::policy::fairness::Tag;
+use tidegate::policy::kv::Forecast;
+use tidegate::policy::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
 use tidegate::protocol::Usage;
-use tidegate::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
 use tidegate::tokens::Demand;
 
 use crate::virtual_time;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate::Lane;
-use tidegate::kv::Forecast;
+use tidegate::policy::kv::Forecast;
+use tidegate::policy::schedule::{Grant, Scheduler, Settled, Ticket};
 use tidegate::protocol::Usage;
-use tidegate::schedule::{Grant, Scheduler, Settled, Ticket};
 use tidegate::tokens::Demand;
 
 use crate::virtual_time;

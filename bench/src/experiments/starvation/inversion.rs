@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::config::TargetConfig;
-use tidegate::schedule::Settings;
+use tidegate::policy::schedule::Settings;
 use tidegate_sim::scenario::quantile;
 
 use super::calls::{Call, Order, Ours, Strict, Turns, Went, play};

@@ -17,10 +17,10 @@ use std::time::Duration;
 use flood::{Account, Ahead, Comes, Flood, Stream};
 use parking_lot::Mutex;
 use tidegate::Lane;
-use tidegate::budget::RateBudgets;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
-use tidegate::kv::Kv;
-use tidegate::schedule::{Resources, Scheduler, Settings};
+use tidegate::policy::budget::RateBudgets;
+use tidegate::policy::kv::Kv;
+use tidegate::policy::schedule::{Resources, Scheduler, Settings};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};

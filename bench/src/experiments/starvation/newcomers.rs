@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate::Lane;
-use tidegate::schedule::Settings;
+use tidegate::policy::schedule::Settings;
 
 use super::calls::{Call, Fifo, Order, Ours, StartTime, Went, play};
 use super::target;

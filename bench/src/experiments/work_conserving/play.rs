@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use parking_lot::Mutex;
 use tidegate::Lane;
-use tidegate::budget::RateBudgets;
-use tidegate::cooldown::{Failure, State};
-use tidegate::fairness::Tag;
-use tidegate::kv::{Forecast, Kv};
+use tidegate::policy::budget::RateBudgets;
+use tidegate::policy::cooldown::{Failure, State};
+use tidegate::policy::fairness::Tag;
+use tidegate::policy::kv::{Forecast, Kv};
+use tidegate::policy::schedule::{Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
 use tidegate::protocol::Usage;
-use tidegate::schedule::{Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
 use tidegate::tokens::Demand;
 
 use super::books::{Books, Call, RULES};

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use congestion_limiter::aggregation::{Average, Percentile};
 use congestion_limiter::limiter::{DefaultLimiter, Limiter, Outcome, Token};
 use congestion_limiter::limits::{Aimd, LimitAlgorithm, Sample, Vegas, Windowed};
-use tidegate::adaptive::Ended;
+use tidegate::policy::adaptive::Ended;
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::contender::{Contender, Sent};
@@ -175,7 +175,7 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Contender for Congestion
 #[cfg(test)]
 mod tests {
     use congestion_limiter::limits::Gradient;
-    use tidegate::adaptive::CallKind;
+    use tidegate::policy::adaptive::CallKind;
 
     use super::*;
     use crate::virtual_time::beginning;

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::Ended;
+use tidegate::policy::adaptive::Ended;
 use tidegate_sim::scenario::quantile;
 
 use super::super::contender::{Contender, Sent, Terms};
@@ -136,7 +136,7 @@ impl Contender for Median {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::adaptive::CallKind;
+    use tidegate::policy::adaptive::CallKind;
 
     use super::*;
     use crate::virtual_time::beginning;

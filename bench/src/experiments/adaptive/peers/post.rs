@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::Ended;
 use tidegate::config::{AdaptiveConfig, Decrease, Detector, Percentile};
+use tidegate::policy::adaptive::Ended;
 use tidegate_sim::scenario::quantile;
 
 use super::super::contender::{Contender, Sent, Terms};

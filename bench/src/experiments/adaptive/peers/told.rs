@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tidegate::adaptive::Ended;
+use tidegate::policy::adaptive::Ended;
 
 use super::super::contender::{Contender, Sent};
 
@@ -93,7 +93,7 @@ impl<L: Law> Contender for Follows<L> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::adaptive::CallKind;
+    use tidegate::policy::adaptive::CallKind;
 
     use super::*;
     use crate::virtual_time::beginning;

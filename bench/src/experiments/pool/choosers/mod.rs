@@ -10,7 +10,7 @@ mod tree;
 
 use std::time::Duration;
 
-use tidegate::placement::ReplicaSet;
+use tidegate::policy::placement::ReplicaSet;
 
 pub(crate) use self::counts::{Argmin, TwoChoices};
 pub(crate) use self::hashing::BoundedHashing;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use tidegate::config::ReplicaConfig;
 
 use tidegate::config::PoolConfig;
-use tidegate::placement::{Affinity, Fault, Observation, PlacedCall, Placement, PollKind, Wants, Work};
+use tidegate::policy::placement::{
+    Affinity, Fault, Observation, PlacedCall, Placement, PollKind, Wants, Work,
+};
 
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};

@@ -1,0 +1,31 @@
+//! Admission: each attempt waits until its target has a slot for it.
+//!
+//! [`crate::schedule`] decides which call is admitted next. This module drives the scheduler: it
+//! has one lock per target, one channel per waiting call, and one RAII permit per slot. Only the
+//! tower layer (`layer/`) depends on calls and targets.
+//!
+//! A call waits in `call`, not in `poll_ready`, because its place in the queue depends on the
+//! request (tenant, lane, deadline), which `poll_ready` has not seen. So the layer is always ready,
+//! and the wait is part of the response future.
+
+mod budget_set;
+mod cancel;
+mod control;
+mod driver;
+pub(crate) mod handoff;
+mod liveness;
+mod permit;
+mod pump;
+mod rejection;
+mod release_guard;
+mod task_slots;
+#[cfg(test)]
+mod tests;
+
+pub use budget_set::BudgetSet;
+pub(crate) use cancel::CancelSignal;
+pub use driver::Admission;
+pub use permit::Permit;
+pub(crate) use rejection::prompt_too_large;
+pub use release_guard::ReleaseGuard;
+pub(crate) use task_slots::{ReadAhead, ReadAheadGuard, TaskSlot, TaskSlotGuard, TaskSlots};

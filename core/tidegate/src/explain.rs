@@ -1,0 +1,243 @@
+//! Explanations of waiting calls: which rule keeps a call waiting, for how long, and how many calls
+//! are ahead.
+//!
+//! Explanations are computed when they are requested, from state that is kept anyway.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::call::Call;
+use crate::schedule::{Rule, Why};
+use crate::tool::Asking;
+
+/// How a caller refers to a call.
+///
+/// A number or a string converts into a name:
+///
+/// ```
+/// use tidegate::{CallName, Gate};
+///
+/// assert_eq!(CallName::from(7u64), CallName::Number(7));
+/// let gate = Gate::builder().build()?;
+/// assert!(gate.explain("nightly-report").is_none(), "no such call is in progress");
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallName<'a> {
+    /// The number of the call, as in [`crate::Error::call`] and the log of calls.
+    Number(u64),
+    /// The caller's label ([`crate::Context::call`]). If several calls have this label, it refers
+    /// to the one that has waited longest, or to the oldest if none waits.
+    Label(&'a str),
+}
+
+impl From<u64> for CallName<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl<'a> From<&'a str> for CallName<'a> {
+    fn from(label: &'a str) -> Self {
+        Self::Label(label)
+    }
+}
+
+/// The phase of a call in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    /// The call is queued.
+    Waiting,
+    /// An attempt failed, and the call sleeps before it is queued again.
+    BackingOff,
+    /// The call holds a slot, needs no slot, or its whole response has arrived and is not read yet.
+    InFlight,
+}
+
+/// The state of a call in progress or of a wait for a tool. Durations are in seconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// Number of the call.
+    pub call: u64,
+    /// The caller's label for the call.
+    pub label: Option<Arc<str>>,
+    /// Name of the target. `None` for a wait for a tool.
+    pub target: Option<Arc<str>>,
+    /// Name of the tool, for a wait for a tool.
+    pub tool: Option<Arc<str>>,
+    /// Name of the tenant.
+    pub tenant: Arc<str>,
+    /// Name of the lane.
+    pub lane: &'static str,
+    /// Phase of the call.
+    pub state: CallStatus,
+    /// The rule that keeps the call waiting, if it waits.
+    pub rule: Option<&'static str>,
+    /// The whole explanation as a sentence.
+    pub text: String,
+    /// Time since the call was made, or since the tool was requested.
+    pub waited: f64,
+    /// Time for which the rule has kept the call waiting. If no rule does, time spent in the
+    /// current phase.
+    pub since: f64,
+    /// Expected time until the call is admitted or queued again. `None` if unknown.
+    pub expected: Option<f64>,
+    /// Number of calls ahead in the queue.
+    pub ahead: Option<usize>,
+}
+
+impl Explanation {
+    /// Explains a call in progress.
+    pub(crate) fn of_call(call: &Call, now: Instant) -> Self {
+        let attempt = call.present();
+        let passed = |at: Instant| now.saturating_duration_since(at);
+        let name = call.target().name();
+        let mut told = Self {
+            call: call.id(),
+            label: call.label().cloned(),
+            target: Some(name.clone()),
+            tool: None,
+            tenant: call.tenant().clone(),
+            lane: call.lane().as_str(),
+            state: CallStatus::InFlight,
+            rule: None,
+            text: String::new(),
+            waited: passed(call.queued_at()).as_secs_f64(),
+            since: passed(call.queued_at()).as_secs_f64(),
+            expected: None,
+            ahead: None,
+        };
+        let Some(attempt) = attempt else {
+            told.text = format!("goes to {name} beside the queue: it runs no model");
+            return told;
+        };
+        if let Some(released) = attempt.released_at {
+            told.since = passed(released).as_secs_f64();
+            told.text = match attempt.backoff {
+                Some(sleep) => {
+                    told.state = CallStatus::BackingOff;
+                    let left = sleep.saturating_sub(passed(released));
+                    told.expected = Some(left.as_secs_f64());
+                    let failed = call.last_failure().unwrap_or("failed");
+                    format!("backs off: {name} said {failed}; it queues again in {:.1} s", left.as_secs_f64())
+                }
+                None => {
+                    format!("holds no slot of {name} any more: all of its answer is here, and not read yet")
+                }
+            };
+        } else if let Some(admitted) = attempt.admitted_at {
+            told.since = passed(admitted).as_secs_f64();
+            let first = match (attempt.first_token_at(), attempt.sent_at()) {
+                (Some(at), _) => format!("its first token came {:.1} s ago", passed(at).as_secs_f64()),
+                (None, Some(at)) => {
+                    format!("sent {:.1} s ago, no token has come yet", passed(at).as_secs_f64())
+                }
+                (None, None) => "about to be sent".to_owned(),
+            };
+            told.text = format!("in flight: holds a slot of {name} for {:.1} s; {first}", told.since);
+        } else {
+            told.state = CallStatus::Waiting;
+            told.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
+        }
+        told
+    }
+
+    /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
+    pub(crate) fn of_asking(asking: &Asking, why: Option<Why>, now: Instant) -> Self {
+        let waited = now.saturating_duration_since(asking.queued_at);
+        let mut told = Self {
+            call: asking.id,
+            label: asking.label.clone(),
+            target: None,
+            tool: Some(asking.tool.clone()),
+            tenant: asking.tenant.clone(),
+            lane: asking.lane.as_str(),
+            state: CallStatus::Waiting,
+            rule: None,
+            text: String::new(),
+            waited: waited.as_secs_f64(),
+            since: 0.0,
+            expected: None,
+            ahead: None,
+        };
+        told.waits(&format!("the tool {}", asking.tool), why, waited);
+        // A tool's rate limit belongs to the tool, not to a provider.
+        told.text = told.text.replace(Rule::Requests.sentence(), "its rate is used up");
+        if let Some(held) = &asking.held {
+            let targets: Vec<_> = held.targets().collect();
+            told.text.push_str(&format!("; its task holds a slot of {} meanwhile", targets.join(" and ")));
+        }
+        told
+    }
+
+    /// Describes a wait for `what`. Without `why`, the call is about to be queued, or was admitted
+    /// just now.
+    fn waits(&mut self, what: &str, why: Option<Why>, queued: Duration) {
+        self.since = queued.as_secs_f64();
+        self.text = format!("waits for {what}");
+        let Some(why) = why else { return };
+        self.rule = Some(why.rule.as_str());
+        self.since = why.since.as_secs_f64();
+        self.expected = why.expected.map(|expected| expected.as_secs_f64());
+        self.ahead = Some(why.ahead);
+        self.text.push_str(&format!(
+            ": {}, for {:.1} s now; it has waited {:.1} s; {} ahead",
+            why.rule.sentence(),
+            self.since,
+            self.waited,
+            why.ahead
+        ));
+        if let Some(expected) = self.expected {
+            self.text.push_str(&format!("; expected in {expected:.1} s"));
+        }
+    }
+}
+
+/// The rule that kept a rejected call waiting. Durations are in seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Obstacle {
+    /// Name of the rule.
+    pub rule: &'static str,
+    /// The rule as a sentence.
+    pub text: &'static str,
+    /// Time for which the rule had kept the call waiting.
+    pub since: f64,
+    /// Total time for which the call had waited.
+    pub waited: f64,
+    /// Expected time until the call would have been admitted. `None` if unknown.
+    pub expected: Option<f64>,
+    /// Number of calls that were ahead in the queue.
+    pub ahead: usize,
+}
+
+impl From<&Why> for Obstacle {
+    fn from(why: &Why) -> Self {
+        Self {
+            rule: why.rule.as_str(),
+            text: why.rule.sentence(),
+            since: why.since.as_secs_f64(),
+            waited: why.waited.as_secs_f64(),
+            expected: why.expected.map(|expected| expected.as_secs_f64()),
+            ahead: why.ahead,
+        }
+    }
+}
+
+/// A call, or a wait for a tool, to be explained.
+pub(crate) enum Subject {
+    Call(Call),
+    Asking(Arc<Asking>),
+}
+
+impl Subject {
+    /// Returns a sort key that puts waiting calls first, longest wait first.
+    pub(crate) fn urgency(&self) -> (bool, Instant, u64) {
+        match self {
+            Subject::Call(call) => (!(call.is_inference() && call.is_waiting()), call.queued_at(), call.id()),
+            Subject::Asking(asking) => (false, asking.queued_at, asking.id),
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! The gate: the object that a process shares, which owns all targets and tools.
+
+mod builder;
+mod mode;
+
+use std::future::Future;
+use std::panic::Location;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Uri};
+
+pub use builder::GateBuilder;
+
+use crate::active::Active;
+use crate::body::RequestBody;
+use crate::call::Call;
+use crate::client::Client;
+use crate::clock;
+use crate::config::{self, Config, ConfigError, Mode, Replica, ReplicaConfig, ReplicaSource};
+use crate::config_file;
+use crate::context::{Context, Timeouts};
+use crate::error::Error;
+use crate::explain::{CallName, Explanation, Subject};
+use crate::framing;
+use crate::identify::Identify;
+use crate::layers::fallback::FallbackRoutes;
+use crate::layers::observe::CallLog;
+use crate::metrics::Metrics;
+use crate::slot::Slot;
+use crate::snapshot::{Snapshot, TargetSnapshot};
+use crate::tool::{Asking, PendingToolPermit, ToolPermit, Tools};
+use crate::transport::{Http, Transport};
+use tidegate_protocol::request::RequestFacts;
+use tidegate_protocol::url;
+
+/// The targets and tools of a process, and the limits on the calls to them.
+///
+/// Create one gate in each process, because limits hold across all calls of one gate. Clones are
+/// cheap and refer to the same gate.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), tidegate::Error> {
+/// use tidegate::{Gate, config::Target};
+///
+/// let gate = Gate::builder().target(Target::new("openai").cap(64)).tool("db", 8).build()?;
+/// let request = http::Request::post("https://api.openai.com/v1/chat/completions")
+///     .body(r#"{"model": "gpt-4o"}"#.into());
+/// # let request = request.unwrap();
+/// let response = gate.client().call(request).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Gate(Arc<Inner>);
+
+struct Inner {
+    identify: Arc<Identify>,
+    client: Client,
+    tools: Arc<Tools>,
+    metrics: Arc<Metrics>,
+    log: Arc<CallLog>,
+    active: Arc<Active>,
+}
+
+impl Gate {
+    /// Creates a gate with this configuration and the built-in transport.
+    ///
+    /// The environment variable `TIDEGATE` (`on`, `observe` or `off`) overrides the mode. Proxy
+    /// variables are read once, when the gate is created
+    /// ([`transport::proxy`](crate::transport::proxy)). To set proxies in code, use
+    /// [`Http::with_proxies`] and [`Gate::over`].
+    ///
+    /// # Errors
+    ///
+    /// `Config` if the TLS roots or a proxy variable cannot be read, if `TIDEGATE` has an unknown
+    /// value, or if the variable of a `key_env` has no usable key.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let transport = Transport::new(Http::new(config.transport.clone())?);
+        Self::over(config, transport)
+    }
+
+    /// Creates a gate with this configuration that sends requests over `transport`.
+    ///
+    /// A transport is made from a tower service. Use [`crate::transport::Foreign`] for a transport
+    /// that does not run on tokio.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Gate::new`], except that TLS roots and proxy variables are not read.
+    pub fn over(config: Config, transport: Transport) -> Result<Self, Error> {
+        let metrics = Arc::new(Metrics::new()?);
+        let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
+        let mode = mode::from_env()?.unwrap_or(config.mode);
+        // Before the targets, because each target creates its series with each tool.
+        let tools = Arc::new(Tools::new(&config.tools, &metrics));
+        let identify = Identify::new(mode, &config, metrics.clone(), tools.task_slots().cloned())?;
+        let identify = Arc::new(identify);
+        for target in identify.targets() {
+            target.start_pool(&transport, mode == Mode::Enforce)?;
+        }
+        let routes = Arc::new(FallbackRoutes::new(&config, &identify)?);
+        let client = Client::new(identify.clone(), routes, transport, log.clone(), active.clone());
+        Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))
+    }
+
+    /// Creates a gate that is configured by a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// `Config` if the file cannot be read or is invalid. The error names each invalid key and the
+    /// nearest valid key. Otherwise as for [`Gate::new`].
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::new(config_file::read(path)?)
+    }
+
+    /// Returns a builder that configures a gate in code.
+    pub fn builder() -> GateBuilder {
+        GateBuilder::new(Config::builder())
+    }
+
+    /// Returns a client that sends calls through this gate.
+    pub fn client(&self) -> Client {
+        self.0.client.clone()
+    }
+
+    /// Returns the mode in force: enforce, observe or off.
+    pub fn mode(&self) -> Mode {
+        self.0.identify.mode()
+    }
+
+    /// Returns `true` if calls need not pass through the gate: its mode is `off` and it has no
+    /// pools, whose names would need to be replaced by addresses.
+    pub fn is_aside(&self) -> bool {
+        self.mode() == Mode::Off && !self.0.identify.has_pools()
+    }
+
+    /// Waits for a slot of a tool. Dropping the permit releases the slot.
+    ///
+    /// If the task holds a model slot while it waits (a response that is still streaming, or a
+    /// [`Slot`]), a warning is logged through `tracing`, once for each place in the code that calls
+    /// this function. The task is the one that `context` names, or otherwise the current tokio
+    /// task.
+    ///
+    /// ```no_run
+    /// # async fn run(gate: tidegate::Gate) -> Result<(), tidegate::Error> {
+    /// let permit = gate.acquire_tool("db", &tidegate::Context::default()).await?;
+    /// // Use the tool here.
+    /// drop(permit);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes the wait from the queue.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if the tool is not configured. `Refused` for the same reasons as calls, and if the
+    /// wait could never end (a deadlock).
+    #[track_caller]
+    pub fn acquire_tool<'a>(
+        &'a self,
+        name: &'a str,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<ToolPermit, Error>> + Send + 'a {
+        self.acquire_tool_at(Location::caller(), name, context, false)
+    }
+
+    /// Waits for a slot of a tool, and meanwhile reads this task's streaming responses ahead.
+    ///
+    /// While the task waits for the tool and holds it, up to 1 MiB and one chunk of each response
+    /// is buffered, so that the model slot is released when the provider has sent the end. The
+    /// reader then gets the same bytes. No generation is ended early. A response that is longer
+    /// keeps its slot, and so does a [`Slot`]. Otherwise as [`Gate::acquire_tool`].
+    ///
+    /// # Cancel safety and errors
+    ///
+    /// As for [`Gate::acquire_tool`].
+    #[track_caller]
+    pub fn acquire_tool_yielding<'a>(
+        &'a self,
+        name: &'a str,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<ToolPermit, Error>> + Send + 'a {
+        self.acquire_tool_at(Location::caller(), name, context, true)
+    }
+
+    /// Waits for a slot of a tool on behalf of the code at `site`, where warnings are attributed.
+    async fn acquire_tool_at(
+        &self,
+        site: &'static Location<'static>,
+        name: &str,
+        context: &Context,
+        yield_slot: bool,
+    ) -> Result<ToolPermit, Error> {
+        let asked = self.ask_tool(name, context, yield_slot)?;
+        if let Some(held) = asked.while_holding() {
+            self.0.tools.tell(site, held);
+        }
+        asked.granted().await
+    }
+
+    /// Takes a free slot of a tool or queues for one, without waiting. The first half of
+    /// [`Gate::acquire_tool`], for callers that log their own warnings.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Gate::acquire_tool`].
+    pub fn ask_tool(
+        &self,
+        name: &str,
+        context: &Context,
+        yield_slot: bool,
+    ) -> Result<PendingToolPermit, Error> {
+        self.0.identify.open()?;
+        self.0.tools.ask(name, self.0.identify.tenant(context), context, self.mode(), yield_slot)
+    }
+
+    /// Waits for a slot of a configured target, for a call that is not sent through [`Client`].
+    /// Dropping the slot releases it.
+    ///
+    /// The slot counts toward the same limits, queue and metrics as other calls to the target. The
+    /// wait is limited by the target's `wait` setting and by the deadline of the context or target.
+    /// In mode `observe` the function never waits. In mode `off` the returned slot holds nothing.
+    /// Do not hold a slot around a call through [`Client`], because that call acquires its own
+    /// slot.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes the wait from the queue.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if the target is not configured. `Refused` for the same reasons as calls.
+    pub async fn acquire_slot(&self, target: &str, context: &Context) -> Result<Slot, Error> {
+        let target = self.0.identify.named(target)?;
+        if self.mode() == Mode::Off {
+            return Ok(Slot::of_nothing());
+        }
+        self.0.identify.open()?;
+        let call =
+            self.0.identify.call((target, None), RequestFacts::unknown(), context, Timeouts::default(), None);
+        Slot::take(call, self.0.log.clone(), &self.0.active).await
+    }
+
+    /// Returns the name of the configured target for requests to `url` with `model`, if the model
+    /// is known.
+    ///
+    /// Returns `None` if no configured target matches. The gate then creates a target for each
+    /// combination of origin, credential and model.
+    ///
+    /// # Errors
+    ///
+    /// `Request` if the path has a `.` or `..` segment or a backslash, because such a request is
+    /// never sent.
+    pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Result<Option<Arc<str>>, Error> {
+        url::check(url).map_err(framing::url_rejection)?;
+        Ok(self.0.identify.configured(url, model))
+    }
+
+    /// Replaces the replicas of a pool. Each is a base URL or a [`Replica`] with more settings.
+    ///
+    /// New replicas are added. Known replicas stay, with their new weight. Replicas that are not in
+    /// the list get no more calls, and are removed when their last call ends. With an empty list,
+    /// calls wait until there are replicas again. The list replaces the configured one. This
+    /// function may be called from any thread.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if the target is not configured. `Config` if it is not a pool, if its replicas are
+    /// discovered through DNS or a file, or if a replica is invalid. After an error, the replicas
+    /// are unchanged.
+    ///
+    /// ```
+    /// use tidegate::config::{Pool, Replica, Target};
+    ///
+    /// let llama = Target::new("llama").pool(Pool::dynamic());
+    /// let gate = tidegate::Gate::builder().target(llama).build()?;
+    /// let second = Replica::new("http://10.0.0.2:8000").weight(2.0);
+    /// gate.set_replicas("llama", [Replica::new("http://10.0.0.1:8000"), second])?;
+    /// assert_eq!(gate.snapshot().targets["llama"].replicas.len(), 2);
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn set_replicas<R: Into<Replica>>(
+        &self,
+        target: &str,
+        replicas: impl IntoIterator<Item = R>,
+    ) -> Result<(), Error> {
+        self.tell(target, || Replica::members(replicas.into_iter().map(Into::into)))
+    }
+
+    /// Replaces the replicas of a pool with a JSON list of base URLs and of objects with the keys
+    /// of the configuration. Used by the bindings.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Gate::set_replicas`].
+    pub fn set_replicas_json(&self, target: &str, replicas: &serde_json::Value) -> Result<(), Error> {
+        self.tell(target, || config::replicas_from_json(replicas))
+    }
+
+    /// Sets the number of slots of a configured target to `cap`, and stops adapting it.
+    ///
+    /// In a pool, `cap` bounds the slots of all replicas together, and each replica keeps its own
+    /// limit. Lowering the cap ends no call: the number of slots falls as calls end.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if the target is not configured. `Config` if `cap` is 0, because no call would be
+    /// admitted.
+    ///
+    /// ```
+    /// use tidegate::config::Target;
+    ///
+    /// let gate = tidegate::Gate::builder().target(Target::new("openai").cap(64)).build()?;
+    /// gate.set_cap("openai", 16)?;
+    /// assert_eq!(gate.snapshot().targets["openai"].limit, 16);
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn set_cap(&self, target: &str, cap: usize) -> Result<(), Error> {
+        let target = self.0.identify.named(target)?;
+        if cap == 0 {
+            return Err(Error::config("a cap of 0 lets nothing through: use 1 or more").at(target.name()));
+        }
+        target.admission().set_limit(cap);
+        Ok(())
+    }
+
+    /// Sets the replicas of a pool, after checking that they are not discovered.
+    fn tell(
+        &self,
+        target: &str,
+        members: impl FnOnce() -> Result<Vec<ReplicaConfig>, ConfigError>,
+    ) -> Result<(), Error> {
+        let target = self.0.identify.named(target)?;
+        let whose = |what: &str| Error::config(what).at(target.name());
+        match target.config().pool.as_ref().map(|pool| &pool.source) {
+            Some(ReplicaSource::Listed(_) | ReplicaSource::Dynamic) => {}
+            Some(ReplicaSource::Dns { .. }) => {
+                return Err(whose("its replicas are those that DNS names; drop \"dns\" to tell them"));
+            }
+            Some(ReplicaSource::File { .. }) => {
+                return Err(whose("its replicas are those that a file names; drop \"file\" to tell them"));
+            }
+            None => return Err(whose("it is no pool: give it a \"pool\" to tell its replicas")),
+        }
+        target.admission().set_members(&members().map_err(|error| Error::from(error).at(target.name()))?);
+        Ok(())
+    }
+
+    /// Returns the number of calls that currently wait for a slot of a target or for the end of
+    /// their key's cool-down.
+    pub fn waiting(&self) -> usize {
+        self.0.identify.targets().iter().map(|target| target.waiting()).sum()
+    }
+
+    /// Returns the current state of all targets and tools.
+    pub fn snapshot(&self) -> Snapshot {
+        let now = clock::now();
+        let targets = self.0.identify.targets();
+        Snapshot {
+            mode: match self.mode() {
+                Mode::Enforce => "enforce",
+                Mode::Observe => "observe",
+                Mode::Off => "off",
+            },
+            draining: self.0.identify.open().is_err(),
+            active: self.0.active.count(),
+            targets: targets
+                .iter()
+                .map(|target| (target.name().clone(), TargetSnapshot::of(target, now)))
+                .collect(),
+            tools: self.0.tools.snapshot(&targets, now),
+        }
+    }
+
+    /// Returns all metrics in the Prometheus text format.
+    pub fn prometheus(&self) -> String {
+        self.0.tools.gauge();
+        let targets = self.0.identify.targets();
+        let now = clock::now();
+        self.0.metrics.text(targets.iter().map(|target| {
+            let door = target.admission();
+            (target.metrics(), door.view(), target.budgets(now), door.replicas())
+        }))
+    }
+
+    /// Returns the log of the last 1,024 calls that ended, with the timestamps of their attempts.
+    pub fn calls(&self) -> &CallLog {
+        &self.0.log
+    }
+
+    /// Returns the state of a call in progress and, if the call waits, the rule that keeps it
+    /// waiting.
+    ///
+    /// `call` is the number or the label of a call, or of a wait for a tool. Returns `None` if
+    /// neither a call in progress nor a wait for a tool has it.
+    pub fn explain<'a>(&self, call: impl Into<CallName<'a>>) -> Option<Explanation> {
+        let named = |own: Option<&Arc<str>>, label: &str| own.is_some_and(|own| **own == *label);
+        let subjects = match call.into() {
+            CallName::Number(id) => match self.0.active.get(id) {
+                Some(call) => vec![Subject::Call(call)],
+                None => self.subjects(|_| false, |asking| asking.id == id),
+            },
+            CallName::Label(label) => {
+                self.subjects(|call| named(call.label(), label), |asking| named(asking.label.as_ref(), label))
+            }
+        };
+        self.explained(subjects, 1).pop()
+    }
+
+    /// Explains at most `limit` of the calls in progress and waits for tools. The list starts with
+    /// those that wait, longest wait first.
+    pub fn explain_all(&self, limit: usize) -> Vec<Explanation> {
+        self.explained(self.subjects(|_| true, |_| true), limit)
+    }
+
+    /// Returns the calls and tool waits for which the predicates return `true`.
+    fn subjects(&self, calls: impl Fn(&Call) -> bool, askings: impl Fn(&Asking) -> bool) -> Vec<Subject> {
+        let calls = self.0.active.filter(calls).into_iter().map(Subject::Call);
+        let askings = self.0.tools.askings().into_iter().filter(|asking| askings(asking));
+        calls.chain(askings.map(Subject::Asking)).collect()
+    }
+
+    /// Explains at most `limit` of the subjects, longest wait first.
+    fn explained(&self, mut subjects: Vec<Subject>, limit: usize) -> Vec<Explanation> {
+        let now = clock::now();
+        subjects.sort_by_cached_key(Subject::urgency);
+        subjects.truncate(limit);
+        let told = subjects.iter().map(|subject| match subject {
+            Subject::Call(call) => Explanation::of_call(call, now),
+            Subject::Asking(asking) => Explanation::of_asking(asking, self.0.tools.why(asking), now),
+        });
+        told.collect()
+    }
+
+    /// Rejects new calls from now on, and waits until all calls in progress have ended, queued
+    /// calls included.
+    ///
+    /// After `patience`, queued calls are rejected, and calls in flight continue. Returns the
+    /// number of calls still in progress.
+    ///
+    /// ```no_run
+    /// # async fn run(gate: tidegate::Gate) {
+    /// let left = gate.drain(std::time::Duration::from_secs(30)).await;
+    /// assert_eq!(left, 0, "all calls have ended");
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the wait. The gate continues to reject new calls.
+    pub async fn drain(&self, patience: Duration) -> usize {
+        self.0.identify.close();
+        let _ = tokio::time::timeout(patience, self.0.active.none()).await;
+        for target in self.0.identify.targets() {
+            target.drain();
+        }
+        self.0.tools.drain();
+        self.0.active.count()
+    }
+
+    /// Finds the target of a request, and puts the facts that the layers need into its extensions.
+    ///
+    /// [`Client`] does this itself. Call this function only in front of a stack of single layers.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if the gate drains.
+    pub fn identify(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        self.0.identify.identify(request)
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate")
+            .field("mode", &self.mode())
+            .field("active", &self.0.active.count())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! Identification: reads a request once, finds its target, and creates its [`Call`].
+
+mod registry;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{Request, Uri};
+use registry::Registry;
+use tokio::time::Instant;
+
+use crate::admission::TaskSlots;
+use crate::body::RequestBody;
+use crate::call::{Call, Identity};
+use crate::clock;
+use crate::config::{Config, Mode};
+use crate::context::{Context, TaskId, Timeouts, cut};
+use crate::error::{Error, ErrorKind, Reason};
+use crate::metrics::{DEFAULT_TENANT, Metrics};
+use crate::placement::Affinity;
+use crate::target::Target;
+use tidegate_protocol::request::{RequestFacts, affinity};
+
+/// The targets of a gate, and the creation of calls to them.
+pub(crate) struct Identify {
+    mode: Mode,
+    registry: Registry,
+    default_tenant: Arc<str>,
+    draining: AtomicBool,
+    /// The slots that tasks hold. `None` if no tools are configured.
+    task_slots: Option<Arc<TaskSlots>>,
+}
+
+impl Identify {
+    pub(crate) fn new(
+        mode: Mode,
+        config: &Config,
+        metrics: Arc<Metrics>,
+        task_slots: Option<Arc<TaskSlots>>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            mode,
+            registry: Registry::new(config, metrics)?,
+            default_tenant: DEFAULT_TENANT.into(),
+            draining: AtomicBool::new(false),
+            task_slots,
+        })
+    }
+
+    /// Returns the mode in force.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the name of the configured target for this URL and model.
+    pub(crate) fn configured(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
+        self.registry.configured(url, model).map(|target| target.name().clone())
+    }
+
+    /// Returns all targets, the unconfigured ones included.
+    pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
+        self.registry.all()
+    }
+
+    /// Rejects new calls from now on.
+    pub(crate) fn close(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Checks that the gate accepts new calls.
+    ///
+    /// # Errors
+    /// `Refused` if the gate drains.
+    pub(crate) fn open(&self) -> Result<(), Error> {
+        if !self.draining.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Refused(Reason::Draining), "the gate is draining and takes no new calls"))
+    }
+
+    /// Creates the [`Call`] of a request and puts it into the request's extensions.
+    ///
+    /// # Errors
+    /// `Refused` if the gate drains.
+    pub(crate) fn identify(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        self.open()?;
+        let body = request.body().bytes().map(|bytes| &bytes[..]);
+        let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
+        let (target, key) = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
+        let context = request.extensions_mut().remove::<Context>().unwrap_or_default();
+        let timeouts = request.extensions_mut().remove::<Timeouts>().unwrap_or_default();
+        let affinity = target.config().pool.as_ref().map(|pool| {
+            let body = request.body().bytes().filter(|_| pool.affinity).map(|bytes| &bytes[..]);
+            affinity(&facts, request.headers(), body, pool.session.as_ref())
+        });
+        request.extensions_mut().insert(self.call((target, key), facts, &context, timeouts, affinity));
+        Ok(())
+    }
+
+    /// Returns `true` if any target is a pool.
+    pub(crate) fn has_pools(&self) -> bool {
+        self.registry.has_pools()
+    }
+
+    /// Addresses a request that names a pool to one of its replicas, in turn. Other requests are
+    /// unchanged. Used in mode `off`.
+    ///
+    /// If the replicas have to be looked up first, it waits for that, at most for the rest of the
+    /// call's deadline.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if the pool has no replica.
+    pub(crate) async fn route_in_turn(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        if !self.has_pools() {
+            return Ok(());
+        }
+        let body = request.body().bytes().map(|bytes| &bytes[..]);
+        let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
+        match self.registry.configured(request.uri(), facts.model.as_deref()) {
+            Some(target) => match target.pool() {
+                Some(pool) => {
+                    let own = request.extensions().get::<Context>().and_then(|context| context.deadline);
+                    let left = own.map(|own| own.saturating_duration_since(Instant::now()));
+                    let longest = target.config().deadline;
+                    pool.route_in_turn(request, left.map_or(longest, |left| left.min(longest))).await
+                }
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the configured target with this name.
+    ///
+    /// # Errors
+    /// `Unknown` if there is none.
+    pub(crate) fn named(&self, target: &str) -> Result<Arc<Target>, Error> {
+        self.registry.named(target)
+    }
+
+    /// Creates a call that starts now. `shared_key` is set if the target is shared.
+    pub(crate) fn call(
+        &self,
+        (target, shared_key): (Arc<Target>, Option<u64>),
+        facts: RequestFacts,
+        context: &Context,
+        timeouts: Timeouts,
+        affinity: Option<Affinity>,
+    ) -> Call {
+        let identity = Identity {
+            mode: self.mode,
+            target,
+            shared_key,
+            facts,
+            tenant: self.tenant(context),
+            lane: context.lane,
+            timeouts,
+            deadline: context.deadline.map(tokio::time::Instant::into_std),
+            label: context.call.as_ref().map(cut),
+            task_slots: self.task_slots.clone().zip(task_of(context)),
+            affinity,
+            crowd: context.crowd.clone(),
+        };
+        Call::new(identity, clock::now())
+    }
+
+    /// Returns the tenant of a context, or the default tenant.
+    pub(crate) fn tenant(&self, context: &Context) -> Arc<str> {
+        match &context.tenant {
+            None => self.default_tenant.clone(),
+            Some(name) if name.is_empty() => self.default_tenant.clone(),
+            Some(name) => cut(name),
+        }
+    }
+}
+
+/// Returns the task of a context, or the current tokio task.
+pub(crate) fn task_of(context: &Context) -> Option<TaskId> {
+    context.task.or_else(TaskId::current)
+}

@@ -1,0 +1,288 @@
+//! The targets of a gate: the configured targets, and one for each combination of origin,
+//! credential and model that no configured target matches.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Uri};
+use parking_lot::RwLock;
+
+use crate::admission::BudgetSet;
+use crate::clock;
+use crate::config::{Config, Matcher, TargetConfig};
+use crate::error::Error;
+use crate::metrics::{Metrics, TargetMetrics};
+use crate::target::Target;
+use crate::unknown::unknown;
+
+/// Maximum number of unconfigured targets, in addition to the target `others`.
+///
+/// If there is one more, it replaces the target that has been idle the longest. If none is idle, it
+/// shares the target `others`, so that neither memory nor labels grow without bound.
+///
+/// Targets that share `others` share only capacity: slots, the limit, the queue, configured rates
+/// and the retry budget. Each credential and model has its own cool-down
+/// ([`SharedCooldowns`](crate::target::SharedCooldowns)), and rate headers are ignored, because
+/// they describe one credential.
+const MOST: usize = 256;
+
+/// Time without calls after which a target is idle. Keys and models that alternate must not replace
+/// each other's targets with each call.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The key of the target `others`. A combination whose hash is equal by chance also shares it.
+const OTHERS: u64 = 0;
+
+/// The headers that carry credentials, in addition to `authorization` and Google's `?key=`.
+/// Credentials are hashed with a random key of this process, and never stored.
+const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
+
+/// The targets of a gate, and the lookup of a request's target.
+pub(super) struct Registry {
+    matcher: Matcher,
+    configured: Vec<Arc<Target>>,
+    /// Index of each configured target, by name.
+    names: HashMap<Arc<str>, usize>,
+    default: TargetConfig,
+    budget_sets: BTreeMap<Arc<str>, Arc<BudgetSet>>,
+    found: RwLock<HashMap<u64, Found>>,
+    began: Instant,
+    hasher: RandomState,
+    metrics: Arc<Metrics>,
+}
+
+/// A target that is not configured.
+struct Found {
+    target: Arc<Target>,
+    /// Time of the last call, in milliseconds since the registry was created.
+    used: AtomicU64,
+}
+
+impl Found {
+    fn new(target: Arc<Target>) -> Self {
+        Self { target, used: AtomicU64::default() }
+    }
+
+    /// Records a call at `now`, in milliseconds since the registry was created, and returns the
+    /// target.
+    fn touch(&self, now: u64) -> Arc<Target> {
+        self.used.store(now, Ordering::Relaxed);
+        self.target.clone()
+    }
+
+    /// Returns `true` if removing the target loses nothing: no call refers to it, queued or backing
+    /// off included, and it does not cool down.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.target) == 1 && !self.target.is_cooling()
+    }
+}
+
+/// Returns the budgets that a target shares by name, or otherwise its own.
+fn budget_set(
+    shared: &BTreeMap<Arc<str>, Arc<BudgetSet>>,
+    target: &TargetConfig,
+    now: Instant,
+) -> Arc<BudgetSet> {
+    let shared = target.budget.as_ref().and_then(|name| shared.get(name));
+    shared.cloned().unwrap_or_else(|| BudgetSet::new(&target.rates, now))
+}
+
+impl Registry {
+    pub(super) fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
+        let now = clock::now();
+        let budget_sets =
+            config.budgets.iter().map(|(name, rates)| (name.clone(), BudgetSet::new(rates, now))).collect();
+        let make = |target: &TargetConfig| {
+            Target::new(target.clone(), budget_set(&budget_sets, target, now), metrics.target(target), now)
+        };
+        let configured: Vec<Arc<Target>> = config.targets.iter().map(make).collect();
+        let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
+        Ok(Self {
+            matcher: Matcher::new(&config.targets)?,
+            configured,
+            names,
+            default: config.default_target.clone(),
+            budget_sets,
+            found: RwLock::default(),
+            began: now,
+            hasher: RandomState::new(),
+            metrics,
+        })
+    }
+
+    /// Returns `true` if any target is a pool.
+    pub(super) fn has_pools(&self) -> bool {
+        self.configured.iter().any(|target| target.config().pool.is_some())
+    }
+
+    /// Returns the configured target of a request.
+    pub(super) fn configured(&self, uri: &Uri, model: Option<&str>) -> Option<&Arc<Target>> {
+        self.configured.get(self.matcher.find(uri, model)?)
+    }
+
+    /// Returns the target of a request, and the request's key if others share that target.
+    pub(super) fn target(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        model: Option<&str>,
+    ) -> (Arc<Target>, Option<u64>) {
+        if let Some(target) = self.configured(uri, model) {
+            return (target.clone(), None);
+        }
+        let credential = credential(uri, headers).map(lasting);
+        let key =
+            self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
+        let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
+        let now = now.unwrap_or(u64::MAX);
+        if let Some(known) = self.found.read().get(&key) {
+            return (known.touch(now), None);
+        }
+        let mut found = self.found.write();
+        // Another call may have created it meanwhile.
+        if let Some(known) = found.get(&key) {
+            return (known.touch(now), None);
+        }
+        if found.len() < MOST || self.evict(&mut found, now) {
+            let target = self.create(name(uri, model), &found, Target::new);
+            // Its calls used the shared target until now, where some may still wait for a
+            // cool-down.
+            let others = found.get(&OTHERS).and_then(|others| others.target.shared());
+            if let Some(until) = others.and_then(|shared| shared.until(key)) {
+                target.admission().resume_cooldown(until);
+            }
+            return (found.entry(key).or_insert(Found::new(target)).touch(now), None);
+        }
+        if let Some(others) = found.get(&OTHERS) {
+            return (others.touch(now), Some(key));
+        }
+        let target = self.create("others".to_owned(), &found, Target::new_shared);
+        (found.entry(OTHERS).or_insert(Found::new(target)).touch(now), Some(key))
+    }
+
+    /// Creates an unconfigured target from the default configuration, with `new`.
+    fn create(
+        &self,
+        name: String,
+        found: &HashMap<u64, Found>,
+        new: impl FnOnce(TargetConfig, Arc<BudgetSet>, TargetMetrics, Instant) -> Arc<Target>,
+    ) -> Arc<Target> {
+        let config = TargetConfig { name: self.unused(name, found).into(), ..self.default.clone() };
+        let (metrics, now) = (self.metrics.target(&config), clock::now());
+        let budgets = budget_set(&self.budget_sets, &config, now);
+        new(config, budgets, metrics, now)
+    }
+
+    /// Returns the name, with a number appended if another target already has it: several
+    /// credentials may share a host and model, and configured targets may have any name.
+    fn unused(&self, name: String, found: &HashMap<u64, Found>) -> String {
+        let taken = |name: &str| {
+            self.names.contains_key(name) || found.values().any(|known| &**known.target.name() == name)
+        };
+        if !taken(&name) {
+            return name;
+        }
+        (2..).map(|n| format!("{name}#{n}")).find(|name| !taken(name)).unwrap_or(name)
+    }
+
+    /// Removes the target that has been idle the longest, with its series. Returns `true` if there
+    /// was one.
+    fn evict(&self, found: &mut HashMap<u64, Found>, now: u64) -> bool {
+        let idle = IDLE.as_millis() as u64;
+        let used = |known: &Found| known.used.load(Ordering::Relaxed);
+        let oldest = found
+            .iter()
+            .filter(|(_, known)| now.saturating_sub(used(known)) >= idle && known.is_idle())
+            .min_by_key(|(_, known)| used(known));
+        let Some(key) = oldest.map(|(key, _)| *key) else { return false };
+        if let Some(gone) = found.remove(&key) {
+            gone.target.metrics().forget();
+        }
+        true
+    }
+
+    /// Returns the configured target with this name.
+    ///
+    /// # Errors
+    /// `Unknown`, with the most similar name.
+    pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
+        match self.names.get(name).and_then(|at| self.configured.get(*at)) {
+            Some(target) => Ok(target.clone()),
+            None => {
+                let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
+                let advice = "name it with its cap: targets = { NAME = { cap = 8, url = \"none\" } }";
+                Err(unknown("target", name, &names, advice))
+            }
+        }
+    }
+
+    /// Returns all targets, the unconfigured ones included.
+    pub(super) fn all(&self) -> Vec<Arc<Target>> {
+        self.configured.iter().chain(self.found.read().values().map(|known| &known.target)).cloned().collect()
+    }
+}
+
+/// Returns the credential of a request: from a header, or otherwise from Google's `?key=`.
+fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+    let header =
+        CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
+    header.map(HeaderValue::as_bytes).or_else(|| {
+        let key = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("key="))?;
+        Some(key.as_bytes())
+    })
+}
+
+/// Returns the part of a credential that stays the same from call to call.
+///
+/// For AWS signatures, which differ in each call, it is the name of the key. JWTs expire within the
+/// hour, so all of them count as one credential.
+fn lasting(credential: &[u8]) -> &[u8] {
+    let text = std::str::from_utf8(credential).unwrap_or_default();
+    if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
+        return key.split(['/', ',']).next().unwrap_or_default().as_bytes();
+    }
+    let token = text.rsplit(' ').next().unwrap_or_default();
+    if token.starts_with("eyJ") && token.matches('.').count() == 2 { b"jwt" } else { credential }
+}
+
+/// Returns the name `host/model` of an unconfigured target. Both parts come from outside, so the
+/// model is cut to 100 characters.
+fn name(uri: &Uri, model: Option<&str>) -> String {
+    let host = uri.authority().map_or("unknown", |authority| authority.host());
+    let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    let model: String = model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
+    let separator = if model.is_empty() { "" } else { "/" };
+    format!("{host}{port}{separator}{model}")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Uri};
+
+    use super::{credential, lasting};
+
+    #[test]
+    fn a_key_in_the_query_is_a_credential_where_no_header_is() {
+        let uri: Uri = "https://g.example/v1beta/models/m:generateContent?alt=sse&key=k1".parse().unwrap();
+        assert_eq!(credential(&uri, &HeaderMap::new()), Some(&b"k1"[..]));
+        let headers = [("x-goog-api-key".parse().unwrap(), "k2".parse().unwrap())].into_iter().collect();
+        assert_eq!(credential(&uri, &headers), Some(&b"k2"[..]));
+        assert_eq!(credential(&"/v1?monkey=k".parse().unwrap(), &HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn signatures_and_short_lived_tokens_do_not_make_new_targets() {
+        let signed = |day: &str, signature: &str| {
+            format!(
+                "AWS4-HMAC-SHA256 Credential=AKIA1/{day}/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature={signature}"
+            )
+        };
+        assert_eq!(lasting(signed("20260101", "a").as_bytes()), lasting(signed("20260102", "b").as_bytes()));
+        assert_eq!(lasting(b"Bearer eyJhbGci.eyJpc3Mi.c2ln"), lasting(b"Bearer eyJhbGci.eyJhdWQi.c2lo"));
+        assert_ne!(lasting(b"Bearer sk-1"), lasting(b"Bearer sk-2"));
+    }
+}

@@ -1,0 +1,260 @@
+//! Limits how many items of a batch run at the same time: enough to keep the gate busy, and few
+//! more.
+//!
+//! An item (of `Gate.map`, or a line of a file) makes one or more calls and does its own work
+//! before and after them. So the number of items to run follows from no configured cap, and caps
+//! change. The window is therefore controlled by the number of the batch's own calls that wait in
+//! the gate ([`Waits`]). Its goal is that a quarter as many calls wait as there are items that do
+//! not wait, and at least 8. That many may end before the batch gets its next turn.
+//!
+//! - If fewer calls wait, the window grows by the number of calls admitted since it last grew, and
+//!   at most by the number missing. If slots are free, the window doubles within the time that a
+//!   call takes to reach the gate, not within the duration of a call.
+//! - If more than twice as many wait, the window shrinks by one for every four items that end. It
+//!   shrinks slowly, because calls reach the gate in waves if the work before them is long.
+//! - If the number of waiting calls also exceeds twice the sum of the goal and the items that do
+//!   not wait, no item begins: the cap has fallen, or the gate is blocked.
+//! - The window does not grow for items that make no calls, nor in modes `observe` and `off`, in
+//!   which no call waits.
+//!
+//! Pure: all inputs are arguments.
+
+use crate::context::Waits;
+
+/// Minimum size of the window, and minimum number of calls that should wait.
+const LEAST: usize = 8;
+/// Number of items that do not wait, for each call that should wait.
+const SHARE: usize = 4;
+/// Number of items that end for each item by which the window shrinks.
+const ENDS: usize = 4;
+
+/// The number of batch items that may run at the same time. See the [module](self).
+///
+/// ```
+/// use tidegate::{Waits, ItemWindow};
+///
+/// let mut window = ItemWindow::new(100);
+/// assert!(window.begin(Waits::default()), "the first item begins at once");
+/// window.end();
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ItemWindow {
+    size: usize,
+    most: usize,
+    running: usize,
+    /// Number of items that ended while too many calls waited, and that have not shrunk the window
+    /// yet.
+    ended: usize,
+    /// Number of admitted calls that the growth of the window has accounted for.
+    seen: u64,
+    again: Again,
+}
+
+/// The condition under which `begin` may succeed, although no item has ended.
+#[derive(Clone, Copy, Debug)]
+enum Again {
+    /// More calls than this were admitted.
+    Admitted(u64),
+    /// Fewer calls than this wait.
+    Waiting(usize),
+    /// None: the window has its maximum size.
+    Never,
+}
+
+impl ItemWindow {
+    /// Creates a window that never exceeds `most` items (at least 1).
+    pub fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self { size: LEAST.min(most), most, running: 0, ended: 0, seen: 0, again: Again::Admitted(0) }
+    }
+
+    /// Begins one more item if the window has room. Returns `true` if the item begins. `waits`
+    /// counts the calls of this batch only.
+    pub fn begin(&mut self, waits: Waits) -> bool {
+        let others = self.running.saturating_sub(waits.waiting);
+        let enough = enough(others);
+        let room = self.most.min(match waits.waiting {
+            waiting if waiting > 2 * (others + enough) => self.running,
+            waiting if waiting > 2 * enough => self.size.saturating_sub(self.ended / ENDS),
+            waiting if waiting < enough && self.running >= self.size => {
+                let news = usize::try_from(waits.admitted.saturating_sub(self.seen)).unwrap_or(usize::MAX);
+                self.seen = waits.admitted;
+                self.size.saturating_add(news.min(enough - waiting))
+            }
+            _ => self.size,
+        });
+        self.ended = if waits.waiting > 2 * enough { self.ended % ENDS } else { 0 };
+        self.size = room.max(LEAST.min(self.most));
+        self.again = match waits.waiting {
+            _ if self.size >= self.most => Again::Never,
+            waiting if waiting < enough => Again::Admitted(self.seen),
+            _ => Again::Waiting(enough / 2),
+        };
+        let begins = self.running < self.size;
+        self.running += usize::from(begins);
+        begins
+    }
+
+    /// Records that an item has ended.
+    pub fn end(&mut self) {
+        self.running = self.running.saturating_sub(1);
+        self.ended += 1;
+    }
+
+    /// Returns `true` if [`begin`](ItemWindow::begin) may succeed after it has returned `false`,
+    /// although no item has ended since.
+    pub fn is_news(&self, waits: Waits) -> bool {
+        match self.again {
+            Again::Admitted(seen) => waits.admitted > seen,
+            Again::Waiting(few) => waits.waiting < few,
+            Again::Never => false,
+        }
+    }
+}
+
+/// Returns the number of calls that should wait if `others` items do not wait.
+fn enough(others: usize) -> usize {
+    (others / SHARE).max(LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Simulates an endless batch at a gate with a cap. The call of an item reaches the gate after
+    /// `before` turns, and holds its slot for `call` turns.
+    struct Batch {
+        window: ItemWindow,
+        cap: usize,
+        before: usize,
+        call: usize,
+        coming: VecDeque<usize>,
+        waiting: usize,
+        slots: VecDeque<usize>,
+        admitted: u64,
+        now: usize,
+    }
+
+    impl Batch {
+        fn new(cap: usize, before: usize, call: usize, most: usize) -> Self {
+            let window = ItemWindow::new(most);
+            let (coming, slots) = (VecDeque::new(), VecDeque::new());
+            Self { window, cap, before, call, coming, waiting: 0, slots, admitted: 0, now: 0 }
+        }
+
+        fn running(&self) -> usize {
+            self.coming.len() + self.waiting + self.slots.len()
+        }
+
+        /// Advances the simulation by one turn, then begins as many items as allowed. Returns the
+        /// number of free slots.
+        fn turn(&mut self) -> usize {
+            self.now += 1;
+            while self.slots.front().is_some_and(|end| *end <= self.now) {
+                self.slots.pop_front();
+                self.window.end();
+            }
+            while self.coming.front().is_some_and(|at| *at <= self.now) {
+                self.coming.pop_front();
+                self.waiting += 1;
+            }
+            while self.slots.len() < self.cap && self.waiting > 0 {
+                self.waiting -= 1;
+                self.admitted += 1;
+                self.slots.push_back(self.now + self.call);
+            }
+            let free = self.cap.saturating_sub(self.slots.len());
+            let waits = Waits { waiting: self.waiting, admitted: self.admitted };
+            while self.window.begin(waits) {
+                self.coming.push_back(self.now + self.before);
+            }
+            free
+        }
+
+        /// Returns the mean number of free slots and the maximum number of waiting calls over
+        /// `count` turns.
+        fn turns(&mut self, count: usize) -> (f64, usize) {
+            let (mut free, mut most) = (0, 0);
+            for _ in 0..count {
+                free += self.turn();
+                most = most.max(self.waiting);
+            }
+            (free as f64 / count as f64, most)
+        }
+    }
+
+    #[test]
+    fn slots_are_full_within_the_first_call() {
+        let mut batch = Batch::new(256, 1, 1_000, 4_096);
+        batch.turns(50);
+        assert_eq!(batch.slots.len(), 256, "in the time of one call in twenty");
+        batch.turns(3_000);
+        assert!((64..=128).contains(&batch.waiting), "{} wait", batch.waiting);
+    }
+
+    #[test]
+    fn what_never_comes_to_the_gate_does_not_widen_it() {
+        let mut window = ItemWindow::new(1_000);
+        assert_eq!((0..1_000).filter(|_| window.begin(Waits::default())).count(), 8);
+        assert!(!window.is_news(Waits::default()));
+        window.end();
+        assert!(window.begin(Waits::default()) && !window.begin(Waits::default()));
+    }
+
+    #[test]
+    fn a_stopped_gate_is_not_fed_and_is_when_it_opens() {
+        let mut batch = Batch::new(0, 1, 100, 4_096);
+        batch.turns(10_000);
+        assert_eq!(batch.running(), 8);
+        batch.cap = 64;
+        assert!(batch.window.is_news(Waits { waiting: 0, admitted: 8 }));
+        batch.turns(50);
+        assert_eq!(batch.slots.len(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn the_gate_never_starves(cap in 1_usize..300, call in 20_usize..200, before in 1_usize..100) {
+            let mut batch = Batch::new(cap, before, call, 10_000);
+            batch.turns(20 * (before + call));
+            let (free, waited) = batch.turns(10 * (before + call));
+            prop_assert!(free <= 0.01 * cap as f64, "{free} of {cap} slots idle");
+            let others = batch.running() - batch.waiting;
+            prop_assert!(waited <= 2 * (others + enough(others)), "{waited} waited, beside {others}");
+        }
+
+        #[test]
+        fn its_queue_is_short_where_calls_are_most_of_the_work(cap in 1_usize..300, call in 20_usize..200) {
+            let mut batch = Batch::new(cap, 1, call, 10_000);
+            batch.turns(20 * call);
+            let (_, waited) = batch.turns(10 * call);
+            prop_assert!(waited <= 2 * enough(cap) + LEAST, "{waited} waited for {cap} slots");
+        }
+
+        #[test]
+        fn it_follows_a_cap_that_moves(from in 1_usize..300, to in 1_usize..300, call in 20_usize..100) {
+            let mut batch = Batch::new(from, 1, call, 10_000);
+            batch.turns(20 * call);
+            batch.cap = to;
+            let ends = from * 4 * ENDS;
+            batch.turns(20 * call + ends * call / to);
+            let (free, waited) = batch.turns(10 * call);
+            prop_assert!(free <= 0.01 * to as f64, "{free} of {to} slots idle");
+            prop_assert!(waited <= 3 * enough(to), "{waited} wait for {to}");
+        }
+
+        #[test]
+        fn never_more_than_the_most(most in 1_usize..50, cap in 1_usize..300, before in 1_usize..50) {
+            let mut batch = Batch::new(cap, before, 50, most);
+            for _ in 0..1_000 {
+                batch.turn();
+                prop_assert!(batch.running() <= most);
+            }
+            prop_assert!(batch.running() == most || batch.waiting > 0);
+        }
+    }
+}

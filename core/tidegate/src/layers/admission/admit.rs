@@ -1,0 +1,99 @@
+//! Waits for the slot of an attempt. Used by the layer, and for slots that are acquired without the
+//! client.
+
+use crate::admission::{Permit, prompt_too_large};
+use crate::call::Call;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::schedule::{Ticket, WaiterId};
+use crate::target::SharedCooldowns;
+
+/// Waits for a slot for the next attempt of the call.
+///
+/// # Errors
+/// `Refused` if admission rejects the call.
+///
+/// # Cancel safety
+/// Dropping the future removes the call from the queue.
+pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
+    let queued_at = clock::now();
+    call.attempt_queued(queued_at);
+    let mut permit = acquire(call).await?;
+    permit.on_sent();
+    call.update_queue(|queue| {
+        queue.charged = permit.charged();
+        queue.spent += permit.spent();
+    });
+    call.attempt_admitted(permit.admitted_at(), permit.in_flight(), permit.placed().cloned());
+    call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
+    Ok(permit)
+}
+
+/// Acquires the slot of the call's next attempt, by the rules of its mode.
+async fn acquire(call: &Call) -> Result<Permit, Error> {
+    let target = call.target();
+    let admission = target.admission();
+    let ticket = call.ticket();
+    let max_prompt = target.config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt);
+    if call.is_hedge() {
+        return unless_avoided(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| no_free_slot(call));
+    }
+    if call.is_enforced() {
+        if let Some(max_prompt) = max_prompt {
+            return Err(prompt_too_large(target.name(), ticket.demand.input, max_prompt));
+        }
+        let asking = call.asks();
+        let permit = match call.shared() {
+            None => admission.acquire_from(ticket, |waiter| queued(call, waiter)).await,
+            Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,
+        };
+        if let Some(asking) = asking.filter(|_| permit.is_ok()) {
+            asking.admitted();
+        }
+        return permit.map_err(|error| target.explain_rejection(error));
+    }
+    // In mode `observe` no call waits in the queue until the pool has a replica, so it waits here.
+    call.replicas_known().await;
+    let (permit, would) = admission.force(&ticket);
+    let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
+    let would = would.or(held.map(|_| "wait"));
+    if let Some(decision) = max_prompt.map(|_| Reason::TooLarge.as_str()).or(would) {
+        call.target().metrics().would(decision);
+    }
+    Ok(permit)
+}
+
+/// Waits for a slot of a target that the call shares with other credentials and models.
+///
+/// # Cancel safety
+/// Dropping the future removes the call from the queue.
+async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> Result<Permit, Error> {
+    let admission = call.target().admission();
+    loop {
+        let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
+        waited.map_err(|rejection| admission.rejection_error(rejection))?;
+        let permit = admission.acquire_from(call.ticket(), |waiter| queued(call, waiter)).await?;
+        if cooldowns.admit(key) {
+            return Ok(permit);
+        }
+        // A cool-down of the key began while the call was queued, so the slot is released.
+        call.update_queue(|queue| queue.spent += permit.spent());
+    }
+}
+
+/// Records the call's place in the queue.
+fn queued(call: &Call, waiter: WaiterId) {
+    call.update_queue(|queue| queue.waiter = Some(waiter));
+}
+
+/// Returns the permit, unless its slot is at a replica that the call avoids.
+fn unless_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
+    let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
+    permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
+}
+
+/// Returns the error of a hedge that found no free slot.
+fn no_free_slot(call: &Call) -> Error {
+    let text = "no other replica has a slot free";
+    Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
+}

@@ -1,0 +1,113 @@
+//! The tower layer of admission: each attempt waits for a permit, which the response body then
+//! holds.
+
+mod admit;
+mod apply;
+mod permit_body;
+mod read_ahead;
+
+use http::Request;
+
+pub(crate) use self::admit::admit;
+pub(crate) use self::apply::apply;
+use self::permit_body::PermitBody;
+use self::read_ahead::readable_ahead;
+use crate::admission::{Permit, ReleaseGuard};
+use crate::body::RequestBody;
+use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};
+use crate::clock;
+use crate::cooldown::Hold;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_protocol::RateHeaders;
+
+/// Admits each attempt when its target has a slot for it.
+///
+/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model. Other
+/// requests pass unchanged.
+///
+/// # Cancel safety
+/// Dropping the future removes the call from the queue, or releases its slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AdmissionLayer;
+
+tower_layer!(AdmissionLayer);
+
+impl<S: InnerService> Middleware<S> for AdmissionLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+        let mut inner = take_ready(inner);
+        let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
+        let Some(call) = call else { return Box::pin(inner.call(request)) };
+        Box::pin(async move {
+            let permit = admit(&call).await?;
+            let release_guard = ReleaseGuard::new();
+            let extensions = request.extensions_mut();
+            extensions.insert(release_guard.clone());
+            if let Some(placed) = permit.placed() {
+                extensions.insert(placed.clone());
+            }
+            let can_replay = extensions.get::<CanReplay>().is_some();
+            let mut held = PermitBody::new(call.clone(), permit, release_guard, can_replay);
+            let cancelled = held.cancelled();
+            let mut result = tokio::select! {
+                biased;
+                result = inner.call(request) => result,
+                cause = cancelled => return Err(cancellation_error(&call, cause)),
+            };
+            let outcome = outcome_of(&result);
+            held.on_result(&result, &outcome);
+            apply_rate_headers(&call, held.permit(), &result, &outcome);
+            let hold = held.permit().map_or(Hold::No, |permit| apply(&call, permit, &outcome));
+            set_hold(&mut result, hold);
+            let response = result.map_err(|error| call.happened(error))?;
+            Ok(response.map(|body| readable_ahead(&call, held.with_body(body))))
+        })
+    }
+}
+
+/// Returns the error of an attempt that the gate cancelled. The retry layer makes the attempt
+/// again, and the call keeps its age.
+fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
+    let (error, hold) = match cause {
+        Cancellation::Reclaimed => (
+            Error::new(
+                ErrorKind::Refused(Reason::NoSlot),
+                "its slot was lent by another's floor, and called back; the call queues again",
+            ),
+            Hold::No,
+        ),
+        Cancellation::ReplicaDown => (
+            Error::new(
+                ErrorKind::Transport,
+                "its replica went down before it had begun to answer (see the pool's `down_after`)",
+            ),
+            Hold::RetryOther,
+        ),
+    };
+    let mut error = call.happened(error);
+    error.extensions_mut().insert(AttemptOutcome::Cancelled(cause));
+    error.extensions_mut().insert(hold);
+    error
+}
+
+/// Applies the rate headers of a response to the rate budgets.
+fn apply_rate_headers(
+    call: &Call,
+    permit: Option<&mut Permit>,
+    result: &AttemptResult,
+    outcome: &AttemptOutcome,
+) {
+    let Some(permit) = permit else { return };
+    // Responses without rate headers count too, because rates that a rejection has cut grow back
+    // with them. At a shared target, the headers of one credential say nothing about the others.
+    if let Ok(response) = result
+        && call.shared().is_none()
+    {
+        let headers = RateHeaders::read(response.headers(), clock::wall());
+        permit.on_rate_headers(call.sent_at(), &headers, outcome.is_rate_limited());
+    }
+    if outcome.never_executed() {
+        permit.mark_unsent();
+    }
+}

@@ -1,0 +1,146 @@
+//! The tower layer that counts prompts.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderMap, Request, Uri};
+use parking_lot::Mutex;
+
+use super::vllm::{self, No};
+use super::{Counters, LARGEST, LONGEST, SILENT};
+use crate::body::RequestBody;
+use crate::call::Call;
+use crate::clock;
+use crate::config::Tokenizer;
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+use crate::transport::{Foreign, ProxyRules, Transport};
+
+/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and stores the count
+/// in the call ([`Call::exact_input`]).
+///
+/// *Default*: acts on no call, because prompts are estimated by default. It must be above
+/// admission, which needs the count, and above retry, which would otherwise count each attempt.
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels a request to the server. A count in this process that has begun runs
+/// to its end.
+#[derive(Clone)]
+pub(crate) struct CountLayer(Arc<Shared>);
+
+struct Shared {
+    /// The transport for requests to servers.
+    transport: Transport,
+    counters: Counters,
+    /// Targets that failed to answer, with the time until which they are not asked.
+    silent: Mutex<HashMap<Arc<str>, Instant>>,
+}
+
+impl CountLayer {
+    /// Creates the layer. Requests to servers use `transport` directly, and bypass all queues.
+    pub(crate) fn new(transport: Transport) -> Self {
+        Self(Arc::new(Shared { transport, counters: Counters::new(), silent: Mutex::default() }))
+    }
+}
+
+impl std::fmt::Debug for CountLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CountLayer").field("silent", &self.0.silent).finish_non_exhaustive()
+    }
+}
+
+tower_layer!(CountLayer);
+
+impl<S: InnerService> Middleware<S> for CountLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let mut inner = take_ready(inner);
+        let Some((call, body)) = countable(&request) else { return Box::pin(inner.call(request)) };
+        let shared = self.0.clone();
+        Box::pin(async move {
+            if let Some(tokens) = shared.count(&call, &request, body).await {
+                call.set_exact_input(tokens);
+            }
+            inner.call(request).await
+        })
+    }
+}
+
+/// Returns the call and the body of a request whose prompt can be counted.
+fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
+    let call = request.extensions().get::<Call>()?;
+    if call.target().config().tokenizer == Tokenizer::Learned || !call.is_inference() || !call.is_enforced() {
+        return None;
+    }
+    // Content that the provider stores is not part of the body.
+    call.facts().prompt.filter(|prompt| !prompt.kept)?;
+    let body = request.body().bytes().filter(|body| body.len() <= LARGEST)?;
+    Some((call.clone(), body.clone()))
+}
+
+/// Returns the URL and the headers for asking the server. For a pool, it is any available replica,
+/// because the call's replica is chosen after counting.
+fn place<'a>(call: &Call, request: &'a Request<RequestBody>) -> Option<(Uri, Cow<'a, HeaderMap>)> {
+    let Some(pool) = call.target().pool() else {
+        return Some((request.uri().clone(), Cow::Borrowed(request.headers())));
+    };
+    let replica = call.target().admission().pick_without_slot()?;
+    let mut headers = request.headers().clone();
+    headers.remove(HOST);
+    Some((pool.url_at(request.uri(), &replica.url)?, Cow::Owned(headers)))
+}
+
+impl Shared {
+    /// Returns the exact count of a call's prompt, or `None` if it cannot be counted in time.
+    async fn count(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
+        match call.target().config().tokenizer {
+            Tokenizer::Learned => None,
+            #[cfg(feature = "bpe")]
+            Tokenizer::Bpe => {
+                let count = super::bpe::count(&self.counters, call.facts(), request.headers(), body);
+                tokio::time::timeout(LONGEST, count).await.ok().flatten()
+            }
+            #[cfg(not(feature = "bpe"))]
+            Tokenizer::Bpe => None,
+            Tokenizer::Vllm => self.ask(call, request, body).await,
+        }
+    }
+
+    /// Asks the target's server for the count. A target that does not answer is not asked for
+    /// [`SILENT`].
+    async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
+        // A transport in a request's extensions is for that request only, so it cannot be used to
+        // ask the server.
+        if request.extensions().get::<Foreign>().is_some() || self.is_silent(call.target().name()) {
+            return None;
+        }
+        let (uri, headers) = place(call, request)?;
+        let (proxies, transport) =
+            (request.extensions().get::<ProxyRules>().cloned(), self.transport.clone());
+        let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, proxies, transport);
+        match tokio::time::timeout(LONGEST, count).await {
+            Ok(Ok(tokens)) => Some(tokens),
+            Ok(Err(No::Question)) => None,
+            Ok(Err(No::Answer)) | Err(_) => {
+                self.leave_alone(call.target().name());
+                None
+            }
+        }
+    }
+
+    /// Returns `true` while the target must not be asked.
+    fn is_silent(&self, target: &Arc<str>) -> bool {
+        self.silent.lock().get(target).is_some_and(|until| *until > clock::now())
+    }
+
+    /// Stops asking the target for [`SILENT`].
+    fn leave_alone(&self, target: &Arc<str>) {
+        let now = clock::now();
+        let mut silent = self.silent.lock();
+        silent.retain(|_, until| *until > now);
+        silent.insert(target.clone(), now + SILENT);
+    }
+}

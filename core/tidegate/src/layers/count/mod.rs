@@ -1,0 +1,77 @@
+//! Exact token counts of prompts, for targets with `tokenizer = "bpe"` or `"vllm"`.
+//!
+//! Counting is a separate layer because it takes milliseconds or a round trip. It is above
+//! admission, which needs the count; above retry, because all attempts have the same count; and
+//! below the deadline, because it uses part of the call's time.
+//!
+//! # Guarantees
+//!
+//! - Counting *fails open*: a call that cannot be counted within [`LONGEST`] continues with the
+//!   learned estimate. Reasons are a missing endpoint, a response without a count, a body over
+//!   [`LARGEST`], or a queue for the counting threads.
+//! - A server that failed to answer is not asked again for [`SILENT`].
+//! - No counting runs on the threads that serve calls. Bodies are decompressed, parsed and counted
+//!   on tokio's blocking threads, at most as many at once as there are processors.
+
+#[cfg(feature = "bpe")]
+mod bpe;
+mod layer;
+#[cfg(test)]
+mod tests;
+mod vllm;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+pub(crate) use layer::CountLayer;
+use tokio::sync::Semaphore;
+
+use tidegate_protocol::request::{MAX_DECOMPRESSED, decompress};
+
+/// The longest time that counting delays a call: 250 ms.
+pub const LONGEST: Duration = Duration::from_millis(250);
+
+/// The largest body that is counted, in bytes: 1 MiB, both as sent and after decompression.
+pub(crate) const LARGEST: usize = 1 << 20;
+
+// A body that was small enough as sent is thus never too large after decompression.
+const _: () = assert!(MAX_DECOMPRESSED <= LARGEST);
+
+/// How long a server that failed to answer is not asked again: 10 s.
+pub(crate) const SILENT: Duration = Duration::from_secs(10);
+
+/// Limits the number of counts that run at once.
+#[derive(Clone, Debug)]
+struct Counters(Arc<Semaphore>);
+
+impl Counters {
+    fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new(processors)))
+    }
+
+    /// Runs `work` on the decompressed body, on a blocking thread. Returns `None` if the body
+    /// cannot be decompressed or `work` returns `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue for a thread. Work that has begun runs to its end,
+    /// which [`LARGEST`] bounds.
+    async fn run<T: Send + 'static>(
+        &self,
+        headers: HeaderMap,
+        body: Bytes,
+        work: impl FnOnce(&[u8]) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let permit = self.0.clone().acquire_owned().await.ok()?;
+        let counted = tokio::task::spawn_blocking(move || {
+            // Held until the work ends, even if the caller is gone, because the permits limit the
+            // number of busy threads.
+            let _permit = permit;
+            work(&decompress(&headers, &body)?)
+        });
+        counted.await.ok().flatten()
+    }
+}

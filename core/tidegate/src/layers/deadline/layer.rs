@@ -1,0 +1,60 @@
+//! The tower layer of deadlines.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use super::body::{DeadlineBody, overdue};
+use super::watch::BodyWatch;
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+
+/// Ends each call at its deadline, including its stream, and releases the slot of a reader that
+/// stalls.
+///
+/// *Default*: a deadline of 600 s, and a `stall` limit of 300 s. It must be above retry, because
+/// otherwise each attempt would get the whole time.
+///
+/// # Cancel safety
+///
+/// Dropping the future or the body ends the call.
+#[derive(Clone, Debug, Default)]
+pub struct DeadlineLayer {
+    watch: Arc<BodyWatch>,
+}
+
+tower_layer!(DeadlineLayer);
+
+impl<S: InnerService> Middleware<S> for DeadlineLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let call = request
+            .extensions()
+            .get::<Call>()
+            .filter(|call| call.is_enforced() && call.is_inference())
+            .cloned();
+        let response = inner.call(request);
+        let Some(call) = call else { return Box::pin(response) };
+        let watch = self.watch.clone();
+        Box::pin(async move {
+            let deadline = tokio::time::Instant::from_std(call.deadline());
+            let mut response = std::pin::pin!(response);
+            let answer = match tokio::time::timeout_at(deadline, &mut response).await {
+                Ok(answer) => answer,
+                // The attempt is dropped with this future. Until then, its record shows whether it
+                // was queued or in flight.
+                Err(_) => match call.why() {
+                    // Another thread has just removed the call from the queue, and its result is
+                    // about to arrive. A slot granted this late results in a rejection too.
+                    None if call.is_queued() => response.await,
+                    why => return Err(call.target().explain_rejection(overdue(&call, why))),
+                },
+            };
+            Ok(answer?.map(|body| {
+                let guarded = DeadlineBody::new(call, body);
+                watch.add(guarded.open_body());
+                ResponseBody::new(guarded)
+            }))
+        })
+    }
+}

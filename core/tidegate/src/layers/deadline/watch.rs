@@ -1,0 +1,82 @@
+//! Closes unread response bodies after their deadline or the `stall` limit.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::body::OpenBody;
+use crate::clock;
+
+/// Time between two checks of the open bodies.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Watches the open response bodies of a gate, in one task that runs only while there are any.
+#[derive(Default)]
+pub(super) struct BodyWatch(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    bodies: Vec<Weak<OpenBody>>,
+    is_running: bool,
+}
+
+impl BodyWatch {
+    /// Watches a body until it is dropped.
+    pub(super) fn add(self: &Arc<Self>, body: &Arc<OpenBody>) {
+        let mut open = self.0.lock();
+        open.bodies.push(Arc::downgrade(body));
+        if !std::mem::replace(&mut open.is_running, true) {
+            tokio::spawn(run(RunningWatch { watch: self.clone(), is_done: false }));
+        }
+    }
+
+    /// Closes the overdue bodies. Returns `false` if no body is left to watch.
+    fn close_overdue(&self, now: Instant) -> bool {
+        let mut overdue = Vec::new();
+        let is_running = {
+            let mut open = self.0.lock();
+            open.bodies.retain(|weak| {
+                let Some(body) = weak.upgrade() else { return false };
+                let stays = !body.is_overdue(now);
+                if !stays {
+                    overdue.push(body);
+                }
+                stays
+            });
+            open.is_running = !open.bodies.is_empty();
+            open.is_running
+        };
+        // Outside the lock: closing a body releases its slot, which wakes other tasks.
+        overdue.iter().for_each(|body| body.close(now));
+        is_running
+    }
+}
+
+impl std::fmt::Debug for BodyWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BodyWatch").field("open", &self.0.lock().bodies.len()).finish()
+    }
+}
+
+/// The running task. If its runtime shuts down and drops it, the next body starts another.
+struct RunningWatch {
+    watch: Arc<BodyWatch>,
+    is_done: bool,
+}
+
+impl Drop for RunningWatch {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.watch.0.lock().is_running = false;
+        }
+    }
+}
+
+/// Checks the open bodies at each interval, until none is left.
+async fn run(mut running: RunningWatch) {
+    while !running.is_done {
+        tokio::time::sleep(INTERVAL).await;
+        running.is_done = !running.watch.close_overdue(clock::now());
+    }
+}

@@ -1,0 +1,119 @@
+//! The tower layer of fallbacks: one target after the other, until one admits the call.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{HeaderName, HeaderValue, Request, Response};
+
+use super::FallbackRoutes;
+use super::address::Original;
+use crate::active::{Active, Between};
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
+use crate::clock;
+use crate::error::{Error, Reason};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+
+/// The header that names the target that answered instead of the caller's own.
+const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
+
+/// Sends calls that a target rejects to its fallback.
+///
+/// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with a `fallback`.
+/// It must be above the observing layer and the deadline, because otherwise all targets would share
+/// one entry.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queue; dropping the body ends the exchange.
+#[derive(Clone)]
+pub(crate) struct FallbackLayer {
+    routes: Arc<FallbackRoutes>,
+    active: Arc<Active>,
+}
+
+impl FallbackLayer {
+    pub(crate) fn new(routes: Arc<FallbackRoutes>, active: Arc<Active>) -> Self {
+        Self { routes, active }
+    }
+}
+
+tower_layer!(FallbackLayer);
+
+impl<S: InnerService> Middleware<S> for FallbackLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let mut inner = take_ready(inner);
+        let call =
+            request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference());
+        match call.filter(|call| self.routes.of_call(call).is_some()).cloned() {
+            Some(call) => {
+                let between = self.active.between();
+                Box::pin(try_in_turn(call, request, inner, self.routes.clone(), between))
+            }
+            None => Box::pin(inner.call(request)),
+        }
+    }
+}
+
+/// Sends the call to its target, then to each fallback in turn, until one admits it.
+async fn try_in_turn<S: InnerService>(
+    mut call: Call,
+    request: Request<RequestBody>,
+    mut inner: S,
+    routes: Arc<FallbackRoutes>,
+    _between: Between,
+) -> Result<Response<ResponseBody>, Error> {
+    let (parts, body) = request.into_parts();
+    // An upload is read once, by the target that it was meant for.
+    let again = body.again();
+    let mut next = Request::from_parts(parts.clone(), body);
+    let original = again.map(|body| Original { parts, body });
+    let meant = call.target().clone();
+    let mut tried = vec![meant.name().clone()];
+    let mut first: Option<Reason> = None;
+    loop {
+        let error = match inner.call(next).await {
+            Ok(response) if first.is_none() => return Ok(response),
+            Ok(response) => return Ok(answered_by(&call, response)),
+            Err(error) => error,
+        };
+        let error = match first {
+            Some(reason) => error.refused_first(meant.name(), reason),
+            None => error,
+        };
+        let now = clock::now();
+        let Some(reason) = fallback_reason(&call, &error, now) else { return Err(error) };
+        let Some(route) = routes.of_call(&call).filter(|route| !tried.contains(route.target.name())) else {
+            return Err(error);
+        };
+        let made = original.as_ref().ok_or("its body is an upload, which is read once");
+        match made.and_then(|original| route.redirect(&call, original, meant.config(), now)) {
+            Ok((there, request)) => {
+                call.target().metrics().fell_back(reason);
+                tracing::debug!(from = %call.target().name(), to = %there.target().name(), reason = reason.as_str(), "falls back");
+                (call, next) = (there, request);
+            }
+            Err(why) => return Err(error.no_fallback(route.target.name(), why)),
+        }
+        tried.push(call.target().name().clone());
+        first.get_or_insert(reason);
+        std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+    }
+}
+
+/// Adds the header that names the target that answered.
+fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    // Names have no control characters. Characters beyond ASCII are sent as UTF-8.
+    if let Ok(name) = HeaderValue::from_bytes(call.target().name().as_bytes()) {
+        response.headers_mut().insert(ANSWERED_BY, name);
+    }
+    response
+}
+
+/// Returns the reason of a rejection if the call may be sent to another target: the reason allows
+/// it ([`Reason::can_fall_back`]), sending it again is safe, and the deadline has not passed.
+fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
+    let reason = error.reason().filter(Reason::can_fall_back)?;
+    // The call may have run already if it is a retry that was rejected.
+    let is_safe = call.last_failure().is_none() || call.facts().repeatable;
+    (is_safe && now < call.deadline()).then_some(reason)
+}

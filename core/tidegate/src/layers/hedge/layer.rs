@@ -1,0 +1,214 @@
+//! The tower layer of hedging.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::header::CONTENT_LENGTH;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Collected, Limited};
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::{AttemptResult, Call, RetryCharge, outcome_of};
+use crate::clock;
+use crate::duration;
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+use crate::metrics::Hedged;
+use crate::transport::Foreign;
+use tidegate_policy::outcome::AttemptOutcome;
+
+/// How long the body of a failed response is waited for.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest body of a failed response that is kept, in bytes.
+const MAX_ERROR_BODY: usize = 1 << 20;
+
+/// Sends a stream to a second replica if its first token takes longer than the pool's `hedge`
+/// delay.
+///
+/// *Default*: does nothing; acts on streams to a pool that sets `hedge`, over the gate's own
+/// transport. It must be below retry, which would otherwise drive both attempts, and above
+/// admission, so that the hedge has a slot of its own.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends both attempts.
+/// Dropping the future ends both attempts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HedgeLayer;
+
+tower_layer!(HedgeLayer);
+
+impl<S: InnerService> Middleware<S> for HedgeLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let (request, hedge) = Hedge::split_off(request);
+        let first = inner.call(request);
+        match hedge {
+            Some(hedge) => Box::pin(hedge.race(Box::pin(first), inner.clone())),
+            None => Box::pin(first),
+        }
+    }
+}
+
+/// The material of a hedge: the call, the delay, and a copy of the request.
+struct Hedge {
+    call: Call,
+    after: Duration,
+    request: Request<RequestBody>,
+}
+
+impl Hedge {
+    /// Copies a request if it may be hedged.
+    fn split_off(request: Request<RequestBody>) -> (Request<RequestBody>, Option<Self>) {
+        let call = request.extensions().get::<Call>().filter(|call| may_be_hedged(call));
+        // The client's own transport serves one exchange of a call at a time.
+        let call = call.filter(|_| request.extensions().get::<Foreign>().is_none()).cloned();
+        let (call, after, again) = match (call.and_then(with_delay), request.body().again()) {
+            (Some((call, after)), Some(again)) => (call, after, again),
+            _ => return (request, None),
+        };
+        let (parts, body) = request.into_parts();
+        let hedge = Self { call, after, request: Request::from_parts(parts.clone(), again) };
+        (Request::from_parts(parts, body), Some(hedge))
+    }
+
+    /// Waits for the first attempt. If its token is late, sends the hedge and waits for whichever
+    /// answers first.
+    async fn race<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
+    where
+        S: InnerService,
+        F: Future<Output = AttemptResult>,
+    {
+        let Self { call, after, mut request } = self;
+        tokio::select! {
+            biased;
+            ours = &mut first => return ours,
+            () = token_is_late(&call, after) => {}
+        }
+        let hedge = call.hedge();
+        let Some(_charge) = RetryCharge::withdraw(&hedge) else {
+            call.target().metrics().hedged(Hedged::NoBudget);
+            return first.await;
+        };
+        let _count = Count(&hedge);
+        // Declared before `second`, so that the hedge is over when its records are merged.
+        let pair = Pair::new(&call, &hedge);
+        request.extensions_mut().insert(hedge.clone());
+        // Polled to readiness here, so that the first attempt does not wait for it.
+        let mut second = Box::pin(async move {
+            std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+            inner.call(request).await
+        });
+        let theirs = tokio::select! {
+            biased;
+            ours = &mut first => {
+                if !outcome_of(&ours).is_retryable() {
+                    return ours;
+                }
+                // Releases the slot, which nothing needs any more.
+                let ours = detach_body(ours).await;
+                let theirs = second.await;
+                let outcome = outcome_of(&theirs);
+                if !outcome.is_accepted() {
+                    pair.failed(&outcome);
+                    return ours;
+                }
+                theirs
+            }
+            theirs = &mut second => {
+                let outcome = outcome_of(&theirs);
+                if !outcome.is_accepted() {
+                    pair.failed(&outcome);
+                    drop(theirs);
+                    drop(pair);
+                    return first.await;
+                }
+                theirs
+            }
+        };
+        // The loser's slot is released before the winner's response is handed up.
+        drop(first);
+        pair.won();
+        call.target().metrics().hedged(Hedged::Won);
+        theirs
+    }
+}
+
+/// A call and its hedge. Dropping it merges the records of both.
+struct Pair<'a> {
+    call: &'a Call,
+    hedge: &'a Call,
+    won: bool,
+}
+
+impl<'a> Pair<'a> {
+    fn new(call: &'a Call, hedge: &'a Call) -> Self {
+        Self { call, hedge, won: false }
+    }
+
+    /// Records that the hedge came first. Called when the call's own attempt is over.
+    fn won(mut self) {
+        self.won = true;
+    }
+
+    /// Counts a failed hedge. The next attempt avoids its replica.
+    fn failed(&self, outcome: &AttemptOutcome) {
+        self.hedge.on_failed_attempt(outcome);
+        self.call.avoid(self.hedge.placed());
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        if self.won {
+            self.call.continue_as(self.hedge);
+        } else {
+            self.call.add_lost_hedge(self.hedge);
+        }
+    }
+}
+
+/// Reads the body of a failed response, which is short, so that the slot that it holds is released.
+async fn detach_body(failed: AttemptResult) -> AttemptResult {
+    let (parts, body) = failed?.into_parts();
+    let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY).collect()).await;
+    // A longer or later body is dropped: it explains nothing.
+    let text = read.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
+    let mut response = Response::from_parts(parts, ResponseBody::full(text));
+    response.headers_mut().remove(CONTENT_LENGTH);
+    Ok(response)
+}
+
+/// Returns `true` if two attempts of the call may be in flight at once.
+fn may_be_hedged(call: &Call) -> bool {
+    let facts = call.facts();
+    call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
+}
+
+/// Adds the delay after which the call is hedged. `None` if its pool does not hedge.
+fn with_delay(call: Call) -> Option<(Call, Duration)> {
+    let after = call.target().config().pool.as_ref()?.hedge?;
+    Some((call, after))
+}
+
+/// Waits until the present attempt has been in flight for `after` without a token. The wait for a
+/// slot does not count.
+async fn token_is_late(call: &Call, after: Duration) {
+    loop {
+        let now = clock::now();
+        let due = duration::after(call.present_sent_at().unwrap_or(now), after);
+        if due <= now {
+            return;
+        }
+        tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
+    }
+}
+
+/// Counts a hedge when it ends, whether it was sent or found no slot.
+struct Count<'a>(&'a Call);
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        let how = if self.0.sent() > 0 { Hedged::Sent } else { Hedged::NoSlot };
+        self.0.target().metrics().hedged(how);
+    }
+}

@@ -1,0 +1,107 @@
+//! The tower layer of observation: counts and logs each call once, however it ends.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+
+use super::CallLog;
+use super::tally::{Tally, outcome_of};
+use crate::active::Active;
+use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
+use crate::error::Error;
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+use crate::metrics::Outcome;
+
+/// Counts and logs each call once, when it ends.
+///
+/// *Default*: acts on requests that carry a [`Call`]. Other requests pass unchanged.
+///
+/// # Cancel safety
+/// Dropping the future or the body counts the call as cancelled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObserveLayer {
+    log: Arc<CallLog>,
+    active: Arc<Active>,
+}
+
+impl ObserveLayer {
+    pub(crate) fn new(log: Arc<CallLog>, active: Arc<Active>) -> Self {
+        Self { log, active }
+    }
+}
+
+tower_layer!(ObserveLayer);
+
+impl<S: InnerService> Middleware<S> for ObserveLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let call = request.extensions().get::<Call>().cloned();
+        let response = inner.call(request);
+        let Some(call) = call else { return Box::pin(response) };
+        let mut tally = Tally::open(call, self.log.clone(), &self.active);
+        Box::pin(async move {
+            match response.await {
+                Ok(response) => {
+                    let failed = response.status().is_client_error() || response.status().is_server_error();
+                    tally.answered(&response);
+                    Ok(response.map(|body| {
+                        let mut counted = Counted { body, failed, tally: Some(tally) };
+                        // Readers do not poll an empty body.
+                        if counted.is_end_stream() {
+                            counted.end(Outcome::Completed);
+                        }
+                        ResponseBody::new(counted)
+                    }))
+                }
+                Err(error) => {
+                    tally.failed(&error);
+                    Err(error.of_call(tally.call().id()))
+                }
+            }
+        })
+    }
+}
+
+/// A response body that counts its call when it ends.
+struct Counted {
+    body: ResponseBody,
+    failed: bool,
+    tally: Option<Tally>,
+}
+
+impl Counted {
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(mut tally) = self.tally.take() {
+            let failed = self.failed || tally.is_failed();
+            tally.ended(if failed && outcome == Outcome::Completed { Outcome::Failed } else { outcome });
+        }
+    }
+}
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(_)) if !this.body.is_end_stream() => {}
+            Some(Ok(_)) | None => this.end(Outcome::Completed),
+            Some(Err(error)) => this.end(outcome_of(error)),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,55 @@
+//! A tower layer that sends each call to a pool to the replica that admission has chosen.
+
+use http::Request;
+
+use crate::body::RequestBody;
+use crate::call::Call;
+use crate::error::Error;
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+use crate::placement::Placed;
+
+/// Replaces the address in a request by the address of its replica.
+///
+/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool, and passes on
+/// others. It must be below the admission layer, which chooses the replica.
+///
+/// # Cancel safety
+///
+/// As the service below.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PoolLayer;
+
+tower_layer!(PoolLayer);
+
+impl<S: InnerService> Middleware<S> for PoolLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+        let call = request.extensions().get::<Call>().filter(|call| call.target().pool().is_some());
+        let Some(call) = call.cloned() else { return Box::pin(inner.call(request)) };
+        if call.is_inference() {
+            let placed = request.extensions().get::<Placed>().cloned();
+            return match route(&call, placed, &mut request) {
+                Ok(()) => Box::pin(inner.call(request)),
+                Err(error) => Box::pin(async move { Err(error) }),
+            };
+        }
+        let mut inner = take_ready(inner);
+        Box::pin(async move {
+            call.replicas_known().await;
+            route(&call, call.target().admission().pick_without_slot(), &mut request)?;
+            inner.call(request).await
+        })
+    }
+}
+
+/// Addresses a request to its replica.
+///
+/// # Errors
+///
+/// `Refused` if no replica was selected. `Request` as for `TargetPool::route`.
+fn route(call: &Call, placed: Option<Placed>, request: &mut Request<RequestBody>) -> Result<(), Error> {
+    match (call.target().pool(), placed) {
+        (Some(pool), Some(placed)) => pool.route(request, &placed.url),
+        (Some(pool), None) => Err(pool.no_replica()),
+        (None, _) => Ok(()),
+    }
+}

@@ -1,0 +1,138 @@
+//! Retry: makes the attempts of each call, one after the other.
+//!
+//! Retries in several layers multiply: three attempts in the SDK times four in a gateway are
+//! twelve, most of them while the upstream is overloaded. Therefore one layer makes all attempts of
+//! a call, one retry budget limits them per target, and each returned failure carries
+//! `x-should-retry: false`.
+//!
+//! The slot is released before a backoff. A retry queues again with its original age and start tag,
+//! even if the queue is full.
+
+use http::{HeaderValue, Request};
+
+use crate::body::RequestBody;
+use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_of};
+use crate::clock;
+use crate::cooldown::Hold;
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+use crate::metrics::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
+use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_policy::retry::{Failure, GiveUpReason, Next, avoids_replica, decide};
+
+/// The header that tells SDKs above not to retry.
+const SHOULD_RETRY: &str = "x-should-retry";
+
+/// Makes the attempts of each call.
+///
+/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. It must be below any
+/// timeout that restarts with each attempt, and above admission, which would otherwise hold a slot
+/// during the backoff.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the attempt in flight, and returns the charge of a scheduled retry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RetryLayer;
+
+tower_layer!(RetryLayer);
+
+impl<S: InnerService> Middleware<S> for RetryLayer {
+    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        match request.extensions().get::<Call>().cloned() {
+            Some(call) => Box::pin(drive(call, request, take_ready(inner))),
+            None => Box::pin(inner.call(request)),
+        }
+    }
+}
+
+/// Makes the attempts of a call until one is accepted or no other follows.
+async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut inner: S) -> AttemptResult {
+    if call.is_inference() {
+        call.target().retries().lock().earn(clock::now());
+    }
+    let (mut parts, mut body) = request.into_parts();
+    let mut attempts = 0;
+    let mut charge: Option<RetryCharge> = None;
+    loop {
+        let spare = if call.is_enforced() { body.again() } else { None };
+        if spare.is_some() {
+            parts.extensions.insert(CanReplay);
+        }
+        std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+        let result = inner.call(Request::from_parts(parts.clone(), body)).await;
+        if let Some(charge) = charge.take() {
+            charge.spend();
+        }
+        let (outcome, hold) = (outcome_of(&result), hold_of(&result));
+        if outcome.is_accepted() {
+            return result;
+        }
+        if outcome == AttemptOutcome::Cancelled(Cancellation::Reclaimed)
+            && let Some(again) = spare
+        {
+            // Not a failure. The call queues again, with its age and its charge.
+            call.target().metrics().retried(CALLED_BACK);
+            drop(result);
+            body = again;
+            continue;
+        }
+        call.on_failed_attempt(&outcome);
+        if avoids_replica(&outcome) {
+            call.avoid(call.placed());
+        }
+        let left = call.deadline().saturating_duration_since(clock::now());
+        let failure = Failure::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
+        attempts = failure.attempts;
+        let Some(again) = spare else { return hand_up(&call, result, GiveUpReason::Unsafe) };
+        let next = decide(
+            &call.target().config().retry,
+            failure,
+            || {
+                charge = RetryCharge::withdraw(&call);
+                charge.is_some()
+            },
+            fastrand::f64(),
+        );
+        if let Next::GiveUp(why) = next {
+            return hand_up(&call, result, why);
+        }
+        let sleep = match next {
+            Next::Backoff(sleep) | Next::Later(sleep) => Some(sleep),
+            Next::Requeue | Next::GiveUp(_) => None,
+        };
+        call.attempt_backs_off(sleep);
+        if hold == Hold::RetryOther {
+            call.target().metrics().hopped(call.placed().as_ref());
+        }
+        call.target().metrics().retried(match outcome {
+            AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
+            _ if hold == Hold::RetryOther => ELSEWHERE,
+            _ => call.last_failure().unwrap_or("unknown"),
+        });
+        // Releases the slot before any sleep.
+        drop(result);
+        if let Some(sleep) = sleep {
+            tokio::time::sleep(sleep).await;
+        }
+        body = again;
+    }
+}
+
+/// Returns a final failure as the caller gets it, marked so that no SDK above retries.
+fn hand_up(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
+    if call.is_enforced() {
+        call.target().metrics().gave_up(why);
+    }
+    match result {
+        Ok(mut response) => {
+            if call.is_enforced() {
+                response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+            Ok(response)
+        }
+        Err(error) => match (error.reason(), call.last_failure()) {
+            (Some(_), Some(last)) => Err(error.after(last)),
+            _ => Err(error),
+        },
+    }
+}

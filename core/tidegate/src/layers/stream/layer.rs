@@ -1,0 +1,154 @@
+//! The tower layer of streams: classifies each attempt, and observes the body of its response.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Request, Response};
+
+use super::body::ObservedBody;
+use super::outcome::failed;
+use super::replay::Replay;
+use crate::body::{RequestBody, ResponseBody, Taken};
+use crate::call::{Call, ExchangeRecord};
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+use crate::placement::Placed;
+use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_protocol::headers::is_signed;
+use tidegate_protocol::{Dialect, Observer, classify};
+
+/// How much of an error's body is read to classify it, in bytes. The rest passes unread.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+/// How long the head of an error waits for its body at most. Providers send both at once.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How much of a stream is held back in search of its first event, in bytes.
+const MAX_HELD_HEAD: usize = 64 * 1024;
+
+/// Classifies each attempt and observes its response.
+///
+/// Each response and error leaves with the outcome of the attempt in its extensions, and each
+/// response with the record of its exchange.
+///
+/// *Default*: acts on requests that carry a [`Call`]; others pass.
+///
+/// # Cancel safety
+/// Dropping the future or the body ends the exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StreamLayer;
+
+tower_layer!(StreamLayer);
+
+impl<S: InnerService> Middleware<S> for StreamLayer {
+    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+        let call = request.extensions().get::<Call>().cloned();
+        if call.as_ref().is_some_and(is_observed) && !is_signed(request.headers()) {
+            // A compressed response cannot be observed, and compression would hold tokens back.
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        let upload = request.body().taken();
+        let placed = request.extensions().get::<Placed>().cloned();
+        let response = inner.call(request);
+        match call {
+            Some(call) => Box::pin(observe(call, placed, upload, response)),
+            None => Box::pin(response),
+        }
+    }
+}
+
+/// Returns `true` if the response can be parsed while it passes.
+fn is_observed(call: &Call) -> bool {
+    call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
+}
+
+/// Waits for the response of an attempt, classifies it, and attaches the outcome.
+async fn observe(
+    call: Call,
+    placed: Option<Placed>,
+    upload: Option<Taken>,
+    response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
+) -> Result<Response<ResponseBody>, Error> {
+    let sent_at = clock::now();
+    let exchange = ExchangeRecord::new(sent_at);
+    call.attempt_sent(exchange.clone());
+    call.target().metrics().attempted(placed.as_ref());
+    let limit = call.head_limit();
+    let mut head = within(limit, upload, response).await.map_err(|error| failed(&call, error))?;
+    let status = head.status();
+    exchange.update(|seen| seen.status = Some(status.as_u16()));
+    head.extensions_mut().insert(exchange.clone());
+    if status.is_client_error() || status.is_server_error() {
+        return rejected(&call, head).await;
+    }
+    if !status.is_success() {
+        // A redirect has no terminal event that could be missing.
+        head.extensions_mut().insert(AttemptOutcome::Accepted { streams: false });
+        return Ok(head);
+    }
+    let (mut parts, body) = head.into_parts();
+    let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
+    let streams = observer.is_stream();
+    let hold_head = streams && call.is_enforced();
+    let observed = ObservedBody::new(call, placed, body, observer, exchange);
+    if !hold_head {
+        parts.extensions.insert(AttemptOutcome::Accepted { streams });
+        return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
+    }
+    let mut replay = Replay::new(observed);
+    while !replay.rest().has_begun() && replay.len() < MAX_HELD_HEAD {
+        if !replay.pull().await? {
+            break;
+        }
+    }
+    let outcome = match replay.rest().early_failure() {
+        Some(verdict) => AttemptOutcome::Rejected(verdict.clone()),
+        None => AttemptOutcome::Accepted { streams },
+    };
+    parts.extensions.insert(outcome);
+    Ok(Response::from_parts(parts, ResponseBody::new(replay)))
+}
+
+/// Classifies an error by its status and the start of its body. The body is passed on whole.
+async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
+    let (mut parts, body) = head.into_parts();
+    let mut replay = Replay::new(body);
+    let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |idle| idle.min(ERROR_BODY_TIMEOUT));
+    // The status counts even if the body breaks off or never ends.
+    let _ = tokio::time::timeout(limit, async {
+        while replay.len() < MAX_ERROR_BODY && matches!(replay.pull().await, Ok(true)) {}
+    })
+    .await;
+    let seen: Bytes = replay.seen(MAX_ERROR_BODY);
+    let verdict = classify(parts.status, &parts.headers, &seen, clock::wall());
+    parts.extensions.insert(AttemptOutcome::Rejected(verdict));
+    Ok(Response::from_parts(parts, ResponseBody::new(replay)))
+}
+
+/// Bounds the wait for the upstream. The wait begins when the upload, if there is one, has been
+/// sent.
+async fn within<T>(
+    limit: Option<Duration>,
+    upload: Option<Taken>,
+    what: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let Some(limit) = limit else { return what.await };
+    let too_late = async {
+        if let Some(upload) = upload {
+            upload.whole().await;
+        }
+        tokio::time::sleep(limit).await;
+    };
+    tokio::select! {
+        biased;
+        result = what => result,
+        () = too_late => Err(Error::new(
+            ErrorKind::FirstTokenTimeout,
+            format!(
+                "no answer within {:.1} s of sending (the target's `first_token` limit, or the client's read timeout)",
+                limit.as_secs_f64()
+            ),
+        )),
+    }
+}

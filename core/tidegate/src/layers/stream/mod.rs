@@ -1,0 +1,25 @@
+//! Streams: classifies each attempt and observes its response, without delaying or buffering
+//! tokens.
+//!
+//! Bytes pass unchanged. An observer parses a copy for the first token, usage, errors and the
+//! provider's terminal event. The layer adds three things to a transport:
+//!
+//! - It holds the response *head* until the first event, because providers and vLLM send errors
+//!   under status 200. An error as the first event is a failed attempt like any other. The data
+//!   read meanwhile is then passed on unchanged. For the replicas of a pool, the layer holds the
+//!   head until the first *token*: until then, the call can be retried at another replica without
+//!   the caller noticing.
+//! - It reports a body that ends without the provider's terminal event as *truncated*: an error,
+//!   never a silent success.
+//! - It limits silence while the reader waits: until the first token, and between chunks. The limit
+//!   is shorter if the stream's replica is down.
+//!
+//! Backpressure reaches the upstream: nothing is read before the reader polls for it.
+
+mod body;
+mod layer;
+mod outcome;
+mod replay;
+mod silence;
+
+pub(crate) use layer::StreamLayer;

@@ -1,0 +1,115 @@
+//! Admits as many calls to each language model as that model can serve at the moment.
+//!
+//! A [`Gate`] is the object that a process shares. It holds *targets* (models and pools of replicas,
+//! each with its own limit) and *tools*. A [`Client`] sends HTTP requests through the gate: it finds
+//! the target, waits for a slot, sends the request, retries within a budget, and releases the slot
+//! when the response ends, fails or is dropped.
+//!
+//! # Example
+//!
+//! ```
+//! use tidegate::config::Target;
+//! use tidegate::{Context, Error, Gate, Lane, RequestBody};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let gate = Gate::builder().target(Target::new("openai").cap(64)).tool("db", 8).build()?;
+//!
+//! let mut request = http::Request::post("https://api.openai.com/v1/chat/completions")
+//!     .header("authorization", "Bearer ...")
+//!     .header("content-type", "application/json")
+//!     .body(RequestBody::from(r#"{"model": "gpt-4o-mini", "messages": []}"#))
+//!     .expect("a valid request");
+//! let tenant = Some("acme".into());
+//! request.extensions_mut().insert(Context { tenant, lane: Lane::Batch, ..Context::default() });
+//!
+//! let response = gate.client().call(request).await?; // waits for a slot; the body holds it
+//! println!("{}, {:?}", response.status(), gate.snapshot());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Crates
+//!
+//! | re-exported as | what it has |
+//! |---|---|
+//! | [`config`] | the configuration's keys, with types, units, ranges and defaults |
+//! | [`schedule`], [`adaptive`], [`placement`], ... | the decisions, as pure state machines (`tidegate-policy`) |
+//! | [`tokens`] | token estimates |
+//! | [`protocol`] | what providers send |
+//!
+//! The layers ([`admission`], [`retry`], [`stream`], ...) are ordinary tower layers; [`client`] is the
+//! only place that composes them.
+
+// A build without pools does not use some methods of what calls and pools share.
+#![cfg_attr(not(feature = "pool"), allow(dead_code))]
+
+mod active;
+mod admission;
+mod body;
+mod call;
+mod client;
+mod clock;
+pub mod config_file;
+mod context;
+mod credential;
+mod error;
+pub mod explain;
+mod files;
+mod framing;
+mod gate;
+mod identify;
+mod item_window;
+mod layers;
+pub mod limit;
+mod metrics;
+#[cfg(feature = "pool")]
+mod pool;
+#[cfg(not(feature = "pool"))]
+#[path = "pool_disabled.rs"]
+mod pool;
+mod refusal;
+mod slot;
+pub mod snapshot;
+mod target;
+mod tool;
+pub mod transport;
+mod unknown;
+
+pub use tidegate_config as config;
+pub use tidegate_policy as policy;
+pub use tidegate_protocol as protocol;
+pub use tidegate_protocol::duration;
+pub use tidegate_tokens as tokens;
+
+use tidegate_policy::{adaptive, budget, cooldown, fairness, kv, placement, schedule};
+
+pub use body::{RequestBody, ResponseBody};
+pub use client::Client;
+pub use config::Config;
+pub use context::{Chain, Context, Crowd, Lane, TaskId, Timeouts, Waits};
+pub use error::{Error, ErrorKind, Reason};
+pub use explain::{CallName, CallStatus, Explanation};
+pub use gate::{Gate, GateBuilder};
+pub use item_window::ItemWindow;
+pub use layers::observe::{AttemptRecord, CallRecord};
+pub use slot::Slot;
+pub use snapshot::Snapshot;
+pub use tool::{HeldSlots, PendingToolPermit, ToolPermit};
+pub use transport::Transport;
+
+/// Parts that Tidegate's own tests, benchmarks and bindings use. Not covered by semantic versioning.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::admission::handoff::handoff;
+    pub use crate::admission::{Admission, BudgetSet, Permit};
+    pub use crate::call::Call;
+    pub use crate::layers::admission::AdmissionLayer;
+    pub use crate::layers::count::LONGEST as MAX_COUNT_TIME;
+    pub use crate::layers::deadline::DeadlineLayer;
+    pub use crate::layers::observe::KEPT as LOGGED_CALLS;
+}
+
+/// The Rust code of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

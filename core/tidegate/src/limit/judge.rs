@@ -1,0 +1,188 @@
+//! Judges: interpret requests, responses and errors for the limit.
+
+use std::error::Error as StdError;
+use std::io;
+
+use bytes::Buf;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use http::{Request, Response};
+use http_body::Body;
+
+use crate::adaptive::{CallKind, Ended};
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use tidegate_protocol::{Class, RateHeaders, classify};
+
+/// Body bytes that count as one token. An approximation suffices, because the classes of prompt
+/// sizes are a factor of two wide.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Interprets requests, responses and errors for the limit.
+///
+/// The default methods apply HTTP's own meaning ([`HttpJudge`]). Override those for which more is
+/// known. All methods are called while a call is processed, and must not block.
+pub trait Judge: Send + Sync + 'static {
+    /// Returns the kind of call that a request makes. Latencies are compared within a kind. Called
+    /// once, before the call waits.
+    ///
+    /// *Default*: the [`CallKind`] in the request's extensions. Otherwise a streaming call, whose
+    /// prompt has one token for each four bytes of a body of known length.
+    fn kind<B: Body>(&self, request: &Request<B>) -> CallKind {
+        let known = request.extensions().get::<CallKind>().copied();
+        let bytes = || request.body().size_hint().exact().unwrap_or(0);
+        known.unwrap_or_else(|| CallKind { input: bytes() / BYTES_PER_TOKEN, output: 0, streams: true })
+    }
+
+    /// Classifies a response by its head.
+    ///
+    /// *Default*: by status and headers, as described in [the module](crate::limit).
+    fn head<B>(&self, response: &Response<B>) -> Head {
+        let (status, headers) = (response.status(), response.headers());
+        if !status.is_client_error() && !status.is_server_error() {
+            return if is_event_stream(headers) { Head::Streams } else { Head::Whole };
+        }
+        let verdict = classify(status, headers, b"", clock::wall());
+        Head::Ended(match verdict.class {
+            Class::RateLimited => {
+                let shows_a_rate = || RateHeaders::read(headers, clock::wall()).has_exhausted();
+                Ended::Limited { by_rate: verdict.delay.is_some() || shows_a_rate() }
+            }
+            Class::Overloaded => Ended::Overloaded,
+            _ => Ended::Failed,
+        })
+    }
+
+    /// Returns `true` if stream data contains the first token. Called for each frame until it does.
+    /// A frame may contain any part of the stream.
+    ///
+    /// *Default*: `true` if the data is not empty.
+    fn is_first_token<D: Buf>(&self, data: &D) -> bool {
+        data.has_remaining()
+    }
+
+    /// Classifies an error that was returned instead of a response. Not called for bodies that
+    /// break off.
+    ///
+    /// *Default*: [`Ended::TimedOut`] for timeouts of tower, tokio, reqwest and Tidegate, except
+    /// for connection timeouts. [`Ended::Failed`] for all other errors, which do not affect the
+    /// limit.
+    fn failed(&self, error: &(dyn StdError + 'static)) -> Ended {
+        let mut causes =
+            std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
+        // The outermost recognized error decides: its sources do not show which timeout it was.
+        if causes.find_map(is_timeout).unwrap_or(false) { Ended::TimedOut } else { Ended::Failed }
+    }
+}
+
+/// The meaning of a response head. [`Head::Streams`] and [`Head::Whole`] are equivalent for calls
+/// whose [`CallKind`] does not stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A stream: the first token comes in the body.
+    Streams,
+    /// A response in one piece: its first token is its end.
+    Whole,
+    /// The call has ended this way, regardless of its body. The slot is held until the body has
+    /// ended too.
+    Ended(Ended),
+}
+
+/// The default judge: uses the status, `Retry-After`, rate-limit headers and `content-type`. Does
+/// not read bodies.
+///
+/// ```
+/// use http::Response;
+/// use tidegate::policy::adaptive::Ended;
+/// use tidegate::limit::{Head, HttpJudge, Judge};
+///
+/// let overloaded = Response::builder().status(503).body(())?;
+/// assert_eq!(HttpJudge.head(&overloaded), Head::Ended(Ended::Overloaded));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HttpJudge;
+
+impl Judge for HttpJudge {}
+
+/// Returns `true` if the content type is `text/event-stream`.
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let kind = headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    kind.get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
+}
+
+/// Returns whether an error is a timeout, or `None` if its type is not recognized.
+fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
+    if error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>() {
+        return Some(true);
+    }
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(matches!(error.kind(), ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout));
+    }
+    if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        return Some(error.is_timeout() && !error.is_connect());
+    }
+    // The error inside an `io::Error` is not one of its sources.
+    is_timeout(error.downcast_ref::<io::Error>()?.get_ref()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body_util::{Empty, Full};
+
+    use super::*;
+    use crate::error::Reason;
+
+    fn head(status: u16, headers: &[(&'static str, &'static str)]) -> Head {
+        let response = headers.iter().fold(Response::builder().status(status), |response, (name, value)| {
+            response.header(*name, *value)
+        });
+        HttpJudge.head(&response.body(()).unwrap())
+    }
+
+    #[test]
+    fn reads_heads() {
+        let events = ("content-type", "Text/Event-Stream; charset=utf-8");
+        assert_eq!(head(200, &[events]), Head::Streams);
+        assert_eq!(head(200, &[("content-type", "text/event")]), Head::Whole);
+        assert_eq!(head(304, &[]), Head::Whole);
+        for (status, headers, ended) in [
+            (429, vec![events], Ended::Limited { by_rate: false }),
+            (429, vec![("retry-after", "2")], Ended::Limited { by_rate: true }),
+            (429, vec![("x-ratelimit-remaining-requests", "0")], Ended::Limited { by_rate: true }),
+            (429, vec![("x-ratelimit-remaining-requests", "7")], Ended::Limited { by_rate: false }),
+            (503, vec![("retry-after", "2")], Ended::Overloaded),
+            (529, vec![], Ended::Overloaded),
+            (500, vec![], Ended::Failed),
+            (404, vec![], Ended::Failed),
+        ] {
+            assert_eq!(head(status, &headers), Head::Ended(ended), "{status} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn tells_calls_apart_by_their_length_or_as_they_are_told() {
+        let request = Request::new(Full::new(Bytes::from(vec![b' '; 4000])));
+        assert_eq!(HttpJudge.kind(&request), CallKind { input: 1000, output: 0, streams: true });
+        let told = CallKind { input: 7, output: 9, streams: false };
+        let mut request = Request::new(Empty::<Bytes>::new());
+        request.extensions_mut().insert(told);
+        assert_eq!(HttpJudge.kind(&request), told);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_waiting_in_vain_counts_as_a_timeout() {
+        let late = tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>()).await;
+        let late = late.unwrap_err();
+        assert_eq!(HttpJudge.failed(&io::Error::other(late)), Ended::TimedOut, "whatever it is wrapped in");
+        assert_eq!(HttpJudge.failed(&tower::timeout::error::Elapsed::new()), Ended::TimedOut);
+        let of = |kind| HttpJudge.failed(&Error::new(kind, ""));
+        assert_eq!(of(ErrorKind::FirstTokenTimeout), Ended::TimedOut);
+        assert_eq!(of(ErrorKind::ConnectTimeout), Ended::Failed);
+        assert_eq!(of(ErrorKind::Refused(Reason::QueueFull)), Ended::Failed);
+        assert_eq!(HttpJudge.failed(&std::fmt::Error), Ended::Failed);
+    }
+}

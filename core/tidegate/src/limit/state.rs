@@ -1,0 +1,86 @@
+//! The state that all services of one layer share: the admission control and the judge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::AdaptiveLimitSnapshot;
+use crate::adaptive::CallKind;
+use crate::admission::{Admission, BudgetSet, Permit};
+use crate::budget::RateBudgets;
+use crate::clock;
+use crate::config::TargetConfig;
+use crate::context::Lane;
+use crate::duration;
+use crate::error::Error;
+use crate::kv::Forecast;
+use crate::schedule::{Settings, Ticket};
+use tidegate_tokens::Demand;
+
+const HINT: &str =
+    "the limit is what the upstream takes in time; raise `wait` or `queue`, or `cap` where that binds";
+
+/// The state of one limit.
+pub(super) struct LimitState<J> {
+    admission: Arc<Admission>,
+    /// The only tenant.
+    tenant: Arc<str>,
+    wait: Option<Duration>,
+    longest: Duration,
+    pub(super) judge: J,
+}
+
+impl<J> LimitState<J> {
+    /// Creates the state of a limit. `latency` is the objective of calls that do not stream; if the
+    /// outer value is `None`, it is the objective of first tokens.
+    pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
+        let mut settings = Settings::from(config);
+        if let Some(adaptive) = &mut settings.adaptive {
+            adaptive.latency = latency.unwrap_or(adaptive.objective);
+        }
+        // A limit has no rate budgets. Only a gate does.
+        let budgets = BudgetSet::from_budgets(RateBudgets::default());
+        Arc::new(Self {
+            admission: Admission::new(config.name.clone(), &settings, budgets, None, HINT),
+            tenant: "".into(),
+            wait: config.wait,
+            longest: config.deadline,
+            judge,
+        })
+    }
+
+    /// Waits for a slot.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub(super) async fn acquire(&self, kind: CallKind) -> Result<Permit, Error> {
+        let now = clock::now();
+        let ticket = Ticket {
+            tenant: self.tenant.clone(),
+            lane: Lane::default(),
+            queued_at: now,
+            deadline: duration::after(now, self.longest),
+            wait: self.wait,
+            has_failed: false,
+            demand: Demand { input: kind.input, output: kind.output, ..Demand::default() },
+            forecast: Forecast::default(),
+            streams: kind.streams,
+            cost: 1.0,
+            wants: None,
+            charged: None,
+        };
+        let mut permit = self.admission.acquire(ticket).await?;
+        permit.on_sent();
+        Ok(permit)
+    }
+
+    /// Returns the limit and its queue as they are now.
+    pub(super) fn snapshot(&self) -> AdaptiveLimitSnapshot {
+        AdaptiveLimitSnapshot::of(&self.admission.view(), clock::now())
+    }
+}
+
+impl<J> std::fmt::Debug for LimitState<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LimitState").field("name", self.admission.name()).finish_non_exhaustive()
+    }
+}

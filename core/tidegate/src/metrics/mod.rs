@@ -1,0 +1,69 @@
+//! The metrics of a gate.
+//!
+//! The series of configured targets, tenants and tools exist from the start, so that rates start at
+//! zero. Histograms by tenant and lane are the exception: they appear with their first value. The
+//! text of an uncalled target that has no configured tenants and is not a pool is at most 16 KiB.
+//! Each configured tenant adds at most 4 KiB, and each lane of a tenant that calls the target 10
+//! KiB more.
+//!
+//! Tenants that are not configured share the label `other`, so that the number of label values from
+//! outside is bounded.
+
+mod families;
+mod hedged;
+mod limit;
+mod outcome;
+mod quantiles;
+mod replica;
+mod target;
+mod tenant;
+mod tool;
+
+use std::sync::Arc;
+
+use families::Families;
+#[cfg(feature = "pool")]
+pub(crate) use hedged::Hedged;
+pub(crate) use outcome::Outcome;
+pub(crate) use quantiles::Quantiles;
+pub(crate) use target::{CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Family, REPLICA_DOWN, TargetMetrics};
+pub(crate) use tenant::{TenantMetrics, TenantSeen};
+pub(crate) use tool::{HeldHow, ToolMetrics};
+
+use crate::budget::BudgetView;
+use crate::config::{TargetConfig, ToolConfig};
+use crate::error::Error;
+use crate::placement::ReplicaView;
+use crate::schedule::View;
+
+/// The metrics of a gate.
+pub(crate) struct Metrics(Arc<Families>);
+
+impl Metrics {
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self(Arc::new(Families::new()?)))
+    }
+
+    /// Creates the series of a target.
+    pub(crate) fn target(&self, config: &TargetConfig) -> TargetMetrics {
+        TargetMetrics::new(self.0.clone(), config)
+    }
+
+    /// Creates the series of a tool. Targets that are created later also get the series that they
+    /// share with the tool.
+    pub(crate) fn tool(&self, name: &str, config: &ToolConfig) -> ToolMetrics {
+        ToolMetrics::new(&self.0, name, config)
+    }
+
+    /// Sets the gauges from these views and returns all series in the Prometheus text format.
+    pub(crate) fn text<'a>(
+        &self,
+        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>, Vec<ReplicaView>)>,
+    ) -> String {
+        for (target, view, budgets, replicas) in views {
+            target.set(&view, &budgets);
+            target.set_replicas(&replicas);
+        }
+        self.0.text()
+    }
+}

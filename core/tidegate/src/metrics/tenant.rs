@@ -1,0 +1,141 @@
+//! The series of one tenant at one target.
+
+use std::time::Duration;
+
+use prometheus::{Gauge, Histogram, HistogramVec, IntCounter};
+
+use super::families::{Families, gone};
+use crate::context::Lane;
+use crate::error::Reason;
+use crate::metrics::{Outcome, Quantiles};
+
+/// Labels of the token counters.
+const DIRECTIONS: [&str; 2] = ["input", "output"];
+
+/// The series of one tenant at one target. They are looked up once, so that no call searches for a
+/// label.
+pub(crate) struct TenantMetrics {
+    queue_wait: [Histogram; 3],
+    ttft: [Histogram; 3],
+    duration: [Histogram; 3],
+    outcomes: [IntCounter; Outcome::ALL.len()],
+    refused: [IntCounter; Reason::ALL.len()],
+    admitted: IntCounter,
+    objective: IntCounter,
+    input_tokens: IntCounter,
+    output_tokens: IntCounter,
+    pub(super) in_flight: Gauge,
+    pub(super) waiting: Gauge,
+}
+
+impl TenantMetrics {
+    pub(super) fn new(families: &Families, target: &str, tenant: &str) -> Self {
+        let by_lane = |family: &HistogramVec| {
+            Lane::ALL.map(|lane| family.with_label_values(&[target, tenant, lane.as_str()]))
+        };
+        let pair = [target, tenant];
+        Self {
+            queue_wait: by_lane(&families.queue_wait),
+            ttft: by_lane(&families.ttft),
+            duration: by_lane(&families.duration),
+            outcomes: Outcome::ALL
+                .map(|outcome| families.calls.with_label_values(&[target, tenant, outcome.as_str()])),
+            refused: Reason::ALL
+                .map(|reason| families.refused.with_label_values(&[target, tenant, reason.as_str()])),
+            admitted: families.admitted.with_label_values(&pair),
+            objective: families.objective.with_label_values(&pair),
+            input_tokens: families.tokens.with_label_values(&[target, tenant, DIRECTIONS[0]]),
+            output_tokens: families.tokens.with_label_values(&[target, tenant, DIRECTIONS[1]]),
+            in_flight: families.in_flight.with_label_values(&pair),
+            waiting: families.waiting.with_label_values(&pair),
+        }
+    }
+
+    /// Removes the series. Values that are added to them afterwards are not exported.
+    pub(super) fn forget(families: &Families, target: &str, tenant: &str) {
+        let pair = [target, tenant];
+        for lane in Lane::ALL {
+            for family in [&families.queue_wait, &families.ttft, &families.duration] {
+                gone(family.remove_label_values(&[target, tenant, lane.as_str()]));
+            }
+        }
+        for outcome in Outcome::ALL {
+            gone(families.calls.remove_label_values(&[target, tenant, outcome.as_str()]));
+        }
+        for reason in Reason::ALL {
+            gone(families.refused.remove_label_values(&[target, tenant, reason.as_str()]));
+        }
+        for direction in DIRECTIONS {
+            gone(families.tokens.remove_label_values(&[target, tenant, direction]));
+        }
+        gone(families.admitted.remove_label_values(&pair));
+        gone(families.objective.remove_label_values(&pair));
+        gone(families.in_flight.remove_label_values(&pair));
+        gone(families.waiting.remove_label_values(&pair));
+    }
+
+    /// Counts an admitted attempt and its time in the queue.
+    pub(crate) fn admitted(&self, lane: Lane, waited: Duration) {
+        self.admitted.inc();
+        self.queue_wait[lane as usize].observe(waited.as_secs_f64());
+    }
+
+    /// Counts a rejected call.
+    pub(crate) fn refused(&self, reason: Reason) {
+        if let Some(at) = Reason::ALL.iter().position(|known| *known == reason) {
+            self.refused[at].inc();
+        }
+    }
+
+    /// Counts a call that has ended.
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        self.outcomes[outcome as usize].inc();
+    }
+
+    /// Records the time from a call to its first token.
+    pub(crate) fn ttft(&self, lane: Lane, seconds: Duration) {
+        self.ttft[lane as usize].observe(seconds.as_secs_f64());
+    }
+
+    /// Records the duration of a completed call. `met` is `true` if it met the TTFT objective.
+    pub(crate) fn completed(&self, lane: Lane, duration: Duration, met: bool) {
+        self.duration[lane as usize].observe(duration.as_secs_f64());
+        if met {
+            self.objective.inc();
+        }
+    }
+
+    /// Counts the tokens that the provider reported for a call.
+    pub(crate) fn tokens(&self, input: u64, output: u64) {
+        self.input_tokens.inc_by(input);
+        self.output_tokens.inc_by(output);
+    }
+
+    /// Returns the current values.
+    pub(crate) fn seen(&self) -> TenantSeen {
+        TenantSeen {
+            admitted: self.admitted.get(),
+            objective_met: self.objective.get(),
+            outcomes: Outcome::ALL.map(|outcome| (outcome.as_str(), self.outcomes[outcome as usize].get())),
+            refused: std::array::from_fn(|i| (Reason::ALL[i].as_str(), self.refused[i].get())),
+            input_tokens: self.input_tokens.get(),
+            output_tokens: self.output_tokens.get(),
+            queue_wait: Quantiles::of(&self.queue_wait.each_ref()),
+            ttft: Quantiles::of(&self.ttft.each_ref()),
+            duration: Quantiles::of(&self.duration.each_ref()),
+        }
+    }
+}
+
+/// The values of a tenant's series, for a snapshot.
+pub(crate) struct TenantSeen {
+    pub(crate) admitted: u64,
+    pub(crate) objective_met: u64,
+    pub(crate) outcomes: [(&'static str, u64); Outcome::ALL.len()],
+    pub(crate) refused: [(&'static str, u64); Reason::ALL.len()],
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) queue_wait: Quantiles,
+    pub(crate) ttft: Quantiles,
+    pub(crate) duration: Quantiles,
+}

@@ -1,0 +1,145 @@
+//! Request URLs for replicas: the part of the path below the pool's base URL is placed below the
+//! replica's base URL.
+//!
+//! Base URLs are parsed once, so that a call only compares a few and builds one URL. A replica's
+//! base URL is parsed when the first call is sent there, and kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Uri;
+use parking_lot::RwLock;
+
+use crate::config::TargetConfig;
+use crate::placement::MOST;
+use tidegate_protocol::base_url::BaseUrl;
+
+/// The base URLs of a pool and of its replicas.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    /// The pool's own base URLs, longest path first, so that the most specific match is found
+    /// first.
+    of_pool: Vec<BaseUrl>,
+    /// Base URLs of replicas that calls were sent to, oldest first. At most [`MOST`].
+    of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
+    turns: AtomicUsize,
+}
+
+impl Addresses {
+    /// Parses the base URLs of a target. A target without URLs has the base URL `http://NAME`.
+    pub(super) fn new(config: &TargetConfig) -> Self {
+        let mut of_pool: Vec<BaseUrl> =
+            config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect();
+        if of_pool.is_empty() {
+            of_pool.extend(BaseUrl::parse(&format!("http://{}", config.name)));
+        }
+        of_pool.sort_by_key(|base| std::cmp::Reverse(base.path_len()));
+        Self { of_pool, of_replicas: RwLock::default(), turns: AtomicUsize::new(0) }
+    }
+
+    /// Returns the URL of a request at a replica, or `None` if the request's path cannot be placed
+    /// below the replica's base URL.
+    pub(super) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
+        let to = self.base(replica)?;
+        let there = self.of_pool.iter().find(|base| base.contains(uri)).cloned();
+        // A client may use the URL of one replica. Its calls are still spread over the pool.
+        let there = there.or_else(|| {
+            self.of_replicas.read().iter().map(|(_, base)| base).find(|base| base.contains(uri)).cloned()
+        });
+        to.rebase(uri, there.as_ref())
+    }
+
+    /// Returns the next number of a counter, for round-robin selection.
+    pub(super) fn next_turn(&self) -> usize {
+        self.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the parsed base URL of a replica, or `None` if it is not a URL.
+    fn base(&self, replica: &Arc<str>) -> Option<BaseUrl> {
+        let known = |all: &[(Arc<str>, BaseUrl)]| {
+            all.iter().find(|(url, _)| url == replica).map(|(_, base)| base.clone())
+        };
+        if let Some(base) = known(&self.of_replicas.read()) {
+            return Some(base);
+        }
+        let base = BaseUrl::parse(replica)?;
+        let mut all = self.of_replicas.write();
+        if known(&all).is_none() {
+            // Replicas are replaced under new addresses. The list never exceeds the size of a pool.
+            if all.len() >= MOST {
+                all.remove(0);
+            }
+            all.push((replica.clone(), base.clone()));
+        }
+        Some(base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(urls: &[&str]) -> TargetConfig {
+        let mut config = TargetConfig::new("llama");
+        config.matches.urls = urls.iter().map(|url| (*url).to_owned()).collect();
+        config
+    }
+
+    #[test]
+    fn a_request_goes_below_the_replica_whatever_the_pool_is_called_by() {
+        for (urls, asked, replica, expected) in [
+            (
+                &[][..],
+                "http://llama/v1/chat/completions",
+                "http://10.0.0.1:8000",
+                "http://10.0.0.1:8000/v1/chat/completions",
+            ),
+            (&[], "http://LLAMA/v1/models?limit=2", "http://r", "http://r/v1/models?limit=2"),
+            (
+                &["http://a", "http://a/v1"],
+                "http://a/v1/completions",
+                "http://r/one",
+                "http://r/one/v1/completions",
+            ),
+            (
+                &["http://a", "http://b/llm/v1"],
+                "http://b/llm/v1/completions",
+                "http://r/v1",
+                "http://r/v1/completions",
+            ),
+            (&["https://a/llm"], "https://a/llm/v1/completions", "http://r:1", "http://r:1/v1/completions"),
+            (
+                &["https://a/llm"],
+                "https://A.:443/llm/v1/completions",
+                "http://r:1",
+                "http://r:1/v1/completions",
+            ),
+            (&["http://a:80/llm"], "http://a/llm/v1/completions", "http://r:1", "http://r:1/v1/completions"),
+            (&[], "http://r:1/v1/completions", "http://r:1", "http://r:1/v1/completions"),
+            (&["http://a"], "http://llama/tokenize", "http://r:1", "http://r:1/tokenize"),
+        ] {
+            let addresses = Addresses::new(&config(urls));
+            let there = addresses.at(&asked.parse().unwrap(), &replica.into());
+            assert_eq!(there.unwrap(), *expected, "{urls:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_pointed_at_one_replica_gets_the_pool() {
+        let addresses = Addresses::new(&config(&[]));
+        let asked: Uri = "http://r:1/one/v1/completions".parse().unwrap();
+        assert_eq!(addresses.at(&asked, &"http://r:1/one".into()).unwrap(), asked);
+        assert_eq!(addresses.at(&asked, &"http://r:2/two".into()).unwrap(), "http://r:2/two/v1/completions");
+    }
+
+    #[test]
+    fn no_more_are_kept_than_there_can_be() {
+        let addresses = Addresses::new(&config(&[]));
+        for n in 0..2 * MOST {
+            let replica: Arc<str> = format!("http://r{n}").into();
+            assert!(addresses.at(&"http://llama/v1/x".parse().unwrap(), &replica).is_some());
+        }
+        assert_eq!(addresses.of_replicas.read().len(), MOST);
+        assert!(addresses.at(&"http://llama/v1/x".parse().unwrap(), &"nonsense".into()).is_none());
+    }
+}

@@ -1,0 +1,248 @@
+//! The background task that discovers a pool's replicas and polls their health, load and models.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use http::header::HeaderValue;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep_until, timeout};
+
+use super::ask::Asker;
+use super::dns::{Resolve, System};
+use super::source::{Look, Source};
+use crate::admission::Admission;
+use crate::clock::now;
+use crate::config::{self, PoolConfig};
+use crate::credential::Credential;
+use crate::duration;
+use crate::error::Error;
+use crate::placement::{Observation, ReplicaId};
+use crate::transport::Transport;
+
+/// How long the task continues after the last call.
+const LINGER: Duration = Duration::from_secs(10);
+/// The longest time between two checks for due polls. Calls can make a poll due without waking the
+/// task.
+const PACE: Duration = Duration::from_millis(100);
+
+/// No task is running.
+const STOPPED: u8 = 0;
+/// The task is running, and no call has arrived since its last iteration.
+const QUIET: u8 = 1;
+/// The task is running, and a call has arrived since its last iteration.
+const CALLED: u8 = 2;
+
+/// Discovers and polls the replicas of one pool while calls arrive. Dropping it aborts the task.
+pub(super) struct HealthChecker {
+    shared: Arc<Shared>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+/// The state that the checker shares with its task.
+struct Shared {
+    admission: Weak<Admission>,
+    asker: Asker,
+    source: Option<Arc<Source>>,
+    state: AtomicU8,
+    /// Whether the first lookup has finished, successfully or not. Initially `true` for sources
+    /// without DNS.
+    looked: watch::Sender<bool>,
+}
+
+impl HealthChecker {
+    /// Creates the checker of the pool behind `admission`. If a file names the replicas, it is read
+    /// at once.
+    ///
+    /// `acting`: whether the gate acts on calls. If it does not, a missing key is logged instead of
+    /// returned as an error, and models are polled without a key.
+    ///
+    /// # Errors
+    ///
+    /// `Config` if the gate is `acting` and `key_env` names no usable key.
+    pub(super) fn new(
+        admission: &Arc<Admission>,
+        pool: &PoolConfig,
+        transport: Transport,
+        acting: bool,
+    ) -> Result<Self, Error> {
+        let key = match key(admission.name(), pool) {
+            Err(problem) if !acting => {
+                tracing::warn!(%problem, "what its replicas serve is not asked");
+                None
+            }
+            key => key?,
+        };
+        Ok(Self::resolving(admission, pool, transport, key, Arc::new(System)))
+    }
+
+    /// Creates the checker with the given key and resolver.
+    pub(super) fn resolving(
+        admission: &Arc<Admission>,
+        pool: &PoolConfig,
+        transport: Transport,
+        key: Option<HeaderValue>,
+        resolve: Arc<dyn Resolve>,
+    ) -> Self {
+        let name = admission.name();
+        let source = Source::of(name, &pool.source, resolve).map(Arc::new);
+        if let Some(source) = &source {
+            source.open(admission);
+        }
+        let shared = Shared {
+            admission: Arc::downgrade(admission),
+            asker: Asker { transport, health: pool.health.clone(), key },
+            source,
+            state: AtomicU8::new(STOPPED),
+            looked: watch::Sender::new(!matches!(pool.source, config::ReplicaSource::Dns { .. })),
+        };
+        Self { shared: Arc::new(shared), task: Mutex::default() }
+    }
+
+    /// Records that a call has arrived, and starts the task if it is not running. Costs one atomic
+    /// load if another call came just before. Does nothing outside a runtime, where no call can be
+    /// made either.
+    pub(super) fn on_call(&self) {
+        let state = &self.shared.state;
+        let turn = |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if state.load(Ordering::Acquire) == CALLED || turn(QUIET) {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current()
+            && turn(STOPPED)
+        {
+            let task = runtime.spawn(run(Running(Some(self.shared.clone()))));
+            *self.task.lock() = Some(task.abort_handle());
+        }
+    }
+
+    /// Waits until the first lookup of the replicas has finished, at most `longest`. Returns at
+    /// once if the source needs no lookup.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(super) async fn first_lookup(&self, longest: Duration) {
+        let mut looked = self.shared.looked.subscribe();
+        let known = *looked.borrow_and_update();
+        if !known {
+            let _ = timeout(longest, looked.wait_for(|looked| *looked)).await;
+        }
+    }
+
+    /// Returns why the current replicas are unknown, or `None` if the last lookup succeeded. The
+    /// replicas known before remain in use.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.shared.source.as_ref()?.problem()
+    }
+}
+
+impl Drop for HealthChecker {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get_mut() {
+            task.abort();
+        }
+    }
+}
+
+/// A guard of the running task. If a runtime shuts down and drops the task, the state becomes
+/// [`STOPPED`], and the next call starts a task on its own runtime.
+struct Running(Option<Arc<Shared>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.state.store(STOPPED, Ordering::Release);
+        }
+    }
+}
+
+/// The result of a poll or a lookup.
+enum News {
+    Saw(ReplicaId, Option<Observation>),
+    Looked(Look),
+}
+
+/// Runs the task: starts due polls and lookups, and applies their results.
+async fn run(mut running: Running) {
+    let Some(shared) = running.0.clone() else { return };
+    let mut under_way: JoinSet<News> = JoinSet::new();
+    let mut next_look = shared.source.is_some().then(now);
+    let mut look: Option<AbortHandle> = None;
+    let mut last_busy = now();
+    loop {
+        let Some(admission) = shared.admission.upgrade() else { return };
+        let now = now();
+        if shared.state.swap(QUIET, Ordering::AcqRel) == CALLED || admission.is_busy() {
+            last_busy = now;
+        } else if now >= last_busy + LINGER
+            && shared.state.compare_exchange(QUIET, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        {
+            // From here on, the next call starts another task. Polls in flight are dropped.
+            running.0 = None;
+            return;
+        }
+        let poll_requests = admission.poll_requests();
+        drop(admission);
+        for poll_request in poll_requests.due {
+            let shared = shared.clone();
+            under_way.spawn(async move { News::Saw(poll_request.to, shared.asker.ask(&poll_request).await) });
+        }
+        let looks = look.as_ref().is_some_and(|look| !look.is_finished());
+        if let Some(source) =
+            shared.source.as_ref().filter(|_| !looks && next_look.is_some_and(|at| at <= now))
+        {
+            // Scheduled now, so that the next lookup happens even if this one panics.
+            next_look = Some(duration::after(now, source.every()));
+            let source = source.clone();
+            look = Some(under_way.spawn(async move { News::Looked(source.look().await) }));
+        }
+        let next = next_look.filter(|at| *at > now);
+        let wake = [poll_requests.next, next].into_iter().flatten().fold(now + PACE, Instant::min);
+        tokio::select! {
+            biased;
+            Some(news) = under_way.join_next() => {
+                match news {
+                    Ok(news) => shared.hear(news, &mut next_look),
+                    // The lookup panicked. Calls must not wait for it.
+                    Err(_) => drop(shared.looked.send_replace(true)),
+                }
+            }
+            () = sleep_until(wake.into()) => {}
+        }
+    }
+}
+
+impl Shared {
+    /// Applies the result of a poll or a lookup, unless the gate is gone.
+    fn hear(&self, news: News, next_look: &mut Option<Instant>) {
+        let Some(admission) = self.admission.upgrade() else { return };
+        match news {
+            News::Saw(replica, Some(observation)) => admission.observe(replica, observation),
+            News::Looked(look) => {
+                if let Some(source) = &self.source {
+                    *next_look = Some(duration::after(now(), source.every()));
+                    source.take(&admission, look);
+                    self.looked.send_replace(true);
+                }
+            }
+            News::Saw(_, None) => {}
+        }
+    }
+}
+
+/// Returns the `authorization` value for polls of `/v1/models`, if a key is configured.
+///
+/// # Errors
+///
+/// `Config` if the environment variable named by `key_env` holds no usable key.
+fn key(name: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>, Error> {
+    let Some(variable) = &pool.key_env else { return Ok(None) };
+    let key = Credential::in_environment(variable).map_err(|what| {
+        Error::config(format!("targets.{name}.pool.key_env: {variable} {what}; set it, or leave key_env out"))
+    })?;
+    Ok(key.bearer())
+}

@@ -1,0 +1,174 @@
+//! Pools: finds the replicas of a target, polls their state, and addresses requests to them.
+//!
+//! This module makes no decisions. [`crate::placement`] determines what is polled and what follows
+//! from the answers, and the scheduler selects the replica of a call.
+//!
+//! Each pool has one background task ([`HealthChecker`]). The first call starts it, and it ends
+//! 10 s after the last call. It uses the gate's own transport, even if calls bring their own, and
+//! bypasses all queues. The task holds only a weak reference to the gate's state, and ends with it.
+
+mod address;
+mod ask;
+mod dns;
+mod file;
+mod health_checker;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use address::Addresses;
+use health_checker::HealthChecker;
+use http::header::HOST;
+use http::{Request, Uri};
+
+use crate::admission::Admission;
+use crate::body::RequestBody;
+use crate::config::{PoolConfig, ReplicaSource, TargetConfig};
+use crate::error::{Error, ErrorKind, Reason};
+use crate::transport::Transport;
+
+/// The replicas of one target: their addresses, and the task that finds and polls them.
+pub(crate) struct TargetPool {
+    admission: Arc<Admission>,
+    source: ReplicaSource,
+    addresses: Addresses,
+    health_checker: OnceLock<HealthChecker>,
+}
+
+impl TargetPool {
+    /// Creates the pool of a target, or returns `None` if the target is not a pool.
+    pub(crate) fn new(config: &TargetConfig, admission: &Arc<Admission>) -> Option<Self> {
+        let source = config.pool.as_ref()?.source.clone();
+        if let ReplicaSource::Listed(members) = &source {
+            admission.set_members(members);
+        }
+        let addresses = Addresses::new(config);
+        Some(Self { admission: admission.clone(), source, addresses, health_checker: OnceLock::new() })
+    }
+
+    /// Polls the replicas over `transport` from now on, while calls arrive. `acting` is `true` in
+    /// mode `enforce`.
+    ///
+    /// # Errors
+    ///
+    /// `Config` if the variable of the pool's `key_env` has no usable key.
+    pub(crate) fn start(
+        &self,
+        config: &PoolConfig,
+        transport: &Transport,
+        acting: bool,
+    ) -> Result<(), Error> {
+        let checker = HealthChecker::new(&self.admission, config, transport.clone(), acting)?;
+        // A gate starts its pools once, so this never replaces a checker.
+        let _ = self.health_checker.set(checker);
+        Ok(())
+    }
+
+    /// Records that a call was made, so that the replicas are polled.
+    pub(crate) fn on_call(&self) {
+        if let Some(checker) = self.health_checker.get() {
+            checker.on_call();
+        }
+    }
+
+    /// Waits until the first lookup of the replicas has finished, at most `timeout`. Returns at
+    /// once if the replicas need no lookup.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn replicas_known(&self, timeout: Duration) {
+        if let Some(checker) = self.health_checker.get() {
+            checker.first_lookup(timeout).await;
+        }
+    }
+
+    /// Returns why the latest lookup of the replicas failed, or `None` if it succeeded. The
+    /// replicas found before stay in use.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.health_checker.get()?.problem()
+    }
+
+    /// Adds to a rejection why the replicas of the pool are not known, if they are not.
+    pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
+        match self.problem() {
+            Some(problem) => rejection.not_found(&problem),
+            None if self.admission.replicas().is_empty() => {
+                rejection.not_found("no replica was told or found")
+            }
+            None => rejection,
+        }
+    }
+
+    /// Returns the URL of a request at a replica, or `None` if the path of the request cannot be
+    /// placed below the replica's base URL.
+    pub(crate) fn url_at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
+        self.addresses.at(uri, replica)
+    }
+
+    /// Addresses a request to a replica.
+    ///
+    /// # Errors
+    ///
+    /// `Request` if the URL cannot be placed below the replica's base URL.
+    pub(crate) fn route(&self, request: &mut Request<RequestBody>, replica: &Arc<str>) -> Result<(), Error> {
+        let text = "its URL cannot be put below the replica's";
+        *request.uri_mut() = self
+            .url_at(request.uri(), replica)
+            .ok_or_else(|| Error::new(ErrorKind::Request, text).at(self.admission.name()))?;
+        // The transport sets the header to the host that it sends to.
+        request.headers_mut().remove(HOST);
+        Ok(())
+    }
+
+    /// Addresses a request to the next replica in turn, whatever its health. Used in mode `off`, in
+    /// which calls are not queued, polled or counted.
+    ///
+    /// If the replicas have to be looked up first, it waits for the first lookup, at most `timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if no replica is known. `Request` as for [`Self::route`].
+    pub(crate) async fn route_in_turn(
+        &self,
+        request: &mut Request<RequestBody>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        if !matches!(self.source, ReplicaSource::Listed(_)) {
+            self.on_call();
+            self.replicas_known(timeout).await;
+        }
+        let replicas = self.admission.replicas();
+        let urls: Vec<&Arc<str>> = replicas
+            .iter()
+            .filter(|replica| replica.state != "draining")
+            .map(|replica| &replica.url)
+            .collect();
+        match (self.addresses.next_turn().checked_rem(urls.len()), &self.source) {
+            (Some(turn), _) => self.route(request, urls[turn]),
+            // The lookup failed, or would take longer than the call may. The transport resolves the
+            // name itself, and its error is more precise.
+            (None, ReplicaSource::Dns { url, .. }) => self.route(request, url),
+            (None, _) => Err(self.no_replica()),
+        }
+    }
+
+    /// Returns the rejection of a call for which the pool has no usable replica.
+    pub(crate) fn no_replica(&self) -> Error {
+        let text = match (self.admission.replicas().is_empty(), &self.source) {
+            (true, ReplicaSource::Dynamic) => {
+                "the pool has no replica: name its replicas with `set_replicas`"
+            }
+            (true, _) => "the pool has no replica",
+            (false, _) => "no replica of the pool can take calls now: all are down or draining",
+        };
+        self.explain_rejection(Error::new(ErrorKind::Refused(Reason::Outage), text).at(self.admission.name()))
+    }
+}

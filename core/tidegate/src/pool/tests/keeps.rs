@@ -1,0 +1,253 @@
+//! Tests of replica discovery, and of how long the health checker's task runs.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::support::{Folder, Kept, Script, pass};
+use crate::pool::dns::System;
+
+#[tokio::test(start_paused = true)]
+async fn each_address_of_a_name_is_a_replica() {
+    let script = Script::of([
+        Ok(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]),
+        Err("SERVFAIL"),
+        Ok(&[]),
+        Ok(&["10.0.0.3", "fd00::3", "10.0.0.1"]),
+        Ok(&["fd00::3"]),
+    ]);
+    let kept = Kept::of_dns(&script);
+    pass(60.0).await;
+    assert_eq!(script.asked(), 0, "nobody looks before somebody calls");
+    kept.checker.on_call();
+    pass(0.1).await;
+    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "sorted, each once");
+    kept.checker.on_call();
+    pass(5.0).await;
+    assert_eq!(kept.checker.problem().as_deref(), Some("the lookup of vllm.svc failed: SERVFAIL"));
+    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "a failure changes nothing");
+    kept.checker.on_call();
+    pass(5.0).await;
+    assert_eq!(kept.checker.problem().as_deref(), Some("vllm.svc has no address"));
+    assert_eq!(kept.replicas().len(), 2);
+    kept.checker.on_call();
+    pass(5.0).await;
+    assert_eq!(kept.checker.problem(), None);
+    assert_eq!(
+        kept.replicas(),
+        ["10.0.0.1:8000", "10.0.0.3:8000"],
+        "of both families one, not one replica twice"
+    );
+    kept.checker.on_call();
+    pass(5.0).await;
+    assert_eq!(kept.replicas(), ["[fd00::3]:8000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_never_answers_is_asked_again() {
+    struct Never;
+    impl crate::pool::dns::Resolve for Never {
+        fn addresses(&self, _: &str) -> crate::pool::dns::Addresses {
+            Box::pin(std::future::pending())
+        }
+    }
+    let source = crate::config::ReplicaSource::Dns {
+        url: "http://vllm.svc:8000".into(),
+        every: std::time::Duration::from_secs(5),
+    };
+    let kept = Kept::new(source, super::support::well(), Arc::new(Never));
+    kept.checker.on_call();
+    pass(5.2).await;
+    assert_eq!(kept.checker.problem().as_deref(), Some("the lookup of vllm.svc took too long"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_panics_is_not_the_last() {
+    struct Broken(std::sync::atomic::AtomicUsize);
+    impl crate::pool::dns::Resolve for Broken {
+        fn addresses(&self, _: &str) -> crate::pool::dns::Addresses {
+            let nth = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Box::pin(async move {
+                assert!(nth > 0, "a resolver that breaks once");
+                Ok(vec![std::net::Ipv4Addr::LOCALHOST.into()])
+            })
+        }
+    }
+    let source = crate::config::ReplicaSource::Dns {
+        url: "http://vllm.svc:8000".into(),
+        every: std::time::Duration::from_secs(5),
+    };
+    let kept = Kept::new(source, super::support::well(), Arc::new(Broken(0.into())));
+    kept.checker.on_call();
+    kept.checker.first_lookup(std::time::Duration::from_secs(3600)).await;
+    pass(5.2).await;
+    assert_eq!(kept.replicas(), ["127.0.0.1:8000"]);
+}
+
+#[tokio::test]
+async fn the_systems_own_resolver_knows_this_machine() {
+    use crate::pool::dns::Resolve as _;
+    let found = System.addresses("localhost").await.unwrap();
+    assert!(!found.is_empty() && found.iter().all(std::net::IpAddr::is_loopback), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_while_calls_come_and_some_seconds_longer() {
+    let script = Script::of([Ok(&["10.0.0.1"])]);
+    let kept = Kept::of_dns(&script);
+    for _ in 0..4 {
+        kept.checker.on_call();
+        pass(5.05).await;
+    }
+    assert_eq!(script.asked(), 5, "at once, and every five seconds");
+    pass(3_600.0).await;
+    let asked = script.asked();
+    assert!(asked <= 7, "and ten seconds longer: {asked}");
+    kept.checker.on_call();
+    pass(0.1).await;
+    assert_eq!(script.asked(), asked + 1, "who comes after a pause finds it looking at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_it() {
+    let script = Script::of([Ok(&["10.0.0.1"])]);
+    let kept = Kept::of_dns(&script);
+    kept.checker.on_call();
+    pass(1.0).await;
+    let door = Arc::downgrade(&kept.door);
+    drop(kept);
+    tokio::task::yield_now().await;
+    assert!(door.upgrade().is_none(), "it keeps no door alive");
+    assert_eq!(Arc::strong_count(&script), 1, "and its task has ended");
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+#[test]
+fn who_calls_on_another_runtime_starts_it_there() {
+    let script = Script::of([Ok(&["10.0.0.1"])]);
+    let kept = Kept::of_dns(&script);
+    kept.checker.on_call();
+    assert_eq!(script.asked(), 0, "without a runtime nothing is kept");
+    for expected in 1..=3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(async {
+            kept.checker.on_call();
+            pass(0.1).await;
+        });
+        assert_eq!(script.asked(), expected);
+    }
+}
+
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_read_at_once_and_again_when_it_changes() {
+    let folder = Folder::new();
+    let path = folder.0.join("replicas.toml");
+    fs::write(&path, "# two\nhttp://10.0.0.1:8000/v1\n\nhttp://10.0.0.2:8000\n").unwrap();
+    let kept = Kept::of_file(&path);
+    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "before any call");
+    kept.checker.on_call();
+    pass(2.0).await;
+    // Written in place and by a rename, in three formats.
+    for (text, expected) in [
+        (
+            "replicas = [\"http://10.0.0.3:8000\", { url = \"http://10.0.0.1:8000\", weight = 2 }]",
+            "10.0.0.1:8000 10.0.0.3:8000",
+        ),
+        (r#"{"replicas": [{"url": "http://10.0.0.4:8000"}]}"#, "10.0.0.4:8000"),
+        (r#"["http://10.0.0.5:8000"]"#, "10.0.0.5:8000"),
+        ("[[replicas]]\nurl = \"http://10.0.0.6:8000\"\nmodels = \"m\"\n", "10.0.0.6:8000"),
+        ("replicas = []", ""),
+        ("http://10.0.0.7:8000", "10.0.0.7:8000"),
+    ] {
+        for write in [|path: &Path, text: &str| fs::write(path, text).unwrap(), replace] {
+            write(&path, text);
+            kept.checker.on_call();
+            pass(1.2).await;
+            let mut replicas = kept.replicas();
+            replicas.sort();
+            assert_eq!(replicas.join(" "), expected, "{text}");
+            assert_eq!(kept.checker.problem(), None);
+            fs::write(&path, "http://10.0.0.9:1").unwrap();
+            kept.checker.on_call();
+            pass(1.2).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_file_changes_nothing_and_says_what_is_wrong() {
+    let folder = Folder::new();
+    let path = folder.0.join("replicas");
+    fs::write(&path, "http://10.0.0.1:8000").unwrap();
+    let kept = Kept::of_file(&path);
+    for (text, problem) in [
+        ("", "the file is empty"),
+        ("replicas = [", "not valid TOML"),
+        ("{\"replicas\": [", "line 1: column 14: not valid JSON"),
+        ("url = \"http://10.0.0.2:8000\"", "url: unknown key; it belongs in one of \"replicas\""),
+        ("http://10.0.0.2:8000\nhttps://u:secret@10.0.0.3", "replicas[1]: "),
+        ("replicas = [{ url = \"http://10.0.0.2:8000\", wieght = 2 }]", "did you mean \"weight\"?"),
+        ("http://10.0.0.2:8000\nhttp://10.0.0.2:8000/v1", "is the same replica as one above"),
+    ] {
+        replace(&path, text);
+        kept.checker.on_call();
+        pass(1.2).await;
+        let told = kept.checker.problem().unwrap();
+        assert!(told.contains(problem) || told.contains(&problem.replace("line 1: ", ":1: ")), "{told}");
+        assert!(told.contains(&path.display().to_string()) && !told.contains("secret"), "{told}");
+        assert_eq!(kept.replicas(), ["10.0.0.1:8000"], "{text}");
+    }
+    fs::remove_file(&path).unwrap();
+    kept.checker.on_call();
+    pass(1.2).await;
+    assert!(kept.checker.problem().unwrap().contains("cannot be read"));
+    assert_eq!(kept.replicas(), ["10.0.0.1:8000"]);
+    replace(&path, "http://10.0.0.2:8000");
+    kept.checker.on_call();
+    pass(1.2).await;
+    assert_eq!((kept.checker.problem(), kept.replicas()), (None, vec!["10.0.0.2:8000".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_not_there_yet_may_come() {
+    let folder = Folder::new();
+    let path = folder.0.join("late");
+    let kept = Kept::of_file(&path);
+    assert!(kept.replicas().is_empty() && kept.checker.problem().is_some());
+    kept.checker.on_call();
+    pass(1.0).await;
+    let many: Vec<String> = (0..200).map(|at| format!("http://10.0.0.1:{}", 8000 + at)).collect();
+    fs::write(&path, many.join("\n")).unwrap();
+    pass(1.2).await;
+    let replicas = kept.replicas();
+    assert_eq!((replicas.len(), &*replicas[127]), (128, "10.0.0.1:8127"), "the first, in order");
+}
+
+/// Changes the file as a mounted ConfigMap does: the path is a link through a folder that is itself
+/// a link, and the folder's link is replaced.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_turned_round_is_a_change() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::new();
+    for (version, text) in [("v1", "http://10.0.0.1:8000"), ("v2", "http://10.0.0.2:8000")] {
+        fs::create_dir(folder.0.join(version)).unwrap();
+        fs::write(folder.0.join(version).join("replicas"), text).unwrap();
+    }
+    symlink("v1", folder.0.join("..data")).unwrap();
+    let path = folder.0.join("replicas");
+    symlink("..data/replicas", &path).unwrap();
+    let kept = Kept::of_file(&path);
+    assert_eq!(kept.replicas(), ["10.0.0.1:8000"]);
+    symlink("v2", folder.0.join("..data_tmp")).unwrap();
+    fs::rename(folder.0.join("..data_tmp"), folder.0.join("..data")).unwrap();
+    kept.checker.on_call();
+    pass(1.2).await;
+    assert_eq!(kept.replicas(), ["10.0.0.2:8000"]);
+}

@@ -1,0 +1,49 @@
+//! Pools in a build without the feature `pool`: no target has one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Uri};
+
+use crate::admission::Admission;
+use crate::body::RequestBody;
+use crate::config::{PoolConfig, TargetConfig};
+use crate::error::Error;
+use crate::transport::Transport;
+
+/// The pool of a target. Has no values, because the configuration rejects pools in this build.
+pub(crate) enum TargetPool {}
+
+impl TargetPool {
+    pub(crate) fn new(_: &TargetConfig, _: &Arc<Admission>) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn start(&self, _: &PoolConfig, _: &Transport, _: bool) -> Result<(), Error> {
+        match *self {}
+    }
+
+    pub(crate) fn on_call(&self) {
+        match *self {}
+    }
+
+    pub(crate) async fn replicas_known(&self, _: Duration) {
+        match *self {}
+    }
+
+    pub(crate) fn problem(&self) -> Option<String> {
+        match *self {}
+    }
+
+    pub(crate) fn explain_rejection(&self, _: Error) -> Error {
+        match *self {}
+    }
+
+    pub(crate) fn url_at(&self, _: &Uri, _: &Arc<str>) -> Option<Uri> {
+        match *self {}
+    }
+
+    pub(crate) async fn route_in_turn(&self, _: &mut Request<RequestBody>, _: Duration) -> Result<(), Error> {
+        match *self {}
+    }
+}

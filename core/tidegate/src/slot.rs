@@ -1,0 +1,146 @@
+//! Slots for calls that are not sent through the gate's client: gRPC, boto3, websockets.
+//!
+//! Limits, queue and metrics are the same as for other calls. The holder makes the exchange, so the
+//! holder reports how it went. A slot that is dropped without a report says nothing about its
+//! target.
+//!
+//! The gate cannot repeat the exchange, so there is one attempt and no retry. The gate cannot end
+//! the exchange either: the deadline limits only the wait, and the slot is held until it is
+//! dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+
+use crate::active::Active;
+use crate::admission::{Permit, TaskSlotGuard};
+use crate::call::{Call, ExchangeRecord};
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::layers::admission::{admit, apply};
+use crate::layers::observe::{CallLog, Tally};
+use crate::metrics::Outcome;
+use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
+use tidegate_protocol::{RateHeaders, classify};
+
+/// A slot of a target. Dropping it releases the slot, exactly once.
+///
+/// Report the result of the call before dropping the slot. Only the first report counts. Without a
+/// report, the call counts as cancelled, and the state of the target does not change.
+///
+/// ```no_run
+/// # async fn run(gate: tidegate::Gate) -> Result<(), tidegate::Error> {
+/// let mut slot = gate.acquire_slot("openai", &tidegate::Context::default()).await?;
+/// // Make the call here.
+/// slot.succeeded();
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping the slot gives it back"]
+pub struct Slot(Option<Held>);
+
+/// What a slot holds in modes `enforce` and `observe`.
+struct Held {
+    permit: Permit,
+    exchange: ExchangeRecord,
+    told: bool,
+    /// Makes the slot visible when the holder's task asks for a tool.
+    _task_slot: Option<TaskSlotGuard>,
+    // Dropped after the permit: the call is recorded when the slot is released.
+    tally: Tally,
+}
+
+impl Slot {
+    /// Creates a slot that holds nothing, for the mode `off`.
+    pub(crate) fn of_nothing() -> Self {
+        Self(None)
+    }
+
+    /// Waits for a slot for the call.
+    ///
+    /// # Cancel safety
+    /// Dropping the future removes the call from the queue.
+    pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
+        let mut tally = Tally::open(call.clone(), log, active);
+        let permit = admit(&call).await.map_err(|error| error.of_call(call.id()));
+        let mut permit = permit.inspect_err(|error| tally.failed(error))?;
+        let exchange = ExchangeRecord::new(clock::now());
+        call.attempt_sent(exchange.clone());
+        call.target().metrics().attempted(permit.placed());
+        // The holder cannot be asked to release the slot early.
+        permit.on_response();
+        permit.detach();
+        // The gate has no response that it could read ahead.
+        let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
+        Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
+    }
+
+    /// Returns the base URL of the replica to which the call must be sent, if the target is a pool.
+    /// Returns `None` for other targets and in mode `off`.
+    pub fn replica(&self) -> Option<&str> {
+        self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
+    }
+
+    /// Reports that the upstream accepted the call.
+    pub fn succeeded(&mut self) {
+        if let Some((call, held)) = self.untold() {
+            held.exchange.update(|seen| seen.is_complete = true);
+            apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
+            held.tally.ended(Outcome::Completed);
+        }
+    }
+
+    /// Reports that the upstream failed the call: with this HTTP status, or by closing the
+    /// connection if `None`. Returns `true` if the same call may succeed later.
+    ///
+    /// The failure is classified as any other. A transient failure such as 429, 503 or 529 can
+    /// start a cool-down of the target, for `retry_after` if the upstream asked for it. Failures
+    /// such as 400 and 404 show that the target is up. The gRPC codes correspond to these statuses:
+    /// RESOURCE_EXHAUSTED 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
+    pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
+        let outcome = match status {
+            Some(status) => {
+                let mut verdict = classify(status, &HeaderMap::new(), b"", clock::wall());
+                verdict.delay = retry_after.filter(|_| verdict.retryable);
+                AttemptOutcome::Rejected(verdict)
+            }
+            None => AttemptOutcome::Failed(ExchangeFailure {
+                kind: ErrorKind::Transport,
+                cause: FailureCause::Upstream,
+                retry_after,
+            }),
+        };
+        if let Some((call, held)) = self.untold() {
+            held.exchange.update(|seen| {
+                seen.status = status.map(|status| status.as_u16());
+                seen.is_failed = true;
+            });
+            call.on_failed_attempt(&outcome);
+            if outcome.is_rate_limited() {
+                held.permit.on_rate_headers(held.exchange.sent_at(), &RateHeaders::default(), true);
+            }
+            apply(&call, &mut held.permit, &outcome);
+            held.tally.ended(Outcome::Failed);
+        }
+        outcome.is_retryable()
+    }
+
+    /// Returns the call and what it holds, at the first report only.
+    fn untold(&mut self) -> Option<(Call, &mut Held)> {
+        let held = self.0.as_mut()?;
+        let told = std::mem::replace(&mut held.told, true);
+        (!told).then(|| (held.tally.call().clone(), held))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.tally.call().attempt_released();
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Slot").field(&self.0.as_ref().map(|held| &held.permit)).finish()
+    }
+}

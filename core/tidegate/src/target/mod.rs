@@ -1,0 +1,187 @@
+//! A target: its admission control, retry budget, cost estimates, replicas and metrics.
+
+mod expected;
+mod shared;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::admission::{Admission, BudgetSet};
+use crate::budget::{BudgetView, RetryBudget};
+use crate::config::TargetConfig;
+use crate::error::Error;
+use crate::kv::Kv;
+use crate::metrics::TargetMetrics;
+use crate::pool::TargetPool;
+use crate::schedule::Settings;
+use crate::transport::Transport;
+
+pub(crate) use expected::{Expected, Stay};
+pub(crate) use shared::SharedCooldowns;
+
+/// The advice in rejections for lack of slots.
+const HINT: &str =
+    "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less";
+/// The advice in rejections for lack of slots at a pool.
+const POOL_HINT: &str = "add a replica, or raise `pool.cap` if each can take more, `wait` or the deadline if the call can, or send less";
+
+/// A destination of model calls with its own capacity, such as a provider or a pool of servers.
+pub(crate) struct Target {
+    config: TargetConfig,
+    admission: Arc<Admission>,
+    retries: Mutex<RetryBudget>,
+    expected: Arc<Expected>,
+    /// The replicas, if the target is a pool.
+    pool: Option<TargetPool>,
+    metrics: TargetMetrics,
+    /// The cool-downs of each key, if several credentials and models share the target.
+    shared: Option<SharedCooldowns>,
+}
+
+impl Target {
+    pub(crate) fn new(
+        config: TargetConfig,
+        budgets: Arc<BudgetSet>,
+        metrics: TargetMetrics,
+        now: Instant,
+    ) -> Arc<Self> {
+        Arc::new(Self::build(config, budgets, metrics, now))
+    }
+
+    /// Creates a target whose slots and queue several credentials and models share.
+    pub(crate) fn new_shared(
+        config: TargetConfig,
+        budgets: Arc<BudgetSet>,
+        metrics: TargetMetrics,
+        now: Instant,
+    ) -> Arc<Self> {
+        let shared = Some(SharedCooldowns::new(&config));
+        Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
+    }
+
+    fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
+        let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
+        let admission = Admission::new(
+            config.name.clone(),
+            &Settings::from(&config),
+            budgets,
+            kv,
+            if config.pool.is_some() { POOL_HINT } else { HINT },
+        );
+        let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
+        let expected = Arc::new(Expected::new(&config));
+        let pool = TargetPool::new(&config, &admission);
+        Self { config, admission, retries, expected, pool, metrics, shared: None }
+    }
+
+    /// Returns the replicas. `None` if the target is not a pool.
+    pub(crate) fn pool(&self) -> Option<&TargetPool> {
+        self.pool.as_ref()
+    }
+
+    /// Starts to poll the replicas if the target is a pool. See [`TargetPool::start`].
+    ///
+    /// # Errors
+    ///
+    /// `Config` if the variable of the pool's `key_env` has no usable key, or if the crate was built
+    /// without the feature `pool`.
+    pub(crate) fn start_pool(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
+        match (&self.pool, &self.config.pool) {
+            (Some(pool), Some(config)) => pool.start(config, transport, acting),
+            (None, Some(_)) => Err(Error::config(format!(
+                "targets.{}.pool: this build has no pools; enable the feature `pool` of the crate `tidegate`",
+                self.config.name
+            ))),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// Records that a call was made, so that the replicas of a pool are polled.
+    pub(crate) fn on_call(&self) {
+        if let Some(pool) = &self.pool {
+            pool.on_call();
+        }
+    }
+
+    /// Waits for the first lookup of the pool's replicas, at most `timeout`. Returns at once if the
+    /// target is not a pool, or if the replicas are already known.
+    pub(crate) async fn replicas_known(&self, timeout: Duration) {
+        if let Some(pool) = &self.pool {
+            pool.replicas_known(timeout).await;
+        }
+    }
+
+    /// Adds to a rejection why the replicas of the pool are not known, if they are not.
+    pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
+        match &self.pool {
+            Some(pool) => pool.explain_rejection(rejection),
+            None => rejection,
+        }
+    }
+
+    /// Returns the name, as in metrics and errors.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.config.name
+    }
+
+    /// Returns the configuration.
+    pub(crate) fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// Returns the admission control.
+    pub(crate) fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    /// Returns the cool-downs of each key, if several credentials and models share the target.
+    pub(crate) fn shared(&self) -> Option<&SharedCooldowns> {
+        self.shared.as_ref()
+    }
+
+    /// Returns `true` if a new call would have to wait for a cool-down.
+    pub(crate) fn is_cooling(&self) -> bool {
+        self.admission.is_cooling() || self.shared.as_ref().is_some_and(SharedCooldowns::is_cooling)
+    }
+
+    /// Returns the number of calls that wait for a slot, or for the end of their key's cool-down.
+    pub(crate) fn waiting(&self) -> usize {
+        self.admission.view().waiting + self.shared.as_ref().map_or(0, SharedCooldowns::held)
+    }
+
+    /// Rejects queued and new calls from now on. Calls in flight continue.
+    pub(crate) fn drain(&self) {
+        self.admission.drain();
+        if let Some(shared) = &self.shared {
+            shared.drain();
+        }
+    }
+
+    /// Returns the retry budget: the retries that recent calls have earned.
+    pub(crate) fn retries(&self) -> &Mutex<RetryBudget> {
+        &self.retries
+    }
+
+    /// Returns the state of the rate budgets.
+    pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
+        self.admission.budgets().rates().lock().view(now)
+    }
+
+    /// Returns the estimates of what calls take.
+    pub(crate) fn expected(&self) -> &Arc<Expected> {
+        &self.expected
+    }
+
+    /// Returns the metrics of the target.
+    pub(crate) fn metrics(&self) -> &TargetMetrics {
+        &self.metrics
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("name", self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,303 @@
+//! Tools: named resources other than models, each with a cap of its own, so that a slow tool never
+//! takes a model slot.
+//!
+//! A tool may call another through the same gate. Tasks that hold one tool and wait for the other,
+//! in both orders, would wait forever. Such a cycle is detected before the wait begins, and the
+//! request is rejected with the names of the tools.
+//!
+//! If a task asks for a tool while it holds a model slot, the request is counted. If it also has to
+//! wait, the caller can log a warning ([`HeldSlots`]). Alternatively, the task can release the
+//! model slot during the wait ([`crate::Gate::acquire_tool_yielding`]).
+
+mod ask;
+mod asking;
+mod cycle;
+mod held;
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use ask::PendingToolPermit;
+use ask::Waits;
+pub(crate) use asking::Asking;
+use asking::Askings;
+use cycle::Holdings;
+pub use held::HeldSlots;
+use held::{Told, WhileHeld};
+use parking_lot::Mutex;
+
+use crate::adaptive::Ended;
+use crate::admission::{Admission, BudgetSet, Permit, ReadAheadGuard, TaskSlots};
+use crate::budget::RateBudgets;
+use crate::clock;
+use crate::config::{Mode, ToolConfig};
+use crate::context::{Chain, Context};
+use crate::duration;
+use crate::error::{Error, ErrorKind, Reason};
+use crate::identify::task_of;
+use crate::kv::Forecast;
+use crate::metrics::{Metrics, ToolMetrics};
+use crate::schedule::{Settings, Ticket, Why};
+use crate::snapshot::ToolSnapshot;
+use crate::target::Target;
+use crate::unknown::unknown;
+use tidegate_tokens::Demand;
+
+/// The longest wait of a task without a deadline: 24 h. It ends waits that nothing else would end.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The tools of a gate.
+pub(crate) struct Tools {
+    tools: BTreeMap<String, Tool>,
+    holdings: Arc<Mutex<Holdings>>,
+    /// The model slots that tasks hold.
+    task_slots: Arc<TaskSlots>,
+    askings: Arc<Askings>,
+    told: Told,
+}
+
+/// One tool: its admission, its metrics and its wait budget.
+struct Tool {
+    admission: Arc<Admission>,
+    metrics: ToolMetrics,
+    wait: Option<Duration>,
+}
+
+impl Tool {
+    /// Counts a rejection by its reason.
+    fn refused(&self, error: &Error) {
+        error.reason().into_iter().for_each(|reason| self.metrics.refused(reason));
+    }
+}
+
+impl Tools {
+    pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
+        let tools = config.iter().map(|(name, config)| {
+            let hint = "raise the tool's `cap` or rate if it can take more, or its `wait`";
+            let budgets =
+                BudgetSet::from_budgets(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
+            let admission =
+                Admission::new(name.as_str().into(), &Settings::from(config), budgets, None, hint);
+            (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
+        });
+        Self {
+            tools: tools.collect(),
+            holdings: Arc::default(),
+            task_slots: Arc::default(),
+            askings: Arc::default(),
+            told: Told::default(),
+        }
+    }
+
+    /// Returns the record of held model slots, or `None` if there are no tools.
+    pub(crate) fn task_slots(&self) -> Option<&Arc<TaskSlots>> {
+        (!self.tools.is_empty()).then_some(&self.task_slots)
+    }
+
+    /// Takes a free slot, or prepares to wait for one.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if there is no such tool. `Refused` if the request is rejected at once; for
+    /// example, because its wait would be a deadlock.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        name: &str,
+        tenant: Arc<str>,
+        context: &Context,
+        mode: Mode,
+        yield_slot: bool,
+    ) -> Result<PendingToolPermit, Error> {
+        let tool = self.tools.get(name).ok_or_else(|| self.unknown(name))?;
+        let now = clock::now();
+        let ticket = Ticket {
+            tenant,
+            lane: context.lane,
+            queued_at: now,
+            deadline: context
+                .deadline
+                .map_or(now + LONGEST, |at| at.into_std().min(duration::after(now, duration::MAX))),
+            wait: tool.wait,
+            has_failed: false,
+            demand: Demand::default(),
+            forecast: Forecast::default(),
+            streams: false,
+            cost: 1.0,
+            wants: None,
+            charged: None,
+        };
+        let while_held = WhileHeld::look(&self.task_slots, task_of(context), yield_slot);
+        let holds = context.holds.clone();
+        let permit = match mode {
+            Mode::Enforce => tool.admission.try_acquire(&ticket).inspect_err(|error| tool.refused(error))?,
+            Mode::Observe | Mode::Off => {
+                let (permit, would) = tool.admission.force(&ticket);
+                if let Some(decision) = would {
+                    tool.metrics.would(decision);
+                }
+                Some(permit)
+            }
+        };
+        if let Some(permit) = permit {
+            while_held.count(&tool.metrics, false);
+            return Ok(PendingToolPermit::got(self.taken(tool, permit, holds, while_held.hand_back())));
+        }
+        let wait = self.wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
+        while_held.count(&tool.metrics, true);
+        let name = tool.admission.name();
+        let asking = Asking::new(name, &ticket, context, while_held.idle(name));
+        let entry = self.askings.enter(asking);
+        Ok(PendingToolPermit::waits(
+            self.clone(),
+            Waits { ticket, holds, handed_back: while_held.hand_back(), entry, wait },
+        ))
+    }
+
+    /// Logs a warning that the code at `site` waits for a tool while it holds a model slot. Each
+    /// location is warned about once.
+    pub(crate) fn tell(&self, site: &'static Location<'static>, held: &HeldSlots) {
+        self.told.tell(site, held);
+    }
+
+    /// Waits for the slot.
+    async fn granted(&self, waits: Waits) -> Result<ToolPermit, Error> {
+        let Waits { ticket, holds, handed_back, entry, wait } = waits;
+        let asking = &entry.asking;
+        let tool = self.tools.get(&*asking.tool).ok_or_else(|| self.unknown(&asking.tool))?;
+        let permit = tool.admission.acquire_from(ticket, |waiter| asking.stands_at(waiter)).await;
+        drop(wait);
+        let permit =
+            permit.map_err(|error| error.of_call(asking.id)).inspect_err(|error| tool.refused(error))?;
+        Ok(self.taken(tool, permit, holds, handed_back).used())
+    }
+
+    /// Records an acquired slot, and returns its permit.
+    fn taken(
+        &self,
+        tool: &Tool,
+        permit: Permit,
+        holds: Option<Chain>,
+        handed_back: Vec<ReadAheadGuard>,
+    ) -> ToolPermit {
+        tool.metrics.admitted(permit.waited());
+        let chain = Chain::link(holds, tool.admission.name().clone());
+        self.holdings.lock().took(tool.admission.name(), chain.id());
+        ToolPermit { chain, holdings: self.holdings.clone(), permit, _handed_back: handed_back }
+    }
+
+    /// Returns all waits for tools, in no particular order.
+    pub(crate) fn askings(&self) -> Vec<Arc<Asking>> {
+        self.askings.all()
+    }
+
+    /// Returns why the request still waits, or `None` if it is not queued.
+    pub(crate) fn why(&self, asking: &Asking) -> Option<Why> {
+        self.tools.get(&*asking.tool)?.admission.explain(asking.waiter()?)
+    }
+
+    /// Records a wait of a task that holds tools. Returns `None` if the task holds none.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` with the reason `Deadlock` if the wait could never end.
+    fn wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<Wait>, Error> {
+        let Some(holds) = holds else { return Ok(None) };
+        let mut holdings = self.holdings.lock();
+        match holdings.wait(name, holds.ids()) {
+            Ok(id) => Ok(Some(Wait { id, holdings: self.holdings.clone() })),
+            Err(cycle) => {
+                let held = holds.names().join(", ");
+                Err(Error::new(
+                    ErrorKind::Refused(Reason::Deadlock),
+                    format!(
+                        "deadlock: this task holds {held} and wants {name}, and every holder of {name} waits in turn for {}. \
+                         Take tools in one order everywhere, raise a cap, or give {held} back before asking for {name}",
+                        cycle.join(", ")
+                    ),
+                )
+                .at(&name.into()))
+            }
+        }
+    }
+
+    /// Returns the error for an unknown tool, with similar names.
+    fn unknown(&self, name: &str) -> Error {
+        let names: Vec<_> = self.tools.keys().map(String::as_str).collect();
+        unknown("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
+    }
+
+    /// Returns the state of all tools by name, with the given targets as possible holders of model
+    /// slots.
+    pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
+        let shown = |tool: &Tool| {
+            let targets = targets.iter().map(|target| target.name());
+            ToolSnapshot::of(&tool.admission.view(), &tool.metrics, targets, now)
+        };
+        self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
+    }
+
+    /// Updates the gauges of all tools. Called before they are read.
+    pub(crate) fn gauge(&self) {
+        self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
+    }
+
+    /// Rejects all waiting and further requests for tools.
+    pub(crate) fn drain(&self) {
+        self.tools.values().for_each(|tool| tool.admission.drain());
+    }
+}
+
+/// A slot of a tool. Dropping it releases the slot.
+#[must_use = "dropping the permit gives the slot back"]
+pub struct ToolPermit {
+    chain: Chain,
+    holdings: Arc<Mutex<Holdings>>,
+    permit: Permit,
+    /// Guards of the model slots that are released while this is held.
+    _handed_back: Vec<ReadAheadGuard>,
+}
+
+impl ToolPermit {
+    /// Returns the chain of tools that the task holds, this one included. Put it into the
+    /// [`Context`] of everything that the task asks for next, so that deadlocks are detected.
+    pub fn chain(&self) -> Chain {
+        self.chain.clone()
+    }
+
+    /// Marks the slot as used, which charges the tool's rate limit. A slot that is dropped before
+    /// this is not charged. When the slot is released, the tool's work counts as completed.
+    fn used(mut self) -> Self {
+        self.permit.on_sent();
+        self.permit.set_ended(Ended::Completed { output: 0 });
+        self
+    }
+}
+
+impl std::fmt::Debug for ToolPermit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolPermit").field("tool", self.chain.tool()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ToolPermit {
+    fn drop(&mut self) {
+        self.holdings.lock().gave_back(self.chain.tool(), self.chain.id());
+    }
+}
+
+/// The record of a wait for deadlock detection. Dropping it removes the record.
+struct Wait {
+    id: u64,
+    holdings: Arc<Mutex<Holdings>>,
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.holdings.lock().done(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! The host's handle to one exchange: answers the request and sends the body in chunks.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::cell::Cell;
+use crate::error::{Error, ErrorKind};
+
+/// Tells the host whether to send more of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendState {
+    /// The host may send the next chunk at once.
+    Open,
+    /// The reader has not taken the chunk yet. The host must wait for [`Exchange::room`] first.
+    Full,
+    /// The reader is gone. The host must stop, end its exchange upstream, and drop the
+    /// [`Exchange`].
+    Closed,
+}
+
+/// The host's handle to one exchange. Usable from any thread.
+///
+/// Dropping it tells the gate that the host has finished. The slot of a cancelled exchange is held
+/// until then, at most [`GRACE`](super::GRACE). An exchange that is dropped without
+/// [`Exchange::end`] fails with `Transport`.
+pub struct Exchange(Arc<Cell>);
+
+impl Exchange {
+    pub(super) fn new(cell: Arc<Cell>) -> Self {
+        Self(cell)
+    }
+
+    /// Returns the number that identifies the exchange in [`super::Host::cancel`]. Unique in this
+    /// process.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Sends the response's status, headers and extensions to the caller. Returns `false` if the
+    /// exchange was cancelled or answered before.
+    ///
+    /// Extensions are passed on unchanged. A body that is shorter than `content-length` fails as
+    /// truncated. A host that decodes bodies must therefore remove `content-length` and
+    /// `content-encoding`.
+    pub fn answer(&self, head: Response<()>) -> bool {
+        self.0.answer(head)
+    }
+
+    /// Sends the next chunk of the body, and returns whether the host may send another. An empty
+    /// chunk is ignored. If the host sends a chunk without room for it, the exchange fails with
+    /// `Transport`.
+    pub fn chunk(&self, chunk: Bytes) -> SendState {
+        self.0.chunk(chunk)
+    }
+
+    /// Waits until the next chunk may be sent. Resolves to `true` if there is room, and to `false`
+    /// if the reader is gone.
+    ///
+    /// The future does not keep the exchange alive: dropping the [`Exchange`] still acknowledges
+    /// its end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe. Only one future of this method and [`Exchange::wanted`] can wait at a time.
+    pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
+        let cell = self.0.clone();
+        poll_fn(move |cx| cell.poll_room(cx))
+    }
+
+    /// Waits until the reader waits for a chunk. Resolves to `true` if it does, and to `false` if
+    /// the reader is gone.
+    ///
+    /// Meant for a host that is blocked while it reads from its upstream. Such a host does not read
+    /// ahead, so it never delays the delivery of a chunk that has already arrived.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Exchange::room`].
+    pub fn wanted(&self) -> impl Future<Output = bool> + Send + use<> {
+        let cell = self.0.clone();
+        poll_fn(move |cx| cell.poll_wanted(cx))
+    }
+
+    /// Returns `true` if the reader is gone: the call's future or the response body was dropped.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Ends the body successfully.
+    pub fn end(self) {
+        self.0.close(Ok(()));
+    }
+
+    /// Ends the exchange with `error`. Its kind decides how the gate treats the failure: `Connect`
+    /// and `ConnectTimeout` state that nothing was sent. A host that needs its own error object
+    /// back can attach it as the source ([`Error::because`]).
+    pub fn fail(self, error: Error) {
+        self.0.close(Err(error));
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.0
+            .close(Err(Error::new(ErrorKind::Transport, "the caller's own transport gave up the exchange")));
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("id", &self.0.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! A scripted service that counts its exchanges in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use tidegate::limit::{
+    AdaptiveLimit, AdaptiveLimitLayer, AdaptiveLimitSnapshot, HttpJudge, Judge, LimitedBody,
+};
+use tidegate::snapshot::LimitSnapshot;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tower::{BoxError, Service, ServiceExt};
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+
+pub type Ask = Request<Full<Bytes>>;
+pub type Answer = UnsyncBoxBody<Bytes, BoxError>;
+pub type Limited<J = HttpJudge> = AdaptiveLimit<Upstream, J>;
+
+/// Returns the error of failing scripts.
+pub fn broken() -> BoxError {
+    "broken off".into()
+}
+
+/// The script of one exchange.
+pub struct Script {
+    pub status: u16,
+    pub headers: Vec<(&'static str, &'static str)>,
+    /// The delay before the head.
+    pub head: Duration,
+    /// The error returned instead of the head.
+    pub fails: Option<BoxError>,
+    /// The frames of the body, each with the delay before it.
+    pub frames: Vec<(Duration, Result<&'static str, BoxError>)>,
+    /// Awaited before the first frame, in addition to its delay.
+    pub gate: Option<Arc<Notify>>,
+}
+
+impl Script {
+    /// A stream: the head at once, a token after `first`, the end `rest` later.
+    pub fn stream(first: Duration, rest: Duration) -> Self {
+        let headers = vec![("content-type", "text/event-stream")];
+        Self { headers, frames: vec![(first, Ok("token")), (rest, Ok("end"))], ..Self::whole(Duration::ZERO) }
+    }
+
+    /// A response in one piece, after `head`.
+    pub fn whole(head: Duration) -> Self {
+        let frames = vec![(Duration::ZERO, Ok("{}"))];
+        Self { status: 200, headers: vec![], head, fails: None, frames, gate: None }
+    }
+
+    /// An error status without a stream, after 1 ms.
+    pub fn refusal(status: u16, headers: &[(&'static str, &'static str)]) -> Self {
+        Self { status, headers: headers.to_vec(), ..Self::whole(MS) }
+    }
+}
+
+type Play = dyn Fn(usize, usize) -> Script + Send + Sync;
+
+/// The scripted service.
+#[derive(Clone)]
+pub struct Upstream {
+    play: Arc<Play>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+pub struct Seen {
+    busy: AtomicUsize,
+    peak: AtomicUsize,
+    calls: AtomicUsize,
+}
+
+impl Seen {
+    pub fn busy(&self) -> usize {
+        self.busy.load(Ordering::SeqCst)
+    }
+
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::SeqCst)
+    }
+
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+/// An exchange in flight, counted until it is dropped.
+struct Busy(Arc<Seen>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Service<Ask> for Upstream {
+    type Response = Response<Answer>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Ask) -> Self::Future {
+        let busy = self.seen.busy.fetch_add(1, Ordering::SeqCst) + 1;
+        self.seen.peak.fetch_max(busy, Ordering::SeqCst);
+        let script = (self.play)(self.seen.calls.fetch_add(1, Ordering::SeqCst), busy);
+        let busy = Busy(self.seen.clone());
+        async move {
+            sleep(script.head).await;
+            if let Some(error) = script.fails {
+                return Err(error);
+            }
+            let gate = script.gate;
+            let frames =
+                stream::unfold((script.frames.into_iter(), gate, busy), |(mut left, gate, busy)| async {
+                    if let Some(gate) = gate {
+                        gate.notified().await;
+                    }
+                    let (after, frame) = left.next()?;
+                    sleep(after).await;
+                    let frame = frame.map(|text| Frame::data(Bytes::from_static(text.as_bytes())));
+                    Some((frame, (left, None, busy)))
+                });
+            let response = Response::builder().status(script.status);
+            let response = script.headers.iter().fold(response, |response, (k, v)| response.header(*k, *v));
+            Ok(response.body(StreamBody::new(frames.boxed()).boxed_unsync())?)
+        }
+        .boxed()
+    }
+}
+
+/// Returns a service and its counters. `play` gets the number of earlier exchanges and the number
+/// in flight with this one.
+pub fn upstream(play: impl Fn(usize, usize) -> Script + Send + Sync + 'static) -> (Upstream, Arc<Seen>) {
+    let seen = Arc::<Seen>::default();
+    (Upstream { play: Arc::new(play), seen: seen.clone() }, seen)
+}
+
+pub fn ask() -> Ask {
+    Request::post("http://llm/v1/completions").body(Full::default()).unwrap()
+}
+
+pub async fn send<J: Judge>(service: &Limited<J>) -> Result<Response<LimitedBody<Answer, J>>, BoxError> {
+    service.clone().oneshot(ask()).await
+}
+
+/// Makes a call and reads its whole response.
+pub async fn call<J: Judge>(service: &Limited<J>) -> Result<Bytes, BoxError> {
+    Ok(send(service).await?.into_body().collect().await?.to_bytes())
+}
+
+/// Runs `callers` callers for `time`. Each makes its next call when it has the response to the
+/// last.
+pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration) {
+    let end = Instant::now() + time;
+    let caller = || {
+        let service = service.clone();
+        async move {
+            while Instant::now() < end {
+                let _ = call(&service).await;
+            }
+        }
+    };
+    let callers: Vec<_> = (0..callers).map(|_| tokio::spawn(caller())).collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
+/// Runs everything that is ready. Takes half a millisecond of paused time.
+pub async fn settle() {
+    sleep(MS / 2).await;
+}
+
+pub fn found<J: Judge>(layer: &AdaptiveLimitLayer<J>) -> LimitSnapshot {
+    layer.snapshot().adaptive.expect("it is found")
+}
+
+/// Asserts that no slot is held and no call waits, here or upstream.
+pub fn assert_idle<J: Judge>(layer: &AdaptiveLimitLayer<J>, seen: &Seen) {
+    let AdaptiveLimitSnapshot { in_flight, queue_depth, adaptive, .. } = layer.snapshot();
+    assert_eq!((in_flight, queue_depth, seen.busy()), (0, 0, 0));
+    assert_eq!(adaptive.expect("it is found").awaiting, 0);
+}
+
+pub fn reason(error: &BoxError) -> Option<tidegate::Reason> {
+    error.downcast_ref::<tidegate::Error>()?.reason()
+}

@@ -1,0 +1,178 @@
+//! Tests of exact token counts, by vLLM's `/tokenize` and by OpenAI's tokenizers. A failed count
+//! never fails the call.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tidegate::config::{Mode, Tokenizer};
+use tidegate::internals::Call;
+use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
+use tokio::time::{Duration, Instant};
+
+use crate::support::{ANSWER, Exchange, SECOND, assert_idle, gate, json as answer, read, status, upstream};
+
+/// What a scripted vLLM server received.
+#[derive(Default)]
+struct Server {
+    /// The bodies of requests to `/tokenize`, with the caller's key.
+    asked: Mutex<Vec<(Value, String)>>,
+    /// The exact count of each call when it arrived, if it was counted.
+    known: Mutex<Vec<Option<u64>>>,
+}
+
+/// Returns a vLLM server that answers `/tokenize` by this function.
+fn vllm<F, Fut>(tokenize: F) -> (Transport, Arc<Server>)
+where
+    F: Fn(Exchange) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Response<ResponseBody>, Error>> + Send + 'static,
+{
+    let server = Arc::new(Server::default());
+    let seen = server.clone();
+    let (transport, _) = upstream(move |_, request: Request<RequestBody>, exchange| {
+        let (seen, tokenize) = (seen.clone(), tokenize.clone());
+        async move {
+            if request.uri().path() != "/tokenize" {
+                let call = request.extensions().get::<Call>().expect("a call");
+                seen.known.lock().push(call.exact_input());
+                return Ok(answer(exchange, ANSWER));
+            }
+            let key = request.headers()["authorization"].to_str().expect("text").to_owned();
+            assert_eq!(request.headers()["content-type"], "application/json");
+            assert!(!request.headers().contains_key("content-encoding"));
+            let body = request.into_body().collect().await?.to_bytes();
+            seen.asked.lock().push((serde_json::from_slice(&body).expect("JSON"), key));
+            tokenize(exchange).await
+        }
+    });
+    (transport, server)
+}
+
+fn tokens(exchange: Exchange) -> Response<ResponseBody> {
+    answer(exchange, r#"{"count": 4321, "max_model_len": 8192, "tokens": [1, 2, 3]}"#)
+}
+
+fn chat() -> Value {
+    json!({"model": "m", "stream": false, "max_tokens": 9, "messages": [{"role": "user", "content": "hello world"}]})
+}
+
+fn request(path: &str, body: impl Into<RequestBody>) -> Request<RequestBody> {
+    Request::post(format!("http://llm{path}"))
+        .header("authorization", "Bearer k")
+        .body(body.into())
+        .expect("a request")
+}
+
+async fn send(gate: &Gate, body: &Value) {
+    let response =
+        gate.client().call(request("/v1/chat/completions", body.to_string())).await.expect("an answer");
+    read(response).await.expect("all of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn vllm_counts_beside_the_queue() {
+    let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
+    let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm).cap(1));
+    send(&gate, &chat()).await;
+    let asked = std::mem::take(&mut *server.asked.lock());
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hello world"}]});
+    assert_eq!(asked, [(body, "Bearer k".to_owned())]);
+    assert_eq!(*server.known.lock(), [Some(4321)]);
+    assert_eq!(gate.calls().records().len(), 1, "a question is no call");
+    assert_idle(&gate);
+
+    // A completion has a prompt. A compressed body is decompressed for counting, and sent
+    // unchanged.
+    let completion = json!({"model": "m", "prompt": "hello", "max_tokens": 5}).to_string();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(completion.as_bytes()).expect("memory");
+    let mut sealed = request("/v1/completions", gzip.finish().expect("memory"));
+    sealed.headers_mut().insert("content-encoding", "gzip".parse().expect("a value"));
+    read(gate.client().call(sealed).await.expect("an answer")).await.expect("all of it");
+    assert_eq!(server.asked.lock()[0].0, json!({"model": "m", "prompt": "hello"}));
+    assert_eq!(*server.known.lock(), [Some(4321), Some(4321)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_who_need_not_be() {
+    let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
+    let learned = gate(transport.clone(), |t| t);
+    send(&learned, &chat()).await;
+    let observing = Gate::builder()
+        .target(tidegate::config::Target::new("llm").url("http://llm").tokenizer(Tokenizer::Vllm))
+        .mode(Mode::Observe)
+        .build_over(transport.clone())
+        .expect("a gate");
+    send(&observing, &chat()).await;
+    let counted = gate(transport, |t| t.tokenizer(Tokenizer::Vllm));
+    // Content that the provider stores is not in the body. A body that is too long is not counted.
+    let mut kept = chat();
+    kept["previous_response_id"] = json!("r");
+    send(&counted, &kept).await;
+    let mut long = chat();
+    long["messages"][0]["content"] = json!("x".repeat(2 << 20));
+    send(&counted, &long).await;
+    read(counted.client().call(request("/v1/embeddings", chat().to_string())).await.expect("an answer"))
+        .await
+        .expect("all of it");
+    assert_eq!(server.asked.lock().len(), 0);
+    assert_eq!(*server.known.lock(), [None; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_count_is_left_alone_for_a_while() {
+    const ANSWERS: [(u16, &str); 4] =
+        [(404, r#"{"count": 7}"#), (200, "<html>"), (200, r#"{"count": -1}"#), (200, r#"{"count": "many"}"#)];
+    for (code, body) in ANSWERS {
+        let (transport, server) = vllm(move |_| async move { Ok(status(code, &[], body)) });
+        let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm));
+        for _ in 0..3 {
+            send(&gate, &chat()).await;
+        }
+        assert_eq!(server.asked.lock().len(), 1, "{body}");
+        tokio::time::advance(11 * SECOND).await;
+        send(&gate, &chat()).await;
+        assert_eq!(server.asked.lock().len(), 2, "{body}");
+        assert_eq!(*server.known.lock(), [None; 4], "{body}");
+        assert_idle(&gate);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_count_holds_nobody_up_for_long() {
+    let (transport, server) = vllm(|exchange| async move {
+        tokio::time::sleep(60 * SECOND).await;
+        Ok(tokens(exchange))
+    });
+    let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm));
+    let start = Instant::now();
+    send(&gate, &chat()).await;
+    assert_eq!(start.elapsed().as_millis(), tidegate::internals::MAX_COUNT_TIME.as_millis());
+    assert_eq!(*server.known.lock(), [None]);
+    // A call with less time than the count takes ends by its own deadline.
+    tokio::time::advance(11 * SECOND).await;
+    let mut hurried = request("/v1/chat/completions", chat().to_string());
+    let deadline = Some(Instant::now() + Duration::from_millis(50));
+    hurried.extensions_mut().insert(tidegate::Context { deadline, ..tidegate::Context::default() });
+    let start = Instant::now();
+    gate.client().call(hurried).await.expect_err("too late");
+    assert_eq!(start.elapsed().as_millis(), 50);
+    assert_idle(&gate);
+}
+
+#[cfg(feature = "bpe")]
+#[tokio::test(start_paused = true)]
+async fn openais_tokenizer_counts_here() {
+    let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
+    let gate = gate(transport, |t| t.tokenizer(Tokenizer::Bpe));
+    send(&gate, &chat()).await;
+    read(gate.client().call(request("/v1/chat/completions", "no JSON")).await.expect("an answer"))
+        .await
+        .expect("all of it");
+    // Two tokens of text, four per message, and three before the answer.
+    assert_eq!(*server.known.lock(), [Some(2 + 4 + 3), None]);
+    assert_eq!(server.asked.lock().len(), 0);
+}

@@ -1,0 +1,146 @@
+//! Tests of the deadline, which covers the whole call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tidegate::internals::AdmissionLayer;
+use tidegate::internals::DeadlineLayer;
+use tidegate::policy::schedule::Rule;
+use tidegate::{Context, ErrorKind, Reason, Transport};
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt};
+
+use crate::support::*;
+
+type Admission = <AdmissionLayer as Layer<Transport>>::Service;
+
+fn within(limit: Duration, stream: bool) -> http::Request<tidegate::RequestBody> {
+    let mut request = chat(stream);
+    request.extensions_mut().insert(Context { deadline: Some(Instant::now() + limit), ..Context::default() });
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_queue_in_flight_and_in_the_stream() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        if n == 0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.cap(1).idle(None));
+    let start = Instant::now();
+    let client = gate.client();
+    let in_flight = tokio::spawn(async move { client.call(within(20 * SECOND, true)).await.map(drop) });
+    tokio::task::yield_now().await;
+    let queued = gate.client().call(within(10 * SECOND, true)).await.unwrap_err();
+    assert_eq!((queued.reason(), start.elapsed()), (Some(Reason::Deadline), 10 * SECOND));
+    assert_eq!(queued.status(), 504);
+    assert_eq!(in_flight.await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert_eq!(start.elapsed(), 20 * SECOND);
+
+    let mut body = gate.client().call(within(10 * SECOND, true)).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert_eq!((start.elapsed(), seen.in_flight()), (30 * SECOND, 0));
+    assert_idle(&gate);
+}
+
+/// Admission answers the call after it was polled and before its deadline is checked, as another
+/// thread may.
+#[tokio::test(start_paused = true)]
+async fn what_leaves_the_queue_as_the_deadline_passes_says_why() {
+    let (transport, seen) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
+    let gate = gate(transport.clone(), |t| t.cap(1));
+    let limit = Duration::from_millis(20);
+    let mut request = within(limit, false);
+    gate.identify(&mut request).unwrap();
+    let held = gate.acquire_slot("llm", &Context::default()).await.unwrap();
+    let (held, until) = (Arc::new(Mutex::new(Some(held))), Instant::now() + limit);
+    let stack = tower::ServiceBuilder::new()
+        .layer(DeadlineLayer::default())
+        .map_future(move |answer: <Admission as Service<_>>::Future| {
+            let (held, mut answer) = (held.clone(), answer);
+            std::future::poll_fn(move |cx| {
+                let answered = answer.as_mut().poll(cx);
+                if answered.is_pending() && until <= Instant::now() {
+                    drop(held.lock().take());
+                }
+                answered
+            })
+        })
+        .layer(AdmissionLayer)
+        .service(transport);
+    let error = stack.oneshot(request).await.unwrap_err();
+    assert_eq!((error.reason(), error.status().as_u16()), (Some(Reason::Deadline), 504));
+    assert_eq!(error.why().map(|why| (why.rule, why.waited)), Some((Rule::Turn, limit)));
+    assert_eq!(seen.attempts(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn also_where_nobody_reads() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.stall(None));
+    let response = gate.client().call(within(10 * SECOND, true)).await.unwrap();
+    tokio::time::sleep(12 * SECOND).await;
+    assert_eq!(seen.in_flight(), 0);
+    assert_eq!(read(response).await.unwrap_err().kind(), ErrorKind::Deadline);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn through_a_backoff() {
+    let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
+    let gate = gate(transport, |t| t);
+    let response = gate.client().call(within(Duration::from_millis(100), false)).await;
+    // Either the backoff did not fit and the failure was returned, or the deadline came first.
+    match response {
+        Ok(response) => assert_eq!(response.status(), 500),
+        Err(error) => assert!(error.message().contains("server_error"), "{error}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_stream_has_no_first_token() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(60 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.first_token(5 * SECOND));
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert_eq!(seen.attempts(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patient_client_raises_the_default_deadline() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(1000 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t);
+    let mut request = chat(false);
+    request.extensions_mut().insert(tidegate::Timeouts { read: Some(1800 * SECOND), pool: None });
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_is_not_late_while_it_is_taken() {
+    use http_body_util::BodyExt as _;
+    let (transport, _) = upstream(|_, request, exchange| async move {
+        request.into_body().collect().await?;
+        Ok(json(exchange, "{}"))
+    });
+    let gate = gate(transport, |t| t);
+    let slow = futures_util::stream::unfold(0, |n| async move {
+        tokio::time::sleep(SECOND).await;
+        (n < 10).then(|| (Ok(http_body::Frame::data(bytes::Bytes::from_static(b"x"))), n + 1))
+    });
+    let body = tidegate::RequestBody::stream(http_body_util::StreamBody::new(slow));
+    let mut request = http::Request::post("http://llm/v1/files").body(body).unwrap();
+    request.extensions_mut().insert(tidegate::Timeouts { read: Some(2 * SECOND), pool: None });
+    read(gate.client().call(request).await.unwrap()).await.unwrap();
+}

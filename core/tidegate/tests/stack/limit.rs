@@ -1,0 +1,415 @@
+//! Tests of the adaptive limit through the whole client: what changes it, which calls it delays,
+//! and what it reports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::Response;
+use http_body_util::BodyExt;
+use tidegate::config::{LimitSettings, Mode, Target, Tool};
+use tidegate::snapshot::{LimitSnapshot, TargetSnapshot};
+use tidegate::{CallStatus, Context, Gate, ResponseBody};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::support::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Returns settings of an adaptive limit that starts at `start` slots.
+fn adaptive(start: usize) -> LimitSettings {
+    LimitSettings::new().start(start)
+}
+
+fn target(gate: &Gate) -> TargetSnapshot {
+    gate.snapshot().targets["llm"].clone()
+}
+
+fn limit(gate: &Gate) -> LimitSnapshot {
+    target(gate).adaptive.expect("it is found")
+}
+
+/// Returns a stream whose first token takes `first`, and whose end takes `rest` longer.
+fn answer(exchange: Exchange, first: Duration, rest: Duration) -> Response<ResponseBody> {
+    sse(exchange, vec![(first, Some(TOKEN)), (rest, Some(STOP)), (Duration::ZERO, Some(DONE))])
+}
+
+fn start(gate: &Gate, stream: bool) -> JoinHandle<Result<Bytes, tidegate::Error>> {
+    let client = gate.client();
+    tokio::spawn(async move { read(client.call(chat(stream)).await?).await })
+}
+
+/// Runs `callers` callers for `time`. Each makes its next call when it has the response to the
+/// last.
+async fn load(gate: &Gate, callers: usize, time: Duration) {
+    let end = Instant::now() + time;
+    let caller = || {
+        let client = gate.client();
+        async move {
+            while Instant::now() < end {
+                if let Ok(response) = client.call(chat(true)).await {
+                    let _ = read(response).await;
+                }
+            }
+        }
+    };
+    let callers: Vec<_> = (0..callers).map(|_| tokio::spawn(caller())).collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_rises_while_calls_press_on_it_and_are_answered_in_time() {
+    let (transport, seen) =
+        upstream(|_, _, exchange| async move { Ok(answer(exchange, 100 * MS, 400 * MS)) });
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).cap(40).limit(adaptive(4)));
+    assert_eq!((target(&gate).limit, limit(&gate).ceiling), (4, 40));
+    assert_eq!(limit(&gate).objective, Some(1.0), "half of it is the queue's");
+    load(&gate, 60, 30 * SECOND).await;
+    let found = limit(&gate);
+    assert!(found.limit > 20 && found.limit <= 40, "{found:?}");
+    assert!(seen.peak() <= 40);
+    assert!(found.raises > 0 && !found.saturated, "{found:?}");
+    let last = found.decisions.last().expect("it says why");
+    assert!(last.to == found.limit && last.from < last.to && last.ago <= 60.0, "{last:?}");
+    assert!(["slow_start", "headroom"].contains(&last.cause), "{last:?}");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stays_where_it_is_while_nobody_presses_on_it() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(answer(exchange, 100 * MS, 400 * MS)) });
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(8)));
+    load(&gate, 3, 30 * SECOND).await;
+    assert_eq!((limit(&gate).limit, limit(&gate).raises), (8, 0));
+}
+
+/// Returns an upstream that begins one response at a time, each after 0.5 s. With a queue of
+/// several, first tokens are late.
+fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
+    let turn = Arc::new(tokio::sync::Semaphore::new(1));
+    upstream(move |_, _, exchange| {
+        let turn = turn.clone();
+        async move {
+            let permit = turn.acquire().await.unwrap();
+            sleep(500 * MS).await;
+            drop(permit);
+            Ok(answer(exchange, Duration::ZERO, 2 * SECOND))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_falls_when_first_tokens_are_late_and_kills_nothing() {
+    let (transport, _) = one_by_one();
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(24)));
+    // The latency without load is learned first.
+    load(&gate, 2, 5 * SECOND).await;
+    load(&gate, 24, 60 * SECOND).await;
+    let found = limit(&gate);
+    assert!(found.limit < 24 && found.cuts > 0, "{found:?}");
+    assert!(found.decisions.iter().any(|made| made.cause == "late" && made.to < made.from), "{found:?}");
+    let text = gate.prometheus();
+    assert!(!text.contains(r#"tidegate_limit_moves_total{cause="late",target="llm"} 0"#), "{text}");
+    let outcomes = &target(&gate).tenants["default"].outcomes;
+    assert_eq!(outcomes.keys().copied().collect::<Vec<_>>(), ["completed"]);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pressed_on_after_a_cut_it_is_saturated() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        Ok(answer(exchange, if n < 20 { 100 * MS } else { 5 * SECOND }, 2 * SECOND))
+    });
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(16)));
+    load(&gate, 1, 60 * SECOND).await;
+    let calls: Vec<_> = (0..100).map(|_| start(&gate, true)).collect();
+    sleep(30 * SECOND).await;
+    assert!(limit(&gate).saturated, "{:?}", limit(&gate));
+    assert!(gate.prometheus().contains(r#"tidegate_limit_saturated{target="llm"} 1"#));
+    calls.iter().for_each(JoinHandle::abort);
+    sleep(SECOND).await;
+    assert!(!limit(&gate).saturated, "nobody presses on it");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_token_lets_the_next_call_in_long_before_an_end() {
+    let (transport, seen) =
+        upstream(|_, _, exchange| async move { Ok(answer(exchange, SECOND, 30 * SECOND)) });
+    let gate = gate(transport, |t| t.limit(adaptive(8).awaiting(2)));
+    let calls: Vec<_> = (0..3).map(|_| start(&gate, true)).collect();
+    sleep(500 * MS).await;
+    assert_eq!(seen.attempts(), 2);
+    let told = gate.explain_all(1).pop().unwrap();
+    assert_eq!((told.state, told.rule), (CallStatus::Waiting, Some("first_tokens")));
+    assert!(told.text.contains("as many calls as may await their first token"), "{}", told.text);
+    assert_eq!((limit(&gate).awaiting, limit(&gate).awaiting_limit), (2, 2));
+    sleep(600 * MS).await;
+    assert_eq!((seen.attempts(), target(&gate).in_flight), (3, 3));
+    assert_eq!(limit(&gate).awaiting, 1);
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(limit(&gate).awaiting, 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_answers_await_no_first_token() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        sleep(SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.limit(adaptive(8).awaiting(1)));
+    assert!(join_all((0..4).map(|_| start(&gate, false))).await.iter().all(|end| matches!(end, Ok(Ok(_)))));
+    assert_eq!(seen.peak(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_cannot_be_read_does_not_await_its_first_token_for_ever() {
+    for (name, value) in
+        [("content-type", "application/vnd.amazon.eventstream"), ("content-encoding", "gzip")]
+    {
+        let (transport, seen) = upstream(move |_, request, exchange| async move {
+            sleep(SECOND).await;
+            let mut response = answer(exchange, 10 * SECOND, 10 * SECOND);
+            if request.uri().path().contains("invoke") || name == "content-encoding" {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            Ok(response)
+        });
+        let gate = gate(transport, |t| t.limit(adaptive(8).awaiting(1)));
+        let call = || {
+            let mut request = chat(true);
+            if name == "content-type" {
+                *request.uri_mut() = "http://llm/model/m/invoke-with-response-stream".parse().unwrap();
+            }
+            let client = gate.client();
+            tokio::spawn(async move { read(client.call(request).await?).await })
+        };
+        let calls = [call(), call()];
+        sleep(500 * MS).await;
+        assert_eq!(seen.attempts(), 1);
+        sleep(SECOND).await;
+        assert_eq!(seen.attempts(), 2, "{name}: with the head of the first");
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!((limit(&gate).awaiting, limit(&gate).limit), (0, 8));
+        assert_idle(&gate);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_at_any_moment_nothing_is_left_behind() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        sleep(100 * MS).await;
+        match n % 4 {
+            0 => Ok(status(500, &[], "{}")),
+            1 => Ok(json(exchange, ANSWER)),
+            _ => Ok(answer(exchange, 300 * MS, 300 * MS)),
+        }
+    });
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(4).awaiting(3)));
+    for wave in 0..40 {
+        let calls: Vec<_> = (0..8).map(|k| start(&gate, (k + wave) % 3 > 0)).collect();
+        sleep(wave as u32 * 25 * MS).await;
+        calls.iter().for_each(JoinHandle::abort);
+        for call in calls {
+            let _ = call.await;
+        }
+        assert_eq!((limit(&gate).awaiting, target(&gate).in_flight), (0, 0), "wave {wave}");
+    }
+    assert_eq!(seen.in_flight(), 0);
+    assert_idle(&gate);
+}
+
+/// Returns an upstream that rejects calls while four are in flight.
+fn four_at_once(headers: &'static [(&'static str, &'static str)]) -> (tidegate::Transport, Arc<Seen>) {
+    let there = Arc::new(tokio::sync::Semaphore::new(4));
+    upstream(move |_, _, exchange| {
+        let there = there.clone();
+        async move {
+            let Ok(permit) = there.try_acquire_owned() else { return Ok(status(429, headers, "{}")) };
+            sleep(200 * MS).await;
+            let response = answer(exchange, Duration::ZERO, SECOND);
+            Ok(response.map(|body| {
+                ResponseBody::new(body.map_frame(move |frame| {
+                    let _ = &permit;
+                    frame
+                }))
+            }))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_for_want_of_concurrency_cut_it_to_what_is_taken() {
+    let (transport, _) = four_at_once(&[]);
+    let gate = gate(transport, |t| t.ttft(20 * SECOND).limit(adaptive(16)));
+    load(&gate, 16, 30 * SECOND).await;
+    let found = limit(&gate);
+    assert!(found.decisions.iter().any(|made| made.cause == "refused"), "{found:?}");
+    assert!(found.limit <= 6, "{found:?}");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_for_a_rate_do_not() {
+    for headers in [[("retry-after", "1")], [("x-ratelimit-remaining-requests", "0")]] {
+        let (transport, _) = four_at_once(Box::leak(Box::new(headers)));
+        let gate = gate(transport, |t| t.ttft(20 * SECOND).limit(adaptive(16)));
+        load(&gate, 16, 10 * SECOND).await;
+        let found = limit(&gate);
+        assert!(found.decisions.iter().all(|made| made.cause != "refused"), "{headers:?} {found:?}");
+        assert!(target(&gate).failed_attempts["rate_limited"] > 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_ours_that_is_used_up_explains_a_refusal() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        if n == 2 { Ok(status(429, &[], "{}")) } else { Ok(answer(exchange, 100 * MS, SECOND)) }
+    });
+    let gate = gate(transport, |t| t.ttft(20 * SECOND).limit(adaptive(16)).rpm(30));
+    let calls: Vec<_> = (0..3).map(|_| start(&gate, true)).collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(limit(&gate).cuts, 0, "{:?}", limit(&gate));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_before_the_first_token_counts_against_the_upstream_and_a_slow_reader_does_not() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(SECOND, Some(ROLE)), (3000 * SECOND, None)]))
+    });
+    let gate = gate(transport, |t| t.deadline(5 * SECOND).limit(adaptive(16)));
+    // The reader never polls for anything after the head.
+    let client = gate.client();
+    let unread: Vec<_> = join_all((0..8).map(|_| client.call(chat(true)))).await;
+    sleep(10 * SECOND).await;
+    drop(unread);
+    assert_eq!(limit(&gate).cuts, 0, "{:?}", limit(&gate));
+    for _ in 0..4 {
+        let calls: Vec<_> = (0..16).map(|_| start(&gate, true)).collect();
+        for call in calls {
+            assert!(call.await.unwrap().is_err());
+        }
+    }
+    let found = limit(&gate);
+    assert!(found.decisions.iter().any(|made| made.cause == "timed_out"), "{found:?}");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_awaits_its_own_first_token_and_one_that_sleeps_none() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        sleep(SECOND).await;
+        Ok(if n == 0 { status(500, &[], "{}") } else { answer(exchange, SECOND, SECOND) })
+    });
+    let gate = gate(transport, |t| t.limit(adaptive(8).awaiting(1)));
+    let (first, second) = (start(&gate, true), start(&gate, true));
+    sleep(1050 * MS).await;
+    assert_eq!((seen.attempts(), limit(&gate).awaiting), (2, 1), "the second goes while the first backs off");
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!((seen.attempts(), limit(&gate).awaiting), (3, 0));
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_before_the_head_counts_and_one_within_the_queue_does_not() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        sleep(3000 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.deadline(5 * SECOND).limit(adaptive(4)));
+    for _ in 0..4 {
+        let calls: Vec<_> = (0..8).map(|k| start(&gate, k % 2 == 0)).collect();
+        for call in calls {
+            assert!(call.await.unwrap().is_err());
+        }
+    }
+    let found = limit(&gate);
+    assert!(found.decisions.iter().any(|made| made.cause == "timed_out"), "{found:?}");
+    assert!(seen.attempts() <= 16, "those in the queue were never sent");
+    assert_eq!(found.awaiting, 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn observe_mode_learns_and_says_what_it_would_do() {
+    let (transport, seen) = one_by_one();
+    let gate = Gate::builder()
+        .mode(Mode::Observe)
+        .target(Target::new("llm").url("http://llm").ttft(2 * SECOND).limit(adaptive(16)))
+        .build_over(transport)
+        .unwrap();
+    load(&gate, 2, 5 * SECOND).await;
+    load(&gate, 40, 30 * SECOND).await;
+    assert_eq!(seen.peak(), 40, "nobody waits");
+    let found = limit(&gate);
+    assert!(found.limit < 16 && found.cuts > 0, "{found:?}");
+    assert!(target(&gate).would["wait"] > 0);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_held_by_hand_say_nothing() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(4)));
+    let slots =
+        join_all((0..4).map(|_| async { gate.acquire_slot("llm", &Context::default()).await.unwrap() }))
+            .await;
+    let waits = start(&gate, false);
+    sleep(500 * SECOND).await;
+    let found = limit(&gate);
+    assert_eq!((found.limit, found.cuts, found.awaiting), (4, 0, 0), "{found:?}");
+    drop(slots);
+    waits.await.unwrap().unwrap();
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_with_a_latency_finds_its_own() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+    let gate = Gate::builder()
+        .target(Target::new("llm").url("http://llm"))
+        .tool("db", Tool::new(64).latency(100 * MS).limit(adaptive(32)))
+        .build_over(transport)
+        .unwrap();
+    // Each use takes longer the more others there are.
+    let use_it = |n: usize| {
+        let gate = gate.clone();
+        async move {
+            for _ in 0..n {
+                let _db = gate.acquire_tool("db", &Context::default()).await.unwrap();
+                let busy = gate.snapshot().tools["db"].in_flight as u32;
+                sleep(busy * 20 * MS).await;
+            }
+        }
+    };
+    use_it(20).await;
+    join_all((0..40).map(|_| use_it(20))).await;
+    let db = gate.snapshot().tools["db"].clone();
+    let found = db.adaptive.expect("it is found");
+    assert!(found.limit < 32 && found.cuts > 0, "{found:?}");
+    assert_eq!((db.in_flight, db.limit, found.objective), (0, found.limit, Some(0.1)));
+    assert!(!gate.prometheus().contains(r#"tidegate_tool_limit_moves_total{cause="late",tool="db"} 0"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_that_was_named_is_what_one_gets() {
+    let (transport, seen) =
+        upstream(|_, _, exchange| async move { Ok(answer(exchange, 5 * SECOND, SECOND)) });
+    let gate = gate(transport, |t| t.cap(20));
+    load(&gate, 30, 10 * SECOND).await;
+    assert_eq!((seen.peak(), target(&gate).limit), (20, 20));
+    assert!(target(&gate).adaptive.is_none());
+    assert!(!gate.prometheus().contains("tidegate_limit_moves_total{"));
+}

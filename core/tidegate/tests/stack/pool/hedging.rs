@@ -1,0 +1,195 @@
+//! Tests of hedging: a second attempt at another replica if the first token is late.
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::support::*;
+
+fn hedges(gate: &Gate, what: &str) -> u64 {
+    gate.snapshot().targets["llm"].hedges.get(what).copied().unwrap_or_default()
+}
+
+/// Returns replicas of which the one that is called first takes 10 s to its first token, and the
+/// others none.
+fn first_is_late() -> (Transport, Arc<Log>) {
+    let asked = Arc::new(Mutex::new(None::<String>));
+    replicas(move |at, what, _| {
+        if what != PendingToolPermit::Call {
+            return Act::Answer;
+        }
+        let mut first = asked.lock();
+        let first = first.get_or_insert_with(|| at.to_owned());
+        if first == at { Act::stream(10 * SECOND) } else { Act::stream(10 * MS) }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_wins_where_the_first_is_late_and_the_first_is_cancelled() {
+    let (transport, log) = first_is_late();
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    let text = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(text, STREAM.concat());
+    assert_eq!(start.elapsed(), SECOND + 40 * MS);
+    let calls = log.calls();
+    assert_eq!(calls.len(), 2);
+    assert_ne!(calls[0], calls[1]);
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "won")), (1, 1));
+    let target = &gate.snapshot().targets["llm"];
+    assert_eq!(
+        (target.attempts, target.tenants["default"].outcomes["completed"]),
+        (2, 1),
+        "one call, two attempts"
+    );
+    assert_eq!(target.upstream_ttft.count, 1, "the loser is no sample");
+    let record = gate.calls().records().pop().unwrap();
+    assert_eq!(record.attempts.len(), 2);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_wins_where_the_second_is_later_still() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(start.elapsed(), 8 * SECOND);
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "won"), log.calls().len()), (1, 0, 2));
+    assert_eq!(gate.calls().records().pop().unwrap().attempts.len(), 2);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedges_stay_inside_the_retry_budget() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
+    let retry = tidegate::config::Retry::new().ratio(0.0).reserve(2);
+    let gate = targeted(transport, |p| p.hedge(SECOND), |t| t.retry(retry));
+    let calls = (0..6).map(|_| async { read(gate.client().call(chat(true)).await?).await });
+    assert!(futures_util::future::join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "no_budget")), (2, 4));
+    assert_eq!(log.calls().len(), 8);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hedge_never_waits_for_a_slot_and_costs_nothing_then() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
+    let gate = pooled(transport, |p| p.cap(1).hedge(SECOND));
+    let before = gate.snapshot().targets["llm"].retry_budget;
+    let calls = (0..4).map(|_| async { read(gate.client().call(chat(true)).await?).await });
+    assert!(futures_util::future::join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!((hedges(&gate, "sent"), hedges(&gate, "no_slot"), log.calls().len()), (0, 4, 4));
+    assert!(gate.snapshot().targets["llm"].retry_budget >= before);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_stream_is_not_hedged_nor_is_a_wait_in_the_queue_late() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer.after(5 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert_eq!(log.calls().len(), 1);
+    let (transport, log) = replicas(|_, _, _| Act::stream(100 * MS));
+    let gate = pooled(transport, |p| p.cap(1).hedge(SECOND));
+    let calls = (0..80).map(|_| async { read(gate.client().call(chat(true)).await?).await });
+    assert!(futures_util::future::join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!(log.calls().len(), 80);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_one_of_the_two_fails_the_other_goes_on() {
+    // The replica that is called first is late and then fails. The second answers later.
+    let asked = Arc::new(Mutex::new(None::<String>));
+    let (transport, log) = replicas(move |at, what, _| {
+        if what != PendingToolPermit::Call {
+            return Act::Answer;
+        }
+        let mut first = asked.lock();
+        let first = first.get_or_insert_with(|| at.to_owned());
+        if first == at { Act::Status(500, &[]).after(2 * SECOND) } else { Act::stream(2 * SECOND) }
+    });
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(start.elapsed(), 9 * SECOND);
+    assert_eq!((hedges(&gate, "won"), log.calls().len()), (1, 2));
+    assert_all_idle(&gate, &log);
+}
+
+/// Returns replicas of which the one that is called first acts differently from the others.
+fn first_and_others(first: Act, others: Act) -> (Transport, Arc<Log>) {
+    let asked = Arc::new(Mutex::new(None::<String>));
+    replicas(move |at, what, _| {
+        if what != PendingToolPermit::Call {
+            return Act::Answer;
+        }
+        let mut seen = asked.lock();
+        if seen.get_or_insert_with(|| at.to_owned()) == at { first.clone() } else { others.clone() }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_is_final_is_not_withheld_until_the_second_try_is_over() {
+    let (transport, log) =
+        first_and_others(Act::Status(400, &[]).after(2 * SECOND), Act::stream(60 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let start = Instant::now();
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert_eq!((response.status().as_u16(), start.elapsed()), (400, 2 * SECOND));
+    drop(response);
+    assert_eq!(log.calls().len(), 2);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_first_gives_its_slot_back_while_the_second_goes_on() {
+    let (transport, log) =
+        first_and_others(Act::Status(500, &[]).after(2 * SECOND), Act::stream(10 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let client = gate.client();
+    let call = tokio::spawn(async move { read(client.call(chat(true)).await?).await });
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(gate.snapshot().targets["llm"].in_flight, 1, "the second's alone");
+    assert_eq!(call.await.unwrap().unwrap(), STREAM.concat());
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_both_met_is_handed_up_and_counted_and_neither_replica_is_next() {
+    let asked = Arc::new(Mutex::new(0));
+    let (transport, log) = replicas(move |_, what, _| {
+        if what != PendingToolPermit::Call {
+            return Act::Answer;
+        }
+        let mut asked = asked.lock();
+        *asked += 1;
+        match *asked {
+            1 => Act::Status(500, &[]).after(2 * SECOND),
+            2 => Act::Status(500, &[]).after(SECOND / 2),
+            _ => Act::stream(MS),
+        }
+    });
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    let calls = log.calls();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[2] != calls[0] && calls[2] != calls[1], "{calls:?}");
+    let failures = "tidegate_failed_attempts_total{class=\"server_error\",target=\"llm\"} 2\n";
+    assert!(gate.prometheus().contains(failures), "the second's too: {}", gate.prometheus());
+    assert_eq!(gate.calls().records().pop().unwrap().attempts.len(), 3);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_with_both_under_way_leaves_both_in_the_record() {
+    let (transport, log) = replicas(|_, _, _| Act::stream(60 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let call = gate.client();
+    assert!(tokio::time::timeout(3 * SECOND, call.call(chat(true))).await.is_err());
+    assert_eq!(log.calls().len(), 2);
+    let record = gate.calls().records().pop().unwrap();
+    assert_eq!((record.outcome, record.attempts.len()), ("cancelled", 2));
+    assert!(record.attempts.iter().all(|attempt| attempt.released_at.is_some()), "{record:?}");
+    assert_all_idle(&gate, &log);
+}

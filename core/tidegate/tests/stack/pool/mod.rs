@@ -1,0 +1,225 @@
+//! Tests of pools: what happens to a call when its replica fails.
+
+mod cuts;
+mod hedging;
+mod modes;
+mod refusals;
+mod spills;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use parking_lot::Mutex;
+use tidegate::config::{Config, Pool, Replica, Target};
+use tidegate::{Error, ErrorKind, Gate, RequestBody, ResponseBody, Transport};
+
+use crate::support::*;
+
+pub(crate) const STREAM: &[&str] = &[ROLE, TOKEN, STOP, DONE];
+const MS: Duration = Duration::from_millis(1);
+
+/// The kind of a request to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PendingToolPermit {
+    Call,
+    Health,
+    Other,
+}
+
+/// The action of a replica on a request.
+#[derive(Clone)]
+pub(crate) enum Act {
+    Answer,
+    Status(u16, &'static [(&'static str, &'static str)]),
+    /// An error as the first event of a response with status 200.
+    SseError(&'static str),
+    /// The connection is refused.
+    Refuse,
+    /// Name resolution or routing fails.
+    Lost,
+    /// The connection breaks before any response.
+    Break,
+    Hang,
+    /// A stream of frames, each with the delay before it. `None` breaks the connection.
+    Stream(Vec<(Duration, Option<&'static str>)>),
+    After(Duration, Box<Act>),
+}
+
+impl Act {
+    pub(crate) fn after(self, delay: Duration) -> Self {
+        Act::After(delay, Box::new(self))
+    }
+
+    /// A complete stream with a delay of `gap` before each frame.
+    pub(crate) fn stream(gap: Duration) -> Self {
+        Act::Stream(STREAM.iter().map(|frame| (gap, Some(*frame))).collect())
+    }
+}
+
+/// The requests that the replicas received.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) asked: Mutex<Vec<(String, PendingToolPermit)>>,
+    open: Mutex<BTreeMap<String, usize>>,
+    uris: Mutex<Vec<String>>,
+}
+
+impl Log {
+    /// Returns the replicas that received calls, in order.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let asked = self.asked.lock();
+        asked.iter().filter(|(_, what)| *what == PendingToolPermit::Call).map(|(at, _)| at.clone()).collect()
+    }
+
+    /// Returns the number of calls in flight at a replica.
+    pub(crate) fn open(&self, at: &str) -> usize {
+        self.open.lock().get(at).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn uris(&self) -> Vec<String> {
+        self.uris.lock().clone()
+    }
+}
+
+/// An exchange in flight at a replica. The flag tells whether it is a call.
+struct Open(Arc<Log>, String, bool);
+
+impl Open {
+    fn count(&self, by: isize) {
+        if self.2 {
+            let mut open = self.0.open.lock();
+            let open = open.entry(self.1.clone()).or_default();
+            *open = open.saturating_add_signed(by);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.count(-1);
+    }
+}
+
+/// Returns replicas that act as the script says. The script gets the replica's host, the kind of
+/// request, and the number of the request there, from 0.
+pub(crate) fn replicas<F>(script: F) -> (Transport, Arc<Log>)
+where
+    F: Fn(&str, PendingToolPermit, usize) -> Act + Clone + Send + Sync + 'static,
+{
+    let log = Arc::new(Log::default());
+    let seen = log.clone();
+    let transport = tower::service_fn(move |request: Request<RequestBody>| {
+        let (log, script) = (seen.clone(), script.clone());
+        async move {
+            let at = request.uri().host().unwrap_or_default().to_owned();
+            let what = match request.uri().path() {
+                "/health" => PendingToolPermit::Health,
+                _ if request.method() == http::Method::POST => PendingToolPermit::Call,
+                _ => PendingToolPermit::Other,
+            };
+            let nth = log.asked.lock().iter().filter(|asked| **asked == (at.clone(), what)).count();
+            log.asked.lock().push((at.clone(), what));
+            if what == PendingToolPermit::Call {
+                log.uris.lock().push(request.uri().to_string());
+            }
+            let open = Open(log, at.clone(), what == PendingToolPermit::Call);
+            open.count(1);
+            let mut act = script(&at, what, nth);
+            while let Act::After(delay, then) = act {
+                tokio::time::sleep(delay).await;
+                act = *then;
+            }
+            perform(act, what, open).await
+        }
+    });
+    (Transport::new(transport), log)
+}
+
+async fn perform(act: Act, what: PendingToolPermit, open: Open) -> Result<Response<ResponseBody>, Error> {
+    Ok(match act {
+        Act::Answer if what == PendingToolPermit::Call => keeping(status(200, &[], ANSWER), open),
+        Act::Answer => status(200, &[], "{}"),
+        Act::Status(code, headers) => status(code, headers, r#"{"error": {"message": "no"}}"#),
+        Act::SseError(event) => {
+            events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open)
+        }
+        Act::Refuse => return Err(Error::new(ErrorKind::Connect, "refused").nobody_listens()),
+        Act::Lost => return Err(Error::new(ErrorKind::Connect, "no such name")),
+        Act::Break => return Err(Error::new(ErrorKind::Transport, "reset")),
+        Act::Hang => {
+            std::future::pending::<()>().await;
+            drop(open);
+            status(200, &[], ANSWER)
+        }
+        Act::Stream(frames) => events(frames, open),
+        Act::After(..) => status(500, &[], "a delay of a delay"),
+    })
+}
+
+fn keeping(response: Response<ResponseBody>, open: Open) -> Response<ResponseBody> {
+    use http_body_util::BodyExt;
+    response.map(|body| {
+        ResponseBody::new(body.map_frame(move |frame| {
+            let _ = &open;
+            frame
+        }))
+    })
+}
+
+fn events(frames: Vec<(Duration, Option<&'static str>)>, open: Open) -> Response<ResponseBody> {
+    let frames = frames.into_iter();
+    let stream = futures_util::stream::unfold((frames, open), |(mut frames, open)| async move {
+        let (delay, frame) = frames.next()?;
+        tokio::time::sleep(delay).await;
+        let frame = match frame {
+            Some(text) => Ok(http_body::Frame::data(text.into())),
+            None => Err(Error::new(ErrorKind::Transport, "reset")),
+        };
+        Some((frame, (frames, open)))
+    });
+    let body = ResponseBody::new(http_body_util::StreamBody::new(stream));
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+/// Returns a gate over the replicas `a` to `d`, which are not polled.
+pub(crate) fn pooled(transport: Transport, shape: impl FnOnce(Pool) -> Pool) -> Gate {
+    targeted(transport, shape, |target| target)
+}
+
+pub(crate) fn targeted(
+    transport: Transport,
+    shape: impl FnOnce(Pool) -> Pool,
+    target: impl FnOnce(Target) -> Target,
+) -> Gate {
+    let config = Config::builder().target(target(Target::new("llm").pool(shape(four())))).build();
+    Gate::over(config.unwrap(), transport).unwrap()
+}
+
+pub(crate) fn four() -> Pool {
+    Pool::new(["http://a", "http://b", "http://c", "http://d"].map(Replica::from))
+        .cap(8)
+        .health(None)
+        .poll(None)
+        .slow_start(None)
+        // All prompts of the tests are equal, and affinity would send them to the same replica.
+        .affinity(false)
+}
+
+/// Asserts that no slot is held and no call waits, here or at the replicas.
+pub(crate) fn assert_all_idle(gate: &Gate, log: &Log) {
+    assert_idle(gate);
+    for at in ["a", "b", "c", "d"] {
+        assert_eq!(log.open(at), 0, "{at}");
+    }
+    for replica in replicas_of(gate) {
+        assert_eq!(replica["requests"], 0, "{replica}");
+    }
+}
+
+/// Returns the pool's replicas from the snapshot.
+pub(crate) fn replicas_of(gate: &Gate) -> Vec<serde_json::Value> {
+    let snapshot = serde_json::to_value(gate.snapshot()).unwrap();
+    snapshot["targets"]["llm"]["replicas"].as_array().cloned().unwrap_or_default()
+}
