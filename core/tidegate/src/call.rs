@@ -40,82 +40,64 @@ use tidegate_tokens::Demand;
 pub struct Call(Arc<Inner>);
 
 struct Inner {
+    identity: Identity,
     id: u64,
-    mode: Mode,
-    target: Arc<Target>,
+    /// The metrics of the tenant at the target.
     metrics: Arc<TenantMetrics>,
-    facts: RequestFacts,
-    tenant: Arc<str>,
-    lane: Lane,
-    timeouts: Timeouts,
     queued_at: Instant,
+    /// When the whole call must have ended.
     deadline: Instant,
-    own_deadline: bool,
-    /// The key of the credential and model, if several share the target.
-    shared_key: Option<u64>,
+    has_own_deadline: bool,
     /// The target that rejected the call, if the call came to this one as a fallback.
     refused_by: Option<Arc<str>>,
-    label: Option<Arc<str>>,
-    /// The slots that tasks hold, and the task of the call. `None` if no tools are configured.
-    task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What the prompt has in common with other prompts, if the target is a pool.
-    affinity: Option<Affinity>,
-    /// The group that the call belongs to.
-    crowd: Option<Crowd>,
-    state: Mutex<CallState>,
     /// Whether this is a hedge, which only takes a slot that is free at once at another replica.
     is_hedge: bool,
+    state: Mutex<CallState>,
     /// The hedge that produced the first token, if one did. Its state is the state of the call from
     /// then on.
     winner: OnceLock<Call>,
 }
 
 impl Inner {
-    /// Returns a copy of the identity with another state.
-    fn clone_identity(&self, state: CallState) -> Self {
+    /// Returns a copy of the call with another state.
+    fn with_state(&self, state: CallState) -> Self {
         Self {
+            identity: self.identity.clone(),
             id: self.id,
-            mode: self.mode,
-            target: self.target.clone(),
             metrics: self.metrics.clone(),
-            facts: self.facts.clone(),
-            tenant: self.tenant.clone(),
-            lane: self.lane,
-            timeouts: self.timeouts,
             queued_at: self.queued_at,
             deadline: self.deadline,
-            own_deadline: self.own_deadline,
-            shared_key: self.shared_key,
+            has_own_deadline: self.has_own_deadline,
             refused_by: self.refused_by.clone(),
-            label: self.label.clone(),
-            task_slots: self.task_slots.clone(),
-            affinity: self.affinity.clone(),
-            crowd: self.crowd.clone(),
-            state: Mutex::new(state),
             is_hedge: false,
+            state: Mutex::new(state),
             winner: OnceLock::new(),
         }
     }
 }
 
-/// The identity of a call. See [`Call::new`].
+/// Who makes a call, to which target, and with which limits. See [`Call::new`].
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
-    /// The key of the credential and model, if several share the target.
+    /// The key of the credential and model. `None` if the target is not shared between several.
     pub(crate) shared_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
+    /// The timeouts of the HTTP client that makes the call.
     pub(crate) timeouts: Timeouts,
+    /// The caller's deadline. `None` if the caller set none, and the target's `deadline` applies.
     pub(crate) deadline: Option<Instant>,
-    /// The caller's label for the call.
+    /// The caller's label, for the log of calls.
     pub(crate) label: Option<Arc<str>>,
-    /// The slots that tasks hold, and the task of the call. `None` if no tools are configured.
+    /// The tool slots of all tasks, and the task that makes the call. `None` if no tools are
+    /// configured, or if the caller is in no task.
     pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What the prompt has in common with other prompts, if the target is a pool.
+    /// What the prompt has in common with other prompts. `None` if the target is not a pool.
     pub(crate) affinity: Option<Affinity>,
-    /// The group that the call belongs to.
+    /// The group of calls that the call belongs to, if any.
     pub(crate) crowd: Option<Crowd>,
 }
 
@@ -126,45 +108,27 @@ pub(crate) fn number() -> u64 {
 }
 
 impl Call {
-    pub(crate) fn new(identity: Identity, now: Instant) -> Self {
-        let Identity {
-            mode,
-            target,
-            shared_key,
-            facts,
-            tenant,
-            lane,
-            timeouts,
-            deadline,
-            label,
-            task_slots,
-            affinity,
-            crowd,
-        } = identity;
-        let timeouts = timeouts.limited();
-        let longest = duration::after(now, longest(target.config().deadline, timeouts.read));
+    /// Creates a call that is made `now`.
+    ///
+    /// Its deadline is the caller's, at most the target's `deadline`. If that is not configured, the
+    /// client's read timeout can extend it.
+    pub(crate) fn new(mut identity: Identity, now: Instant) -> Self {
+        identity.timeouts = identity.timeouts.limited();
+        let (target, own) = (&identity.target, identity.deadline);
+        let configured = target.config().deadline;
+        let longest = duration::after(now, longest(configured, identity.timeouts.read));
         target.on_call();
         Self(Arc::new(Inner {
             id: number(),
-            mode,
-            metrics: target.metrics().tenant(&tenant),
-            facts,
-            tenant,
-            lane,
-            timeouts,
+            metrics: target.metrics().tenant(&identity.tenant),
             queued_at: now,
-            deadline: deadline.map_or(longest, |own| own.min(longest)),
-            own_deadline: deadline.is_some() || target.config().deadline != DEFAULT_DEADLINE,
-            target,
-            shared_key,
+            deadline: own.map_or(longest, |own| own.min(longest)),
+            has_own_deadline: own.is_some() || configured != DEFAULT_DEADLINE,
             refused_by: None,
-            label,
-            task_slots,
-            affinity,
-            crowd,
-            state: Mutex::default(),
             is_hedge: false,
+            state: Mutex::default(),
             winner: OnceLock::new(),
+            identity,
         }))
     }
 
@@ -172,18 +136,20 @@ impl Call {
     /// keeps its age, its deadline, and the rest of its client's wait budget.
     pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.on_call();
-        let mut call = self.0.clone_identity(CallState::default());
+        let mut call = self.0.with_state(CallState::default());
+        call.refused_by = Some(self.target().name().clone());
+        call.metrics = target.metrics().tenant(self.tenant());
         let waited = now.saturating_duration_since(call.queued_at);
-        call.timeouts.pool = call.timeouts.pool.map(|pool| pool.saturating_sub(waited));
-        call.metrics = target.metrics().tenant(&call.tenant);
-        call.facts.model = model.or(call.facts.model.take());
-        call.refused_by = Some(call.target.name().clone());
+        let identity = &mut call.identity;
+        identity.timeouts.pool = identity.timeouts.pool.map(|pool| pool.saturating_sub(waited));
+        identity.facts.model = model.or(identity.facts.model.take());
         // A pool needs the affinity to select a replica that serves the model.
-        call.affinity =
-            call.affinity.take().or_else(|| target.config().pool.as_ref().map(|_| Affinity::default()));
-        call.target = target;
+        if target.config().pool.is_some() {
+            identity.affinity.get_or_insert_default();
+        }
         // A fallback is a configured target, which is never shared.
-        call.shared_key = None;
+        identity.shared_key = None;
+        identity.target = target;
         Self(Arc::new(call))
     }
 
@@ -194,18 +160,18 @@ impl Call {
 
     /// Returns the target.
     pub(crate) fn target(&self) -> &Arc<Target> {
-        &self.0.target
+        &self.0.identity.target
     }
 
     /// Returns the cool-downs of a shared target, with the key of this call. `None` if the target
     /// is not shared.
     pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
-        self.0.target.shared().zip(self.0.shared_key)
+        self.0.identity.target.shared().zip(self.0.identity.shared_key)
     }
 
     /// Returns the facts that were read from the request.
     pub fn facts(&self) -> &RequestFacts {
-        &self.0.facts
+        &self.0.identity.facts
     }
 
     /// Returns the target that rejected the call, if the call came to this one as a fallback.
@@ -215,29 +181,29 @@ impl Call {
 
     /// Returns the tenant, between which slots are shared fairly.
     pub fn tenant(&self) -> &Arc<str> {
-        &self.0.tenant
+        &self.0.identity.tenant
     }
 
     /// Returns the lane, which is the priority class.
     pub fn lane(&self) -> Lane {
-        self.0.lane
+        self.0.identity.lane
     }
 
     /// Returns the caller's label for the call.
     pub fn label(&self) -> Option<&Arc<str>> {
-        self.0.label.as_ref()
+        self.0.identity.label.as_ref()
     }
 
     /// Returns the slots that tasks hold, and the task of the call. `None` if no tools are
     /// configured.
     pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
-        self.0.task_slots.as_ref().map(|(slots, task)| (slots, *task))
+        self.0.identity.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
 
     /// Counts the call as waiting in its group, until the returned guard is dropped. Returns `None`
     /// if the call is in no group.
     pub(crate) fn asks(&self) -> Option<Asking> {
-        self.0.crowd.as_ref().map(Crowd::asks)
+        self.0.identity.crowd.as_ref().map(Crowd::asks)
     }
 
     /// Returns when the call was made.
@@ -252,22 +218,22 @@ impl Call {
 
     /// Returns `true` if the caller or the configuration has set a deadline.
     pub(crate) fn has_own_deadline(&self) -> bool {
-        self.0.own_deadline
+        self.0.has_own_deadline
     }
 
     /// Returns the timeouts of the HTTP client that makes the call.
     pub(crate) fn timeouts(&self) -> &Timeouts {
-        &self.0.timeouts
+        &self.0.identity.timeouts
     }
 
     /// Returns `true` if the call runs a model, and therefore needs a slot.
     pub fn is_inference(&self) -> bool {
-        self.0.facts.route == Route::Inference
+        self.0.identity.facts.route == Route::Inference
     }
 
     /// Returns `true` if limits apply to the call: the mode is `enforce`.
     pub fn is_enforced(&self) -> bool {
-        self.0.mode == Mode::Enforce
+        self.0.identity.mode == Mode::Enforce
     }
 
     /// Returns the metrics of the call's tenant at its target.
@@ -280,8 +246,14 @@ impl Call {
     /// The target's `first_token` limit does not apply to calls that do not stream, because their
     /// head arrives with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
-        let own = self.0.target.config().first_token.filter(|_| self.is_enforced() && self.0.facts.stream);
-        earlier(own, self.0.timeouts.read)
+        let own = self
+            .0
+            .identity
+            .target
+            .config()
+            .first_token
+            .filter(|_| self.is_enforced() && self.0.identity.facts.stream);
+        earlier(own, self.0.identity.timeouts.read)
     }
 
     /// Returns how much longer to wait for the call: until its deadline or, if that is shorter, for
@@ -296,35 +268,38 @@ impl Call {
 
     /// Returns the maximum time between two chunks of the response. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
-        earlier(self.0.target.config().idle.filter(|_| self.is_enforced()), self.0.timeouts.read)
+        earlier(
+            self.0.identity.target.config().idle.filter(|_| self.is_enforced()),
+            self.0.identity.timeouts.read,
+        )
     }
 
     /// Creates the ticket of the next attempt. A retry keeps the age of its call and its place in
     /// the queue.
     pub(crate) fn ticket(&self) -> Ticket {
-        let config = self.0.target.config();
-        let of_lane = config.lanes.get(self.0.lane as usize).and_then(|lane| lane.wait);
-        let wait = earlier(of_lane.or(config.wait), self.0.timeouts.pool);
+        let config = self.0.identity.target.config();
+        let of_lane = config.lanes.get(self.0.identity.lane as usize).and_then(|lane| lane.wait);
+        let wait = earlier(of_lane.or(config.wait), self.0.identity.timeouts.pool);
         let demand = self.demand();
         let exact = demand.exact.then_some(demand.input);
-        let expected = self.0.target.expected();
-        let forecast = expected.forecast(&self.0.facts, &self.0.tenant, exact);
+        let expected = self.0.identity.target.expected();
+        let forecast = expected.forecast(&self.0.identity.facts, &self.0.identity.tenant, exact);
         self.update_queue(|queue| queue.demand = Some(demand));
         let queue = self.queue();
         Ticket {
-            tenant: self.0.tenant.clone(),
-            lane: self.0.lane,
+            tenant: self.0.identity.tenant.clone(),
+            lane: self.0.identity.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(queue.spent)),
             has_failed: queue.has_failed,
             demand,
             forecast,
-            streams: self.0.facts.stream,
+            streams: self.0.identity.facts.stream,
             cost: expected.cost(&demand),
-            wants: self.0.affinity.as_ref().map(|affinity| {
+            wants: self.0.identity.affinity.as_ref().map(|affinity| {
                 Box::new(Wants {
-                    model: self.0.facts.model.clone(),
+                    model: self.0.identity.facts.model.clone(),
                     affinity: affinity.clone(),
                     avoid: self.tried(),
                 })
@@ -341,7 +316,8 @@ impl Call {
 
     /// Returns the tokens that the call is expected to take, as currently estimated.
     fn demand(&self) -> Demand {
-        let demand = self.0.target.expected().demand(&self.0.facts, &self.0.tenant);
+        let demand =
+            self.0.identity.target.expected().demand(&self.0.identity.facts, &self.0.identity.tenant);
         match self.exact_input() {
             Some(input) => Demand { input, exact: true, ..demand },
             None => demand,
@@ -361,9 +337,9 @@ impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call")
             .field("id", &self.0.id)
-            .field("target", &self.0.target.name())
-            .field("tenant", &self.0.tenant)
-            .field("lane", &self.0.lane)
+            .field("target", &self.0.identity.target.name())
+            .field("tenant", &self.0.identity.tenant)
+            .field("lane", &self.0.identity.lane)
             .finish_non_exhaustive()
     }
 }

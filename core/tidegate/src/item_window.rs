@@ -28,7 +28,7 @@ const SHARE: usize = 4;
 /// Number of items that end for each item by which the window shrinks.
 const ENDS: usize = 4;
 
-/// The number of batch items that may run at the same time. See the [module](self).
+/// The number of batch items that may run at the same time.
 ///
 /// ```
 /// use tidegate::{Waits, ItemWindow};

@@ -28,17 +28,21 @@
 //! # }
 //! ```
 //!
-//! # Crates
+//! # Modules
 //!
-//! | re-exported as | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`config`] | the configuration's keys, with types, units, ranges and defaults |
-//! | [`schedule`], [`adaptive`], [`placement`], ... | the decisions, as pure state machines (`tidegate-policy`) |
-//! | [`tokens`] | token estimates |
-//! | [`protocol`] | what providers send |
+//! | [`config`] | the configuration keys, with types, units, ranges and defaults |
+//! | [`config_file`] | reads a configuration from a file or from text |
+//! | [`limit`] | the adaptive limit alone, as a tower layer around any HTTP service |
+//! | [`transport`] | the HTTP client of the gate, proxies, and transports of the caller |
+//! | [`snapshot`], [`explain`] | the state of a gate, and why a call waits |
+//! | [`policy`], [`tokens`], [`protocol`] | the crates below: decisions, token estimates, what providers send |
 //!
-//! The layers ([`admission`], [`retry`], [`stream`], ...) are ordinary tower layers; [`client`] is the
-//! only place that composes them.
+//! # Features
+//!
+//! - `pool` (default): targets that are pools of replicas.
+//! - `bpe`: counts the prompts of OpenAI's models exactly. Adds 50 MB to a binary.
 
 // A build without pools does not use some methods of what calls and pools share.
 #![cfg_attr(not(feature = "pool"), allow(dead_code))]

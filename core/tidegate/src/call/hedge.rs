@@ -20,7 +20,9 @@ impl Call {
             CallState { exact_input: state.exact_input, tried, ..CallState::default() }
         };
         // A hedge never waits, so the group of the call does not count it.
-        Self(Arc::new(Inner { is_hedge: true, crowd: None, ..self.0.clone_identity(state) }))
+        let mut hedge = Inner { is_hedge: true, ..self.0.with_state(state) };
+        hedge.identity.crowd = None;
+        Self(Arc::new(hedge))
     }
 
     /// Returns `true` if this is a hedge.

@@ -168,7 +168,7 @@ pub struct TenantSnapshot {
     pub admitted: u64,
     /// Number of completed calls that met the TTFT objective.
     pub objective_met: u64,
-    /// Calls that have ended, by [outcome](crate::observe::Outcome).
+    /// Calls that have ended, by outcome. The outcomes are those of [`CallRecord::outcome`](crate::CallRecord::outcome).
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Calls rejected, by reason.
     pub refused: BTreeMap<&'static str, u64>,

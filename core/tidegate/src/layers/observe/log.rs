@@ -38,7 +38,8 @@ pub struct CallRecord {
     pub lane: &'static str,
     /// Name of the model, if the request contains one.
     pub model: Option<Arc<str>>,
-    /// How the call ended: see [`Outcome::as_str`].
+    /// How the call ended: `completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out` or
+    /// `broken`.
     pub outcome: &'static str,
     /// When the call was made, in seconds since the Unix epoch.
     pub queued_at: f64,
