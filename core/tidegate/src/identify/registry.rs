@@ -200,7 +200,7 @@ impl Registry {
             .min_by_key(|(_, known)| used(known));
         let Some(key) = oldest.map(|(key, _)| *key) else { return false };
         if let Some(gone) = found.remove(&key) {
-            gone.target.metrics().forget();
+            gone.target.metrics().remove();
         }
         true
     }

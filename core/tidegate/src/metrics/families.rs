@@ -1,6 +1,9 @@
 //! The metric families, registered once per gate.
 
+use std::collections::HashMap;
+
 use parking_lot::Mutex;
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::error::Error;
@@ -19,313 +22,130 @@ const TOKEN_SECONDS: &[f64] = &[
 /// Names of the histograms by tenant and lane.
 const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"];
 
-const OF_REPLICA: [&str; 2] = ["target", "replica"];
+/// Declares the metric families of a gate: the field, its type, how it is created, the name without
+/// the prefix `tidegate_`, the help text, and the labels.
+macro_rules! families {
+    ($($field:ident: $type:ident = $create:ident($name:expr, $help:literal, $labels:expr);)*) => {
+        /// All metric families of a gate.
+        pub(super) struct Families {
+            registry: Registry,
+            tools: Mutex<Vec<String>>,
+            $(pub(super) $field: $type,)*
+        }
 
-/// All metric families of a gate.
-pub(super) struct Families {
-    registry: Registry,
-    pub(super) queue_wait: HistogramVec,
-    pub(super) ttft: HistogramVec,
-    pub(super) duration: HistogramVec,
-    pub(super) upstream_ttft: HistogramVec,
-    pub(super) tpot: HistogramVec,
-    pub(super) calls: IntCounterVec,
-    pub(super) admitted: IntCounterVec,
-    pub(super) refused: IntCounterVec,
-    pub(super) objective: IntCounterVec,
-    pub(super) attempts: IntCounterVec,
-    pub(super) retries: IntCounterVec,
-    pub(super) failures: IntCounterVec,
-    pub(super) gave_up: IntCounterVec,
-    pub(super) cool_downs: IntCounterVec,
-    pub(super) fallbacks: IntCounterVec,
-    pub(super) hedges: IntCounterVec,
-    pub(super) tokens: IntCounterVec,
-    pub(super) would: IntCounterVec,
-    pub(super) in_flight: GaugeVec,
-    pub(super) limit: GaugeVec,
-    pub(super) limit_moves: IntCounterVec,
-    pub(super) limit_saturated: GaugeVec,
-    pub(super) awaiting: GaugeVec,
-    pub(super) awaiting_limit: GaugeVec,
-    pub(super) waiting: GaugeVec,
-    pub(super) cooling: GaugeVec,
-    pub(super) gap: CounterVec,
-    pub(super) budget_limit: GaugeVec,
-    pub(super) budget_level: GaugeVec,
-    pub(super) kv: GaugeVec,
-    pub(super) replica_calls: IntCounterVec,
-    pub(super) replica_failures: IntCounterVec,
-    pub(super) replica_hops: IntCounterVec,
-    pub(super) replica_ejections: IntCounterVec,
-    pub(super) replica_in_flight: GaugeVec,
-    pub(super) replica_limit: GaugeVec,
-    pub(super) replica_in_choice: GaugeVec,
-    pub(super) replica_others: GaugeVec,
-    pub(super) held: IntCounterVec,
-    tools: Mutex<Vec<String>>,
-    pub(super) tool_wait: HistogramVec,
-    pub(super) tool_refused: IntCounterVec,
-    pub(super) tool_would: IntCounterVec,
-    pub(super) tool_in_flight: GaugeVec,
-    pub(super) tool_limit: GaugeVec,
-    pub(super) tool_limit_moves: IntCounterVec,
-    pub(super) tool_limit_saturated: GaugeVec,
-    pub(super) tool_waiting: GaugeVec,
+        impl Families {
+            fn register() -> prometheus::Result<Self> {
+                let registry = Registry::new();
+                Ok(Self {
+                    $($field: $create(&registry, $name, $help, &$labels)?,)*
+                    tools: Mutex::default(),
+                    registry,
+                })
+            }
+
+            /// Removes each series that has all of these label values, given as names and values.
+            /// Values that are added to a removed series afterwards are not exported.
+            pub(super) fn remove(&self, labels: &[(&str, &str)]) {
+                $(remove(&self.$field, labels);)*
+            }
+        }
+    };
+}
+
+families! {
+    queue_wait: HistogramVec = seconds(BY_LANE[0],
+        "Time that an admitted attempt waited in the queue.", ["target", "tenant", "lane"]);
+    ttft: HistogramVec = seconds(BY_LANE[1],
+        "Time from a call to its first token, including the time in the queue.", ["target", "tenant", "lane"]);
+    duration: HistogramVec = seconds(BY_LANE[2],
+        "Duration of completed calls, including the time in the queue.", ["target", "tenant", "lane"]);
+    upstream_ttft: HistogramVec = seconds("upstream_ttft_seconds",
+        "Time from sending an attempt to its first token.", ["target"]);
+    tpot: HistogramVec = token_seconds("tpot_seconds", "Time per output token after the first.", ["target"]);
+    calls: IntCounterVec = counter("calls_total",
+        "Calls that have ended, by outcome.", ["target", "tenant", "outcome"]);
+    admitted: IntCounterVec = counter("admitted_total", "Attempts that got a slot.", ["target", "tenant"]);
+    refused: IntCounterVec = counter("refused_total",
+        "Calls that the gate rejected, by reason.", ["target", "tenant", "reason"]);
+    objective: IntCounterVec = counter("objective_met_total",
+        "Completed calls that met the TTFT objective (goodput).", ["target", "tenant"]);
+    attempts: IntCounterVec = counter("attempts_total", "Attempts sent to the upstream.", ["target"]);
+    retries: IntCounterVec = counter("retries_total",
+        "Retries, by the class of the failure or the cause.", ["target", "cause"]);
+    failures: IntCounterVec = counter("failed_attempts_total",
+        "Attempts that failed, by failure class.", ["target", "class"]);
+    gave_up: IntCounterVec = counter("gave_up_total",
+        "Failures returned to the caller, by the reason why no retry was made.", ["target", "why"]);
+    cool_downs: IntCounterVec = counter("cool_downs_total",
+        "Failures that began a cool-down or fell into one, by kind.", ["target", "kind"]);
+    fallbacks: IntCounterVec = counter("fallbacks_total",
+        "Rejected calls that were sent to the fallback target, by the reason of the rejection.", ["target", "reason"]);
+    hedges: IntCounterVec = counter("hedges_total",
+        "Calls whose first token was late, by what became of the second attempt at another replica.", ["target", "outcome"]);
+    tokens: IntCounterVec = counter("tokens_total",
+        "Tokens that the provider reported, by direction.", ["target", "tenant", "direction"]);
+    would: IntCounterVec = counter("observed_total",
+        "Calls that observe mode would have delayed or rejected, by decision.", ["target", "decision"]);
+    in_flight: GaugeVec = gauge("in_flight", "Slots in use.", ["target", "tenant"]);
+    limit: GaugeVec = gauge("limit",
+        "Slots in force: the configured cap, or the adaptive limit.", ["target"]);
+    limit_moves: IntCounterVec = counter("limit_moves_total",
+        "Changes of the adaptive limit, by cause.", ["target", "cause"]);
+    limit_saturated: GaugeVec = gauge("limit_saturated",
+        "1 if demand exceeds an adaptive limit that was found too high within the last minute (add replicas), otherwise 0.", ["target"]);
+    awaiting: GaugeVec = gauge("awaiting_first_token",
+        "Calls in flight that await their first token. Only for adaptive limits.", ["target"]);
+    awaiting_limit: GaugeVec = gauge("awaiting_first_token_limit",
+        "Maximum number of calls that may await their first token. Only for adaptive limits.", ["target"]);
+    waiting: GaugeVec = gauge("queue_depth", "Calls that wait for a slot.", ["target", "tenant"]);
+    cooling: GaugeVec = gauge("cooling_seconds",
+        "Seconds until the cool-down ends. 0 if there is none.", ["target"]);
+    gap: CounterVec = float_counter("gap_seconds_total",
+        "Time in which calls waited although slots were free.", ["target"]);
+    budget_limit: GaugeVec = gauge("budget_limit",
+        "Rate limit in force, in requests or tokens per window of the budget.", ["target", "budget"]);
+    budget_level: GaugeVec = gauge("budget_level",
+        "Requests or tokens that may be sent now. Negative if there is debt.", ["target", "budget"]);
+    kv: GaugeVec = gauge("kv_tokens",
+        "KV memory of the engine in tokens: usable, held by calls in flight, and the peak that they are expected to reach.",
+        ["target", "what"]);
+    replica_calls: IntCounterVec = counter("replica_calls_total",
+        "Attempts sent to a replica.", ["target", "replica"]);
+    replica_failures: IntCounterVec = counter("replica_failures_total",
+        "Attempts that failed at a replica, by cause: full (503), limited (429), gone (no connection), late (timeout) or broke (any other failure).",
+        ["target", "replica", "cause"]);
+    replica_hops: IntCounterVec = counter("replica_hops_total",
+        "Attempts that a replica rejected before starting them and that another replica got at once.", ["target", "replica"]);
+    replica_ejections: IntCounterVec = counter("replica_ejections_total",
+        "How often a replica was taken out of the selection because it failed.", ["target", "replica"]);
+    replica_in_flight: GaugeVec = gauge("replica_in_flight",
+        "Requests of this gate at a replica.", ["target", "replica"]);
+    replica_limit: GaugeVec = gauge("replica_limit", "Slots in force at a replica.", ["target", "replica"]);
+    replica_in_choice: GaugeVec = gauge("replica_in_choice",
+        "1 if calls may be sent to the replica, otherwise 0.", ["target", "replica"]);
+    replica_others: GaugeVec = gauge("replica_others",
+        "Requests of other clients at a replica, by its own metrics. No sample if they are unknown.", ["target", "replica"]);
+    held: IntCounterVec = counter("slot_held_for_tool_total",
+        "Model slots that a task held when it asked for a tool: it got the tool at once, waited for it, or yielded the slot.",
+        ["target", "tool", "how"]);
+    tool_wait: HistogramVec = seconds("tool_wait_seconds",
+        "Time that an admitted task waited for the tool.", ["tool"]);
+    tool_refused: IntCounterVec = counter("tool_refused_total",
+        "Waits for a tool that the gate rejected, by reason.", ["tool", "reason"]);
+    tool_would: IntCounterVec = counter("tool_observed_total",
+        "Waits for a tool that observe mode would have delayed or rejected, by decision.", ["tool", "decision"]);
+    tool_in_flight: GaugeVec = gauge("tool_in_flight", "Slots of the tool in use.", ["tool"]);
+    tool_limit: GaugeVec = gauge("tool_limit", "Slots of the tool in force.", ["tool"]);
+    tool_limit_moves: IntCounterVec = counter("tool_limit_moves_total",
+        "Changes of the adaptive limit of a tool, by cause.", ["tool", "cause"]);
+    tool_limit_saturated: GaugeVec = gauge("tool_limit_saturated",
+        "1 if demand exceeds the adaptive limit of a tool that was found too high within the last minute, otherwise 0.", ["tool"]);
+    tool_waiting: GaugeVec = gauge("tool_queue_depth", "Tasks that wait for the tool.", ["tool"]);
 }
 
 impl Families {
     pub(super) fn new() -> Result<Self, Error> {
         Self::register().map_err(|error| Error::config(format!("metrics: {error}")))
-    }
-
-    fn register() -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let of_tenant = ["target", "tenant", "lane"];
-        Ok(Self {
-            queue_wait: histogram(
-                &registry,
-                BY_LANE[0],
-                "From queued_at to admitted_at.",
-                SECONDS,
-                &of_tenant,
-            )?,
-            ttft: histogram(
-                &registry,
-                BY_LANE[1],
-                "User TTFT: from queued_at to the first token.",
-                SECONDS,
-                &of_tenant,
-            )?,
-            duration: histogram(
-                &registry,
-                BY_LANE[2],
-                "End to end, of completed calls.",
-                SECONDS,
-                &of_tenant,
-            )?,
-            upstream_ttft: histogram(
-                &registry,
-                "upstream_ttft_seconds",
-                "From sent_at to the first token.",
-                SECONDS,
-                &["target"],
-            )?,
-            tpot: histogram(
-                &registry,
-                "tpot_seconds",
-                "Seconds per output token after the first.",
-                TOKEN_SECONDS,
-                &["target"],
-            )?,
-            calls: counter(
-                &registry,
-                "calls_total",
-                "Calls ended, by outcome.",
-                &["target", "tenant", "outcome"],
-            )?,
-            admitted: counter(&registry, "admitted_total", "Attempts admitted.", &["target", "tenant"])?,
-            refused: counter(
-                &registry,
-                "refused_total",
-                "Calls refused, by reason.",
-                &["target", "tenant", "reason"],
-            )?,
-            objective: counter(
-                &registry,
-                "objective_met_total",
-                "Completed calls that met the TTFT objective: goodput.",
-                &["target", "tenant"],
-            )?,
-            attempts: counter(&registry, "attempts_total", "Attempts sent upstream.", &["target"])?,
-            retries: counter(
-                &registry,
-                "retries_total",
-                "Retries scheduled, by cause.",
-                &["target", "cause"],
-            )?,
-            failures: counter(
-                &registry,
-                "failed_attempts_total",
-                "Attempts that failed, by class.",
-                &["target", "class"],
-            )?,
-            gave_up: counter(
-                &registry,
-                "gave_up_total",
-                "Failures handed up, by why no retry followed.",
-                &["target", "why"],
-            )?,
-            cool_downs: counter(
-                &registry,
-                "cool_downs_total",
-                "Failures that met or began a cool-down, by kind.",
-                &["target", "kind"],
-            )?,
-            fallbacks: counter(
-                &registry,
-                "fallbacks_total",
-                "Calls refused that went to the fallback target, by reason.",
-                &["target", "reason"],
-            )?,
-            hedges: counter(
-                &registry,
-                "hedges_total",
-                "Second tries of calls whose first token was late, at other replicas, by what became of them.",
-                &["target", "outcome"],
-            )?,
-            tokens: counter(
-                &registry,
-                "tokens_total",
-                "Tokens as the provider counted them.",
-                &["target", "tenant", "direction"],
-            )?,
-            would: counter(
-                &registry,
-                "observed_total",
-                "What observe mode would have done, by decision.",
-                &["target", "decision"],
-            )?,
-            in_flight: gauge(&registry, "in_flight", "Slots held.", &["target", "tenant"])?,
-            limit: gauge(&registry, "limit", "Slots in force.", &["target"])?,
-            limit_moves: counter(
-                &registry,
-                "limit_moves_total",
-                "Moves of an adaptive limit, by cause.",
-                &["target", "cause"],
-            )?,
-            limit_saturated: gauge(
-                &registry,
-                "limit_saturated",
-                "1 while calls press on a limit that was found too high in the last minute: the upstream needs more replicas.",
-                &["target"],
-            )?,
-            awaiting: gauge(
-                &registry,
-                "awaiting_first_token",
-                "Calls in flight that await their first token, where that is bounded.",
-                &["target"],
-            )?,
-            awaiting_limit: gauge(
-                &registry,
-                "awaiting_first_token_limit",
-                "The most calls that may await their first token.",
-                &["target"],
-            )?,
-            waiting: gauge(&registry, "queue_depth", "Calls waiting.", &["target", "tenant"])?,
-            cooling: gauge(&registry, "cooling_seconds", "Until the cool-down ends.", &["target"])?,
-            replica_calls: counter(
-                &registry,
-                "replica_calls_total",
-                "Attempts sent to a replica of a pool.",
-                &OF_REPLICA,
-            )?,
-            replica_failures: counter(
-                &registry,
-                "replica_failures_total",
-                "Attempts that failed at a replica, by cause: it was full (503), limited the rate (429), was gone (no connection), was late, or broke.",
-                &["target", "replica", "cause"],
-            )?,
-            replica_hops: counter(
-                &registry,
-                "replica_hops_total",
-                "Attempts that a replica did not begin, and that another got at once.",
-                &OF_REPLICA,
-            )?,
-            replica_in_flight: gauge(
-                &registry,
-                "replica_in_flight",
-                "Calls of ours at a replica.",
-                &OF_REPLICA,
-            )?,
-            replica_ejections: counter(
-                &registry,
-                "replica_ejections_total",
-                "How often a replica has left the choice.",
-                &OF_REPLICA,
-            )?,
-            replica_limit: gauge(&registry, "replica_limit", "Slots in force at a replica.", &OF_REPLICA)?,
-            replica_in_choice: gauge(
-                &registry,
-                "replica_in_choice",
-                "1 while calls may go to a replica.",
-                &OF_REPLICA,
-            )?,
-            replica_others: gauge(
-                &registry,
-                "replica_others",
-                "Calls of other clients at a replica, by its own figures; no sample where they are not known.",
-                &OF_REPLICA,
-            )?,
-            held: counter(
-                &registry,
-                "slot_held_for_tool_total",
-                "Model slots that a task held when it asked for a tool: it got the tool at once, waited for it, or handed the slot back meanwhile.",
-                &["target", "tool", "how"],
-            )?,
-            tools: Mutex::default(),
-            budget_limit: gauge(
-                &registry,
-                "budget_limit",
-                "A provider's rate in force: requests or tokens a minute, or a day where the budget says so.",
-                &["target", "budget"],
-            )?,
-            budget_level: gauge(
-                &registry,
-                "budget_level",
-                "What may go at once of a provider's rate; below zero what is owed.",
-                &["target", "budget"],
-            )?,
-            kv: gauge(
-                &registry,
-                "kv_tokens",
-                "The engine's memory: usable, held by calls in flight, and the peak that they will come to.",
-                &["target", "what"],
-            )?,
-            tool_wait: histogram(
-                &registry,
-                "tool_wait_seconds",
-                "From asking for a tool to its slot.",
-                SECONDS,
-                &["tool"],
-            )?,
-            tool_refused: counter(
-                &registry,
-                "tool_refused_total",
-                "Tool slots refused, by reason.",
-                &["tool", "reason"],
-            )?,
-            tool_would: counter(
-                &registry,
-                "tool_observed_total",
-                "What observe mode would have done, by decision.",
-                &["tool", "decision"],
-            )?,
-            tool_in_flight: gauge(&registry, "tool_in_flight", "Tool slots held.", &["tool"])?,
-            tool_limit: gauge(&registry, "tool_limit", "Slots of the tool in force.", &["tool"])?,
-            tool_limit_moves: counter(
-                &registry,
-                "tool_limit_moves_total",
-                "Moves of a tool's adaptive limit, by cause.",
-                &["tool", "cause"],
-            )?,
-            tool_limit_saturated: gauge(
-                &registry,
-                "tool_limit_saturated",
-                "1 while calls press on a tool's limit that was found too high in the last minute.",
-                &["tool"],
-            )?,
-            tool_waiting: gauge(&registry, "tool_queue_depth", "Waiting for a tool.", &["tool"])?,
-            gap: {
-                let family = CounterVec::new(
-                    opts("gap_seconds_total", "Time in which calls waited while slots were free."),
-                    &["target"],
-                )?;
-                registry.register(Box::new(family.clone()))?;
-                family
-            },
-            registry,
-        })
     }
 
     /// Adds a tool. Each target that is created later has series with it.
@@ -355,11 +175,24 @@ impl Families {
     }
 }
 
-/// Ignores the result of removing a series: it fails if the series never existed.
-pub(super) fn gone(_: prometheus::Result<()>) {}
+fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, labels: &[(&str, &str)]) {
+    for metric in family.collect().iter().flat_map(|family| family.get_metric()) {
+        let pairs = metric.get_label().iter();
+        let of_series: HashMap<&str, &str> = pairs.map(|pair| (pair.name(), pair.value())).collect();
+        if labels.iter().all(|(name, value)| of_series.get(name) == Some(value)) {
+            // Fails only if another thread has removed the series meanwhile.
+            let _ = family.remove(&of_series);
+        }
+    }
+}
 
 fn opts(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace("tidegate")
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> prometheus::Result<C> {
+    registry.register(Box::new(family.clone()))?;
+    Ok(family)
 }
 
 fn counter(
@@ -368,26 +201,35 @@ fn counter(
     help: &str,
     labels: &[&str],
 ) -> prometheus::Result<IntCounterVec> {
-    let family = IntCounterVec::new(opts(name, help), labels)?;
-    registry.register(Box::new(family.clone()))?;
-    Ok(family)
+    registered(registry, IntCounterVec::new(opts(name, help), labels)?)
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
-    let family = GaugeVec::new(opts(name, help), labels)?;
-    registry.register(Box::new(family.clone()))?;
-    Ok(family)
-}
-
-fn histogram(
+fn float_counter(
     registry: &Registry,
     name: &str,
     help: &str,
-    buckets: &[f64],
+    labels: &[&str],
+) -> prometheus::Result<CounterVec> {
+    registered(registry, CounterVec::new(opts(name, help), labels)?)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+    registered(registry, GaugeVec::new(opts(name, help), labels)?)
+}
+
+/// Creates a histogram of times, from 1 ms to 10 min.
+fn seconds(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<HistogramVec> {
+    let opts = HistogramOpts::from(opts(name, help)).buckets(SECONDS.to_vec());
+    registered(registry, HistogramVec::new(opts, labels)?)
+}
+
+/// Creates a histogram of times per token, from 1 ms to 5 s.
+fn token_seconds(
+    registry: &Registry,
+    name: &str,
+    help: &str,
     labels: &[&str],
 ) -> prometheus::Result<HistogramVec> {
-    let opts = HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec());
-    let family = HistogramVec::new(opts, labels)?;
-    registry.register(Box::new(family.clone()))?;
-    Ok(family)
+    let opts = HistogramOpts::from(opts(name, help)).buckets(TOKEN_SECONDS.to_vec());
+    registered(registry, HistogramVec::new(opts, labels)?)
 }

@@ -2,7 +2,7 @@
 
 use prometheus::{Gauge, IntCounter};
 
-use super::families::{Families, gone};
+use super::families::Families;
 use crate::adaptive::{AdaptiveView, DecisionCause};
 
 /// The owner of a limit, which determines the metric families.
@@ -53,15 +53,5 @@ impl LimitMetrics {
             first_tokens.awaited.set(view.limit.awaiting as f64);
             first_tokens.most.set(view.limit.awaiting_limit as f64);
         }
-    }
-
-    /// Removes the series of a target's limit.
-    pub(super) fn forget(families: &Families, target: &str) {
-        for cause in DecisionCause::ALL {
-            gone(families.limit_moves.remove_label_values(&[target, cause.as_str()]));
-        }
-        gone(families.limit_saturated.remove_label_values(&[target]));
-        gone(families.awaiting.remove_label_values(&[target]));
-        gone(families.awaiting_limit.remove_label_values(&[target]));
     }
 }

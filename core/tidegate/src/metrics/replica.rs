@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter};
 
-use super::families::{Families, gone};
+use super::families::Families;
 use crate::placement::ReplicaView;
 
 /// The causes of failed attempts at a replica, with the failure classes of each. Failures that the
@@ -57,22 +57,10 @@ impl ReplicaMetrics {
         // only.
         match view.others {
             Some(others) => families.replica_others.with_label_values(labels).set(others),
-            None => gone(families.replica_others.remove_label_values(labels)),
+            None => {
+                let _ = families.replica_others.remove_label_values(labels);
+            }
         }
-    }
-
-    fn forget(families: &Families, labels: &[&str; 2]) {
-        let [target, replica] = *labels;
-        gone(families.replica_calls.remove_label_values(labels));
-        for (cause, _) in CAUSES {
-            gone(families.replica_failures.remove_label_values(&[target, replica, cause]));
-        }
-        gone(families.replica_hops.remove_label_values(labels));
-        gone(families.replica_ejections.remove_label_values(labels));
-        gone(families.replica_limit.remove_label_values(labels));
-        gone(families.replica_in_flight.remove_label_values(labels));
-        gone(families.replica_in_choice.remove_label_values(labels));
-        gone(families.replica_others.remove_label_values(labels));
     }
 }
 
@@ -139,7 +127,7 @@ impl Replicas {
         known.retain(|replica, _| {
             let stays = views.iter().any(|view| view.url == *replica);
             if !stays {
-                ReplicaMetrics::forget(families, &[target, replica]);
+                families.remove(&[("target", target), ("replica", replica)]);
             }
             stays
         });

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use prometheus::{GaugeVec, Histogram, IntCounter};
 
-use super::families::{Families, gone};
+use super::families::Families;
 use super::hedged::Hedged;
 use super::limit::{LimitMetrics, Of};
 use super::replica::Replicas;
 use super::tenant::TenantMetrics;
 use super::tool::HeldHow;
-use crate::budget::{BudgetKind, BudgetView};
+use crate::budget::BudgetView;
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
@@ -145,38 +145,8 @@ impl TargetMetrics {
     }
 
     /// Removes all series of the target.
-    pub(crate) fn forget(&self) {
-        let (name, families): (&str, _) = (&self.name, &self.families);
-        self.all_tenants().for_each(|(tenant, _)| TenantMetrics::forget(families, name, tenant));
-        for class in CLASSES {
-            gone(families.failures.remove_label_values(&[name, class]));
-            gone(families.retries.remove_label_values(&[name, class]));
-        }
-        for why in GIVE_UP_REASONS {
-            gone(families.gave_up.remove_label_values(&[name, why.as_str()]));
-        }
-        for decision in decisions() {
-            gone(families.would.remove_label_values(&[name, decision]));
-        }
-        for reason in fallback_reasons() {
-            gone(families.fallbacks.remove_label_values(&[name, reason.as_str()]));
-        }
-        for hold in HOLDS {
-            gone(families.cool_downs.remove_label_values(&[name, hold]));
-        }
-        for tool in families.tools() {
-            for how in HeldHow::ALL {
-                gone(families.held.remove_label_values(&[name, &tool, how.as_str()]));
-            }
-        }
-        gone(families.upstream_ttft.remove_label_values(&[name]));
-        gone(families.tpot.remove_label_values(&[name]));
-        gone(families.attempts.remove_label_values(&[name]));
-        gone(families.limit.remove_label_values(&[name]));
-        LimitMetrics::forget(families, name);
-        gone(families.cooling.remove_label_values(&[name]));
-        gone(families.gap.remove_label_values(&[name]));
-        self.forget_budgets();
+    pub(crate) fn remove(&self) {
+        self.families.remove(&[("target", &self.name)]);
     }
 
     /// Returns the series of a tenant. Unconfigured tenants share one set of series.
@@ -345,17 +315,6 @@ impl TargetMetrics {
     /// Sets the gauges of the pool's replicas, before they are exported.
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
         self.replicas.set(&self.families, &self.name, views);
-    }
-
-    fn forget_budgets(&self) {
-        let name: &str = &self.name;
-        for kind in BudgetKind::ALL {
-            gone(self.families.budget_limit.remove_label_values(&[name, kind.as_str()]));
-            gone(self.families.budget_level.remove_label_values(&[name, kind.as_str()]));
-        }
-        for what in KV {
-            gone(self.families.kv.remove_label_values(&[name, what]));
-        }
     }
 }
 

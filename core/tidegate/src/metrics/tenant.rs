@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Gauge, Histogram, HistogramVec, IntCounter};
 
-use super::families::{Families, gone};
+use super::families::Families;
 use crate::context::Lane;
 use crate::error::Reason;
 use crate::metrics::{Outcome, Quantiles};
@@ -49,29 +49,6 @@ impl TenantMetrics {
             in_flight: families.in_flight.with_label_values(&pair),
             waiting: families.waiting.with_label_values(&pair),
         }
-    }
-
-    /// Removes the series. Values that are added to them afterwards are not exported.
-    pub(super) fn forget(families: &Families, target: &str, tenant: &str) {
-        let pair = [target, tenant];
-        for lane in Lane::ALL {
-            for family in [&families.queue_wait, &families.ttft, &families.duration] {
-                gone(family.remove_label_values(&[target, tenant, lane.as_str()]));
-            }
-        }
-        for outcome in Outcome::ALL {
-            gone(families.calls.remove_label_values(&[target, tenant, outcome.as_str()]));
-        }
-        for reason in Reason::ALL {
-            gone(families.refused.remove_label_values(&[target, tenant, reason.as_str()]));
-        }
-        for direction in DIRECTIONS {
-            gone(families.tokens.remove_label_values(&[target, tenant, direction]));
-        }
-        gone(families.admitted.remove_label_values(&pair));
-        gone(families.objective.remove_label_values(&pair));
-        gone(families.in_flight.remove_label_values(&pair));
-        gone(families.waiting.remove_label_values(&pair));
     }
 
     /// Counts an admitted attempt and its time in the queue.
