@@ -174,9 +174,9 @@ pub fn transport_error(kind: &str, message: String) -> Error {
     match kind {
         // The client's own pool had no free connection: nothing was sent, and the target is not at
         // fault.
-        "pool" => Error::new(ErrorKind::ConnectTimeout, message).local(),
+        "pool" => Error::new(ErrorKind::ConnectTimeout, message).with_local_cause(),
         // The host answered that no process listens there.
-        "refused" => Error::new(ErrorKind::Connect, message).nobody_listens(),
+        "refused" => Error::new(ErrorKind::Connect, message).with_connect_refused(),
         _ => {
             let known = KINDS.into_iter().find(|known| known.as_str() == kind);
             Error::new(known.unwrap_or(ErrorKind::Request), message)

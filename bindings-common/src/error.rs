@@ -34,12 +34,12 @@ pub fn error_from_parts(
     let is_it = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
     let Some(kind) = ErrorKind::ALL.into_iter().find(is_it) else { return Ok(None) };
     let retry_after = retry_after.map(|after| seconds("retry_after", after)).transpose()?;
-    let mut error = Error::new(kind, message).retry_after(retry_after);
+    let mut error = Error::new(kind, message).with_retry_after(retry_after);
     if let Some(target) = target {
         error = error.at(&target.into());
     }
     if let Some(position) = queue_position {
-        error = error.queue_position(position);
+        error = error.with_queue_position(position);
     }
     Ok(Some(error))
 }

@@ -123,7 +123,7 @@ impl Kept {
     /// threw.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
-        self.0.fail(transport_error(&kind, message).because(Thrown(thrown)));
+        self.0.fail(transport_error(&kind, message).with_source(Thrown(thrown)));
     }
 
     /// Reports that fetch has finished. Idempotent.

@@ -104,7 +104,7 @@ describe("model slots and tools", () => {
         await other;
       })(),
     );
-    assert.match(warned[0].message, /Give the slot back/);
+    assert.match(warned[0].message, /Release the slot/);
   });
 
   for (const callerFirst of [true, false]) {

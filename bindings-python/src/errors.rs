@@ -20,8 +20,8 @@ pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
         error.reason().map(|reason| reason.as_str()),
         error.target(),
         error.status().as_u16(),
-        error.come_back().map(|after| after.as_secs_f64()),
-        error.position(),
+        error.retry_after().map(|after| after.as_secs_f64()),
+        error.queue_position(),
         error.retryable(),
         error.call(),
         error

@@ -161,7 +161,7 @@ async def test_slot_of_a_target_warns(gate: tidegate.Gate) -> None:
     free = await occupied(gate)
     asyncio.get_running_loop().call_later(0.01, free)
     async with gate.slot("small"):
-        with pytest.warns(tidegate.SlotHeldWarning, match="Give the slot back"):
+        with pytest.warns(tidegate.SlotHeldWarning, match="Release the slot"):
             await gate.tool("db", yield_slot=True)(asyncio.sleep)(0)
 
 

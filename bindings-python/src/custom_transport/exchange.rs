@@ -110,7 +110,7 @@ impl Exchange {
     pub(super) fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let text = format!("the client's own transport raised {}", exception.get_type().name()?);
         let cause = PyErr::from_value(exception.clone());
-        self.exchange.fail(transport_error(kind, text).because(cause));
+        self.exchange.fail(transport_error(kind, text).with_source(cause));
         Ok(())
     }
 

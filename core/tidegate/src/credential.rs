@@ -40,8 +40,8 @@ impl Credential {
     /// # Errors
     /// Returns what is wrong with the variable, never its value.
     pub(crate) fn in_environment(variable: &str) -> Result<Self, &'static str> {
-        let value = std::env::var_os(variable).ok_or("is not in the environment")?;
-        value.to_str().and_then(Self::new).ok_or("holds nothing that a header could")
+        let value = std::env::var_os(variable).ok_or("is not set in the environment")?;
+        value.to_str().and_then(Self::new).ok_or("has a value that no header can carry")
     }
 
     /// Returns the value of the `authorization` header that OpenAI's API reads.

@@ -81,40 +81,43 @@ impl Error {
     }
 
     /// Sets the time after which the caller may try again.
-    pub fn retry_after(mut self, after: Option<Duration>) -> Self {
+    pub fn with_retry_after(mut self, after: Option<Duration>) -> Self {
         self.0.retry_after = after;
         self
     }
 
     /// Appends the failure class of the last attempt to the message.
-    pub(crate) fn after(mut self, class: &str) -> Self {
-        self.0.message.push_str(&format!("; its last attempt failed: {class}"));
+    pub(crate) fn with_last_failure(mut self, class: &str) -> Self {
+        self.0.message.push_str(&format!("; the last attempt failed: {class}"));
         self
     }
 
     /// Appends to the message that the replicas of the pool are not known for certain, because of
     /// `problem`.
-    pub(crate) fn not_found(mut self, problem: &str) -> Self {
-        self.0.message.push_str(&format!("; which replicas there are is not known: {problem}"));
+    pub(crate) fn with_discovery_problem(mut self, problem: &str) -> Self {
+        self.0.message.push_str(&format!("; the replicas of the pool are not known: {problem}"));
         self
     }
 
     /// Appends to the message that the fallback chain began at `target`, which rejected the call
     /// for `reason`.
-    pub(crate) fn refused_first(mut self, target: &str, reason: Reason) -> Self {
-        self.0.message.push_str(&format!("; it came here because {target} refused it ({})", reason.as_str()));
+    pub(crate) fn with_first_rejection(mut self, target: &str, reason: Reason) -> Self {
+        self.0.message.push_str(&format!(
+            "; the call was sent here because {target} rejected it ({})",
+            reason.as_str()
+        ));
         self
     }
 
     /// Appends to the message why the fallback target did not accept the call.
-    pub(crate) fn no_fallback(mut self, target: &str, why: &str) -> Self {
-        self.0.message.push_str(&format!("; the fallback {target} cannot take it: {why}"));
+    pub(crate) fn with_fallback_problem(mut self, target: &str, why: &str) -> Self {
+        self.0.message.push_str(&format!("; the fallback {target} cannot be used: {why}"));
         self
     }
 
     /// Changes the kind to `Truncated` and prepends `why` to the message: part of the response had
     /// arrived.
-    pub(crate) fn cut_short(mut self, why: &str) -> Self {
+    pub(crate) fn into_truncated(mut self, why: &str) -> Self {
         self.0.kind = ErrorKind::Truncated;
         self.0.message.insert_str(0, why);
         self
@@ -122,14 +125,14 @@ impl Error {
 
     /// Sets the underlying error, which `source()` returns. Its text is not part of this error's
     /// message.
-    pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
     /// Marks the error as local: it occurred in this process and is no evidence about the target,
     /// for example if the caller's own transport has no free connection.
-    pub fn local(mut self) -> Self {
+    pub fn with_local_cause(mut self) -> Self {
         self.0.local = true;
         self
     }
@@ -137,13 +140,13 @@ impl Error {
     /// Marks a failed connection as refused or reset by the host itself: no server listens at the
     /// address. Without this mark, the host may be unreachable, or its name or certificate may be
     /// wrong.
-    pub fn nobody_listens(mut self) -> Self {
+    pub fn with_connect_refused(mut self) -> Self {
         self.0.refused = true;
         self
     }
 
-    /// Returns `true` if the host refused or reset the connection (see [`Error::nobody_listens`]).
-    pub fn is_nobody(&self) -> bool {
+    /// Returns `true` if the host refused or reset the connection (see [`Error::with_connect_refused`]).
+    pub fn is_connect_refused(&self) -> bool {
         self.0.refused && self.0.kind == ErrorKind::Connect
     }
 
@@ -176,19 +179,19 @@ impl Error {
     }
 
     /// Sets the number of calls that were ahead in the tenant's queue.
-    pub fn queue_position(mut self, position: usize) -> Self {
+    pub fn with_queue_position(mut self, position: usize) -> Self {
         self.0.queue_position = Some(position);
         self
     }
 
     /// Sets the rule that kept the call waiting when it was rejected.
-    pub fn explained(mut self, why: Option<Why>) -> Self {
+    pub fn with_why(mut self, why: Option<Why>) -> Self {
         self.0.why = why;
         self
     }
 
     /// Sets the number of the call that ended with this error.
-    pub(crate) fn of_call(mut self, id: u64) -> Self {
+    pub(crate) fn with_call(mut self, id: u64) -> Self {
         self.0.call = Some(id);
         self
     }
@@ -220,12 +223,12 @@ impl Error {
     }
 
     /// Returns the time after which the caller may try again, if known.
-    pub fn come_back(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
     /// Returns the number of calls that were ahead in the tenant's queue, if known.
-    pub fn position(&self) -> Option<usize> {
+    pub fn queue_position(&self) -> Option<usize> {
         self.0.queue_position
     }
 
@@ -276,7 +279,7 @@ impl From<&Error> for ExchangeFailure {
     fn from(error: &Error) -> Self {
         let cause = match error {
             error if error.is_local() => FailureCause::Local,
-            error if error.is_nobody() => FailureCause::ConnectRefused,
+            error if error.is_connect_refused() => FailureCause::ConnectRefused,
             _ => FailureCause::Upstream,
         };
         Self { kind: error.kind(), cause, retry_after: None }

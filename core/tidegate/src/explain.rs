@@ -111,7 +111,7 @@ impl Explanation {
             ahead: None,
         };
         let Some(attempt) = attempt else {
-            told.text = format!("goes to {name} beside the queue: it runs no model");
+            told.text = format!("sent to {name} without a slot, because the request runs no model");
             return told;
         };
         if let Some(released) = attempt.released_at {
@@ -122,22 +122,25 @@ impl Explanation {
                     let left = sleep.saturating_sub(passed(released));
                     told.expected = Some(left.as_secs_f64());
                     let failed = call.last_failure().unwrap_or("failed");
-                    format!("backs off: {name} said {failed}; it queues again in {:.1} s", left.as_secs_f64())
+                    format!(
+                        "backs off because an attempt at {name} failed ({failed}); queued again in {:.1} s",
+                        left.as_secs_f64()
+                    )
                 }
                 None => {
-                    format!("holds no slot of {name} any more: all of its answer is here, and not read yet")
+                    format!("holds no slot of {name}: the whole response has arrived and is not read yet")
                 }
             };
         } else if let Some(admitted) = attempt.admitted_at {
             told.since = passed(admitted).as_secs_f64();
             let first = match (attempt.first_token_at(), attempt.sent_at()) {
-                (Some(at), _) => format!("its first token came {:.1} s ago", passed(at).as_secs_f64()),
+                (Some(at), _) => format!("first token {:.1} s ago", passed(at).as_secs_f64()),
                 (None, Some(at)) => {
-                    format!("sent {:.1} s ago, no token has come yet", passed(at).as_secs_f64())
+                    format!("sent {:.1} s ago, no token yet", passed(at).as_secs_f64())
                 }
                 (None, None) => "about to be sent".to_owned(),
             };
-            told.text = format!("in flight: holds a slot of {name} for {:.1} s; {first}", told.since);
+            told.text = format!("in flight: has held a slot of {name} for {:.1} s; {first}", told.since);
         } else {
             told.state = CallStatus::Waiting;
             told.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
@@ -165,10 +168,11 @@ impl Explanation {
         };
         told.waits(&format!("the tool {}", asking.tool), why, waited);
         // A tool's rate limit belongs to the tool, not to a provider.
-        told.text = told.text.replace(Rule::Requests.sentence(), "its rate is used up");
+        told.text = told.text.replace(Rule::Requests.sentence(), "the rate limit of the tool is used up");
         if let Some(held) = &asking.held {
             let targets: Vec<_> = held.targets().collect();
-            told.text.push_str(&format!("; its task holds a slot of {} meanwhile", targets.join(" and ")));
+            told.text
+                .push_str(&format!("; the task holds a slot of {} while it waits", targets.join(" and ")));
         }
         told
     }
@@ -184,14 +188,14 @@ impl Explanation {
         self.expected = why.expected.map(|expected| expected.as_secs_f64());
         self.ahead = Some(why.ahead);
         self.text.push_str(&format!(
-            ": {}, for {:.1} s now; it has waited {:.1} s; {} ahead",
+            ": {} (for {:.1} s); waiting for {:.1} s in total; {} ahead in the queue",
             why.rule.sentence(),
             self.since,
             self.waited,
             why.ahead
         ));
         if let Some(expected) = self.expected {
-            self.text.push_str(&format!("; expected in {expected:.1} s"));
+            self.text.push_str(&format!("; expected to be admitted in {expected:.1} s"));
         }
     }
 }

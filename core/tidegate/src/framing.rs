@@ -29,12 +29,14 @@ const CONNECTION_HEADERS: [HeaderName; 4] = [
 pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), Error> {
     if headers.contains_key(UPGRADE) {
         return Err(rejection(
-            "the connection cannot be upgraded to another protocol: drop the upgrade header",
+            "the connection cannot be upgraded to another protocol: remove the upgrade header",
         ));
     }
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     if !headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
-        return Err(rejection("transfer-encoding must be chunked: drop the header (the transport sets it)"));
+        return Err(rejection(
+            "transfer-encoding must be chunked: remove the header (the transport sets it)",
+        ));
     }
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -74,16 +76,16 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(rejection("there is more than one content-length header: send one"));
+        return Err(rejection("there are several content-length headers: send one"));
     }
     if headers.contains_key(TRANSFER_ENCODING) {
-        return Err(rejection("content-length and transfer-encoding exclude each other: drop one of them"));
+        return Err(rejection("content-length and transfer-encoding exclude each other: remove one of them"));
     }
     let digits = value.to_str().ok().filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
     match digits.and_then(|digits| digits.parse().ok()) {
         Some(length) => Ok(Some(length)),
         None => Err(rejection(
-            "content-length must be one number of bytes, in digits: correct or drop the header",
+            "content-length must be one number of bytes, in digits: correct or remove the header",
         )),
     }
 }

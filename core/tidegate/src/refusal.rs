@@ -22,8 +22,8 @@ impl Error {
                 "param": null,
                 "code": self.reason().map_or(self.kind().as_str(), Reason::as_str),
                 "target": self.target(),
-                "retry_after": self.come_back().map(|after| after.as_secs_f64()),
-                "queue_position": self.position(),
+                "retry_after": self.retry_after().map(|after| after.as_secs_f64()),
+                "queue_position": self.queue_position(),
             }
         });
         // Only for rejected calls: the rule that kept the call waiting, and the number of the call
@@ -39,7 +39,7 @@ impl Error {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        if let Some(after) = self.come_back() {
+        if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs_f64().ceil() as u64));
         }
         response
@@ -66,7 +66,7 @@ mod tests {
             expected: None,
         };
         let error = Error::new(ErrorKind::Refused(Reason::WaitBudget), "too late");
-        let response = error.explained(Some(why)).of_call(17).response();
+        let response = error.with_why(Some(why)).with_call(17).response();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         let said = serde_json::json!({
@@ -79,8 +79,8 @@ mod tests {
     async fn says_why_where_and_when_and_stops_those_above() {
         let error = Error::new(ErrorKind::Refused(Reason::QueueFull), "the queue is full")
             .at(&"openai".into())
-            .retry_after(Some(Duration::from_millis(1200)))
-            .queue_position(7);
+            .with_retry_after(Some(Duration::from_millis(1200)))
+            .with_queue_position(7);
         let response = error.response();
         assert_eq!(response.status(), 429);
         assert_eq!(

@@ -36,7 +36,7 @@ use tidegate_protocol::{RateHeaders, classify};
 /// slot.succeeded();
 /// # Ok(()) }
 /// ```
-#[must_use = "dropping the slot gives it back"]
+#[must_use = "dropping the slot releases it"]
 pub struct Slot(Option<Held>);
 
 /// What a slot holds in modes `enforce` and `observe`.
@@ -62,7 +62,7 @@ impl Slot {
     /// Dropping the future removes the call from the queue.
     pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
-        let permit = admit(&call).await.map_err(|error| error.of_call(call.id()));
+        let permit = admit(&call).await.map_err(|error| error.with_call(call.id()));
         let mut permit = permit.inspect_err(|error| tally.failed(error))?;
         let exchange = ExchangeRecord::new(clock::now());
         call.attempt_sent(exchange.clone());

@@ -7,7 +7,8 @@ use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Refusal, Rule};
 
 /// The advice for a call that is too large.
-const SMALLER: &str = "shorten the prompt or lower `max_tokens`, send it to another target, or as a batch";
+const SMALLER: &str =
+    "shorten the prompt, lower `max_tokens`, or send the call to another target or as a batch";
 
 /// Returns the scheduler's rejection as an error. `hint` says what to change if the target has too
 /// few slots.
@@ -17,7 +18,7 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
     if refusal.reason == Reason::TooLarge {
         let _ = write!(text, ": {SMALLER}");
     } else {
-        let _ = write!(text, "; {} of this tenant's calls are ahead", refusal.position);
+        let _ = write!(text, "; {} calls of this tenant were ahead in the queue", refusal.position);
         if let Some(after) = refusal.retry_after {
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
@@ -27,15 +28,15 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
     }
     Error::new(ErrorKind::Refused(refusal.reason), text)
         .at(target)
-        .retry_after(refusal.retry_after)
-        .queue_position(refusal.position)
-        .explained(refusal.why)
+        .with_retry_after(refusal.retry_after)
+        .with_queue_position(refusal.position)
+        .with_why(refusal.why)
 }
 
 /// Returns the rejection of a prompt of `tokens` tokens, above the target's `max_prompt`.
 pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, most: u64) -> Error {
     let text = format!(
-        "its prompt has about {tokens} tokens, above this target's `max_prompt` of {most}: {SMALLER}"
+        "the prompt has about {tokens} tokens, more than this target's `max_prompt` of {most}: {SMALLER}"
     );
     Error::new(ErrorKind::Refused(Reason::TooLarge), text).at(target)
 }
@@ -45,29 +46,31 @@ fn what(refusal: &Refusal) -> String {
     let blocked = refusal.why.map(|why| why.rule).filter(|rule| !matches!(rule, Rule::Slots | Rule::Turn));
     let because = blocked.map(|rule| format!(": {}", rule.sentence())).unwrap_or_default();
     match refusal.reason {
-        Reason::NoSlot => "no slot is free and this target does not queue".to_owned(),
-        Reason::NoBudget => format!("this target does not queue{because}"),
+        Reason::NoSlot => "no slot is free, and this target does not queue calls".to_owned(),
+        Reason::NoBudget => format!("this target does not queue calls{because}"),
         Reason::QueueFull => "the queue is full".to_owned(),
-        Reason::WaitBudget => format!("no slot came free within the wait budget{because}"),
-        Reason::Deadline => format!("the deadline passed before a slot came free{because}"),
+        Reason::WaitBudget => format!("no slot was free within the wait budget{because}"),
+        Reason::Deadline => format!("the deadline passed before a slot was free{because}"),
         Reason::CoolDown => {
             "the provider asked callers to wait (Retry-After) until after this call's deadline".to_owned()
         }
-        Reason::Outage => "the target is down, and is not tried again before this call's deadline".to_owned(),
-        Reason::Draining => "the gate is draining and takes no new calls".to_owned(),
-        Reason::Deadlock => "waiting would never end".to_owned(),
-        Reason::Shed => "the queue is full, and a more urgent call took its place".to_owned(),
+        Reason::Outage => {
+            "the target is down, and is not probed again before this call's deadline".to_owned()
+        }
+        Reason::Draining => "the gate is draining and accepts no new calls".to_owned(),
+        Reason::Deadlock => "the wait would never end".to_owned(),
+        Reason::Shed => "the queue is full, and a more urgent call took the place of this one".to_owned(),
         Reason::PredictedWait => {
             let expected = refusal.why.and_then(|why| why.expected).unwrap_or_default();
             format!(
-                "its turn would come in about {:.1} s, later than it can wait{because}",
+                "the call would be admitted in about {:.1} s, later than it can wait{because}",
                 expected.as_secs_f64()
             )
         }
         Reason::TooLarge => {
             let (most, of) =
                 (refusal.most.unwrap_or_default(), refusal.why.map_or("budget", |why| bounds(why.rule)));
-            format!("it takes more than {of} can ever hold, {most} tokens")
+            format!("the call needs more tokens than {of} can ever grant ({most} tokens)")
         }
     }
 }
@@ -89,18 +92,20 @@ fn waits(reason: Reason) -> bool {
 /// Returns what to change, or `None` if it is the number of slots.
 fn change(rule: Rule) -> Option<&'static str> {
     match rule {
-        Rule::TenantCap => Some("raise its tenant's `cap`"),
-        Rule::TenantTokens => Some("raise its tenant's `tpm`, or send less"),
-        Rule::Requests | Rule::RequestsPerDay => {
-            Some("the provider's limit of requests binds: ask it for more, or send less")
+        Rule::TenantCap => Some("raise the tenant's `cap`"),
+        Rule::TenantTokens => Some("raise the tenant's `tpm`, or send fewer tokens"),
+        Rule::Requests | Rule::RequestsPerDay => Some(
+            "the provider's request limit is reached: ask the provider for a higher limit, or send fewer calls",
+        ),
+        Rule::Tokens | Rule::InputTokens | Rule::OutputTokens | Rule::TokensPerDay => Some(
+            "the provider's token limit is reached: ask the provider for a higher limit, lower `max_tokens`, or send fewer tokens",
+        ),
+        Rule::Kv => Some("the engine's KV memory is full: lower `max_tokens`, or add a replica"),
+        Rule::Replicas => {
+            Some("the replicas that serve the model are full: add one, or raise the pool's `cap`")
         }
-        Rule::Tokens | Rule::InputTokens | Rule::OutputTokens | Rule::TokensPerDay => {
-            Some("the provider's limit of tokens binds: ask it for more, lower `max_tokens`, or send less")
-        }
-        Rule::Kv => Some("the engine's memory binds: lower `max_tokens`, or add a replica"),
-        Rule::Replicas => Some("the replicas that serve it bind: add one, or raise the pool's `cap`"),
         Rule::Held => Some(
-            "room is kept for a larger call that has waited longer; raise `aging` to let smaller ones pass it",
+            "capacity is reserved for a larger call that has waited longer; raise `aging` to let smaller calls pass it",
         ),
         _ => None,
     }
@@ -109,11 +114,11 @@ fn change(rule: Rule) -> Option<&'static str> {
 /// Returns the name of the setting or budget that limits the size of one call.
 fn bounds(rule: Rule) -> &'static str {
     match rule {
-        Rule::Kv => "the engine's memory (`kv_tokens`)",
-        Rule::Tokens => "the budget of tokens a minute",
-        Rule::InputTokens => "the budget of input tokens a minute",
-        Rule::OutputTokens => "the budget of output tokens a minute",
-        Rule::TokensPerDay => "the budget of tokens a day",
+        Rule::Kv => "the engine's KV memory (`kv_tokens`)",
+        Rule::Tokens => "the budget of tokens per minute",
+        Rule::InputTokens => "the budget of input tokens per minute",
+        Rule::OutputTokens => "the budget of output tokens per minute",
+        Rule::TokensPerDay => "the budget of tokens per day",
         _ => "a budget",
     }
 }

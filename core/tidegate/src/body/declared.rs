@@ -78,7 +78,8 @@ impl Body for Declared {
 
 /// Returns the error for a body whose length differs from its `content-length`.
 pub(super) fn mismatch(declared: u64, body: &str) -> Error {
-    let message =
-        format!("content-length declares {declared} bytes, but the body {body}; correct or drop the header");
+    let message = format!(
+        "content-length declares {declared} bytes, but the body {body}; correct or remove the header"
+    );
     Error::new(ErrorKind::Request, message)
 }

@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn error_without_an_outcome_is_classified_by_its_kind() {
-        let refused = Error::new(ErrorKind::Connect, "").nobody_listens();
+        let refused = Error::new(ErrorKind::Connect, "").with_connect_refused();
         let expected = failed(ErrorKind::Connect, FailureCause::ConnectRefused);
         assert_eq!(outcome_of_error(&refused), expected);
         let mut cancelled = Error::new(ErrorKind::Refused(Reason::NoSlot), "");

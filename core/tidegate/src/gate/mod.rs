@@ -321,7 +321,7 @@ impl Gate {
     pub fn set_cap(&self, target: &str, cap: usize) -> Result<(), Error> {
         let target = self.0.identify.named(target)?;
         if cap == 0 {
-            return Err(Error::config("a cap of 0 lets nothing through: use 1 or more").at(target.name()));
+            return Err(Error::config("a cap of 0 admits no call: use 1 or more").at(target.name()));
         }
         target.admission().set_limit(cap);
         Ok(())
@@ -338,12 +338,16 @@ impl Gate {
         match target.config().pool.as_ref().map(|pool| &pool.source) {
             Some(ReplicaSource::Listed(_) | ReplicaSource::Dynamic) => {}
             Some(ReplicaSource::Dns { .. }) => {
-                return Err(whose("its replicas are those that DNS names; drop \"dns\" to tell them"));
+                return Err(whose(
+                    "its replicas are discovered through DNS; remove `dns` from the configuration to set them here",
+                ));
             }
             Some(ReplicaSource::File { .. }) => {
-                return Err(whose("its replicas are those that a file names; drop \"file\" to tell them"));
+                return Err(whose(
+                    "its replicas are read from a file; remove `file` from the configuration to set them here",
+                ));
             }
-            None => return Err(whose("it is no pool: give it a \"pool\" to tell its replicas")),
+            None => return Err(whose("it is not a pool; configure a `pool` to set its replicas")),
         }
         target.admission().set_members(&members().map_err(|error| Error::from(error).at(target.name()))?);
         Ok(())

@@ -75,7 +75,7 @@ impl Identify {
         if !self.draining.load(Ordering::Acquire) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Refused(Reason::Draining), "the gate is draining and takes no new calls"))
+        Err(Error::new(ErrorKind::Refused(Reason::Draining), "the gate is draining and accepts no new calls"))
     }
 
     /// Creates the [`Call`] of a request and puts it into the request's extensions.

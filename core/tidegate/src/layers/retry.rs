@@ -131,7 +131,7 @@ fn hand_up(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResu
             Ok(response)
         }
         Err(error) => match (error.reason(), call.last_failure()) {
-            (Some(_), Some(last)) => Err(error.after(last)),
+            (Some(_), Some(last)) => Err(error.with_last_failure(last)),
             _ => Err(error),
         },
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// A builder for an [`AdaptiveLimitLayer`]. See [`AdaptiveLimitLayer::builder`].
 #[derive(Clone)]
-#[must_use = "nothing is limited before `build`"]
+#[must_use = "the builder limits nothing before `build`"]
 pub struct AdaptiveLimitBuilder<J = HttpJudge> {
     target: Target,
     latency: Option<Option<Duration>>,

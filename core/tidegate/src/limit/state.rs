@@ -16,8 +16,7 @@ use crate::kv::Forecast;
 use crate::schedule::{Settings, Ticket};
 use tidegate_tokens::Demand;
 
-const HINT: &str =
-    "the limit is what the upstream takes in time; raise `wait` or `queue`, or `cap` where that binds";
+const HINT: &str = "the adaptive limit is what the upstream serves in time; raise `wait` or `queue`, or `cap` if the limit has reached it";
 
 /// The state of one limit.
 pub(super) struct LimitState<J> {

@@ -71,7 +71,7 @@ impl Asker {
             }
             // A local failure, such as a lack of file descriptors, says nothing about the replica.
             Ok(Err(error)) if error.is_local() => None,
-            Ok(Err(error)) if error.is_nobody() => Some(Observation::ConnectRefused),
+            Ok(Err(error)) if error.is_connect_refused() => Some(Observation::ConnectRefused),
             Ok(Err(error)) => Some(match error.kind() {
                 // Name resolution, TLS or routing failed: the replica was not reached.
                 ErrorKind::Connect | ErrorKind::ConnectTimeout => Observation::ProbeTimeout,

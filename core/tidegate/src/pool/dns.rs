@@ -63,7 +63,7 @@ impl Dns {
         let mut found = match timeout(LONGEST, self.resolve.addresses(host)).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => return Err(format!("the lookup of {host} failed: {error}")),
-            Err(_) => return Err(format!("the lookup of {host} took too long")),
+            Err(_) => return Err(format!("the lookup of {host} timed out")),
         };
         // A host with both address families has each replica at two addresses, which would count
         // twice.

@@ -71,7 +71,7 @@ impl HealthChecker {
     ) -> Result<Self, Error> {
         let key = match key(admission.name(), pool) {
             Err(problem) if !acting => {
-                tracing::warn!(%problem, "what its replicas serve is not asked");
+                tracing::warn!(%problem, "the models of the replicas are not polled");
                 None
             }
             key => key?,
@@ -242,7 +242,7 @@ impl Shared {
 fn key(name: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>, Error> {
     let Some(variable) = &pool.key_env else { return Ok(None) };
     let key = Credential::in_environment(variable).map_err(|what| {
-        Error::config(format!("targets.{name}.pool.key_env: {variable} {what}; set it, or leave key_env out"))
+        Error::config(format!("targets.{name}.pool.key_env: {variable} {what}; set it, or remove key_env"))
     })?;
     Ok(key.bearer())
 }

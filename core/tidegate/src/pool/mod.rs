@@ -95,9 +95,9 @@ impl TargetPool {
     /// Adds to a rejection why the replicas of the pool are not known, if they are not.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match self.problem() {
-            Some(problem) => rejection.not_found(&problem),
+            Some(problem) => rejection.with_discovery_problem(&problem),
             None if self.admission.replicas().is_empty() => {
-                rejection.not_found("no replica was told or found")
+                rejection.with_discovery_problem("no replica was configured or found")
             }
             None => rejection,
         }
@@ -115,7 +115,7 @@ impl TargetPool {
     ///
     /// `Request` if the URL cannot be placed below the replica's base URL.
     pub(crate) fn route(&self, request: &mut Request<RequestBody>, replica: &Arc<str>) -> Result<(), Error> {
-        let text = "its URL cannot be put below the replica's";
+        let text = "its URL cannot be moved below the base URL of the replica";
         *request.uri_mut() = self
             .url_at(request.uri(), replica)
             .ok_or_else(|| Error::new(ErrorKind::Request, text).at(self.admission.name()))?;

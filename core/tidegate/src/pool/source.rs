@@ -108,7 +108,7 @@ impl Source {
                 Ok(Some(mut members)) => {
                     heard.problem = None;
                     if members.len() > MOST && !heard.too_many {
-                        tracing::warn!(target = %self.name, named = members.len(), "the first {MOST} replicas are taken");
+                        tracing::warn!(target = %self.name, named = members.len(), "the pool is larger than {MOST} replicas; only the first {MOST} are used");
                         heard.too_many = true;
                     }
                     members.truncate(MOST);
@@ -120,7 +120,7 @@ impl Source {
                 }
                 Err(problem) => {
                     if heard.problem.as_ref() != Some(&problem) {
-                        tracing::warn!(target = %self.name, %problem, "the pool's replicas stay what they were");
+                        tracing::warn!(target = %self.name, %problem, "the replicas found before stay in use");
                         heard.problem = Some(problem);
                     }
                     return;

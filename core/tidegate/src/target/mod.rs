@@ -22,10 +22,9 @@ pub(crate) use expected::{Expected, Stay};
 pub(crate) use shared::SharedCooldowns;
 
 /// The advice in rejections for lack of slots.
-const HINT: &str =
-    "raise `cap` if the provider can take more, `wait` or the deadline if the call can, or send less";
+const HINT: &str = "raise `cap` if the provider can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
 /// The advice in rejections for lack of slots at a pool.
-const POOL_HINT: &str = "add a replica, or raise `pool.cap` if each can take more, `wait` or the deadline if the call can, or send less";
+const POOL_HINT: &str = "add a replica, raise `pool.cap` if each replica can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
 
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
 pub(crate) struct Target {

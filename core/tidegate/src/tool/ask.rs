@@ -11,7 +11,7 @@ use crate::schedule::Ticket;
 
 /// A request for a tool: holds its slot, or waits for one in [`PendingToolPermit::granted`]. Dropping it
 /// releases the slot, or leaves the queue.
-#[must_use = "dropping it gives the slot back"]
+#[must_use = "dropping the request releases its slot"]
 pub struct PendingToolPermit {
     state: State,
     held: Option<HeldSlots>,

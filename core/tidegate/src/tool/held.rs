@@ -43,16 +43,16 @@ impl HeldSlots {
     pub fn advice(&self, option: &str) -> String {
         let (tool, held) = (&self.tool, join(&self.targets));
         let first = format!(
-            "this task waits for the tool {tool} while it holds a slot of {held}: the slot idles meanwhile, and a task that holds {tool} and \
-             calls {held} waits for this one."
+            "this task waits for the tool {tool} while it holds a slot of {held}: the slot is idle meanwhile, and a task that holds {tool} and \
+             calls {held} waits for this task."
         );
-        let streams = "Read the response to its end or close it before asking for the tool";
+        let streams = "Read the response to its end or close it before requesting the tool";
         if self.streams {
             format!(
-                "{first} {streams}, ask for the tool before the call, or hand the slot back meanwhile: {option}"
+                "{first} {streams}, request the tool before the call, or release the slot during the wait: {option}"
             )
         } else {
-            format!("{first} Give the slot back before asking for the tool, or ask for the tool first")
+            format!("{first} Release the slot before requesting the tool, or request the tool first")
         }
     }
 }

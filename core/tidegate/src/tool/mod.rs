@@ -75,7 +75,7 @@ impl Tool {
 impl Tools {
     pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
         let tools = config.iter().map(|(name, config)| {
-            let hint = "raise the tool's `cap` or rate if it can take more, or its `wait`";
+            let hint = "raise the tool's `cap` or rate if it can serve more, or raise its `wait`";
             let budgets =
                 BudgetSet::from_budgets(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
             let admission =
@@ -169,7 +169,7 @@ impl Tools {
         let permit = tool.admission.acquire_from(ticket, |waiter| asking.stands_at(waiter)).await;
         drop(wait);
         let permit =
-            permit.map_err(|error| error.of_call(asking.id)).inspect_err(|error| tool.refused(error))?;
+            permit.map_err(|error| error.with_call(asking.id)).inspect_err(|error| tool.refused(error))?;
         Ok(self.taken(tool, permit, holds, handed_back).used())
     }
 
@@ -250,7 +250,7 @@ impl Tools {
 }
 
 /// A slot of a tool. Dropping it releases the slot.
-#[must_use = "dropping the permit gives the slot back"]
+#[must_use = "dropping the permit releases the slot"]
 pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,

@@ -250,7 +250,7 @@ fn from_reqwest(error: reqwest::Error) -> Error {
         ErrorKind::Connect
     } else if error.is_builder() {
         ErrorKind::Request
-    } else if sources(&error).any(cut_short) {
+    } else if sources(&error).any(into_truncated) {
         ErrorKind::Truncated
     } else {
         ErrorKind::Transport
@@ -260,8 +260,8 @@ fn from_reqwest(error: reqwest::Error) -> Error {
         return told;
     }
     match sources(&error).find_map(|e| e.downcast_ref::<io::Error>()) {
-        Some(why) if is_refusal(why) => told.nobody_listens(),
-        Some(why) if is_ours(why) => told.local(),
+        Some(why) if is_refusal(why) => told.with_connect_refused(),
+        Some(why) if is_ours(why) => told.with_local_cause(),
         _ => told,
     }
 }
@@ -282,7 +282,7 @@ fn is_ours(error: &io::Error) -> bool {
 }
 
 /// Returns `true` if the peer ended the body before its announced length.
-fn cut_short(error: &(dyn std::error::Error + 'static)) -> bool {
+fn into_truncated(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
 

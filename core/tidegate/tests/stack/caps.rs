@@ -83,7 +83,7 @@ async fn refuses_now_or_waits_then_fails_as_the_target_chooses() {
     let start = Instant::now();
     let error = refusing.client().call(chat(false)).await.unwrap_err();
     assert_eq!((error.reason(), error.status().as_u16()), (Some(Reason::NoSlot), 429));
-    assert!(error.come_back().is_some());
+    assert!(error.retry_after().is_some());
     assert_eq!(start.elapsed(), Duration::ZERO);
 
     let waiting = gate(transport, |t| t.cap(1).wait(30 * SECOND).queue(2));
@@ -100,11 +100,14 @@ async fn refuses_now_or_waits_then_fails_as_the_target_chooses() {
         let (result, at) = calls.next().unwrap().await.unwrap();
         let error = result.unwrap_err();
         assert_eq!((error.reason(), error.status().as_u16()), (Some(Reason::WaitBudget), 504));
-        assert_eq!((at, error.position()), (30 * SECOND, Some(position)));
+        assert_eq!((at, error.queue_position()), (30 * SECOND, Some(position)));
     }
     let (result, at) = calls.next().unwrap().await.unwrap();
     let error = result.unwrap_err();
-    assert_eq!((error.reason(), error.position(), at), (Some(Reason::QueueFull), Some(2), Duration::ZERO));
+    assert_eq!(
+        (error.reason(), error.queue_position(), at),
+        (Some(Reason::QueueFull), Some(2), Duration::ZERO)
+    );
 }
 
 #[tokio::test(start_paused = true)]

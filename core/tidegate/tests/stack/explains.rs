@@ -156,6 +156,6 @@ async fn what_runs_no_model_is_not_said_to_wait() {
     sleep(SECOND / 2).await;
     let told = gate.explain_all(1).pop().unwrap();
     assert_eq!(told.state, CallStatus::InFlight);
-    assert!(told.text.contains("beside the queue"), "{}", told.text);
+    assert!(told.text.contains("without a slot"), "{}", told.text);
     call.await.unwrap().unwrap();
 }

@@ -175,7 +175,7 @@ async fn it_is_the_same_call_with_its_age_and_its_deadline() {
     let error = refusal(gate.client().call(request).await);
     assert_eq!((error.reason(), start.elapsed()), (Some(Reason::Deadline), 10 * SECOND));
     assert_eq!(error.target(), Some("second"));
-    assert!(error.message().contains("because first refused it (wait_budget)"), "{error}");
+    assert!(error.message().contains("because first rejected it (wait_budget)"), "{error}");
     let records = gate.calls().records();
     assert_eq!(records.iter().map(|record| record.duration).collect::<Vec<_>>(), [3.0, 10.0]);
     assert_eq!(records[1].attempts[0].queued_at, 3.0, "since the user asked");
@@ -229,7 +229,7 @@ async fn a_chain_ends_and_no_key_goes_to_another_target() {
     // The last target has no fallback: its slot is held, so it rejects the next call.
     let error = refusal(gate.client().call(ask(false)).await);
     assert_eq!((error.target(), error.reason()), (Some("third"), Some(Reason::NoSlot)));
-    assert!(error.message().contains("because first refused it (no_slot)"), "{error}");
+    assert!(error.message().contains("because first rejected it (no_slot)"), "{error}");
     // A target that is not configured falls back as well.
     drop((response, second));
     let other = || Request::post("http://other/v1/chat/completions").body("{}".into()).unwrap();
@@ -398,12 +398,12 @@ async fn what_cannot_be_addressed_anew_is_refused_and_says_why() {
         (post("x", "y", upload), "upload"),
         (post("authorization", "AWS4-HMAC-SHA256 Credential=A/b", "{}".into()), "signed"),
         (post("content-encoding", "gzip", "\u{1}".into()), "compressed"),
-        (post("content-type", "multipart/form-data", "--x".into()), "no JSON object"),
+        (post("content-type", "multipart/form-data", "--x".into()), "not a JSON object"),
     ] {
         let error = refusal(gate.client().call(request).await);
         assert_eq!((error.reason(), error.target()), (Some(Reason::NoSlot), Some("first")));
         assert!(
-            error.message().contains("the fallback second cannot take it") && error.message().contains(why),
+            error.message().contains("the fallback second cannot be used") && error.message().contains(why),
             "{error}"
         );
     }
@@ -458,7 +458,9 @@ fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
     let error = Gate::over(config.clone(), transport.clone()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(
-        error.message().contains("targets.second.key_env: NO_SUCH_VARIABLE_IS_SET is not in the environment"),
+        error
+            .message()
+            .contains("targets.second.key_env: NO_SUCH_VARIABLE_IS_SET is not set in the environment"),
         "{error}"
     );
     Gate::over(Config { mode: Mode::Observe, ..config }, transport).expect("a gate that never needs it");

@@ -309,7 +309,7 @@ async fn what_a_host_failed_with_comes_back_to_it() {
     let call = start(&gate, chat(false));
     for text in ["first", "second"] {
         let (_, exchange) = letters.begun().await;
-        exchange.fail(Error::new(ErrorKind::Connect, "no route").because(Original(text)));
+        exchange.fail(Error::new(ErrorKind::Connect, "no route").with_source(Original(text)));
     }
     let error = call.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.target()), (ErrorKind::Connect, Some("llm")));
@@ -346,7 +346,7 @@ async fn a_chunk_ahead_and_no_more() {
     }
     drop(exchange);
     let error = body.collect().await.unwrap_err();
-    assert!(error.message().contains("before there was room"), "{error}");
+    assert!(error.message().contains("before the previous one was read"), "{error}");
     assert_idle(&gate);
 }
 

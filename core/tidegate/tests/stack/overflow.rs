@@ -122,7 +122,7 @@ async fn retry_after_of_one_key_holds_that_key_alone() {
 
     let error = gate.client().call(within(request("a", ""), 10 * SECOND)).await.unwrap_err();
     assert_eq!((error.reason(), error.target()), (Some(Reason::CoolDown), Some("others")));
-    assert!(is_about_30_s(error.come_back().unwrap()), "{error}");
+    assert!(is_about_30_s(error.retry_after().unwrap()), "{error}");
     assert_eq!(began.elapsed(), Duration::ZERO, "told at once");
 
     assert_eq!(answered(&gate, request("a", "")).await, 200);
@@ -228,7 +228,7 @@ async fn a_key_that_gets_a_target_of_its_own_keeps_its_cool_down() {
     let error = gate.client().call(within(request("a", ""), SECOND)).await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::CoolDown), "{error}");
     assert!(error.target().unwrap().starts_with("far/m"), "{error}");
-    assert!(error.come_back().unwrap() >= Duration::from_secs(3600) - began.elapsed(), "{error}");
+    assert!(error.retry_after().unwrap() >= Duration::from_secs(3600) - began.elapsed(), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

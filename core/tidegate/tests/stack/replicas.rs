@@ -100,9 +100,9 @@ async fn what_cannot_be_told_changes_nothing() {
     let many: Vec<String> = (0..129).map(|at| format!("http://h:{}", 8_000 + at)).collect();
     for (target, list, kind, told) in [
         ("lama", vec![B], ErrorKind::Unknown, "did you mean \"llama\"?"),
-        ("openai", vec![B], ErrorKind::Config, "it is no pool"),
-        ("dns", vec![B], ErrorKind::Config, "those that DNS names"),
-        ("file", vec![B], ErrorKind::Config, "those that a file names"),
+        ("openai", vec![B], ErrorKind::Config, "it is not a pool"),
+        ("dns", vec![B], ErrorKind::Config, "discovered through DNS"),
+        ("file", vec![B], ErrorKind::Config, "read from a file"),
         ("llama", vec![B, "10.0.0.3"], ErrorKind::Config, "replicas[1].url: "),
         ("llama", vec![B, B], ErrorKind::Config, "replicas[1]: is the same replica as one above"),
         ("llama", many.iter().map(|url| &**url).collect(), ErrorKind::Config, "a pool has at most 128"),
@@ -155,7 +155,7 @@ fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
     assert_eq!(error.kind(), ErrorKind::Config);
     assert_eq!(
         error.message(),
-        "targets.llama.pool.key_env: TIDEGATE_NO_SUCH_KEY is not in the environment; set it, or leave key_env out"
+        "targets.llama.pool.key_env: TIDEGATE_NO_SUCH_KEY is not set in the environment; set it, or remove key_env"
     );
     // `PATH` is set in every environment.
     assert!(open("PATH").is_ok());
@@ -193,7 +193,7 @@ async fn who_waits_in_vain_is_told_what_is_missing() {
     let began = tokio::time::Instant::now();
     let error = gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap_err();
     assert!(error.reason().is_some(), "{error}");
-    let missing = format!("; which replicas there are is not known: {}: cannot be read", path.display());
+    let missing = format!("; the replicas of the pool are not known: {}: cannot be read", path.display());
     assert!(error.message().contains(&missing), "{error}");
     assert!(began.elapsed() <= 30 * SECOND && asked.lock().is_empty());
     assert_idle(&gate);

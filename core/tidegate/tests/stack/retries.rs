@@ -108,7 +108,7 @@ async fn a_retry_after_past_the_deadline_fails_now_and_says_when() {
     drop(response);
     let error = gate.client().call(with_deadline()).await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::CoolDown));
-    assert!(error.come_back().unwrap() > 99 * SECOND);
+    assert!(error.retry_after().unwrap() > 99 * SECOND);
     assert_eq!((start.elapsed(), seen.attempts()), (Duration::ZERO, 1));
 }
 
@@ -356,7 +356,7 @@ async fn what_fails_on_this_side_is_repeated_and_says_nothing_of_the_target() {
         if n == 0 || n > 8 {
             return Ok(json(exchange, ANSWER));
         }
-        Err(Error::new(ErrorKind::ConnectTimeout, "no connection is free").local())
+        Err(Error::new(ErrorKind::ConnectTimeout, "no connection is free").with_local_cause())
     });
     let gate = gate(transport, |t| t.retry(Retry::new().attempts(2)));
     gate.client().call(chat(false)).await.unwrap();

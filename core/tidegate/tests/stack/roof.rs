@@ -423,7 +423,7 @@ async fn a_refusal_names_the_rate_and_so_does_an_explanation() {
     sleep(SECOND).await;
     let told = gate.explain("query").unwrap();
     assert_eq!((told.rule, told.waited), (Some("requests"), 1.0));
-    assert!(told.text.contains("its rate is used up"), "{}", told.text);
+    assert!(told.text.contains("the rate limit of the tool is used up"), "{}", told.text);
     late.await.unwrap().unwrap();
     let impatient = rated(|tool| tool.rpm(1).wait(SECOND));
     drop(impatient.acquire_tool("db", &context).await.unwrap());

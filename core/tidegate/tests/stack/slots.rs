@@ -82,7 +82,7 @@ async fn a_failure_cools_the_target_down_for_everybody() {
     assert_eq!(seen(&gate).state, "cooling");
     let error = gate.acquire_slot("bedrock", &until(5 * SECOND)).await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::CoolDown));
-    assert!(error.come_back().unwrap() >= 20 * SECOND);
+    assert!(error.retry_after().unwrap() >= 20 * SECOND);
     let start = Instant::now();
     let mut slot = gate.acquire_slot("bedrock", &Context::default()).await.unwrap();
     assert!(start.elapsed() >= 20 * SECOND);

@@ -125,12 +125,12 @@ async fn error_vectors() {
         seen.insert(of(&kind));
 
         let mut error = Error::new(kind, case.error.message);
-        error = error.retry_after(case.error.retry_after.map(Duration::from_secs_f64));
+        error = error.with_retry_after(case.error.retry_after.map(Duration::from_secs_f64));
         if let Some(target) = case.error.target {
             error = error.at(&target.into());
         }
         if let Some(position) = case.error.queue_position {
-            error = error.queue_position(position);
+            error = error.with_queue_position(position);
         }
         assert_eq!(
             (error.retryable(), error.never_sent()),

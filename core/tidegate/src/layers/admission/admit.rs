@@ -94,6 +94,6 @@ fn unless_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
 
 /// Returns the error of a hedge that found no free slot.
 fn no_free_slot(call: &Call) -> Error {
-    let text = "no other replica has a slot free";
+    let text = "no other replica has a free slot";
     Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())
 }

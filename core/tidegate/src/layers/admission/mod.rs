@@ -73,14 +73,14 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
         Cancellation::Reclaimed => (
             Error::new(
                 ErrorKind::Refused(Reason::NoSlot),
-                "its slot was lent by another's floor, and called back; the call queues again",
+                "the slot was borrowed from another tenant or lane, whose `floor` needs it again; the call is queued again",
             ),
             Hold::No,
         ),
         Cancellation::ReplicaDown => (
             Error::new(
                 ErrorKind::Transport,
-                "its replica went down before it had begun to answer (see the pool's `down_after`)",
+                "the replica went down before its response began (see the pool's `down_after`)",
             ),
             Hold::RetryOther,
         ),

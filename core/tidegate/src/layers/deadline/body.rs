@@ -59,7 +59,7 @@ impl OpenBody {
             } else {
                 Error::new(
                     ErrorKind::ReaderStalled,
-                    "the response was left unread for longer than the `stall` limit, and its slot was taken back: read or close streams promptly",
+                    "the response was not read for longer than the `stall` limit, so it was closed and its slot released: read or close streams promptly",
                 )
                 .at(self.call.target().name())
             });
@@ -144,17 +144,17 @@ pub(super) fn overdue(call: &Call, why: Option<Why>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (
             ErrorKind::Refused(Reason::Deadline),
-            "the deadline passed before a slot came free (raise `cap` or the deadline, or send less)",
+            "the deadline passed before a slot was free (raise `cap` or the deadline, or send fewer calls)",
         )
     } else {
         (
             ErrorKind::Deadline,
-            "the deadline passed before the response had ended (raise the deadline, or ask for less output)",
+            "the deadline passed before the response ended (raise the deadline, or request less output)",
         )
     };
-    let error = Error::new(kind, text).at(call.target().name()).explained(why);
+    let error = Error::new(kind, text).at(call.target().name()).with_why(why);
     match call.last_failure() {
-        Some(last) => error.after(last),
+        Some(last) => error.with_last_failure(last),
         None => error,
     }
 }

@@ -56,21 +56,23 @@ impl Address {
         // A client's own transport sends the client's request, so a changed copy would have no
         // effect.
         if parts.extensions.get::<Foreign>().is_some() {
-            return Err("its client keeps its own transport");
+            return Err("its client uses its own transport");
         }
         if is_signed(&parts.headers) {
-            return Err("it is signed for the first");
+            return Err("the request is signed for the first target");
         }
-        let body = original.body.again().ok_or("its body is an upload, which is read once")?;
+        let body = original.body.again().ok_or("its body is an upload, which can be read only once")?;
         let mut made = Request::from_parts(parts.clone(), body);
-        let mut uri = self.place(&parts.uri, there).ok_or("its URL cannot be put below the other's")?;
+        let mut uri = self
+            .place(&parts.uri, there)
+            .ok_or("its URL cannot be moved below that of the fallback target")?;
         if let Some(model) = &self.model {
             uri = self.remodel(&mut made, uri, model)?;
         }
         // Credentials can have any name, so another server receives an allowlist only.
         if self.credential.is_some() || self.is_pool || !same_server(&uri, &parts.uri) {
             retain_headers(made.headers_mut(), &self.forward_headers);
-            uri = without_credentials(&uri).ok_or("the caller's key cannot be taken out of its URL")?;
+            uri = without_credentials(&uri).ok_or("the caller's key cannot be removed from its URL")?;
         }
         if let Some(credential) = &self.credential {
             credential.write(made.headers_mut(), &uri, dialect);
@@ -103,7 +105,8 @@ impl Address {
         let Some(place) = named else { return Ok(uri) };
         let mut path = uri.path().to_owned();
         path.replace_range(place, &utf8_percent_encode(model, SEGMENT).to_string());
-        with(&uri, &path, uri.query()).ok_or("its path cannot hold the other's model")
+        with(&uri, &path, uri.query())
+            .ok_or("the model of the fallback target cannot be written into its path")
     }
 }
 
@@ -118,7 +121,7 @@ fn rewritten(
         return if in_path {
             Ok(None)
         } else {
-            Err("its body is compressed, so that its model cannot be changed")
+            Err("its body is compressed, so its model cannot be replaced")
         };
     }
     let object = body.and_then(|body| Object::read(body));
@@ -126,7 +129,7 @@ fn rewritten(
         Some(object) if in_path && object.last("model").is_none() => Ok(None),
         Some(object) => Ok(Some(object.set("model", &quoted(model)))),
         None if in_path => Ok(None),
-        None => Err("its body is no JSON object, so that its model cannot be changed"),
+        None => Err("its body is not a JSON object, so its model cannot be replaced"),
     }
 }
 

@@ -77,7 +77,7 @@ async fn try_in_turn<S: InnerService>(
             Err(error) => error,
         };
         let error = match first {
-            Some(reason) => error.refused_first(meant.name(), reason),
+            Some(reason) => error.with_first_rejection(meant.name(), reason),
             None => error,
         };
         let now = clock::now();
@@ -85,14 +85,14 @@ async fn try_in_turn<S: InnerService>(
         let Some(route) = routes.of_call(&call).filter(|route| !tried.contains(route.target.name())) else {
             return Err(error);
         };
-        let made = original.as_ref().ok_or("its body is an upload, which is read once");
+        let made = original.as_ref().ok_or("its body is an upload, which can be read only once");
         match made.and_then(|original| route.redirect(&call, original, meant.config(), now)) {
             Ok((there, request)) => {
                 call.target().metrics().fell_back(reason);
                 tracing::debug!(from = %call.target().name(), to = %there.target().name(), reason = reason.as_str(), "falls back");
                 (call, next) = (there, request);
             }
-            Err(why) => return Err(error.no_fallback(route.target.name(), why)),
+            Err(why) => return Err(error.with_fallback_problem(route.target.name(), why)),
         }
         tried.push(call.target().name().clone());
         first.get_or_insert(reason);

@@ -91,7 +91,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     Credential::in_environment(variable).map_err(|what| {
         Error::config(format!(
-            "targets.{}.key_env: {variable} {what}; set it, or leave key_env out (then the caller's own key goes along, to the same host only)",
+            "targets.{}.key_env: {variable} {what}; set it, or remove key_env (then the caller's own key is sent, to the same host only)",
             config.name
         ))
     })

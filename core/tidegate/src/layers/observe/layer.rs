@@ -59,7 +59,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
                 }
                 Err(error) => {
                     tally.failed(&error);
-                    Err(error.of_call(tally.call().id()))
+                    Err(error.with_call(tally.call().id()))
                 }
             }
         })

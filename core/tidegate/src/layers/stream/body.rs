@@ -112,7 +112,7 @@ impl ObservedBody {
             seen.is_failed |= end == End::Failed;
         });
         if end == End::Truncated && self.call.is_enforced() {
-            let text = "the response ended without the provider's terminal event: what came is incomplete";
+            let text = "the response ended without the provider's terminal event: it is incomplete";
             return Err(failed(&self.call, Error::new(ErrorKind::Truncated, text)));
         }
         Ok(())
@@ -163,10 +163,10 @@ impl ObservedBody {
     /// Returns the timeout error if the first token or the next chunk is late.
     fn timeout(&self, now: Instant) -> Option<Error> {
         if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
-            let text = "no token came within the target's `first_token` limit";
+            let text = "no token arrived within the target's `first_token` limit";
             return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
         }
-        let text = "the stream fell silent for longer than the `idle` limit, or the client's read timeout";
+        let text = "the stream was silent for longer than the `idle` limit or the client's read timeout";
         self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
     }
 
@@ -176,7 +176,7 @@ impl ObservedBody {
         if self.silence.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
             return error;
         }
-        error.cut_short("its replica broke it off, and what came is incomplete: ")
+        error.into_truncated("the replica broke the response off, so it is incomplete: ")
     }
 }
 

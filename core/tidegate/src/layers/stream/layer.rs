@@ -146,7 +146,7 @@ async fn within<T>(
         () = too_late => Err(Error::new(
             ErrorKind::FirstTokenTimeout,
             format!(
-                "no answer within {:.1} s of sending (the target's `first_token` limit, or the client's read timeout)",
+                "no response within {:.1} s of sending (the target's `first_token` limit or the client's read timeout)",
                 limit.as_secs_f64()
             ),
         )),

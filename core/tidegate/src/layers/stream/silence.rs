@@ -55,7 +55,7 @@ impl SilenceWatch {
             return Ok(());
         }
         let text = "its replica is down, and the stream was silent for longer than the pool's \
-                    `cut_after`: what came is incomplete";
+                    `cut_after`: the response is incomplete";
         Err(Error::new(ErrorKind::Truncated, text))
     }
 }

@@ -53,14 +53,14 @@ async fn health_is_what_the_status_says() {
     ] {
         assert_eq!(ask(PollKind::Health, answering(status, "whatever")).await, Some(expected), "{status}");
     }
-    let refused = || Error::new(ErrorKind::Connect, "as scripted").nobody_listens();
+    let refused = || Error::new(ErrorKind::Connect, "as scripted").with_connect_refused();
     let ask_of =
         |error: fn() -> Error| ask(PollKind::Health, transport(move |_| async move { Err(error()) }));
     assert_eq!(
         ask(PollKind::Health, transport(move |_| async move { Err(refused()) })).await,
         Some(Observation::ConnectRefused)
     );
-    let no_descriptor = || Error::new(ErrorKind::Connect, "too many open files").local();
+    let no_descriptor = || Error::new(ErrorKind::Connect, "too many open files").with_local_cause();
     assert_eq!(ask_of(no_descriptor).await, None, "it says nothing of the replica");
     for (kind, expected) in [
         (ErrorKind::Connect, Observation::ProbeTimeout),

@@ -58,7 +58,7 @@ async fn a_name_that_never_answers_is_asked_again() {
     let kept = Kept::new(source, super::support::well(), Arc::new(Never));
     kept.checker.on_call();
     pass(5.2).await;
-    assert_eq!(kept.checker.problem().as_deref(), Some("the lookup of vllm.svc took too long"));
+    assert_eq!(kept.checker.problem().as_deref(), Some("the lookup of vllm.svc timed out"));
 }
 
 #[tokio::test(start_paused = true)]

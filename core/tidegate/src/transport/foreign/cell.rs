@@ -86,7 +86,7 @@ impl Cell {
         } else {
             state.failure = Some(Error::new(
                 ErrorKind::Transport,
-                "the caller's own transport sent on before there was room for it",
+                "the caller's own transport sent a chunk before the previous one was read",
             ));
             return SendState::Closed;
         };
@@ -165,7 +165,7 @@ impl Reader {
             }
             if state.ended {
                 let error = state.failure.take().unwrap_or_else(|| {
-                    Error::new(ErrorKind::Transport, "the caller's own transport ended without an answer")
+                    Error::new(ErrorKind::Transport, "the caller's own transport ended without a response")
                 });
                 return Poll::Ready(Err(error));
             }

@@ -104,8 +104,10 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.0
-            .close(Err(Error::new(ErrorKind::Transport, "the caller's own transport gave up the exchange")));
+        self.0.close(Err(Error::new(
+            ErrorKind::Transport,
+            "the caller's own transport abandoned the exchange",
+        )));
     }
 }
 

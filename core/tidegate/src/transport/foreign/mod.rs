@@ -146,6 +146,6 @@ fn number() -> u64 {
 /// second panic would abort the process.
 fn quietly(host: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(host)).is_err() {
-        tracing::error!("the host of a caller's own transport panicked");
+        tracing::error!("the code of a caller's own transport panicked");
     }
 }

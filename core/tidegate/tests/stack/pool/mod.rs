@@ -145,7 +145,7 @@ async fn perform(act: Act, what: PendingToolPermit, open: Open) -> Result<Respon
         Act::SseError(event) => {
             events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open)
         }
-        Act::Refuse => return Err(Error::new(ErrorKind::Connect, "refused").nobody_listens()),
+        Act::Refuse => return Err(Error::new(ErrorKind::Connect, "refused").with_connect_refused()),
         Act::Lost => return Err(Error::new(ErrorKind::Connect, "no such name")),
         Act::Break => return Err(Error::new(ErrorKind::Transport, "reset")),
         Act::Hang => {

@@ -8,7 +8,7 @@ async fn a_pool_of_which_nobody_told_the_replicas_says_so() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let gate = targeted(transport, |_| tidegate::config::Pool::dynamic(), |t| t);
     let text = gate.client().call(chat(false)).await.expect_err("there is nobody").to_string();
-    assert!(text.contains("no replica was told or found"), "{text}");
+    assert!(text.contains("no replica was configured or found"), "{text}");
     assert_all_idle(&gate, &log);
 }
 
