@@ -1,24 +1,24 @@
 //! Limits the number of items of a map that run at the same time.
 
 use parking_lot::Mutex;
-use tidegate::{Context, Crowd, ItemWindow};
+use tidegate::{CallGroup, Context, ItemWindow};
 
 /// The window of one map, and the group of calls that its items make.
 pub struct MapWindow {
     window: Mutex<ItemWindow>,
-    group: Crowd,
+    group: CallGroup,
 }
 
 impl MapWindow {
     /// Returns the window of at most `most` items, inside the map in whose item it is opened.
     pub fn new(most: usize, outer: Option<&Context>) -> Self {
-        let group = Crowd::within(outer.and_then(|context| context.crowd.as_ref()));
+        let group = CallGroup::within(outer.and_then(|context| context.group.as_ref()));
         Self { window: Mutex::new(ItemWindow::new(most)), group }
     }
 
     /// Returns the context of the items, inside `context`.
     pub fn context(&self, context: Context) -> Context {
-        Context { crowd: Some(self.group.clone()), ..context }
+        Context { group: Some(self.group.clone()), ..context }
     }
 
     /// Begins an item, and returns `true`, if one more may run.

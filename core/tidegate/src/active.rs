@@ -24,12 +24,12 @@ struct Count {
     calls: usize,
     /// Rejected calls that may continue at a fallback target. They are not counted in `calls`
     /// meanwhile.
-    between: usize,
+    in_fallback: usize,
 }
 
 /// Keeps one call counted as in progress until dropped.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct ActiveCall {
     active: Arc<Active>,
     id: u64,
 }
@@ -37,22 +37,22 @@ pub(crate) struct Entered {
 /// Keeps [`Active::none`] from resolving until dropped, while a rejected call may continue at a
 /// fallback target.
 #[derive(Debug)]
-pub(crate) struct Between(Arc<Active>);
+pub(crate) struct FallbackInProgress(Arc<Active>);
 
 impl Active {
     /// Adds a call, until the returned guard is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, call: Call) -> Entered {
+    pub(crate) fn enter(self: &Arc<Self>, call: Call) -> ActiveCall {
         let id = call.id();
         self.shard(id).lock().insert(id, call);
         self.count.send_modify(|count| count.calls += 1);
-        Entered { active: self.clone(), id }
+        ActiveCall { active: self.clone(), id }
     }
 
     /// Keeps [`Active::none`] from resolving until the returned guard is dropped. Does not count as
     /// a call.
-    pub(crate) fn between(self: &Arc<Self>) -> Between {
-        self.count.send_modify(|count| count.between += 1);
-        Between(self.clone())
+    pub(crate) fn in_fallback(self: &Arc<Self>) -> FallbackInProgress {
+        self.count.send_modify(|count| count.in_fallback += 1);
+        FallbackInProgress(self.clone())
     }
 
     /// Returns the number of calls in progress.
@@ -66,7 +66,7 @@ impl Active {
     /// Dropping the future has no effect.
     pub(crate) async fn none(&self) {
         // Fails only if the sender is dropped, and `self` owns it.
-        let _ = self.count.subscribe().wait_for(|count| count.calls + count.between == 0).await;
+        let _ = self.count.subscribe().wait_for(|count| count.calls + count.in_fallback == 0).await;
     }
 
     /// Returns the call with this number, if it is in progress.
@@ -89,7 +89,7 @@ impl Active {
     }
 }
 
-impl Drop for Entered {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
         let call = self.active.shard(self.id).lock().remove(&self.id);
         drop(call);
@@ -97,8 +97,8 @@ impl Drop for Entered {
     }
 }
 
-impl Drop for Between {
+impl Drop for FallbackInProgress {
     fn drop(&mut self) {
-        self.0.count.send_modify(|count| count.between = count.between.saturating_sub(1));
+        self.0.count.send_modify(|count| count.in_fallback = count.in_fallback.saturating_sub(1));
     }
 }

@@ -34,13 +34,13 @@ enum Kind {
     #[default]
     Empty,
     Full(Bytes),
-    Stream(BoxBody<Bytes, Error>, Taken),
+    Stream(BoxBody<Bytes, Error>, UploadProgress),
 }
 
 /// Whether a streamed request body was sent completely or abandoned. Timeouts for the response
 /// start only then.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken(Arc<Upload>);
+pub(crate) struct UploadProgress(Arc<Upload>);
 
 #[derive(Debug, Default)]
 struct Upload {
@@ -48,7 +48,7 @@ struct Upload {
     failure: OnceLock<Error>,
 }
 
-impl Taken {
+impl UploadProgress {
     /// Resolves when the body was sent completely or abandoned.
     pub(crate) async fn whole(&self) {
         // Fails only if the sender is dropped, and `self` owns it.
@@ -72,7 +72,7 @@ impl RequestBody {
     where
         B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
     {
-        Self(Kind::Stream(body.boxed(), Taken::default()))
+        Self(Kind::Stream(body.boxed(), UploadProgress::default()))
     }
 
     /// Declares the length of the body in bytes. A streamed body of another length fails when it is
@@ -93,7 +93,7 @@ impl RequestBody {
     }
 
     /// Returns the upload state of a streamed body. `None` if the body is in memory.
-    pub(crate) fn taken(&self) -> Option<Taken> {
+    pub(crate) fn taken(&self) -> Option<UploadProgress> {
         match &self.0 {
             Kind::Stream(_, taken) => Some(taken.clone()),
             Kind::Empty | Kind::Full(_) => None,

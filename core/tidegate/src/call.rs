@@ -24,7 +24,7 @@ pub(crate) use state::usage_of;
 use crate::admission::TaskSlots;
 use crate::clock;
 use crate::config::{DEFAULT_DEADLINE, Mode};
-use crate::context::{Asking, Crowd, Lane, TaskId, Timeouts};
+use crate::context::{CallGroup, GroupWait, Lane, TaskId, Timeouts};
 use crate::duration;
 use crate::metrics::TenantMetrics;
 use crate::placement::{Affinity, Wants};
@@ -98,7 +98,7 @@ pub(crate) struct Identity {
     /// What the prompt has in common with other prompts. `None` if the target is not a pool.
     pub(crate) affinity: Option<Affinity>,
     /// The group of calls that the call belongs to, if any.
-    pub(crate) crowd: Option<Crowd>,
+    pub(crate) group: Option<CallGroup>,
 }
 
 /// Returns a number that is unique among the calls and tool waits of this process.
@@ -202,8 +202,8 @@ impl Call {
 
     /// Counts the call as waiting in its group, until the returned guard is dropped. Returns `None`
     /// if the call is in no group.
-    pub(crate) fn asks(&self) -> Option<Asking> {
-        self.0.identity.crowd.as_ref().map(Crowd::asks)
+    pub(crate) fn begin_group_wait(&self) -> Option<GroupWait> {
+        self.0.identity.group.as_ref().map(CallGroup::begin_wait)
     }
 
     /// Returns when the call was made.

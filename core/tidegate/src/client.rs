@@ -36,12 +36,12 @@ use crate::layers::retry::RetryLayer;
 use crate::layers::stream::StreamLayer;
 use crate::layers::{HedgeLayer, PoolLayer};
 use crate::transport::Transport;
-use crate::transport::foreign::{Choice, Foreign};
+use crate::transport::foreign::{Foreign, ForeignOr};
 use tidegate_protocol::url;
 
 /// Builds the stack, outermost layer first.
 fn compose(
-    transport: Choice,
+    transport: ForeignOr,
     own: Transport,
     routes: Arc<FallbackRoutes>,
     log: Arc<CallLog>,
@@ -103,7 +103,7 @@ fn compose(
 pub struct Client {
     identify: Arc<Identify>,
     stack: Transport,
-    transport: Choice,
+    transport: ForeignOr,
 }
 
 impl Client {
@@ -115,7 +115,7 @@ impl Client {
         active: Arc<Active>,
     ) -> Self {
         let own = transport.clone();
-        let transport = Choice::over(transport);
+        let transport = ForeignOr::over(transport);
         Self { identify, stack: compose(transport.clone(), own, routes, log, active), transport }
     }
 

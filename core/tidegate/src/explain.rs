@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::call::Call;
 use crate::schedule::{Rule, Why};
-use crate::tool::Asking;
+use crate::tool::ToolWait;
 
 /// How a caller refers to a call.
 ///
@@ -149,15 +149,15 @@ impl Explanation {
     }
 
     /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
-    pub(crate) fn of_asking(asking: &Asking, why: Option<Why>, now: Instant) -> Self {
-        let waited = now.saturating_duration_since(asking.queued_at);
+    pub(crate) fn of_tool_wait(tool_wait: &ToolWait, why: Option<Why>, now: Instant) -> Self {
+        let waited = now.saturating_duration_since(tool_wait.queued_at);
         let mut told = Self {
-            call: asking.id,
-            label: asking.label.clone(),
+            call: tool_wait.id,
+            label: tool_wait.label.clone(),
             target: None,
-            tool: Some(asking.tool.clone()),
-            tenant: asking.tenant.clone(),
-            lane: asking.lane.as_str(),
+            tool: Some(tool_wait.tool.clone()),
+            tenant: tool_wait.tenant.clone(),
+            lane: tool_wait.lane.as_str(),
             state: CallStatus::Waiting,
             rule: None,
             text: String::new(),
@@ -166,10 +166,10 @@ impl Explanation {
             expected: None,
             ahead: None,
         };
-        told.waits(&format!("the tool {}", asking.tool), why, waited);
+        told.waits(&format!("the tool {}", tool_wait.tool), why, waited);
         // A tool's rate limit belongs to the tool, not to a provider.
         told.text = told.text.replace(Rule::Requests.sentence(), "the rate limit of the tool is used up");
-        if let Some(held) = &asking.held {
+        if let Some(held) = &tool_wait.held {
             let targets: Vec<_> = held.targets().collect();
             told.text
                 .push_str(&format!("; the task holds a slot of {} while it waits", targets.join(" and ")));
@@ -233,7 +233,7 @@ impl From<&Why> for Obstacle {
 /// A call, or a wait for a tool, to be explained.
 pub(crate) enum Subject {
     Call(Call),
-    Asking(Arc<Asking>),
+    ToolWait(Arc<ToolWait>),
 }
 
 impl Subject {
@@ -241,7 +241,7 @@ impl Subject {
     pub(crate) fn urgency(&self) -> (bool, Instant, u64) {
         match self {
             Subject::Call(call) => (!(call.is_inference() && call.is_waiting()), call.queued_at(), call.id()),
-            Subject::Asking(asking) => (false, asking.queued_at, asking.id),
+            Subject::ToolWait(tool_wait) => (false, tool_wait.queued_at, tool_wait.id),
         }
     }
 }

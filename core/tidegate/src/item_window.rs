@@ -22,11 +22,11 @@
 use crate::context::Waits;
 
 /// Minimum size of the window, and minimum number of calls that should wait.
-const LEAST: usize = 8;
+const MIN_SIZE: usize = 8;
 /// Number of items that do not wait, for each call that should wait.
-const SHARE: usize = 4;
+const ITEMS_PER_WAITING: usize = 4;
 /// Number of items that end for each item by which the window shrinks.
-const ENDS: usize = 4;
+const ENDS_PER_SHRINK: usize = 4;
 
 /// The number of batch items that may run at the same time.
 ///
@@ -47,12 +47,12 @@ pub struct ItemWindow {
     ended: usize,
     /// Number of admitted calls that the growth of the window has accounted for.
     seen: u64,
-    again: Again,
+    again: BeginCondition,
 }
 
 /// The condition under which `begin` may succeed, although no item has ended.
 #[derive(Clone, Copy, Debug)]
-enum Again {
+enum BeginCondition {
     /// More calls than this were admitted.
     Admitted(u64),
     /// Fewer calls than this wait.
@@ -65,7 +65,14 @@ impl ItemWindow {
     /// Creates a window that never exceeds `most` items (at least 1).
     pub fn new(most: usize) -> Self {
         let most = most.max(1);
-        Self { size: LEAST.min(most), most, running: 0, ended: 0, seen: 0, again: Again::Admitted(0) }
+        Self {
+            size: MIN_SIZE.min(most),
+            most,
+            running: 0,
+            ended: 0,
+            seen: 0,
+            again: BeginCondition::Admitted(0),
+        }
     }
 
     /// Begins one more item if the window has room. Returns `true` if the item begins. `waits`
@@ -75,7 +82,7 @@ impl ItemWindow {
         let enough = enough(others);
         let room = self.most.min(match waits.waiting {
             waiting if waiting > 2 * (others + enough) => self.running,
-            waiting if waiting > 2 * enough => self.size.saturating_sub(self.ended / ENDS),
+            waiting if waiting > 2 * enough => self.size.saturating_sub(self.ended / ENDS_PER_SHRINK),
             waiting if waiting < enough && self.running >= self.size => {
                 let news = usize::try_from(waits.admitted.saturating_sub(self.seen)).unwrap_or(usize::MAX);
                 self.seen = waits.admitted;
@@ -83,12 +90,12 @@ impl ItemWindow {
             }
             _ => self.size,
         });
-        self.ended = if waits.waiting > 2 * enough { self.ended % ENDS } else { 0 };
-        self.size = room.max(LEAST.min(self.most));
+        self.ended = if waits.waiting > 2 * enough { self.ended % ENDS_PER_SHRINK } else { 0 };
+        self.size = room.max(MIN_SIZE.min(self.most));
         self.again = match waits.waiting {
-            _ if self.size >= self.most => Again::Never,
-            waiting if waiting < enough => Again::Admitted(self.seen),
-            _ => Again::Waiting(enough / 2),
+            _ if self.size >= self.most => BeginCondition::Never,
+            waiting if waiting < enough => BeginCondition::Admitted(self.seen),
+            _ => BeginCondition::Waiting(enough / 2),
         };
         let begins = self.running < self.size;
         self.running += usize::from(begins);
@@ -105,16 +112,16 @@ impl ItemWindow {
     /// although no item has ended since.
     pub fn is_news(&self, waits: Waits) -> bool {
         match self.again {
-            Again::Admitted(seen) => waits.admitted > seen,
-            Again::Waiting(few) => waits.waiting < few,
-            Again::Never => false,
+            BeginCondition::Admitted(seen) => waits.admitted > seen,
+            BeginCondition::Waiting(few) => waits.waiting < few,
+            BeginCondition::Never => false,
         }
     }
 }
 
 /// Returns the number of calls that should wait if `others` items do not wait.
 fn enough(others: usize) -> usize {
-    (others / SHARE).max(LEAST)
+    (others / ITEMS_PER_WAITING).max(MIN_SIZE)
 }
 
 #[cfg(test)]
@@ -232,7 +239,7 @@ mod tests {
             let mut batch = Batch::new(cap, 1, call, 10_000);
             batch.turns(20 * call);
             let (_, waited) = batch.turns(10 * call);
-            prop_assert!(waited <= 2 * enough(cap) + LEAST, "{waited} waited for {cap} slots");
+            prop_assert!(waited <= 2 * enough(cap) + MIN_SIZE, "{waited} waited for {cap} slots");
         }
 
         #[test]
@@ -240,7 +247,7 @@ mod tests {
             let mut batch = Batch::new(from, 1, call, 10_000);
             batch.turns(20 * call);
             batch.cap = to;
-            let ends = from * 4 * ENDS;
+            let ends = from * 4 * ENDS_PER_SHRINK;
             batch.turns(20 * call + ends * call / to);
             let (free, waited) = batch.turns(10 * call);
             prop_assert!(free <= 0.01 * to as f64, "{free} of {to} slots idle");

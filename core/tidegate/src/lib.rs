@@ -90,7 +90,7 @@ use tidegate_policy::{adaptive, budget, cooldown, fairness, kv, placement, sched
 pub use body::{RequestBody, ResponseBody};
 pub use client::Client;
 pub use config::Config;
-pub use context::{Chain, Context, Crowd, Lane, TaskId, Timeouts, Waits};
+pub use context::{CallGroup, Chain, Context, Lane, TaskId, Timeouts, Waits};
 pub use error::{Error, ErrorKind, Reason};
 pub use explain::{CallName, CallStatus, Explanation};
 pub use gate::{Gate, GateBuilder};
@@ -108,9 +108,9 @@ pub mod internals {
     pub use crate::admission::{Admission, BudgetSet, Permit};
     pub use crate::call::Call;
     pub use crate::layers::admission::AdmissionLayer;
-    pub use crate::layers::count::LONGEST as MAX_COUNT_TIME;
+    pub use crate::layers::count::MAX_COUNT_TIME;
     pub use crate::layers::deadline::DeadlineLayer;
-    pub use crate::layers::observe::KEPT as LOGGED_CALLS;
+    pub use crate::layers::observe::LOGGED_CALLS;
 }
 
 /// The Rust code of the README.

@@ -37,13 +37,13 @@ use tidegate_protocol::{RateHeaders, classify};
 /// # Ok(()) }
 /// ```
 #[must_use = "dropping the slot releases it"]
-pub struct Slot(Option<Held>);
+pub struct Slot(Option<AcquiredSlot>);
 
 /// What a slot holds in modes `enforce` and `observe`.
-struct Held {
+struct AcquiredSlot {
     permit: Permit,
     exchange: ExchangeRecord,
-    told: bool,
+    is_reported: bool,
     /// Makes the slot visible when the holder's task asks for a tool.
     _task_slot: Option<TaskSlotGuard>,
     // Dropped after the permit: the call is recorded when the slot is released.
@@ -52,7 +52,7 @@ struct Held {
 
 impl Slot {
     /// Creates a slot that holds nothing, for the mode `off`.
-    pub(crate) fn of_nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         Self(None)
     }
 
@@ -60,7 +60,7 @@ impl Slot {
     ///
     /// # Cancel safety
     /// Dropping the future removes the call from the queue.
-    pub(crate) async fn take(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
+    pub(crate) async fn acquire(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
         let mut tally = Tally::open(call.clone(), log, active);
         let permit = admit(&call).await.map_err(|error| error.with_call(call.id()));
         let mut permit = permit.inspect_err(|error| tally.failed(error))?;
@@ -72,7 +72,7 @@ impl Slot {
         permit.detach();
         // The gate has no response that it could read ahead.
         let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
-        Ok(Self(Some(Held { permit, exchange, told: false, _task_slot: task_slot, tally })))
+        Ok(Self(Some(AcquiredSlot { permit, exchange, is_reported: false, _task_slot: task_slot, tally })))
     }
 
     /// Returns the base URL of the replica to which the call must be sent, if the target is a pool.
@@ -83,10 +83,10 @@ impl Slot {
 
     /// Reports that the upstream accepted the call.
     pub fn succeeded(&mut self) {
-        if let Some((call, held)) = self.untold() {
+        if let Some((call, held)) = self.first_report() {
             held.exchange.update(|seen| seen.is_complete = true);
             apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
-            held.tally.ended(Outcome::Completed);
+            held.tally.set_outcome(Outcome::Completed);
         }
     }
 
@@ -110,7 +110,7 @@ impl Slot {
                 retry_after,
             }),
         };
-        if let Some((call, held)) = self.untold() {
+        if let Some((call, held)) = self.first_report() {
             held.exchange.update(|seen| {
                 seen.status = status.map(|status| status.as_u16());
                 seen.is_failed = true;
@@ -120,20 +120,20 @@ impl Slot {
                 held.permit.on_rate_headers(held.exchange.sent_at(), &RateHeaders::default(), true);
             }
             apply(&call, &mut held.permit, &outcome);
-            held.tally.ended(Outcome::Failed);
+            held.tally.set_outcome(Outcome::Failed);
         }
         outcome.is_retryable()
     }
 
     /// Returns the call and what it holds, at the first report only.
-    fn untold(&mut self) -> Option<(Call, &mut Held)> {
+    fn first_report(&mut self) -> Option<(Call, &mut AcquiredSlot)> {
         let held = self.0.as_mut()?;
-        let told = std::mem::replace(&mut held.told, true);
-        (!told).then(|| (held.tally.call().clone(), held))
+        let is_reported = std::mem::replace(&mut held.is_reported, true);
+        (!is_reported).then(|| (held.tally.call().clone(), held))
     }
 }
 
-impl Drop for Held {
+impl Drop for AcquiredSlot {
     fn drop(&mut self) {
         self.tally.call().attempt_released();
     }

@@ -36,11 +36,11 @@ pub(super) struct Waiting {
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Event<'a> {
     /// Time has passed, or the scheduler has already changed.
-    Look,
+    Changed,
     /// A slot is released.
-    Back(Grant),
+    Released(Grant),
     /// The adaptive limit gets an observation of a call in flight.
-    Told(LimitEvent, &'a mut Grant),
+    LimitSample(LimitEvent, &'a mut Grant),
 }
 
 /// An observation of a call in flight for the adaptive limit. See the methods of [`Permit`].
@@ -97,7 +97,7 @@ impl Admission {
         let state = Mutex::new(state);
         let cancel_signals = CancelSignals::new(settings.reclaim || settings.pool.is_some());
         let liveness = settings.pool.is_some().then(|| LivenessThrottle::new(now()));
-        let door = Arc::new(Self {
+        let admission = Arc::new(Self {
             name,
             wait_hint,
             state,
@@ -106,8 +106,8 @@ impl Admission {
             cancel_signals,
             liveness,
         });
-        door.budgets.add(&door);
-        door
+        admission.budgets.add(&admission);
+        admission
     }
 
     /// Returns the name of the target or tool.
@@ -150,7 +150,7 @@ impl Admission {
         self.acquire_from(ticket, |_| {}).await
     }
 
-    /// Waits for a slot as [`Admission::acquire`] does. If the call is queued, `stands` is called
+    /// Waits for a slot as [`Admission::acquire`] does. If the call is queued, `on_queued` is called
     /// with its place in the queue, for [`Admission::explain`].
     ///
     /// # Cancel safety and errors
@@ -158,7 +158,7 @@ impl Admission {
     pub(crate) async fn acquire_from(
         self: &Arc<Self>,
         ticket: Ticket,
-        stands: impl FnOnce(WaiterId) + Send,
+        on_queued: impl FnOnce(WaiterId) + Send,
     ) -> Result<Permit, Error> {
         let mut late;
         let (queued_at, deadline) = (ticket.queued_at, ticket.deadline);
@@ -180,7 +180,7 @@ impl Admission {
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             late = state.is_late(now);
             drop(state);
-            stands(id);
+            on_queued(id);
             self.reclaim();
             QueueEntry { admission: self, id, receiver }
         };
@@ -232,7 +232,7 @@ impl Admission {
         let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
         if may_go {
-            self.answer(Event::Look);
+            self.answer(Event::Changed);
         }
     }
 
@@ -249,7 +249,7 @@ impl Admission {
             self.state.lock().scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls with a deadline before the end of the cool-down are rejected at once.
-            self.answer(Event::Look);
+            self.answer(Event::Changed);
         }
         hold
     }
@@ -259,7 +259,7 @@ impl Admission {
         let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
         // Calls that only this replica can serve are rejected, and calls whose response it has not
         // begun are cancelled.
-        self.answer(Event::Look);
+        self.answer(Event::Changed);
         hold
     }
 
@@ -304,7 +304,7 @@ impl Admission {
 
     /// Passes an observation of a call in flight to the adaptive limit.
     pub(super) fn tell(self: &Arc<Self>, event: LimitEvent, grant: &mut Grant) {
-        self.answer(Event::Told(event, grant));
+        self.answer(Event::LimitSample(event, grant));
     }
 
     /// Logs the changes of the adaptive limit, with their causes.
@@ -324,7 +324,7 @@ impl Admission {
     /// Releases a slot and admits waiting calls, also at targets that share the budgets.
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id();
-        self.answer(Event::Back(grant));
+        self.answer(Event::Released(grant));
         self.cancel_signals.remove(id);
         self.budgets.notify_others(self);
     }
@@ -362,7 +362,7 @@ impl Admission {
     /// Admits waiting calls after a change of budgets or replicas.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
-            self.answer(Event::Look);
+            self.answer(Event::Changed);
         }
     }
 
@@ -385,12 +385,14 @@ impl Admission {
             let (timed, moves) = {
                 let mut state = self.state.lock();
                 let scheduler = &mut state.scheduler;
-                match std::mem::replace(&mut event, Event::Look) {
-                    Event::Look => {}
-                    Event::Back(grant) => scheduler.release(now, grant),
-                    Event::Told(LimitEvent::FirstToken, grant) => scheduler.on_first_token(now, grant),
-                    Event::Told(LimitEvent::Unobservable, grant) => scheduler.mark_unobservable(now, grant),
-                    Event::Told(LimitEvent::Detached, grant) => scheduler.detach(now, grant),
+                match std::mem::replace(&mut event, Event::Changed) {
+                    Event::Changed => {}
+                    Event::Released(grant) => scheduler.release(now, grant),
+                    Event::LimitSample(LimitEvent::FirstToken, grant) => scheduler.on_first_token(now, grant),
+                    Event::LimitSample(LimitEvent::Unobservable, grant) => {
+                        scheduler.mark_unobservable(now, grant)
+                    }
+                    Event::LimitSample(LimitEvent::Detached, grant) => scheduler.detach(now, grant),
                 }
                 unused.drain(..).for_each(|grant| scheduler.release(now, grant));
                 answers.extend(scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal))));
@@ -418,7 +420,7 @@ impl Admission {
 
     /// Answers the calls for which something is due. Returns when to call this function again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
-        self.turn(Event::Look);
+        self.turn(Event::Changed);
         let mut state = self.state.lock();
         state.armed = state.scheduler.next_wake(now());
         state.armed
@@ -431,7 +433,7 @@ impl Admission {
             state.scheduler.withdraw(id) && state.is_late(now())
         };
         if late {
-            self.answer(Event::Look);
+            self.answer(Event::Changed);
         }
     }
 

@@ -21,7 +21,7 @@ impl Call {
         };
         // A hedge never waits, so the group of the call does not count it.
         let mut hedge = Inner { is_hedge: true, ..self.0.with_state(state) };
-        hedge.identity.crowd = None;
+        hedge.identity.group = None;
         Self(Arc::new(hedge))
     }
 

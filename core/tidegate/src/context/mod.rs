@@ -2,16 +2,16 @@
 //!
 //! A [`Context`] is passed in the extensions of the request.
 
+mod call_group;
 mod chain;
-mod crowd;
 mod task;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use call_group::GroupWait;
+pub use call_group::{CallGroup, Waits};
 pub use chain::Chain;
-pub(crate) use crowd::Asking;
-pub use crowd::{Crowd, Waits};
 pub use task::TaskId;
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ pub struct Context {
     /// 200 bytes. Default: none.
     pub call: Option<Arc<str>>,
     /// The group that the call belongs to, which counts its waiting calls. Default: none.
-    pub crowd: Option<Crowd>,
+    pub group: Option<CallGroup>,
 }
 
 /// Maximum length of names from outside, in bytes. Longer names are cut.

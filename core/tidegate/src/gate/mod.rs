@@ -30,7 +30,7 @@ use crate::layers::observe::CallLog;
 use crate::metrics::Metrics;
 use crate::slot::Slot;
 use crate::snapshot::{Snapshot, TargetSnapshot};
-use crate::tool::{Asking, PendingToolPermit, ToolPermit, Tools};
+use crate::tool::{PendingToolPermit, ToolPermit, ToolWait, Tools};
 use crate::transport::{Http, Transport};
 use tidegate_protocol::request::RequestFacts;
 use tidegate_protocol::url;
@@ -196,7 +196,7 @@ impl Gate {
     ) -> Result<ToolPermit, Error> {
         let asked = self.ask_tool(name, context, yield_slot)?;
         if let Some(held) = asked.while_holding() {
-            self.0.tools.tell(site, held);
+            self.0.tools.warn_once(site, held);
         }
         asked.granted().await
     }
@@ -236,12 +236,12 @@ impl Gate {
     pub async fn acquire_slot(&self, target: &str, context: &Context) -> Result<Slot, Error> {
         let target = self.0.identify.named(target)?;
         if self.mode() == Mode::Off {
-            return Ok(Slot::of_nothing());
+            return Ok(Slot::empty());
         }
         self.0.identify.open()?;
         let call =
             self.0.identify.call((target, None), RequestFacts::unknown(), context, Timeouts::default(), None);
-        Slot::take(call, self.0.log.clone(), &self.0.active).await
+        Slot::acquire(call, self.0.log.clone(), &self.0.active).await
     }
 
     /// Returns the name of the configured target for requests to `url` with `model`, if the model
@@ -405,11 +405,12 @@ impl Gate {
         let subjects = match call.into() {
             CallName::Number(id) => match self.0.active.get(id) {
                 Some(call) => vec![Subject::Call(call)],
-                None => self.subjects(|_| false, |asking| asking.id == id),
+                None => self.subjects(|_| false, |tool_wait| tool_wait.id == id),
             },
-            CallName::Label(label) => {
-                self.subjects(|call| named(call.label(), label), |asking| named(asking.label.as_ref(), label))
-            }
+            CallName::Label(label) => self.subjects(
+                |call| named(call.label(), label),
+                |tool_wait| named(tool_wait.label.as_ref(), label),
+            ),
         };
         self.explained(subjects, 1).pop()
     }
@@ -421,10 +422,14 @@ impl Gate {
     }
 
     /// Returns the calls and tool waits for which the predicates return `true`.
-    fn subjects(&self, calls: impl Fn(&Call) -> bool, askings: impl Fn(&Asking) -> bool) -> Vec<Subject> {
+    fn subjects(
+        &self,
+        calls: impl Fn(&Call) -> bool,
+        tool_waits: impl Fn(&ToolWait) -> bool,
+    ) -> Vec<Subject> {
         let calls = self.0.active.filter(calls).into_iter().map(Subject::Call);
-        let askings = self.0.tools.askings().into_iter().filter(|asking| askings(asking));
-        calls.chain(askings.map(Subject::Asking)).collect()
+        let tool_waits = self.0.tools.tool_waits().into_iter().filter(|tool_wait| tool_waits(tool_wait));
+        calls.chain(tool_waits.map(Subject::ToolWait)).collect()
     }
 
     /// Explains at most `limit` of the subjects, longest wait first.
@@ -434,7 +439,9 @@ impl Gate {
         subjects.truncate(limit);
         let told = subjects.iter().map(|subject| match subject {
             Subject::Call(call) => Explanation::of_call(call, now),
-            Subject::Asking(asking) => Explanation::of_asking(asking, self.0.tools.why(asking), now),
+            Subject::ToolWait(tool_wait) => {
+                Explanation::of_tool_wait(tool_wait, self.0.tools.why(tool_wait), now)
+            }
         });
         told.collect()
     }

@@ -160,7 +160,7 @@ impl Identify {
             label: context.call.as_ref().map(cut),
             task_slots: self.task_slots.clone().zip(task_of(context)),
             affinity,
-            crowd: context.crowd.clone(),
+            group: context.group.clone(),
         };
         Call::new(identity, clock::now())
     }

@@ -28,11 +28,11 @@ use crate::unknown::unknown;
 /// and the retry budget. Each credential and model has its own cool-down
 /// ([`SharedCooldowns`](crate::target::SharedCooldowns)), and rate headers are ignored, because
 /// they describe one credential.
-const MOST: usize = 256;
+const MAX_UNCONFIGURED: usize = 256;
 
 /// Time without calls after which a target is idle. Keys and models that alternate must not replace
 /// each other's targets with each call.
-const IDLE: Duration = Duration::from_secs(60);
+const EVICTABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// The key of the target `others`. A combination whose hash is equal by chance also shares it.
 const OTHERS: u64 = 0;
@@ -49,20 +49,20 @@ pub(super) struct Registry {
     names: HashMap<Arc<str>, usize>,
     default: TargetConfig,
     budget_sets: BTreeMap<Arc<str>, Arc<BudgetSet>>,
-    found: RwLock<HashMap<u64, Found>>,
+    found: RwLock<HashMap<u64, UnconfiguredTarget>>,
     began: Instant,
     hasher: RandomState,
     metrics: Arc<Metrics>,
 }
 
 /// A target that is not configured.
-struct Found {
+struct UnconfiguredTarget {
     target: Arc<Target>,
     /// Time of the last call, in milliseconds since the registry was created.
     used: AtomicU64,
 }
 
-impl Found {
+impl UnconfiguredTarget {
     fn new(target: Arc<Target>) -> Self {
         Self { target, used: AtomicU64::default() }
     }
@@ -147,7 +147,7 @@ impl Registry {
         if let Some(known) = found.get(&key) {
             return (known.touch(now), None);
         }
-        if found.len() < MOST || self.evict(&mut found, now) {
+        if found.len() < MAX_UNCONFIGURED || self.evict(&mut found, now) {
             let target = self.create(name(uri, model), &found, Target::new);
             // Its calls used the shared target until now, where some may still wait for a
             // cool-down.
@@ -155,20 +155,20 @@ impl Registry {
             if let Some(until) = others.and_then(|shared| shared.until(key)) {
                 target.admission().resume_cooldown(until);
             }
-            return (found.entry(key).or_insert(Found::new(target)).touch(now), None);
+            return (found.entry(key).or_insert(UnconfiguredTarget::new(target)).touch(now), None);
         }
         if let Some(others) = found.get(&OTHERS) {
             return (others.touch(now), Some(key));
         }
         let target = self.create("others".to_owned(), &found, Target::new_shared);
-        (found.entry(OTHERS).or_insert(Found::new(target)).touch(now), Some(key))
+        (found.entry(OTHERS).or_insert(UnconfiguredTarget::new(target)).touch(now), Some(key))
     }
 
     /// Creates an unconfigured target from the default configuration, with `new`.
     fn create(
         &self,
         name: String,
-        found: &HashMap<u64, Found>,
+        found: &HashMap<u64, UnconfiguredTarget>,
         new: impl FnOnce(TargetConfig, Arc<BudgetSet>, TargetMetrics, Instant) -> Arc<Target>,
     ) -> Arc<Target> {
         let config = TargetConfig { name: self.unused(name, found).into(), ..self.default.clone() };
@@ -179,7 +179,7 @@ impl Registry {
 
     /// Returns the name, with a number appended if another target already has it: several
     /// credentials may share a host and model, and configured targets may have any name.
-    fn unused(&self, name: String, found: &HashMap<u64, Found>) -> String {
+    fn unused(&self, name: String, found: &HashMap<u64, UnconfiguredTarget>) -> String {
         let taken = |name: &str| {
             self.names.contains_key(name) || found.values().any(|known| &**known.target.name() == name)
         };
@@ -191,9 +191,9 @@ impl Registry {
 
     /// Removes the target that has been idle the longest, with its series. Returns `true` if there
     /// was one.
-    fn evict(&self, found: &mut HashMap<u64, Found>, now: u64) -> bool {
-        let idle = IDLE.as_millis() as u64;
-        let used = |known: &Found| known.used.load(Ordering::Relaxed);
+    fn evict(&self, found: &mut HashMap<u64, UnconfiguredTarget>, now: u64) -> bool {
+        let idle = EVICTABLE_AFTER.as_millis() as u64;
+        let used = |known: &UnconfiguredTarget| known.used.load(Ordering::Relaxed);
         let oldest = found
             .iter()
             .filter(|(_, known)| now.saturating_sub(used(known)) >= idle && known.is_idle())

@@ -15,7 +15,7 @@ use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
-use crate::metrics::{CALLED_BACK, ELSEWHERE, REPLICA_DOWN};
+use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_policy::retry::{Failure, GiveUpReason, Next, avoids_replica, decide};
 
@@ -71,7 +71,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             && let Some(again) = spare
         {
             // Not a failure. The call queues again, with its age and its charge.
-            call.target().metrics().retried(CALLED_BACK);
+            call.target().metrics().retried(RECLAIMED);
             drop(result);
             body = again;
             continue;
@@ -106,7 +106,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
         }
         call.target().metrics().retried(match outcome {
             AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
-            _ if hold == Hold::RetryOther => ELSEWHERE,
+            _ if hold == Hold::RetryOther => RETRIED_ELSEWHERE,
             _ => call.last_failure().unwrap_or("unknown"),
         });
         // Releases the slot before any sleep.

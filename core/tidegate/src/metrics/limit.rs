@@ -7,7 +7,7 @@ use crate::adaptive::{AdaptiveView, DecisionCause};
 
 /// The owner of a limit, which determines the metric families.
 #[derive(Clone, Copy)]
-pub(super) enum Of {
+pub(super) enum LimitOwner {
     Target,
     Tool,
 }
@@ -27,10 +27,10 @@ struct FirstTokens {
 }
 
 impl LimitMetrics {
-    pub(super) fn new(families: &Families, of: Of, name: &str) -> Self {
-        let (moves, saturated) = match of {
-            Of::Target => (&families.limit_moves, &families.limit_saturated),
-            Of::Tool => (&families.tool_limit_moves, &families.tool_limit_saturated),
+    pub(super) fn new(families: &Families, owner: LimitOwner, name: &str) -> Self {
+        let (moves, saturated) = match owner {
+            LimitOwner::Target => (&families.limit_moves, &families.limit_saturated),
+            LimitOwner::Tool => (&families.tool_limit_moves, &families.tool_limit_saturated),
         };
         let first_tokens = || FirstTokens {
             awaited: families.awaiting.with_label_values(&[name]),
@@ -39,7 +39,7 @@ impl LimitMetrics {
         Self {
             moves: DecisionCause::ALL.map(|cause| moves.with_label_values(&[name, cause.as_str()])),
             saturated: saturated.with_label_values(&[name]),
-            first_tokens: matches!(of, Of::Target).then(first_tokens),
+            first_tokens: matches!(owner, LimitOwner::Target).then(first_tokens),
         }
     }
 

@@ -26,9 +26,11 @@ use families::Families;
 pub(crate) use hedged::Hedged;
 pub(crate) use outcome::Outcome;
 pub(crate) use quantiles::Quantiles;
-pub(crate) use target::{CALLED_BACK, DEFAULT_TENANT, ELSEWHERE, Family, REPLICA_DOWN, TargetMetrics};
+pub(crate) use target::{
+    DEFAULT_TENANT, LabeledCounter, RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE, TargetMetrics,
+};
 pub(crate) use tenant::{TenantMetrics, TenantSeen};
-pub(crate) use tool::{HeldHow, ToolMetrics};
+pub(crate) use tool::{HeldSlotUse, ToolMetrics};
 
 use crate::budget::BudgetView;
 use crate::config::{TargetConfig, ToolConfig};

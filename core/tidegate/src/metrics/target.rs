@@ -8,10 +8,10 @@ use prometheus::{GaugeVec, Histogram, IntCounter};
 
 use super::families::Families;
 use super::hedged::Hedged;
-use super::limit::{LimitMetrics, Of};
+use super::limit::{LimitMetrics, LimitOwner};
 use super::replica::Replicas;
 use super::tenant::TenantMetrics;
-use super::tool::HeldHow;
+use super::tool::HeldSlotUse;
 use crate::budget::BudgetView;
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::cooldown::Hold;
@@ -28,10 +28,10 @@ pub(crate) const DEFAULT_TENANT: &str = "default";
 const OTHER: &str = "other";
 
 /// Retry cause: the attempt was cancelled because the owner of its borrowed slot needed the slot.
-pub(crate) const CALLED_BACK: &str = "called_back";
+pub(crate) const RECLAIMED: &str = "called_back";
 /// Retry cause: the replica rejected the call before starting it, and another replica was tried at
 /// once.
-pub(crate) const ELSEWHERE: &str = "elsewhere";
+pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
 /// Retry cause: the replica went down before its response began.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
@@ -55,8 +55,8 @@ const CLASSES: &[&str] = &[
     "truncated",
     "first_token_timeout",
     "idle_timeout",
-    CALLED_BACK,
-    ELSEWHERE,
+    RECLAIMED,
+    RETRIED_ELSEWHERE,
     REPLICA_DOWN,
 ];
 const GIVE_UP_REASONS: &[GiveUpReason] = &[
@@ -119,7 +119,7 @@ impl TargetMetrics {
             }
         }
         for tool in families.tools() {
-            for how in HeldHow::ALL {
+            for how in HeldSlotUse::ALL {
                 families.held.with_label_values(&[name, &tool, how.as_str()]);
             }
         }
@@ -131,7 +131,7 @@ impl TargetMetrics {
                 .collect(),
             other,
             adaptive: (config.limit != LimitConfig::Fixed)
-                .then(|| LimitMetrics::new(&families, Of::Target, name)),
+                .then(|| LimitMetrics::new(&families, LimitOwner::Target, name)),
             replicas: Replicas::of(&families, name, listed(config)),
             upstream_ttft: families.upstream_ttft.with_label_values(&[name]),
             tpot: families.tpot.with_label_values(&[name]),
@@ -243,20 +243,22 @@ impl TargetMetrics {
     }
 
     /// Returns the nonzero counts of a counter of this target, by its second label.
-    pub(crate) fn by_label(&self, family: Family) -> Vec<(&'static str, u64)> {
+    pub(crate) fn by_label(&self, family: LabeledCounter) -> Vec<(&'static str, u64)> {
         let (counter, labels): (_, Vec<&'static str>) = match family {
-            Family::Retries => (&self.families.retries, CLASSES.to_vec()),
-            Family::Failures => (&self.families.failures, CLASSES.to_vec()),
-            Family::GaveUp => {
+            LabeledCounter::Retries => (&self.families.retries, CLASSES.to_vec()),
+            LabeledCounter::Failures => (&self.families.failures, CLASSES.to_vec()),
+            LabeledCounter::GaveUp => {
                 (&self.families.gave_up, GIVE_UP_REASONS.iter().map(|why| why.as_str()).collect())
             }
-            Family::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
-            Family::Fallbacks => (&self.families.fallbacks, fallback_reasons().map(Reason::as_str).collect()),
-            Family::Hedges => {
+            LabeledCounter::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
+            LabeledCounter::Fallbacks => {
+                (&self.families.fallbacks, fallback_reasons().map(Reason::as_str).collect())
+            }
+            LabeledCounter::Hedges => {
                 let labels = if self.is_pool { &Hedged::ALL[..] } else { &[] };
                 (&self.families.hedges, labels.iter().map(|how| how.as_str()).collect())
             }
-            Family::Would => (&self.families.would, decisions().collect()),
+            LabeledCounter::Would => (&self.families.would, decisions().collect()),
         };
         let counted =
             labels.into_iter().map(|label| (label, counter.with_label_values(&[&*self.name, label]).get()));
@@ -332,7 +334,7 @@ const KV: [&str; 3] = ["usable", "held", "peak"];
 
 /// A counter of a target that a snapshot breaks down by label.
 #[derive(Clone, Copy)]
-pub(crate) enum Family {
+pub(crate) enum LabeledCounter {
     Retries,
     Failures,
     GaveUp,

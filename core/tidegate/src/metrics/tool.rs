@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{Gauge, Histogram, IntCounter};
 
 use super::families::Families;
-use super::limit::{LimitMetrics, Of};
+use super::limit::{LimitMetrics, LimitOwner};
 use super::target::decisions;
 use crate::config::{LimitConfig, ToolConfig};
 use crate::error::Reason;
@@ -16,7 +16,7 @@ use crate::schedule::View;
 
 /// What happened to a model slot that a task held when it asked for a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeldHow {
+pub(crate) enum HeldSlotUse {
     /// The tool was free. The slot stays in use while the task holds the tool.
     Got,
     /// The task waited for the tool, and the slot stayed in use.
@@ -25,14 +25,14 @@ pub(crate) enum HeldHow {
     Yielded,
 }
 
-impl HeldHow {
-    pub(super) const ALL: [HeldHow; 3] = [HeldHow::Got, HeldHow::Waited, HeldHow::Yielded];
+impl HeldSlotUse {
+    pub(super) const ALL: [HeldSlotUse; 3] = [HeldSlotUse::Got, HeldSlotUse::Waited, HeldSlotUse::Yielded];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            HeldHow::Got => "got",
-            HeldHow::Waited => "waited",
-            HeldHow::Yielded => "yielded",
+            HeldSlotUse::Got => "got",
+            HeldSlotUse::Waited => "waited",
+            HeldSlotUse::Yielded => "yielded",
         }
     }
 }
@@ -64,7 +64,7 @@ impl ToolMetrics {
             in_flight: families.tool_in_flight.with_label_values(&[tool]),
             limit: families.tool_limit.with_label_values(&[tool]),
             adaptive: (config.limit != LimitConfig::Fixed)
-                .then(|| LimitMetrics::new(families, Of::Tool, tool)),
+                .then(|| LimitMetrics::new(families, LimitOwner::Tool, tool)),
             waiting: families.tool_waiting.with_label_values(&[tool]),
         }
     }
@@ -85,7 +85,7 @@ impl ToolMetrics {
     }
 
     /// Counts a request for the tool by a task that held a slot of `target`.
-    pub(crate) fn asked_while_held(&self, target: &str, how: HeldHow) {
+    pub(crate) fn asked_while_held(&self, target: &str, how: HeldSlotUse) {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
 
@@ -95,10 +95,10 @@ impl ToolMetrics {
         targets: impl Iterator<Item = &'a Arc<str>>,
     ) -> BTreeMap<Arc<str>, BTreeMap<&'static str, u64>> {
         let of = |target: &Arc<str>| {
-            let count = |how: HeldHow| {
+            let count = |how: HeldSlotUse| {
                 self.families.held.with_label_values(&[target, &self.name, how.as_str()]).get()
             };
-            let seen = HeldHow::ALL.map(|how| (how.as_str(), count(how)));
+            let seen = HeldSlotUse::ALL.map(|how| (how.as_str(), count(how)));
             seen.into_iter().filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
         };
         let seen = targets.map(|target| (target.clone(), of(target)));

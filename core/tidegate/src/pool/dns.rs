@@ -12,7 +12,7 @@ use http::Uri;
 use tokio::time::timeout;
 
 /// The timeout of one lookup.
-const LONGEST: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A pending lookup of addresses.
 pub(super) type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
@@ -58,9 +58,9 @@ impl Dns {
     /// # Errors
     ///
     /// Why the lookup failed: an error of the resolver, a timeout, or a host without addresses.
-    pub(super) async fn look(&self) -> Result<Vec<ReplicaConfig>, String> {
+    pub(super) async fn look_up(&self) -> Result<Vec<ReplicaConfig>, String> {
         let host = &self.host;
-        let mut found = match timeout(LONGEST, self.resolve.addresses(host)).await {
+        let mut found = match timeout(LOOKUP_TIMEOUT, self.resolve.addresses(host)).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => return Err(format!("the lookup of {host} failed: {error}")),
             Err(_) => return Err(format!("the lookup of {host} timed out")),

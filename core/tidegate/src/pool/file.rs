@@ -14,12 +14,12 @@ use crate::config::{self, ConfigError, ReplicaConfig};
 use crate::files;
 
 /// The largest accepted file size, in bytes. A list of 128 replicas is far smaller.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The delay between the two reads that must agree.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The result of reading the file.
-pub(super) enum Found {
+pub(super) enum FileContents {
     /// The text has not changed, or is still being written.
     Same,
     /// A new text, the same in two reads.
@@ -30,15 +30,15 @@ pub(super) enum Found {
 ///
 /// # Errors
 /// Why the file cannot be read.
-pub(super) async fn look(path: PathBuf, last: Option<String>) -> Result<Found, String> {
+pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<FileContents, String> {
     let first = off(path.clone()).await?;
     if last.as_ref() == Some(&first) {
-        return Ok(Found::Same);
+        return Ok(FileContents::Same);
     }
     sleep(SETTLE).await;
     let second = off(path).await?;
-    // The next look reads the file again.
-    Ok(if first == second { Found::Text(second) } else { Found::Same })
+    // The next lookup reads the file again.
+    Ok(if first == second { FileContents::Text(second) } else { FileContents::Same })
 }
 
 /// Reads the file on a blocking thread.
@@ -51,9 +51,9 @@ async fn off(path: PathBuf) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// As for [`look`].
+/// As for [`lookup`].
 pub(super) fn read(path: &Path) -> Result<String, String> {
-    files::read(path, LARGEST).map_err(|why| format!("{}: {why}", path.display()))
+    files::read(path, MAX_FILE_BYTES).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Parses the replicas in a file.

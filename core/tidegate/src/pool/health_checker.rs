@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
-use super::ask::Asker;
 use super::dns::{Resolve, System};
-use super::source::{Look, Source};
+use super::poller::Poller;
+use super::source::{Lookup, Source};
 use crate::admission::Admission;
 use crate::clock::now;
 use crate::config::{self, PoolConfig};
@@ -24,15 +24,15 @@ use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
 /// How long the task continues after the last call.
-const LINGER: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time between two checks for due polls. Calls can make a poll due without waking the
 /// task.
-const PACE: Duration = Duration::from_millis(100);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// No task is running.
 const STOPPED: u8 = 0;
 /// The task is running, and no call has arrived since its last iteration.
-const QUIET: u8 = 1;
+const IDLE: u8 = 1;
 /// The task is running, and a call has arrived since its last iteration.
 const CALLED: u8 = 2;
 
@@ -45,12 +45,12 @@ pub(super) struct HealthChecker {
 /// The state that the checker shares with its task.
 struct Shared {
     admission: Weak<Admission>,
-    asker: Asker,
+    poller: Poller,
     source: Option<Arc<Source>>,
     state: AtomicU8,
     /// Whether the first lookup has finished, successfully or not. Initially `true` for sources
     /// without DNS.
-    looked: watch::Sender<bool>,
+    first_lookup_done: watch::Sender<bool>,
 }
 
 impl HealthChecker {
@@ -94,10 +94,10 @@ impl HealthChecker {
         }
         let shared = Shared {
             admission: Arc::downgrade(admission),
-            asker: Asker { transport, health: pool.health.clone(), key },
+            poller: Poller { transport, health: pool.health.clone(), key },
             source,
             state: AtomicU8::new(STOPPED),
-            looked: watch::Sender::new(!matches!(pool.source, config::ReplicaSource::Dns { .. })),
+            first_lookup_done: watch::Sender::new(!matches!(pool.source, config::ReplicaSource::Dns { .. })),
         };
         Self { shared: Arc::new(shared), task: Mutex::default() }
     }
@@ -108,7 +108,7 @@ impl HealthChecker {
     pub(super) fn on_call(&self) {
         let state = &self.shared.state;
         let turn = |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if state.load(Ordering::Acquire) == CALLED || turn(QUIET) {
+        if state.load(Ordering::Acquire) == CALLED || turn(IDLE) {
             return;
         }
         if let Ok(runtime) = Handle::try_current()
@@ -126,10 +126,11 @@ impl HealthChecker {
     ///
     /// Cancel safe.
     pub(super) async fn first_lookup(&self, longest: Duration) {
-        let mut looked = self.shared.looked.subscribe();
-        let known = *looked.borrow_and_update();
+        let mut first_lookup_done = self.shared.first_lookup_done.subscribe();
+        let known = *first_lookup_done.borrow_and_update();
         if !known {
-            let _ = timeout(longest, looked.wait_for(|looked| *looked)).await;
+            let _ =
+                timeout(longest, first_lookup_done.wait_for(|first_lookup_done| *first_lookup_done)).await;
         }
     }
 
@@ -161,25 +162,25 @@ impl Drop for Running {
 }
 
 /// The result of a poll or a lookup.
-enum News {
-    Saw(ReplicaId, Option<Observation>),
-    Looked(Look),
+enum TaskResult {
+    Polled(ReplicaId, Option<Observation>),
+    LookedUp(Lookup),
 }
 
 /// Runs the task: starts due polls and lookups, and applies their results.
 async fn run(mut running: Running) {
     let Some(shared) = running.0.clone() else { return };
-    let mut under_way: JoinSet<News> = JoinSet::new();
-    let mut next_look = shared.source.is_some().then(now);
-    let mut look: Option<AbortHandle> = None;
+    let mut under_way: JoinSet<TaskResult> = JoinSet::new();
+    let mut next_lookup = shared.source.is_some().then(now);
+    let mut lookup: Option<AbortHandle> = None;
     let mut last_busy = now();
     loop {
         let Some(admission) = shared.admission.upgrade() else { return };
         let now = now();
-        if shared.state.swap(QUIET, Ordering::AcqRel) == CALLED || admission.is_busy() {
+        if shared.state.swap(IDLE, Ordering::AcqRel) == CALLED || admission.is_busy() {
             last_busy = now;
-        } else if now >= last_busy + LINGER
-            && shared.state.compare_exchange(QUIET, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        } else if now >= last_busy + IDLE_TIMEOUT
+            && shared.state.compare_exchange(IDLE, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
         {
             // From here on, the next call starts another task. Polls in flight are dropped.
             running.0 = None;
@@ -189,26 +190,29 @@ async fn run(mut running: Running) {
         drop(admission);
         for poll_request in poll_requests.due {
             let shared = shared.clone();
-            under_way.spawn(async move { News::Saw(poll_request.to, shared.asker.ask(&poll_request).await) });
+            under_way.spawn(async move {
+                TaskResult::Polled(poll_request.to, shared.poller.poll(&poll_request).await)
+            });
         }
-        let looks = look.as_ref().is_some_and(|look| !look.is_finished());
+        let is_looking_up = lookup.as_ref().is_some_and(|lookup| !lookup.is_finished());
         if let Some(source) =
-            shared.source.as_ref().filter(|_| !looks && next_look.is_some_and(|at| at <= now))
+            shared.source.as_ref().filter(|_| !is_looking_up && next_lookup.is_some_and(|at| at <= now))
         {
             // Scheduled now, so that the next lookup happens even if this one panics.
-            next_look = Some(duration::after(now, source.every()));
+            next_lookup = Some(duration::after(now, source.interval()));
             let source = source.clone();
-            look = Some(under_way.spawn(async move { News::Looked(source.look().await) }));
+            lookup = Some(under_way.spawn(async move { TaskResult::LookedUp(source.look_up().await) }));
         }
-        let next = next_look.filter(|at| *at > now);
-        let wake = [poll_requests.next, next].into_iter().flatten().fold(now + PACE, Instant::min);
+        let next = next_lookup.filter(|at| *at > now);
+        let wake =
+            [poll_requests.next, next].into_iter().flatten().fold(now + MAX_CHECK_INTERVAL, Instant::min);
         tokio::select! {
             biased;
             Some(news) = under_way.join_next() => {
                 match news {
-                    Ok(news) => shared.hear(news, &mut next_look),
+                    Ok(news) => shared.apply(news, &mut next_lookup),
                     // The lookup panicked. Calls must not wait for it.
-                    Err(_) => drop(shared.looked.send_replace(true)),
+                    Err(_) => drop(shared.first_lookup_done.send_replace(true)),
                 }
             }
             () = sleep_until(wake.into()) => {}
@@ -218,18 +222,18 @@ async fn run(mut running: Running) {
 
 impl Shared {
     /// Applies the result of a poll or a lookup, unless the gate is gone.
-    fn hear(&self, news: News, next_look: &mut Option<Instant>) {
+    fn apply(&self, news: TaskResult, next_lookup: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match news {
-            News::Saw(replica, Some(observation)) => admission.observe(replica, observation),
-            News::Looked(look) => {
+            TaskResult::Polled(replica, Some(observation)) => admission.observe(replica, observation),
+            TaskResult::LookedUp(lookup) => {
                 if let Some(source) = &self.source {
-                    *next_look = Some(duration::after(now(), source.every()));
-                    source.take(&admission, look);
-                    self.looked.send_replace(true);
+                    *next_lookup = Some(duration::after(now(), source.interval()));
+                    source.apply(&admission, lookup);
+                    self.first_lookup_done.send_replace(true);
                 }
             }
-            News::Saw(_, None) => {}
+            TaskResult::Polled(_, None) => {}
         }
     }
 }

@@ -8,10 +8,10 @@
 //! bypasses all queues. The task holds only a weak reference to the gate's state, and ends with it.
 
 mod address;
-mod ask;
 mod dns;
 mod file;
 mod health_checker;
+mod poller;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -8,28 +8,31 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::dns::{Dns, Resolve};
-use super::file::{self, Found};
+use super::file::{self, FileContents};
 use crate::admission::Admission;
 use crate::config;
 use crate::placement::MOST;
 
+/// The replicas that a lookup found, `None` if nothing has changed, or why the lookup failed.
+pub(super) type Lookup = Result<Option<Vec<ReplicaConfig>>, String>;
+
 /// A replica source that is looked up at regular intervals, with the last result.
 pub(super) struct Source {
     name: Arc<str>,
-    place: Place,
-    every: Duration,
-    heard: Mutex<Heard>,
+    listed_in: ListedIn,
+    interval: Duration,
+    last: Mutex<LastLookup>,
 }
 
-/// The place where the replicas are listed.
-enum Place {
+/// Where the replicas are listed.
+enum ListedIn {
     Dns(Dns),
     File(PathBuf),
 }
 
 /// The last result of a source.
 #[derive(Default)]
-struct Heard {
+struct LastLookup {
     /// The contents of the file that was read last, valid or not.
     text: Option<String>,
     members: Option<Vec<ReplicaConfig>>,
@@ -47,81 +50,75 @@ impl Source {
         source: &config::ReplicaSource,
         resolve: Arc<dyn Resolve>,
     ) -> Option<Self> {
-        let (place, every) = match source {
-            config::ReplicaSource::Dns { url, every } => (Place::Dns(Dns::new(url, resolve)), *every),
-            config::ReplicaSource::File { path, every } => (Place::File(path.clone()), *every),
+        let (listed_in, interval) = match source {
+            config::ReplicaSource::Dns { url, every } => (ListedIn::Dns(Dns::new(url, resolve)), *every),
+            config::ReplicaSource::File { path, every } => (ListedIn::File(path.clone()), *every),
             config::ReplicaSource::Listed(_) | config::ReplicaSource::Dynamic => return None,
         };
-        Some(Self { name: name.clone(), place, every, heard: Mutex::default() })
+        Some(Self { name: name.clone(), listed_in, interval, last: Mutex::default() })
     }
 
     /// Returns the interval between lookups.
-    pub(super) fn every(&self) -> Duration {
-        self.every
+    pub(super) fn interval(&self) -> Duration {
+        self.interval
     }
 
     /// Loads the replicas that are available before the first call. A file is read at once; a host
     /// name is resolved when the first call arrives.
     pub(super) fn open(&self, admission: &Arc<Admission>) {
-        if let Place::File(path) = &self.place {
-            let told = file::read(path).and_then(|text| self.says(text));
-            self.hear(admission, told);
+        if let ListedIn::File(path) = &self.listed_in {
+            let result = file::read(path).and_then(|text| self.parse(text));
+            self.apply(admission, result);
         }
     }
 
     /// Looks up the replicas once.
-    pub(super) async fn look(&self) -> Look {
-        match &self.place {
-            Place::Dns(dns) => Look(dns.look().await.map(Some)),
-            Place::File(path) => {
-                let last = self.heard.lock().text.clone();
-                Look(match file::look(path.clone(), last).await {
-                    Ok(Found::Same) => Ok(None),
-                    Ok(Found::Text(text)) => self.says(text),
-                    Err(problem) => Err(problem),
-                })
+    pub(super) async fn look_up(&self) -> Lookup {
+        match &self.listed_in {
+            ListedIn::Dns(dns) => dns.look_up().await.map(Some),
+            ListedIn::File(path) => {
+                let text = self.last.lock().text.clone();
+                match file::look_up(path.clone(), text).await? {
+                    FileContents::Same => Ok(None),
+                    FileContents::Text(text) => self.parse(text),
+                }
             }
         }
     }
 
     /// Parses a file's new text. The text is remembered even if it is invalid, so that it is not
     /// parsed and reported again.
-    fn says(&self, text: String) -> Result<Option<Vec<ReplicaConfig>>, String> {
-        let Place::File(path) = &self.place else { return Ok(None) };
-        let told = file::members(path, &text);
-        self.heard.lock().text = Some(text);
-        told.map(Some)
-    }
-
-    /// Applies the result of a lookup to the pool.
-    pub(super) fn take(&self, admission: &Arc<Admission>, look: Look) {
-        self.hear(admission, look.0);
+    fn parse(&self, text: String) -> Lookup {
+        let ListedIn::File(path) = &self.listed_in else { return Ok(None) };
+        let result = file::members(path, &text);
+        self.last.lock().text = Some(text);
+        result.map(Some)
     }
 
     /// Stores the result of a lookup, logs changes and problems, and updates the pool's replicas.
-    fn hear(&self, admission: &Arc<Admission>, told: Result<Option<Vec<ReplicaConfig>>, String>) {
+    pub(super) fn apply(&self, admission: &Arc<Admission>, result: Lookup) {
         let members = {
-            let mut heard = self.heard.lock();
-            match told {
+            let mut last = self.last.lock();
+            match result {
                 // Unchanged. If the text is invalid, its problem remains.
                 Ok(None) => return,
                 Ok(Some(mut members)) => {
-                    heard.problem = None;
-                    if members.len() > MOST && !heard.too_many {
+                    last.problem = None;
+                    if members.len() > MOST && !last.too_many {
                         tracing::warn!(target = %self.name, named = members.len(), "the pool is larger than {MOST} replicas; only the first {MOST} are used");
-                        heard.too_many = true;
+                        last.too_many = true;
                     }
                     members.truncate(MOST);
-                    if heard.members.as_ref() == Some(&members) {
+                    if last.members.as_ref() == Some(&members) {
                         return;
                     }
-                    heard.members = Some(members.clone());
+                    last.members = Some(members.clone());
                     members
                 }
                 Err(problem) => {
-                    if heard.problem.as_ref() != Some(&problem) {
+                    if last.problem.as_ref() != Some(&problem) {
                         tracing::warn!(target = %self.name, %problem, "the replicas found before stay in use");
-                        heard.problem = Some(problem);
+                        last.problem = Some(problem);
                     }
                     return;
                 }
@@ -133,9 +130,6 @@ impl Source {
 
     /// Returns why the last lookup failed, or `None` if it succeeded.
     pub(super) fn problem(&self) -> Option<String> {
-        self.heard.lock().problem.clone()
+        self.last.lock().problem.clone()
     }
 }
-
-/// The result of a lookup. `None` means that nothing has changed.
-pub(super) struct Look(Result<Option<Vec<ReplicaConfig>>, String>);

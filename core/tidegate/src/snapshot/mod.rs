@@ -15,7 +15,7 @@ pub use replica::ReplicaSnapshot;
 use crate::budget::BudgetView;
 use crate::context::Lane;
 use crate::kv;
-use crate::metrics::{Family, Quantiles, TenantSeen, ToolMetrics};
+use crate::metrics::{LabeledCounter, Quantiles, TenantSeen, ToolMetrics};
 use crate::pool::TargetPool;
 use crate::schedule::{LaneView, View};
 use crate::target::{SharedCooldowns, Target};
@@ -241,13 +241,13 @@ impl TargetSnapshot {
                 .map(|(lane, seen)| (lane.as_str(), seen.into()))
                 .collect(),
             attempts: metrics.attempts_seen(),
-            retries: by(Family::Retries),
-            failed_attempts: by(Family::Failures),
-            gave_up: by(Family::GaveUp),
-            cool_downs: by(Family::CoolDowns),
-            fallbacks: by(Family::Fallbacks),
-            hedges: by(Family::Hedges),
-            would: by(Family::Would),
+            retries: by(LabeledCounter::Retries),
+            failed_attempts: by(LabeledCounter::Failures),
+            gave_up: by(LabeledCounter::GaveUp),
+            cool_downs: by(LabeledCounter::CoolDowns),
+            fallbacks: by(LabeledCounter::Fallbacks),
+            hedges: by(LabeledCounter::Hedges),
+            would: by(LabeledCounter::Would),
             upstream_ttft: metrics.upstream_ttft_seen(),
             tpot: metrics.tpot_seen(),
             tenants: tenants(metrics.all_tenants().map(|(name, tenant)| (name, tenant.seen())), &view),

@@ -12,7 +12,7 @@ use tidegate_protocol::request::RequestFacts;
 use tidegate_tokens::{Demand, Estimator, LengthSample};
 
 /// Weight of the known value in an exponential moving average over about 16 responses.
-const KEPT: f64 = 15.0 / 16.0;
+const DECAY: f64 = 15.0 / 16.0;
 /// Assumed seconds until the first token (`TTFT`) and for each further token (`TPOT`), until the
 /// first response.
 const TTFT: f64 = 0.2;
@@ -84,13 +84,15 @@ impl Expected {
 
     /// Returns the cost of a call in fair queueing after it has run. `held` is the time for which
     /// it held its slot, if known.
-    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<Stay>) -> f64 {
+    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<SlotTime>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
             CostRule::Tokens | CostRule::Auto => (input.saturating_add(output)).max(1) as f64,
             CostRule::Kv => {
                 let cost = match held {
-                    Some(Stay { to_first_token, to_end }) => kv::held(input, output, to_first_token, to_end),
+                    Some(SlotTime { to_first_token, to_end }) => {
+                        kv::held(input, output, to_first_token, to_end)
+                    }
                     None => {
                         let speed = self.speed.lock();
                         kv::cost(input, output, speed.ttft, speed.tpot)
@@ -122,10 +124,10 @@ impl Expected {
         tenant: &Arc<str>,
         sample: &mut LengthSample,
         usage: &Usage,
-        held: Option<Stay>,
+        held: Option<SlotTime>,
     ) {
         self.estimator.lock().learn(facts, tenant, sample, usage);
-        let Some(Stay { to_first_token: Some(first), to_end }) = held else { return };
+        let Some(SlotTime { to_first_token: Some(first), to_end }) = held else { return };
         let mut speed = self.speed.lock();
         speed.ttft = smooth(speed.ttft, first.as_secs_f64());
         if usage.output > 1 {
@@ -137,14 +139,14 @@ impl Expected {
 
 /// The time for which an attempt held its slot, counted from when it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stay {
+pub(crate) struct SlotTime {
     pub(crate) to_first_token: Option<Duration>,
     pub(crate) to_end: Duration,
 }
 
 /// Returns the moving average `known` after one more value, `seen`.
 fn smooth(known: f64, seen: f64) -> f64 {
-    known * KEPT + seen * (1.0 - KEPT)
+    known * DECAY + seen * (1.0 - DECAY)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::pool::TargetPool;
 use crate::schedule::Settings;
 use crate::transport::Transport;
 
-pub(crate) use expected::{Expected, Stay};
+pub(crate) use expected::{Expected, SlotTime};
 pub(crate) use shared::SharedCooldowns;
 
 /// The advice in rejections for lack of slots.

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::admission::{ReadAheadGuard, TaskSlot, TaskSlots};
 use crate::context::TaskId;
-use crate::metrics::{HeldHow, ToolMetrics};
+use crate::metrics::{HeldSlotUse, ToolMetrics};
 
 /// The largest number of source locations that are warned about. Each is warned about once.
-const MOST_SITES: usize = 1024;
+const MAX_WARNED_SITES: usize = 1024;
 
 /// The model slots that a task keeps while it waits for a tool. Slots that are released during the
 /// wait are not included.
@@ -78,9 +78,9 @@ impl WhileHeld {
     pub(super) fn count(&self, metrics: &ToolMetrics, waits: bool) {
         for slot in &self.slots {
             let how = match (self.hands_back(slot), waits) {
-                (true, _) => HeldHow::Yielded,
-                (false, true) => HeldHow::Waited,
-                (false, false) => HeldHow::Got,
+                (true, _) => HeldSlotUse::Yielded,
+                (false, true) => HeldSlotUse::Waited,
+                (false, false) => HeldSlotUse::Got,
             };
             metrics.asked_while_held(&slot.target, how);
         }
@@ -110,13 +110,13 @@ impl WhileHeld {
 
 /// The source locations that have been warned about.
 #[derive(Default)]
-pub(super) struct Told(Mutex<HashSet<&'static Location<'static>>>);
+pub(super) struct WarnedSites(Mutex<HashSet<&'static Location<'static>>>);
 
-impl Told {
+impl WarnedSites {
     /// Logs a warning for the source location, if it is the first one.
-    pub(super) fn tell(&self, site: &'static Location<'static>, held: &HeldSlots) {
+    pub(super) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
         let mut told = self.0.lock();
-        let first = told.len() < MOST_SITES && told.insert(site);
+        let first = told.len() < MAX_WARNED_SITES && told.insert(site);
         drop(told);
         if first {
             tracing::warn!(%site, tool = %held.tool, "{}", held.advice("Gate::acquire_tool_yielding"));

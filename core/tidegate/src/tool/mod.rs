@@ -9,24 +9,24 @@
 //! wait, the caller can log a warning ([`HeldSlots`]). Alternatively, the task can release the
 //! model slot during the wait ([`crate::Gate::acquire_tool_yielding`]).
 
-mod ask;
-mod asking;
 mod cycle;
 mod held;
+mod pending;
+mod tool_wait;
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use ask::PendingToolPermit;
-use ask::Waits;
-pub(crate) use asking::Asking;
-use asking::Askings;
 use cycle::Holdings;
 pub use held::HeldSlots;
-use held::{Told, WhileHeld};
+use held::{WarnedSites, WhileHeld};
 use parking_lot::Mutex;
+use pending::PendingState;
+pub use pending::PendingToolPermit;
+pub(crate) use tool_wait::ToolWait;
+use tool_wait::ToolWaits;
 
 use crate::adaptive::Ended;
 use crate::admission::{Admission, BudgetSet, Permit, ReadAheadGuard, TaskSlots};
@@ -46,7 +46,7 @@ use crate::unknown::unknown;
 use tidegate_tokens::Demand;
 
 /// The longest wait of a task without a deadline: 24 h. It ends waits that nothing else would end.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The tools of a gate.
 pub(crate) struct Tools {
@@ -54,8 +54,8 @@ pub(crate) struct Tools {
     holdings: Arc<Mutex<Holdings>>,
     /// The model slots that tasks hold.
     task_slots: Arc<TaskSlots>,
-    askings: Arc<Askings>,
-    told: Told,
+    tool_waits: Arc<ToolWaits>,
+    told: WarnedSites,
 }
 
 /// One tool: its admission, its metrics and its wait budget.
@@ -86,8 +86,8 @@ impl Tools {
             tools: tools.collect(),
             holdings: Arc::default(),
             task_slots: Arc::default(),
-            askings: Arc::default(),
-            told: Told::default(),
+            tool_waits: Arc::default(),
+            told: WarnedSites::default(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Tools {
             queued_at: now,
             deadline: context
                 .deadline
-                .map_or(now + LONGEST, |at| at.into_std().min(duration::after(now, duration::MAX))),
+                .map_or(now + MAX_WAIT, |at| at.into_std().min(duration::after(now, duration::MAX))),
             wait: tool.wait,
             has_failed: false,
             demand: Demand::default(),
@@ -147,29 +147,29 @@ impl Tools {
         let wait = self.wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
         while_held.count(&tool.metrics, true);
         let name = tool.admission.name();
-        let asking = Asking::new(name, &ticket, context, while_held.idle(name));
-        let entry = self.askings.enter(asking);
+        let tool_wait = ToolWait::new(name, &ticket, context, while_held.idle(name));
+        let entry = self.tool_waits.enter(tool_wait);
         Ok(PendingToolPermit::waits(
             self.clone(),
-            Waits { ticket, holds, handed_back: while_held.hand_back(), entry, wait },
+            PendingState { ticket, holds, handed_back: while_held.hand_back(), entry, wait },
         ))
     }
 
     /// Logs a warning that the code at `site` waits for a tool while it holds a model slot. Each
     /// location is warned about once.
-    pub(crate) fn tell(&self, site: &'static Location<'static>, held: &HeldSlots) {
-        self.told.tell(site, held);
+    pub(crate) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
+        self.told.warn_once(site, held);
     }
 
     /// Waits for the slot.
-    async fn granted(&self, waits: Waits) -> Result<ToolPermit, Error> {
-        let Waits { ticket, holds, handed_back, entry, wait } = waits;
-        let asking = &entry.asking;
-        let tool = self.tools.get(&*asking.tool).ok_or_else(|| self.unknown(&asking.tool))?;
-        let permit = tool.admission.acquire_from(ticket, |waiter| asking.stands_at(waiter)).await;
+    async fn granted(&self, waits: PendingState) -> Result<ToolPermit, Error> {
+        let PendingState { ticket, holds, handed_back, entry, wait } = waits;
+        let tool_wait = &entry.tool_wait;
+        let tool = self.tools.get(&*tool_wait.tool).ok_or_else(|| self.unknown(&tool_wait.tool))?;
+        let permit = tool.admission.acquire_from(ticket, |waiter| tool_wait.stands_at(waiter)).await;
         drop(wait);
         let permit =
-            permit.map_err(|error| error.with_call(asking.id)).inspect_err(|error| tool.refused(error))?;
+            permit.map_err(|error| error.with_call(tool_wait.id)).inspect_err(|error| tool.refused(error))?;
         Ok(self.taken(tool, permit, holds, handed_back).used())
     }
 
@@ -188,13 +188,13 @@ impl Tools {
     }
 
     /// Returns all waits for tools, in no particular order.
-    pub(crate) fn askings(&self) -> Vec<Arc<Asking>> {
-        self.askings.all()
+    pub(crate) fn tool_waits(&self) -> Vec<Arc<ToolWait>> {
+        self.tool_waits.all()
     }
 
     /// Returns why the request still waits, or `None` if it is not queued.
-    pub(crate) fn why(&self, asking: &Asking) -> Option<Why> {
-        self.tools.get(&*asking.tool)?.admission.explain(asking.waiter()?)
+    pub(crate) fn why(&self, tool_wait: &ToolWait) -> Option<Why> {
+        self.tools.get(&*tool_wait.tool)?.admission.explain(tool_wait.waiter()?)
     }
 
     /// Records a wait of a task that holds tools. Returns `None` if the task holds none.
@@ -213,7 +213,7 @@ impl Tools {
                     ErrorKind::Refused(Reason::Deadlock),
                     format!(
                         "deadlock: this task holds {held} and wants {name}, and every holder of {name} waits in turn for {}. \
-                         Take tools in one order everywhere, raise a cap, or give {held} back before asking for {name}",
+                         Take tools in one order everywhere, raise a cap, or give {held} back before tool_wait for {name}",
                         cycle.join(", ")
                     ),
                 )

@@ -21,7 +21,7 @@ use reqwest::Certificate;
 use tower::Service;
 
 use super::proxy::{ProxyRules, ProxyServer};
-use super::shards::{Place, Shards};
+use super::shards::{ShardGuard, Shards};
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};
@@ -218,7 +218,7 @@ fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error
 /// A response body from the connection. It counts as in flight on its shard until it is dropped.
 struct Incoming {
     body: reqwest::Body,
-    _place: Place,
+    _place: ShardGuard,
 }
 
 impl Body for Incoming {

@@ -26,7 +26,7 @@ struct Host {
 
 /// The shard of one exchange. The exchange counts as in flight until this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ShardGuard {
     host: Arc<Host>,
     /// The index of the pool to use, from 0.
     pub(super) shard: usize,
@@ -34,7 +34,7 @@ pub(super) struct Place {
 
 impl Shards {
     /// Assigns an exchange to the first shard with fewer than `streams` exchanges in flight.
-    pub(super) fn place(&self, authority: &Authority, streams: usize) -> Place {
+    pub(super) fn place(&self, authority: &Authority, streams: usize) -> ShardGuard {
         let host = {
             let mut hosts = self.hosts.lock();
             match hosts.get(authority) {
@@ -57,18 +57,18 @@ impl Shards {
             }
             shard
         };
-        Place { host, shard }
+        ShardGuard { host, shard }
     }
 }
 
-impl Place {
+impl ShardGuard {
     /// Records the HTTP version that the host answered with.
     pub(super) fn answered(&self, version: http::Version) {
         self.host.http2.store(version == http::Version::HTTP_2, Ordering::Relaxed);
     }
 }
 
-impl Drop for Place {
+impl Drop for ShardGuard {
     fn drop(&mut self) {
         if let Some(n) = self.host.in_flight.lock().get_mut(self.shard) {
             *n -= 1;

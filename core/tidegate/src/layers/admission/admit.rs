@@ -42,7 +42,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         if let Some(max_prompt) = max_prompt {
             return Err(prompt_too_large(target.name(), ticket.demand.input, max_prompt));
         }
-        let asking = call.asks();
+        let asking = call.begin_group_wait();
         let permit = match call.shared() {
             None => admission.acquire_from(ticket, |waiter| queued(call, waiter)).await,
             Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::cooldown::{Failure, Hold};
 use crate::placement::Fault;
 use crate::schedule::Settled;
-use crate::target::Stay;
+use crate::target::SlotTime;
 use tidegate_policy::outcome::AttemptOutcome;
 use tidegate_protocol::Usage;
 use tidegate_tokens::LengthSample;
@@ -56,7 +56,7 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
     let (sent_at, now) = (exchange.sent_at(), clock::now());
     let expected = call.target().expected();
-    let held = Some(Stay {
+    let held = Some(SlotTime {
         to_first_token: exchange.first_token_at().map(|first| first.saturating_duration_since(sent_at)),
         to_end: now.saturating_duration_since(sent_at),
     });

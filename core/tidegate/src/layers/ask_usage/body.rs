@@ -6,22 +6,22 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::hide::Hide;
+use super::strip_usage::UsageFilter;
 use crate::body::ResponseBody;
 use crate::error::Error;
 
 /// A body that passes on its inner body without the hidden events, as soon as possible.
-pub(super) struct Hidden {
+pub(super) struct FilteredBody {
     body: ResponseBody,
-    hide: Hide,
+    hide: UsageFilter,
     /// The frame or error that follows the data just released.
     then: Option<Result<Frame<Bytes>, Error>>,
     done: bool,
 }
 
-impl Hidden {
+impl FilteredBody {
     pub(super) fn new(body: ResponseBody) -> Self {
-        Self { body, hide: Hide::new(), then: None, done: false }
+        Self { body, hide: UsageFilter::new(), then: None, done: false }
     }
 
     /// Takes the next frame, or the end, and returns the data that can be passed on now.
@@ -50,7 +50,7 @@ impl Hidden {
     }
 }
 
-impl Body for Hidden {
+impl Body for FilteredBody {
     type Data = Bytes;
     type Error = Error;
 

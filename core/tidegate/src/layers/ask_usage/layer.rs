@@ -6,7 +6,7 @@ use http::{HeaderMap, Request, Response};
 use memchr::memmem;
 
 use super::ask::asking;
-use super::body::Hidden;
+use super::body::FilteredBody;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
@@ -62,7 +62,7 @@ fn hidden(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     }
     // The length is that of the body before usage is removed.
     response.headers_mut().remove(CONTENT_LENGTH);
-    response.map(|body| ResponseBody::new(Hidden::new(body)))
+    response.map(|body| ResponseBody::new(FilteredBody::new(body)))
 }
 
 /// Returns `true` if the response is one JSON document. It does not stream, and its usage was not

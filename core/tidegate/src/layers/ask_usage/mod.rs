@@ -23,7 +23,7 @@
 
 mod ask;
 mod body;
-mod hide;
 mod layer;
+mod strip_usage;
 
 pub(crate) use layer::AskUsageLayer;

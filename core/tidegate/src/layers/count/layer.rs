@@ -10,8 +10,8 @@ use http::header::HOST;
 use http::{HeaderMap, Request, Uri};
 use parking_lot::Mutex;
 
-use super::vllm::{self, No};
-use super::{Counters, LARGEST, LONGEST, SILENT};
+use super::vllm::{self, CountFailure};
+use super::{Counters, MAX_BODY_BYTES, MAX_COUNT_TIME, UNAVAILABLE_FOR};
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::clock;
@@ -77,7 +77,7 @@ fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
     }
     // Content that the provider stores is not part of the body.
     call.facts().prompt.filter(|prompt| !prompt.kept)?;
-    let body = request.body().bytes().filter(|body| body.len() <= LARGEST)?;
+    let body = request.body().bytes().filter(|body| body.len() <= MAX_BODY_BYTES)?;
     Some((call.clone(), body.clone()))
 }
 
@@ -101,7 +101,7 @@ impl Shared {
             #[cfg(feature = "bpe")]
             Tokenizer::Bpe => {
                 let count = super::bpe::count(&self.counters, call.facts(), request.headers(), body);
-                tokio::time::timeout(LONGEST, count).await.ok().flatten()
+                tokio::time::timeout(MAX_COUNT_TIME, count).await.ok().flatten()
             }
             #[cfg(not(feature = "bpe"))]
             Tokenizer::Bpe => None,
@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// Asks the target's server for the count. A target that does not answer is not asked for
-    /// [`SILENT`].
+    /// [`UNAVAILABLE_FOR`].
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         // A transport in a request's extensions is for that request only, so it cannot be used to
         // ask the server.
@@ -121,10 +121,10 @@ impl Shared {
         let (proxies, transport) =
             (request.extensions().get::<ProxyRules>().cloned(), self.transport.clone());
         let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, proxies, transport);
-        match tokio::time::timeout(LONGEST, count).await {
+        match tokio::time::timeout(MAX_COUNT_TIME, count).await {
             Ok(Ok(tokens)) => Some(tokens),
-            Ok(Err(No::Question)) => None,
-            Ok(Err(No::Answer)) | Err(_) => {
+            Ok(Err(CountFailure::Question)) => None,
+            Ok(Err(CountFailure::TokenizeResponse)) | Err(_) => {
                 self.leave_alone(call.target().name());
                 None
             }
@@ -136,11 +136,11 @@ impl Shared {
         self.silent.lock().get(target).is_some_and(|until| *until > clock::now())
     }
 
-    /// Stops asking the target for [`SILENT`].
+    /// Stops asking the target for [`UNAVAILABLE_FOR`].
     fn leave_alone(&self, target: &Arc<str>) {
         let now = clock::now();
         let mut silent = self.silent.lock();
         silent.retain(|_, until| *until > now);
-        silent.insert(target.clone(), now + SILENT);
+        silent.insert(target.clone(), now + UNAVAILABLE_FOR);
     }
 }

@@ -6,10 +6,10 @@
 //!
 //! # Guarantees
 //!
-//! - Counting *fails open*: a call that cannot be counted within [`LONGEST`] continues with the
+//! - Counting *fails open*: a call that cannot be counted within [`MAX_COUNT_TIME`] continues with the
 //!   learned estimate. Reasons are a missing endpoint, a response without a count, a body over
-//!   [`LARGEST`], or a queue for the counting threads.
-//! - A server that failed to answer is not asked again for [`SILENT`].
+//!   [`MAX_BODY_BYTES`], or a queue for the counting threads.
+//! - A server that failed to answer is not asked again for [`UNAVAILABLE_FOR`].
 //! - No counting runs on the threads that serve calls. Bodies are decompressed, parsed and counted
 //!   on tokio's blocking threads, at most as many at once as there are processors.
 
@@ -31,16 +31,16 @@ use tokio::sync::Semaphore;
 use tidegate_protocol::request::{MAX_DECOMPRESSED, decompress};
 
 /// The longest time that counting delays a call: 250 ms.
-pub const LONGEST: Duration = Duration::from_millis(250);
+pub const MAX_COUNT_TIME: Duration = Duration::from_millis(250);
 
 /// The largest body that is counted, in bytes: 1 MiB, both as sent and after decompression.
-pub(crate) const LARGEST: usize = 1 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 
 // A body that was small enough as sent is thus never too large after decompression.
-const _: () = assert!(MAX_DECOMPRESSED <= LARGEST);
+const _: () = assert!(MAX_DECOMPRESSED <= MAX_BODY_BYTES);
 
 /// How long a server that failed to answer is not asked again: 10 s.
-pub(crate) const SILENT: Duration = Duration::from_secs(10);
+pub(crate) const UNAVAILABLE_FOR: Duration = Duration::from_secs(10);
 
 /// Limits the number of counts that run at once.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Counters {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the queue for a thread. Work that has begun runs to its end,
-    /// which [`LARGEST`] bounds.
+    /// which [`MAX_BODY_BYTES`] bounds.
     async fn run<T: Send + 'static>(
         &self,
         headers: HeaderMap,

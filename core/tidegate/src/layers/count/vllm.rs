@@ -17,7 +17,7 @@ use tidegate_protocol::json_edit::Object;
 use tidegate_protocol::{Dialect, RequestFacts};
 
 /// The fields of a chat or completion request that `/tokenize` accepts.
-const TAKEN: [&str; 10] = [
+const FORWARDED_MEMBERS: [&str; 10] = [
     "model",
     "messages",
     "prompt",
@@ -31,21 +31,21 @@ const TAKEN: [&str; 10] = [
 ];
 
 /// The longest response that is read, in bytes. It lists the tokens, at about seven bytes each.
-const LONGEST_ANSWER: usize = 16 << 20;
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// The used part of a response of `/tokenize`.
 #[derive(Deserialize)]
-struct Answer {
+struct TokenizeResponse {
     count: u64,
 }
 
 /// Why there is no count.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum No {
+pub(super) enum CountFailure {
     /// The call cannot be counted by this server.
     Question,
     /// The server did not answer, or answered without a count.
-    Answer,
+    TokenizeResponse,
 }
 
 /// Counts a prompt by asking the server of the request, with the caller's headers.
@@ -57,20 +57,24 @@ pub(super) async fn count(
     body: Bytes,
     proxies: Option<ProxyRules>,
     transport: Transport,
-) -> Result<u64, No> {
-    let uri = endpoint(facts.dialect, uri).ok_or(No::Question)?;
-    let form = counters.run(headers.clone(), body, form).await.ok_or(No::Question)?;
-    let mut request = Request::post(uri).body(form.into()).map_err(|_| No::Question)?;
+) -> Result<u64, CountFailure> {
+    let uri = endpoint(facts.dialect, uri).ok_or(CountFailure::Question)?;
+    let form = counters.run(headers.clone(), body, form).await.ok_or(CountFailure::Question)?;
+    let mut request = Request::post(uri).body(form.into()).map_err(|_| CountFailure::Question)?;
     *request.headers_mut() = asking(headers);
     if let Some(proxies) = proxies {
         request.extensions_mut().insert(proxies);
     }
-    let response = transport.oneshot(request).await.map_err(|_| No::Answer)?;
+    let response = transport.oneshot(request).await.map_err(|_| CountFailure::TokenizeResponse)?;
     if !response.status().is_success() {
-        return Err(No::Answer);
+        return Err(CountFailure::TokenizeResponse);
     }
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(|_| No::Answer)?;
-    let answer: Answer = serde_json::from_slice(&body.to_bytes()).map_err(|_| No::Answer)?;
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
+        .collect()
+        .await
+        .map_err(|_| CountFailure::TokenizeResponse)?;
+    let answer: TokenizeResponse =
+        serde_json::from_slice(&body.to_bytes()).map_err(|_| CountFailure::TokenizeResponse)?;
     Ok(answer.count)
 }
 
@@ -95,7 +99,7 @@ pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
 /// Returns the request body with only the fields that `/tokenize` accepts, otherwise unchanged.
 fn form(body: &[u8]) -> Option<Vec<u8>> {
     let object = Object::read(body)?;
-    Some(object.without(|member| !TAKEN.contains(&&*member.key)))
+    Some(object.without(|member| !FORWARDED_MEMBERS.contains(&&*member.key)))
 }
 
 /// Returns the caller's headers, credentials included, without those that describe its body or the

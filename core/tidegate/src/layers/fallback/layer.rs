@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 
 use super::FallbackRoutes;
 use super::address::Original;
-use crate::active::{Active, Between};
+use crate::active::{Active, FallbackInProgress};
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
@@ -46,8 +46,8 @@ impl<S: InnerService> Middleware<S> for FallbackLayer {
             request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference());
         match call.filter(|call| self.routes.of_call(call).is_some()).cloned() {
             Some(call) => {
-                let between = self.active.between();
-                Box::pin(try_in_turn(call, request, inner, self.routes.clone(), between))
+                let in_fallback = self.active.in_fallback();
+                Box::pin(try_in_turn(call, request, inner, self.routes.clone(), in_fallback))
             }
             None => Box::pin(inner.call(request)),
         }
@@ -60,7 +60,7 @@ async fn try_in_turn<S: InnerService>(
     request: Request<RequestBody>,
     mut inner: S,
     routes: Arc<FallbackRoutes>,
-    _between: Between,
+    _between: FallbackInProgress,
 ) -> Result<Response<ResponseBody>, Error> {
     let (parts, body) = request.into_parts();
     // An upload is read once, by the target that it was meant for.

@@ -47,9 +47,9 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
             match response.await {
                 Ok(response) => {
                     let failed = response.status().is_client_error() || response.status().is_server_error();
-                    tally.answered(&response);
+                    tally.on_response(&response);
                     Ok(response.map(|body| {
-                        let mut counted = Counted { body, failed, tally: Some(tally) };
+                        let mut counted = CountedBody { body, failed, tally: Some(tally) };
                         // Readers do not poll an empty body.
                         if counted.is_end_stream() {
                             counted.end(Outcome::Completed);
@@ -67,22 +67,26 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
 }
 
 /// A response body that counts its call when it ends.
-struct Counted {
+struct CountedBody {
     body: ResponseBody,
     failed: bool,
     tally: Option<Tally>,
 }
 
-impl Counted {
+impl CountedBody {
     fn end(&mut self, outcome: Outcome) {
         if let Some(mut tally) = self.tally.take() {
             let failed = self.failed || tally.is_failed();
-            tally.ended(if failed && outcome == Outcome::Completed { Outcome::Failed } else { outcome });
+            tally.set_outcome(if failed && outcome == Outcome::Completed {
+                Outcome::Failed
+            } else {
+                outcome
+            });
         }
     }
 }
 
-impl Body for Counted {
+impl Body for CountedBody {
     type Data = Bytes;
     type Error = Error;
 

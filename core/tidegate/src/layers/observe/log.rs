@@ -1,4 +1,4 @@
-//! The log of calls: the last [`KEPT`] calls that ended, with the timestamps of their attempts.
+//! The log of calls: the last [`LOGGED_CALLS`] calls that ended, with the timestamps of their attempts.
 //!
 //! The log never contains prompts or headers. Its only URLs are those of replicas, as configured.
 
@@ -17,7 +17,7 @@ use tidegate_protocol::Usage;
 use tidegate_protocol::prompt::Prompt;
 
 /// Maximum number of calls in the log.
-pub const KEPT: usize = 1024;
+pub const LOGGED_CALLS: usize = 1024;
 
 /// A call that has ended. Times are in seconds since `queued_at`, which is in seconds since the
 /// Unix epoch.
@@ -86,7 +86,7 @@ pub struct AttemptRecord {
     pub backoff: Option<f64>,
 }
 
-/// A log of the last [`KEPT`] calls that ended.
+/// A log of the last [`LOGGED_CALLS`] calls that ended.
 #[derive(Debug, Default)]
 pub struct CallLog {
     last: Mutex<VecDeque<CallRecord>>,
@@ -102,10 +102,10 @@ impl CallLog {
 
     /// Returns a channel that receives each call that ends from now on.
     ///
-    /// A receiver that is more than [`KEPT`] calls behind misses the oldest and gets
+    /// A receiver that is more than [`LOGGED_CALLS`] calls behind misses the oldest and gets
     /// `RecvError::Lagged` with their number. Receivers never slow down calls.
     pub fn follow(&self) -> broadcast::Receiver<Arc<CallRecord>> {
-        self.followed.get_or_init(|| broadcast::Sender::new(KEPT)).subscribe()
+        self.followed.get_or_init(|| broadcast::Sender::new(LOGGED_CALLS)).subscribe()
     }
 
     /// Returns the logged calls as JSON Lines, oldest first: one [`CallRecord`] object a line.
@@ -165,7 +165,7 @@ impl CallLog {
             let _ = followed.send(Arc::new(record.clone()));
         }
         let mut log = self.last.lock();
-        if log.len() == KEPT {
+        if log.len() == LOGGED_CALLS {
             log.pop_front();
         }
         log.push_back(record);

@@ -10,5 +10,5 @@ mod tally;
 
 pub(crate) use layer::ObserveLayer;
 pub(crate) use log::CallLog;
-pub use log::{AttemptRecord, CallRecord, KEPT};
+pub use log::{AttemptRecord, CallRecord, LOGGED_CALLS};
 pub(crate) use tally::Tally;

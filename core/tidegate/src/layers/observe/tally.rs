@@ -6,7 +6,7 @@ use super::CallLog;
 use crate::metrics::Outcome;
 use http::Response;
 
-use crate::active::{Active, Entered};
+use crate::active::{Active, ActiveCall};
 use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     outcome: Option<Outcome>,
     /// The exchange that the response came from.
     exchange: Option<ExchangeRecord>,
-    _active: Entered,
+    _active: ActiveCall,
 }
 
 impl Tally {
@@ -32,7 +32,7 @@ impl Tally {
     }
 
     /// Records a response.
-    pub(super) fn answered<B>(&mut self, response: &Response<B>) {
+    pub(super) fn on_response<B>(&mut self, response: &Response<B>) {
         self.exchange = response.extensions().get().cloned();
     }
 
@@ -42,13 +42,13 @@ impl Tally {
     }
 
     /// Sets how the call ended.
-    pub(crate) fn ended(&mut self, outcome: Outcome) {
+    pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
     }
 
     /// Sets the error that the call ended with.
     pub(crate) fn failed(&mut self, error: &Error) {
-        self.ended(outcome_of(error));
+        self.set_outcome(outcome_of(error));
         if let Some(reason) = error.reason() {
             self.call.metrics().refused(reason);
         }

@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response};
 use super::body::ObservedBody;
 use super::outcome::failed;
 use super::replay::Replay;
-use crate::body::{RequestBody, ResponseBody, Taken};
+use crate::body::{RequestBody, ResponseBody, UploadProgress};
 use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -67,7 +67,7 @@ fn is_observed(call: &Call) -> bool {
 async fn observe(
     call: Call,
     placed: Option<Placed>,
-    upload: Option<Taken>,
+    upload: Option<UploadProgress>,
     response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
@@ -130,7 +130,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
 /// sent.
 async fn within<T>(
     limit: Option<Duration>,
-    upload: Option<Taken>,
+    upload: Option<UploadProgress>,
     what: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let Some(limit) = limit else { return what.await };

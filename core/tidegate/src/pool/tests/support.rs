@@ -65,19 +65,19 @@ impl Resolve for Script {
 }
 
 /// The admission of a pool with its health checker.
-pub(super) struct Kept {
-    pub(super) door: Arc<Admission>,
+pub(super) struct PoolFixture {
+    pub(super) admission: Arc<Admission>,
     pub(super) checker: HealthChecker,
 }
 
-impl Kept {
+impl PoolFixture {
     pub(super) fn new(source: ReplicaSource, transport: Transport, resolve: Arc<dyn Resolve>) -> Self {
         let pool = PoolConfig { source, ..PoolConfig::default() };
         let target = TargetConfig { pool: Some(pool.clone()), ..TargetConfig::new("llama") };
         let budgets = BudgetSet::new(&RateConfig::default(), now());
-        let door = Admission::new(target.name.clone(), &Settings::from(&target), budgets, None, "");
-        let checker = HealthChecker::resolving(&door, &pool, transport, None, resolve);
-        Self { door, checker }
+        let admission = Admission::new(target.name.clone(), &Settings::from(&target), budgets, None, "");
+        let checker = HealthChecker::resolving(&admission, &pool, transport, None, resolve);
+        Self { admission, checker }
     }
 
     pub(super) fn of_file(path: &std::path::Path) -> Self {
@@ -92,7 +92,7 @@ impl Kept {
 
     /// Returns the addresses of the replicas that are not draining, without `http://`.
     pub(super) fn replicas(&self) -> Vec<String> {
-        let present = self.door.replicas().into_iter().filter(|view| view.state != "draining");
+        let present = self.admission.replicas().into_iter().filter(|view| view.state != "draining");
         present.map(|view| view.url.trim_start_matches("http://").to_owned()).collect()
     }
 }

@@ -8,7 +8,7 @@ use http::header::CONTENT_LENGTH;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use super::cell::Reader;
+use super::exchange_state::Reader;
 use crate::error::{Error, ErrorKind};
 
 /// A response body that fails if the host ends it before the announced length.

@@ -13,16 +13,16 @@ use crate::transport::Transport;
 /// A service that sends a request over the [`Foreign`] transport in its extensions, if there is
 /// one, and otherwise over the gate's transport.
 #[derive(Clone)]
-pub(crate) struct Choice(Transport);
+pub(crate) struct ForeignOr(Transport);
 
-impl Choice {
+impl ForeignOr {
     /// Creates the service with the gate's transport as the default.
     pub(crate) fn over(transport: Transport) -> Self {
         Self(transport)
     }
 }
 
-impl Service<Request<RequestBody>> for Choice {
+impl Service<Request<RequestBody>> for ForeignOr {
     type Response = Response<ResponseBody>;
     type Error = Error;
     type Future = <Transport as Service<Request<RequestBody>>>::Future;

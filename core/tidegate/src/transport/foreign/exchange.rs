@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 
-use super::cell::Cell;
+use super::exchange_state::ExchangeState;
 use crate::error::{Error, ErrorKind};
 
 /// Tells the host whether to send more of the body.
@@ -26,10 +26,10 @@ pub enum SendState {
 /// Dropping it tells the gate that the host has finished. The slot of a cancelled exchange is held
 /// until then, at most [`GRACE`](super::GRACE). An exchange that is dropped without
 /// [`Exchange::end`] fails with `Transport`.
-pub struct Exchange(Arc<Cell>);
+pub struct Exchange(Arc<ExchangeState>);
 
 impl Exchange {
-    pub(super) fn new(cell: Arc<Cell>) -> Self {
+    pub(super) fn new(cell: Arc<ExchangeState>) -> Self {
         Self(cell)
     }
 

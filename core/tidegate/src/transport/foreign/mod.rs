@@ -17,9 +17,9 @@
 //! - A host that panics, never answers, or stops midway fails only its own exchange.
 
 mod body;
-mod cell;
 mod choice;
 mod exchange;
+mod exchange_state;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ use std::time::Duration;
 use http::{Method, Request, Response};
 use tower::Service;
 
-pub(crate) use self::choice::Choice;
+pub(crate) use self::choice::ForeignOr;
 pub use self::exchange::{Exchange, SendState};
 use crate::admission::ReleaseGuard;
 use crate::body::{RequestBody, ResponseBody};
@@ -121,7 +121,7 @@ impl Service<Request<RequestBody>> for Foreign {
             // slot with it.
             let release_guard = request.extensions_mut().remove::<ReleaseGuard>();
             let headless = request.method() == Method::HEAD;
-            let (reader, exchange) = cell::open(number(), host.clone(), release_guard);
+            let (reader, exchange) = exchange_state::open(number(), host.clone(), release_guard);
             quietly(|| host.begin(request, exchange));
             let head = reader.head().await?;
             let body = body::Incoming::new(reader, &head, headless);

@@ -19,15 +19,15 @@ use tidegate_protocol::vllm;
 /// The timeout of a health probe. A replica that has not answered by then is considered silent.
 const HEALTH: Duration = Duration::from_millis(500);
 /// The timeout of a poll of metrics or models.
-const FIGURES: Duration = Duration::from_secs(1);
+const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest accepted body of metrics or models, in bytes. Engines send some hundred kilobytes of
 /// metrics.
-const LONGEST: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// The largest health response that is read to its end, in bytes. Its content is ignored.
-const UNREAD: usize = 64 << 10;
+const MAX_DRAINED_BYTES: usize = 64 << 10;
 
 /// Polls replicas over a transport.
-pub(super) struct Asker {
+pub(super) struct Poller {
     pub(super) transport: Transport,
     /// See [`PoolConfig::health`](crate::config::PoolConfig::health).
     pub(super) health: Option<Arc<str>>,
@@ -35,9 +35,9 @@ pub(super) struct Asker {
     pub(super) key: Option<HeaderValue>,
 }
 
-impl Asker {
+impl Poller {
     /// Polls a replica and returns the observation, or `None` if nothing was learned.
-    pub(super) async fn ask(&self, poll_request: &PollRequest) -> Option<Observation> {
+    pub(super) async fn poll(&self, poll_request: &PollRequest) -> Option<Observation> {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
             PollKind::Load => {
@@ -66,7 +66,8 @@ impl Asker {
             Ok(Ok((status, response))) => {
                 // The body is read to its end, within limits, so that the connection can be reused.
                 // The status alone decides.
-                let _ = timeout(HEALTH, Limited::new(response.into_body(), UNREAD).collect()).await;
+                let _ =
+                    timeout(HEALTH, Limited::new(response.into_body(), MAX_DRAINED_BYTES).collect()).await;
                 Some(if status.is_server_error() { Observation::ProbeFailed } else { Observation::ProbeOk })
             }
             // A local failure, such as a lack of file descriptors, says nothing about the replica.
@@ -87,10 +88,10 @@ impl Asker {
         let exchange = async {
             let response = self.get(replica, path, key).await.ok()?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), LONGEST).collect().await.ok()?;
+            let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.ok()?;
             (status == StatusCode::OK).then(|| body.to_bytes())
         };
-        timeout(FIGURES, exchange).await.ok().flatten()
+        timeout(METRICS_TIMEOUT, exchange).await.ok().flatten()
     }
 
     /// Sends a GET request to a replica, with `key` as the `authorization` header.

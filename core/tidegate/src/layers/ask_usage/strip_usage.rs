@@ -16,7 +16,7 @@ use tidegate_protocol::sse::MAX_EVENT;
 const USAGE: &[u8] = b"\"usage\"";
 
 /// The incremental filter. It holds at most one event, of at most `limit` bytes without line ends.
-pub(super) struct Hide {
+pub(super) struct UsageFilter {
     limit: usize,
     /// The part of the current event that has arrived.
     held: Vec<u8>,
@@ -26,18 +26,18 @@ pub(super) struct Hide {
     in_line: bool,
     /// Set if the last byte was a CR. A following LF belongs to the same line end, and is treated
     /// as the line was.
-    after_cr: Option<Gone>,
+    after_cr: Option<LineResult>,
 }
 
 /// What happened to a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Gone {
+enum LineResult {
     Held,
     Out,
     Away,
 }
 
-impl Hide {
+impl UsageFilter {
     pub(super) fn new() -> Self {
         Self::with_limit(MAX_EVENT)
     }
@@ -85,9 +85,9 @@ impl Hide {
             self.after_cr = None;
             if *first == b'\n' {
                 match gone {
-                    Gone::Held => self.held.push(b'\n'),
-                    Gone::Out => out.push(b'\n'),
-                    Gone::Away => {}
+                    LineResult::Held => self.held.push(b'\n'),
+                    LineResult::Out => out.push(b'\n'),
+                    LineResult::Away => {}
                 }
                 rest = rest.get(1..).unwrap_or_default();
             }
@@ -112,12 +112,12 @@ impl Hide {
     }
 
     /// Processes the end of a line with content.
-    fn end_line(&mut self, content: &[u8], end: &[u8], out: &mut Vec<u8>) -> Gone {
+    fn end_line(&mut self, content: &[u8], end: &[u8], out: &mut Vec<u8>) -> LineResult {
         self.hold(content, out);
         self.in_line = false;
         if self.passing {
             out.extend_from_slice(end);
-            return Gone::Out;
+            return LineResult::Out;
         }
         // Line ends may exceed the limit. The result thus does not depend on where a CR LF is
         // split.
@@ -125,23 +125,23 @@ impl Hide {
         // A comment before an event is not part of it.
         if self.held.first() == Some(&b':') {
             out.append(&mut self.held);
-            return Gone::Out;
+            return LineResult::Out;
         }
-        Gone::Held
+        LineResult::Held
     }
 
     /// Processes an empty line, which ends an event.
-    fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> Gone {
+    fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> LineResult {
         let event = mem::take(&mut self.held);
         if !mem::take(&mut self.passing) && !event.is_empty() {
             match shown(&event) {
-                Some(shown) if shown.is_empty() => return Gone::Away,
+                Some(shown) if shown.is_empty() => return LineResult::Away,
                 Some(shown) => out.extend_from_slice(&shown),
                 None => out.extend_from_slice(&event),
             }
         }
         out.extend_from_slice(end);
-        Gone::Out
+        LineResult::Out
     }
 
     /// Holds more of the current event, or passes it on if it exceeds the limit.
@@ -237,7 +237,7 @@ mod tests {
     ];
 
     fn hide<'a>(pieces: impl Iterator<Item = &'a [u8]>, limit: usize) -> Vec<u8> {
-        let mut hide = Hide::with_limit(limit);
+        let mut hide = UsageFilter::with_limit(limit);
         let mut out = Vec::new();
         for piece in pieces {
             out.extend_from_slice(&hide.push(Bytes::copy_from_slice(piece)));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_token_is_out_with_the_chunk_that_brought_it() {
-        let mut hide = Hide::new();
+        let mut hide = UsageFilter::new();
         for (event, shown) in EVENTS.iter().filter(|(event, _)| !event.contains('\n')) {
             let out = hide.push(format!("{event}\n\n").into());
             let shown = if shown.is_empty() { String::new() } else { format!("{shown}\n\n") };
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn an_event_over_the_limit_passes_as_it_comes() {
         let long = format!("data: {{\"usage\":null,\"choices\":[\"{}\"]}}\n\n", "x".repeat(3 * MAX_EVENT));
-        let mut hide = Hide::new();
+        let mut hide = UsageFilter::new();
         let mut out = 0;
         for piece in long.as_bytes().chunks(9_999) {
             out += hide.push(Bytes::copy_from_slice(piece)).len();

@@ -13,7 +13,7 @@ use crate::context::{Context, Lane, cut};
 use crate::schedule::{Ticket, WaiterId};
 
 /// One wait for a tool.
-pub(crate) struct Asking {
+pub(crate) struct ToolWait {
     /// The wait's number, from the same sequence as the numbers of calls.
     pub(crate) id: u64,
     pub(crate) label: Option<Arc<str>>,
@@ -26,7 +26,7 @@ pub(crate) struct Asking {
     waiter: Mutex<Option<WaiterId>>,
 }
 
-impl Asking {
+impl ToolWait {
     pub(super) fn new(tool: &Arc<str>, ticket: &Ticket, context: &Context, held: Option<HeldSlots>) -> Self {
         Self {
             id: call::number(),
@@ -53,31 +53,31 @@ impl Asking {
 
 /// All waits for the tools of a gate, by number.
 #[derive(Default)]
-pub(super) struct Askings(Mutex<HashMap<u64, Arc<Asking>>>);
+pub(super) struct ToolWaits(Mutex<HashMap<u64, Arc<ToolWait>>>);
 
-impl Askings {
+impl ToolWaits {
     /// Records a wait until the returned entry is dropped.
-    pub(super) fn enter(self: &Arc<Self>, asking: Asking) -> Entry {
-        let asking = Arc::new(asking);
-        self.0.lock().insert(asking.id, asking.clone());
-        Entry { asking, askings: self.clone() }
+    pub(super) fn enter(self: &Arc<Self>, tool_wait: ToolWait) -> ToolWaitGuard {
+        let tool_wait = Arc::new(tool_wait);
+        self.0.lock().insert(tool_wait.id, tool_wait.clone());
+        ToolWaitGuard { tool_wait, tool_waits: self.clone() }
     }
 
     /// Returns all waits, in no particular order.
-    pub(super) fn all(&self) -> Vec<Arc<Asking>> {
+    pub(super) fn all(&self) -> Vec<Arc<ToolWait>> {
         self.0.lock().values().cloned().collect()
     }
 }
 
 /// The record of one wait. Dropping it removes the record.
-pub(super) struct Entry {
-    pub(super) asking: Arc<Asking>,
-    askings: Arc<Askings>,
+pub(super) struct ToolWaitGuard {
+    pub(super) tool_wait: Arc<ToolWait>,
+    tool_waits: Arc<ToolWaits>,
 }
 
-impl Drop for Entry {
+impl Drop for ToolWaitGuard {
     fn drop(&mut self) {
-        let gone = self.askings.0.lock().remove(&self.asking.id);
+        let gone = self.tool_waits.0.lock().remove(&self.tool_wait.id);
         drop(gone);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::asking::Entry;
+use super::tool_wait::ToolWaitGuard;
 use super::{HeldSlots, ToolPermit, Tools, Wait};
 use crate::admission::ReadAheadGuard;
 use crate::context::Chain;
@@ -20,15 +20,15 @@ pub struct PendingToolPermit {
 /// Whether the slot has been acquired.
 enum State {
     Got(Box<ToolPermit>),
-    Waits(Arc<Tools>, Box<Waits>),
+    PendingState(Arc<Tools>, Box<PendingState>),
 }
 
 /// The state of a request that has to wait.
-pub(super) struct Waits {
+pub(super) struct PendingState {
     pub(super) ticket: Ticket,
     pub(super) holds: Option<Chain>,
     pub(super) handed_back: Vec<ReadAheadGuard>,
-    pub(super) entry: Entry,
+    pub(super) entry: ToolWaitGuard,
     pub(super) wait: Option<Wait>,
 }
 
@@ -39,9 +39,9 @@ impl PendingToolPermit {
     }
 
     /// Creates a request that has to wait.
-    pub(super) fn waits(tools: Arc<Tools>, waits: Waits) -> Self {
-        let held = waits.entry.asking.held.clone();
-        Self { state: State::Waits(tools, Box::new(waits)), held }
+    pub(super) fn waits(tools: Arc<Tools>, waits: PendingState) -> Self {
+        let held = waits.entry.tool_wait.held.clone();
+        Self { state: State::PendingState(tools, Box::new(waits)), held }
     }
 
     /// Returns the model slots that the task keeps while it waits for the tool, or `None` if it
@@ -63,14 +63,14 @@ impl PendingToolPermit {
     pub async fn granted(self) -> Result<ToolPermit, Error> {
         match self.state {
             State::Got(permit) => Ok(permit.used()),
-            State::Waits(tools, waits) => tools.granted(*waits).await,
+            State::PendingState(tools, waits) => tools.granted(*waits).await,
         }
     }
 }
 
 impl std::fmt::Debug for PendingToolPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waits = matches!(self.state, State::Waits(..));
+        let waits = matches!(self.state, State::PendingState(..));
         f.debug_struct("PendingToolPermit").field("waits", &waits).field("held", &self.held).finish()
     }
 }

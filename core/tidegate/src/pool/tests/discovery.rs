@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::support::{Folder, Kept, Script, pass};
+use super::support::{Folder, PoolFixture, Script, pass};
 use crate::pool::dns::System;
 
 #[tokio::test(start_paused = true)]
@@ -16,31 +16,31 @@ async fn each_address_of_a_name_is_a_replica() {
         Ok(&["10.0.0.3", "fd00::3", "10.0.0.1"]),
         Ok(&["fd00::3"]),
     ]);
-    let kept = Kept::of_dns(&script);
+    let pool = PoolFixture::of_dns(&script);
     pass(60.0).await;
-    assert_eq!(script.asked(), 0, "nobody looks before somebody calls");
-    kept.checker.on_call();
+    assert_eq!(script.asked(), 0, "nobody is_looking_up before somebody calls");
+    pool.checker.on_call();
     pass(0.1).await;
-    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "sorted, each once");
-    kept.checker.on_call();
+    assert_eq!(pool.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "sorted, each once");
+    pool.checker.on_call();
     pass(5.0).await;
-    assert_eq!(kept.checker.problem().as_deref(), Some("the lookup of vllm.svc failed: SERVFAIL"));
-    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "a failure changes nothing");
-    kept.checker.on_call();
+    assert_eq!(pool.checker.problem().as_deref(), Some("the lookup of vllm.svc failed: SERVFAIL"));
+    assert_eq!(pool.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "a failure changes nothing");
+    pool.checker.on_call();
     pass(5.0).await;
-    assert_eq!(kept.checker.problem().as_deref(), Some("vllm.svc has no address"));
-    assert_eq!(kept.replicas().len(), 2);
-    kept.checker.on_call();
+    assert_eq!(pool.checker.problem().as_deref(), Some("vllm.svc has no address"));
+    assert_eq!(pool.replicas().len(), 2);
+    pool.checker.on_call();
     pass(5.0).await;
-    assert_eq!(kept.checker.problem(), None);
+    assert_eq!(pool.checker.problem(), None);
     assert_eq!(
-        kept.replicas(),
+        pool.replicas(),
         ["10.0.0.1:8000", "10.0.0.3:8000"],
         "of both families one, not one replica twice"
     );
-    kept.checker.on_call();
+    pool.checker.on_call();
     pass(5.0).await;
-    assert_eq!(kept.replicas(), ["[fd00::3]:8000"]);
+    assert_eq!(pool.replicas(), ["[fd00::3]:8000"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,16 +55,16 @@ async fn a_name_that_never_answers_is_asked_again() {
         url: "http://vllm.svc:8000".into(),
         every: std::time::Duration::from_secs(5),
     };
-    let kept = Kept::new(source, super::support::well(), Arc::new(Never));
-    kept.checker.on_call();
+    let pool = PoolFixture::new(source, super::support::well(), Arc::new(Never));
+    pool.checker.on_call();
     pass(5.2).await;
-    assert_eq!(kept.checker.problem().as_deref(), Some("the lookup of vllm.svc timed out"));
+    assert_eq!(pool.checker.problem().as_deref(), Some("the lookup of vllm.svc timed out"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_panics_is_not_the_last() {
-    struct Broken(std::sync::atomic::AtomicUsize);
-    impl crate::pool::dns::Resolve for Broken {
+    struct PanickingResolver(std::sync::atomic::AtomicUsize);
+    impl crate::pool::dns::Resolve for PanickingResolver {
         fn addresses(&self, _: &str) -> crate::pool::dns::Addresses {
             let nth = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Box::pin(async move {
@@ -77,11 +77,11 @@ async fn a_look_that_panics_is_not_the_last() {
         url: "http://vllm.svc:8000".into(),
         every: std::time::Duration::from_secs(5),
     };
-    let kept = Kept::new(source, super::support::well(), Arc::new(Broken(0.into())));
-    kept.checker.on_call();
-    kept.checker.first_lookup(std::time::Duration::from_secs(3600)).await;
+    let pool = PoolFixture::new(source, super::support::well(), Arc::new(PanickingResolver(0.into())));
+    pool.checker.on_call();
+    pool.checker.first_lookup(std::time::Duration::from_secs(3600)).await;
     pass(5.2).await;
-    assert_eq!(kept.replicas(), ["127.0.0.1:8000"]);
+    assert_eq!(pool.replicas(), ["127.0.0.1:8000"]);
 }
 
 #[tokio::test]
@@ -94,16 +94,16 @@ async fn the_systems_own_resolver_knows_this_machine() {
 #[tokio::test(start_paused = true)]
 async fn it_looks_while_calls_come_and_some_seconds_longer() {
     let script = Script::of([Ok(&["10.0.0.1"])]);
-    let kept = Kept::of_dns(&script);
+    let pool = PoolFixture::of_dns(&script);
     for _ in 0..4 {
-        kept.checker.on_call();
+        pool.checker.on_call();
         pass(5.05).await;
     }
     assert_eq!(script.asked(), 5, "at once, and every five seconds");
     pass(3_600.0).await;
     let asked = script.asked();
     assert!(asked <= 7, "and ten seconds longer: {asked}");
-    kept.checker.on_call();
+    pool.checker.on_call();
     pass(0.1).await;
     assert_eq!(script.asked(), asked + 1, "who comes after a pause finds it looking at once");
 }
@@ -111,13 +111,13 @@ async fn it_looks_while_calls_come_and_some_seconds_longer() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_left_of_it() {
     let script = Script::of([Ok(&["10.0.0.1"])]);
-    let kept = Kept::of_dns(&script);
-    kept.checker.on_call();
+    let pool = PoolFixture::of_dns(&script);
+    pool.checker.on_call();
     pass(1.0).await;
-    let door = Arc::downgrade(&kept.door);
-    drop(kept);
+    let admission = Arc::downgrade(&pool.admission);
+    drop(pool);
     tokio::task::yield_now().await;
-    assert!(door.upgrade().is_none(), "it keeps no door alive");
+    assert!(admission.upgrade().is_none(), "it keeps no admission alive");
     assert_eq!(Arc::strong_count(&script), 1, "and its task has ended");
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
 }
@@ -125,13 +125,13 @@ async fn nothing_is_left_of_it() {
 #[test]
 fn who_calls_on_another_runtime_starts_it_there() {
     let script = Script::of([Ok(&["10.0.0.1"])]);
-    let kept = Kept::of_dns(&script);
-    kept.checker.on_call();
-    assert_eq!(script.asked(), 0, "without a runtime nothing is kept");
+    let pool = PoolFixture::of_dns(&script);
+    pool.checker.on_call();
+    assert_eq!(script.asked(), 0, "without a runtime nothing is pool");
     for expected in 1..=3 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
-            kept.checker.on_call();
+            pool.checker.on_call();
             pass(0.1).await;
         });
         assert_eq!(script.asked(), expected);
@@ -149,9 +149,9 @@ async fn a_file_is_read_at_once_and_again_when_it_changes() {
     let folder = Folder::new();
     let path = folder.0.join("replicas.toml");
     fs::write(&path, "# two\nhttp://10.0.0.1:8000/v1\n\nhttp://10.0.0.2:8000\n").unwrap();
-    let kept = Kept::of_file(&path);
-    assert_eq!(kept.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "before any call");
-    kept.checker.on_call();
+    let pool = PoolFixture::of_file(&path);
+    assert_eq!(pool.replicas(), ["10.0.0.1:8000", "10.0.0.2:8000"], "before any call");
+    pool.checker.on_call();
     pass(2.0).await;
     // Written in place and by a rename, in three formats.
     for (text, expected) in [
@@ -167,14 +167,14 @@ async fn a_file_is_read_at_once_and_again_when_it_changes() {
     ] {
         for write in [|path: &Path, text: &str| fs::write(path, text).unwrap(), replace] {
             write(&path, text);
-            kept.checker.on_call();
+            pool.checker.on_call();
             pass(1.2).await;
-            let mut replicas = kept.replicas();
+            let mut replicas = pool.replicas();
             replicas.sort();
             assert_eq!(replicas.join(" "), expected, "{text}");
-            assert_eq!(kept.checker.problem(), None);
+            assert_eq!(pool.checker.problem(), None);
             fs::write(&path, "http://10.0.0.9:1").unwrap();
-            kept.checker.on_call();
+            pool.checker.on_call();
             pass(1.2).await;
         }
     }
@@ -185,7 +185,7 @@ async fn a_broken_file_changes_nothing_and_says_what_is_wrong() {
     let folder = Folder::new();
     let path = folder.0.join("replicas");
     fs::write(&path, "http://10.0.0.1:8000").unwrap();
-    let kept = Kept::of_file(&path);
+    let pool = PoolFixture::of_file(&path);
     for (text, problem) in [
         ("", "the file is empty"),
         ("replicas = [", "not valid TOML"),
@@ -196,36 +196,36 @@ async fn a_broken_file_changes_nothing_and_says_what_is_wrong() {
         ("http://10.0.0.2:8000\nhttp://10.0.0.2:8000/v1", "is the same replica as one above"),
     ] {
         replace(&path, text);
-        kept.checker.on_call();
+        pool.checker.on_call();
         pass(1.2).await;
-        let told = kept.checker.problem().unwrap();
+        let told = pool.checker.problem().unwrap();
         assert!(told.contains(problem) || told.contains(&problem.replace("line 1: ", ":1: ")), "{told}");
         assert!(told.contains(&path.display().to_string()) && !told.contains("secret"), "{told}");
-        assert_eq!(kept.replicas(), ["10.0.0.1:8000"], "{text}");
+        assert_eq!(pool.replicas(), ["10.0.0.1:8000"], "{text}");
     }
     fs::remove_file(&path).unwrap();
-    kept.checker.on_call();
+    pool.checker.on_call();
     pass(1.2).await;
-    assert!(kept.checker.problem().unwrap().contains("cannot be read"));
-    assert_eq!(kept.replicas(), ["10.0.0.1:8000"]);
+    assert!(pool.checker.problem().unwrap().contains("cannot be read"));
+    assert_eq!(pool.replicas(), ["10.0.0.1:8000"]);
     replace(&path, "http://10.0.0.2:8000");
-    kept.checker.on_call();
+    pool.checker.on_call();
     pass(1.2).await;
-    assert_eq!((kept.checker.problem(), kept.replicas()), (None, vec!["10.0.0.2:8000".to_owned()]));
+    assert_eq!((pool.checker.problem(), pool.replicas()), (None, vec!["10.0.0.2:8000".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_not_there_yet_may_come() {
     let folder = Folder::new();
     let path = folder.0.join("late");
-    let kept = Kept::of_file(&path);
-    assert!(kept.replicas().is_empty() && kept.checker.problem().is_some());
-    kept.checker.on_call();
+    let pool = PoolFixture::of_file(&path);
+    assert!(pool.replicas().is_empty() && pool.checker.problem().is_some());
+    pool.checker.on_call();
     pass(1.0).await;
     let many: Vec<String> = (0..200).map(|at| format!("http://10.0.0.1:{}", 8000 + at)).collect();
     fs::write(&path, many.join("\n")).unwrap();
     pass(1.2).await;
-    let replicas = kept.replicas();
+    let replicas = pool.replicas();
     assert_eq!((replicas.len(), &*replicas[127]), (128, "10.0.0.1:8127"), "the first, in order");
 }
 
@@ -243,11 +243,11 @@ async fn a_link_that_is_turned_round_is_a_change() {
     symlink("v1", folder.0.join("..data")).unwrap();
     let path = folder.0.join("replicas");
     symlink("..data/replicas", &path).unwrap();
-    let kept = Kept::of_file(&path);
-    assert_eq!(kept.replicas(), ["10.0.0.1:8000"]);
+    let pool = PoolFixture::of_file(&path);
+    assert_eq!(pool.replicas(), ["10.0.0.1:8000"]);
     symlink("v2", folder.0.join("..data_tmp")).unwrap();
     fs::rename(folder.0.join("..data_tmp"), folder.0.join("..data")).unwrap();
-    kept.checker.on_call();
+    pool.checker.on_call();
     pass(1.2).await;
-    assert_eq!(kept.replicas(), ["10.0.0.2:8000"]);
+    assert_eq!(pool.replicas(), ["10.0.0.2:8000"]);
 }

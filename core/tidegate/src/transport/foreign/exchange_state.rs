@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind};
 const MOST_CHUNKS: usize = 2;
 
 /// The shared state of one exchange.
-pub(super) struct Cell {
+pub(super) struct ExchangeState {
     pub(super) id: u64,
     host: Arc<dyn Host>,
     /// The runtime that times the grace period; `None` if the exchange was opened outside a
@@ -51,12 +51,12 @@ struct State {
 /// Opens an exchange and returns its two ends: the core's reader and the host's handle.
 pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGuard>) -> (Reader, Exchange) {
     let state = Mutex::new(State { release_guard, ..State::default() });
-    let cell = Arc::new(Cell { id, host, runtime: Handle::try_current().ok(), state });
+    let cell = Arc::new(ExchangeState { id, host, runtime: Handle::try_current().ok(), state });
     (Reader(cell.clone()), Exchange::new(cell))
 }
 
 /// Methods for the host's side.
-impl Cell {
+impl ExchangeState {
     /// Passes the response head to the reader. Returns `false` if the exchange was cancelled or
     /// answered before.
     pub(super) fn answer(&self, head: Response<()>) -> bool {
@@ -149,7 +149,7 @@ impl Cell {
 }
 
 /// The core's end of an exchange. Dropping it before the host has ended the exchange cancels it.
-pub(super) struct Reader(Arc<Cell>);
+pub(super) struct Reader(Arc<ExchangeState>);
 
 impl Reader {
     /// Waits for the response head.
@@ -228,8 +228,8 @@ impl Drop for Reader {
 }
 
 /// Releases the slot of a cancelled exchange after [`GRACE`], unless the host ends it first.
-fn grace(cell: &Arc<Cell>) {
-    let patience = Patience(cell.clone());
+fn grace(cell: &Arc<ExchangeState>) {
+    let patience = ReleaseOnTimeout(cell.clone());
     // Without a runtime there is no clock, so the slot is released at once. The same happens when
     // the runtime shuts down and drops the task.
     let Some(runtime) = &cell.runtime else { return };
@@ -247,9 +247,9 @@ fn grace(cell: &Arc<Cell>) {
 }
 
 /// Releases the slot of a cancelled exchange when dropped.
-struct Patience(Arc<Cell>);
+struct ReleaseOnTimeout(Arc<ExchangeState>);
 
-impl Drop for Patience {
+impl Drop for ReleaseOnTimeout {
     fn drop(&mut self) {
         let release_guard = self.0.state.lock().release_guard.take();
         drop(release_guard);

@@ -12,7 +12,7 @@ use crate::body::ResponseBody;
 use crate::clock::now;
 use crate::error::{Error, ErrorKind};
 use crate::placement::{Observation, PollKind, PollRequest, ReplicaId};
-use crate::pool::ask::Asker;
+use crate::pool::poller::Poller;
 use crate::transport::Transport;
 
 const METRICS: &str = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n";
@@ -22,8 +22,8 @@ fn poll_request(kind: PollKind) -> PollRequest {
     PollRequest { to: ReplicaId(1), url: "http://10.0.0.1:8000/base".into(), kind }
 }
 
-async fn ask(kind: PollKind, transport: Transport) -> Option<Observation> {
-    Asker { transport, health: Some("/ready?deep=1".into()), key: None }.ask(&poll_request(kind)).await
+async fn poll(kind: PollKind, transport: Transport) -> Option<Observation> {
+    Poller { transport, health: Some("/ready?deep=1".into()), key: None }.poll(&poll_request(kind)).await
 }
 
 fn answering(status: u16, body: &'static str) -> Transport {
@@ -51,13 +51,13 @@ async fn health_is_what_the_status_says() {
         (500, Observation::ProbeFailed),
         (503, Observation::ProbeFailed),
     ] {
-        assert_eq!(ask(PollKind::Health, answering(status, "whatever")).await, Some(expected), "{status}");
+        assert_eq!(poll(PollKind::Health, answering(status, "whatever")).await, Some(expected), "{status}");
     }
     let refused = || Error::new(ErrorKind::Connect, "as scripted").with_connect_refused();
     let ask_of =
-        |error: fn() -> Error| ask(PollKind::Health, transport(move |_| async move { Err(error()) }));
+        |error: fn() -> Error| poll(PollKind::Health, transport(move |_| async move { Err(error()) }));
     assert_eq!(
-        ask(PollKind::Health, transport(move |_| async move { Err(refused()) })).await,
+        poll(PollKind::Health, transport(move |_| async move { Err(refused()) })).await,
         Some(Observation::ConnectRefused)
     );
     let no_descriptor = || Error::new(ErrorKind::Connect, "too many open files").with_local_cause();
@@ -68,40 +68,40 @@ async fn health_is_what_the_status_says() {
         (ErrorKind::Transport, Observation::ProbeFailed),
         (ErrorKind::Truncated, Observation::ProbeFailed),
     ] {
-        assert_eq!(ask(PollKind::Health, failing(kind)).await, Some(expected), "{kind:?}");
+        assert_eq!(poll(PollKind::Health, failing(kind)).await, Some(expected), "{kind:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_told_after_half_a_second() {
     let began = now();
-    assert_eq!(ask(PollKind::Health, hanging()).await, Some(Observation::ProbeTimeout));
+    assert_eq!(poll(PollKind::Health, hanging()).await, Some(Observation::ProbeTimeout));
     assert_eq!(now() - began, Duration::from_millis(500));
     // A response head counts, even if its body never ends.
     let stuck =
         transport(|_| async { Ok(Response::new(ResponseBody::new(StreamBody::new(stream::pending())))) });
-    assert_eq!(ask(PollKind::Health, stuck).await, Some(Observation::ProbeOk));
+    assert_eq!(poll(PollKind::Health, stuck).await, Some(Observation::ProbeOk));
 }
 
 #[tokio::test(start_paused = true)]
 async fn figures_that_do_not_come_are_not_known() {
-    let Some(Observation::Metrics(seen)) = ask(PollKind::Load, answering(200, METRICS)).await else {
+    let Some(Observation::Metrics(seen)) = poll(PollKind::Load, answering(200, METRICS)).await else {
         panic!()
     };
     assert_eq!((seen.running, seen.waiting), (2.0, 1.0));
     for transport in
         [answering(404, METRICS), answering(200, "<html>"), failing(ErrorKind::Connect), hanging()]
     {
-        assert_eq!(ask(PollKind::Load, transport).await, Some(Observation::MetricsUnreadable));
+        assert_eq!(poll(PollKind::Load, transport).await, Some(Observation::MetricsUnreadable));
     }
     let endless = transport(|_| async { Ok(Response::new(ResponseBody::full(vec![b'\n'; (4 << 20) + 1]))) });
     assert_eq!(
-        ask(PollKind::Load, endless).await,
+        poll(PollKind::Load, endless).await,
         Some(Observation::MetricsUnreadable),
         "more than 4 MiB is not read"
     );
     for transport in [answering(401, MODELS), answering(200, "{}"), hanging()] {
-        assert_eq!(ask(PollKind::Models, transport).await, None, "what it serves is what was known");
+        assert_eq!(poll(PollKind::Models, transport).await, None, "what it serves is what was known");
     }
 }
 
@@ -123,10 +123,10 @@ async fn each_is_asked_below_the_replicas_own_address_and_the_key_goes_where_it_
     });
     let mut key = HeaderValue::from_static("Bearer k");
     key.set_sensitive(true);
-    let asker = Asker { transport: echo, health: Some("/ready?deep=1".into()), key: Some(key) };
-    assert_eq!(asker.ask(&poll_request(PollKind::Health)).await, Some(Observation::ProbeOk));
-    assert!(matches!(asker.ask(&poll_request(PollKind::Load)).await, Some(Observation::Metrics(_))));
+    let poller = Poller { transport: echo, health: Some("/ready?deep=1".into()), key: Some(key) };
+    assert_eq!(poller.poll(&poll_request(PollKind::Health)).await, Some(Observation::ProbeOk));
+    assert!(matches!(poller.poll(&poll_request(PollKind::Load)).await, Some(Observation::Metrics(_))));
     assert!(
-        matches!(asker.ask(&poll_request(PollKind::Models)).await, Some(Observation::Models(models)) if models.len() == 1)
+        matches!(poller.poll(&poll_request(PollKind::Models)).await, Some(Observation::Models(models)) if models.len() == 1)
     );
 }

@@ -11,19 +11,19 @@ use tokio::sync::watch;
 /// are cheap and refer to the same group.
 ///
 /// ```
-/// use tidegate::Crowd;
+/// use tidegate::CallGroup;
 ///
-/// let batch = Crowd::within(None);
-/// let context = tidegate::Context { crowd: Some(batch.clone()), ..Default::default() };
+/// let batch = CallGroup::within(None);
+/// let context = tidegate::Context { group: Some(batch.clone()), ..Default::default() };
 /// assert_eq!(batch.waits().waiting, 0);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Crowd(Arc<Inner>);
+pub struct CallGroup(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     waits: watch::Sender<Waits>,
-    around: Option<Crowd>,
+    around: Option<CallGroup>,
 }
 
 /// The counters of a group of calls.
@@ -35,9 +35,9 @@ pub struct Waits {
     pub admitted: u64,
 }
 
-impl Crowd {
+impl CallGroup {
     /// Creates a group. If `around` is given, it also counts the calls of the new group.
-    pub fn within(around: Option<&Crowd>) -> Self {
+    pub fn within(around: Option<&CallGroup>) -> Self {
         Self(Arc::new(Inner { waits: watch::Sender::default(), around: around.cloned() }))
     }
 
@@ -57,33 +57,33 @@ impl Crowd {
     }
 
     /// Counts a call of the group as waiting, until the returned guard is dropped.
-    pub(crate) fn asks(&self) -> Asking {
+    pub(crate) fn begin_wait(&self) -> GroupWait {
         self.tell(|waits| waits.waiting += 1);
-        Asking(self.clone())
+        GroupWait(self.clone())
     }
 
     /// Changes the counters of this group and of the groups around it.
     fn tell(&self, change: impl Fn(&mut Waits)) {
-        let mut crowd = Some(self);
-        while let Some(Self(inner)) = crowd {
+        let mut group = Some(self);
+        while let Some(Self(inner)) = group {
             inner.waits.send_modify(&change);
-            crowd = inner.around.as_ref();
+            group = inner.around.as_ref();
         }
     }
 }
 
 /// Counts a call of a group as waiting until dropped.
 #[derive(Debug)]
-pub(crate) struct Asking(Crowd);
+pub(crate) struct GroupWait(CallGroup);
 
-impl Asking {
+impl GroupWait {
     /// Counts the slot that the call was granted.
     pub(crate) fn admitted(self) {
         self.0.tell(|waits| waits.admitted += 1);
     }
 }
 
-impl Drop for Asking {
+impl Drop for GroupWait {
     fn drop(&mut self) {
         self.0.tell(|waits| waits.waiting = waits.waiting.saturating_sub(1));
     }
@@ -99,26 +99,26 @@ mod tests {
 
     #[tokio::test]
     async fn calls_are_counted_while_they_wait_here_and_around() {
-        let around = Crowd::within(None);
-        let crowd = Crowd::within(Some(&around));
-        let (first, second) = (crowd.asks(), crowd.clone().asks());
-        let other = around.asks();
-        assert_eq!((crowd.waits(), around.waits()), (waits(2, 0), waits(3, 0)));
+        let around = CallGroup::within(None);
+        let group = CallGroup::within(Some(&around));
+        let (first, second) = (group.begin_wait(), group.clone().begin_wait());
+        let other = around.begin_wait();
+        assert_eq!((group.waits(), around.waits()), (waits(2, 0), waits(3, 0)));
         first.admitted();
         drop(second);
-        assert_eq!((crowd.waits(), around.waits()), (waits(0, 1), waits(1, 1)));
+        assert_eq!((group.waits(), around.waits()), (waits(0, 1), waits(1, 1)));
         other.admitted();
-        assert_eq!((crowd.waits(), around.waits()), (waits(0, 1), waits(0, 2)));
-        crowd.until(|waits| waits.admitted == 1).await;
+        assert_eq!((group.waits(), around.waits()), (waits(0, 1), waits(0, 2)));
+        group.until(|waits| waits.admitted == 1).await;
     }
 
     #[tokio::test]
     async fn who_waits_for_news_is_told() {
-        let crowd = Crowd::within(None);
-        let asking = crowd.asks();
+        let group = CallGroup::within(None);
+        let asking = group.begin_wait();
         let told = tokio::spawn({
-            let crowd = crowd.clone();
-            async move { crowd.until(|waits| waits.admitted > 0).await }
+            let group = group.clone();
+            async move { group.until(|waits| waits.admitted > 0).await }
         });
         tokio::task::yield_now().await;
         assert!(!told.is_finished());
