@@ -123,8 +123,8 @@ impl Shared {
         let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, proxies, transport);
         match tokio::time::timeout(MAX_COUNT_TIME, count).await {
             Ok(Ok(tokens)) => Some(tokens),
-            Ok(Err(CountFailure::Question)) => None,
-            Ok(Err(CountFailure::TokenizeResponse)) | Err(_) => {
+            Ok(Err(CountFailure::NotCountable)) => None,
+            Ok(Err(CountFailure::NoCount)) | Err(_) => {
                 self.leave_alone(call.target().name());
                 None
             }

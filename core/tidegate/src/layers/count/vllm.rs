@@ -43,9 +43,9 @@ struct TokenizeResponse {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CountFailure {
     /// The call cannot be counted by this server.
-    Question,
+    NotCountable,
     /// The server did not answer, or answered without a count.
-    TokenizeResponse,
+    NoCount,
 }
 
 /// Counts a prompt by asking the server of the request, with the caller's headers.
@@ -58,23 +58,23 @@ pub(super) async fn count(
     proxies: Option<ProxyRules>,
     transport: Transport,
 ) -> Result<u64, CountFailure> {
-    let uri = endpoint(facts.dialect, uri).ok_or(CountFailure::Question)?;
-    let form = counters.run(headers.clone(), body, form).await.ok_or(CountFailure::Question)?;
-    let mut request = Request::post(uri).body(form.into()).map_err(|_| CountFailure::Question)?;
+    let uri = endpoint(facts.dialect, uri).ok_or(CountFailure::NotCountable)?;
+    let form = counters.run(headers.clone(), body, form).await.ok_or(CountFailure::NotCountable)?;
+    let mut request = Request::post(uri).body(form.into()).map_err(|_| CountFailure::NotCountable)?;
     *request.headers_mut() = asking(headers);
     if let Some(proxies) = proxies {
         request.extensions_mut().insert(proxies);
     }
-    let response = transport.oneshot(request).await.map_err(|_| CountFailure::TokenizeResponse)?;
+    let response = transport.oneshot(request).await.map_err(|_| CountFailure::NoCount)?;
     if !response.status().is_success() {
-        return Err(CountFailure::TokenizeResponse);
+        return Err(CountFailure::NoCount);
     }
     let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
         .collect()
         .await
-        .map_err(|_| CountFailure::TokenizeResponse)?;
+        .map_err(|_| CountFailure::NoCount)?;
     let answer: TokenizeResponse =
-        serde_json::from_slice(&body.to_bytes()).map_err(|_| CountFailure::TokenizeResponse)?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|_| CountFailure::NoCount)?;
     Ok(answer.count)
 }
 
