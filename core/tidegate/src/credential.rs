@@ -82,7 +82,7 @@ mod tests {
     const BARE: &str = "https://spare.example/v1/chat/completions";
 
     #[test]
-    fn it_is_written_where_the_target_looks() {
+    fn credential_is_written_to_the_header_that_the_provider_reads() {
         let (chat, azure) = (Dialect::OpenAiChat, "https://e.OpenAI.Azure.com/openai/v1/chat/completions");
         for (uri, dialect, expected) in [
             (BARE, chat, ("authorization", "Bearer k/2")),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_its_protocol_host_and_port() {
+    fn server_is_identified_by_protocol_host_and_port() {
         for (one, other, same) in [
             ("https://a/v1", "https://A:443/v2", true),
             ("http://a", "http://a:80", true),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_header_can_hold_is_no_key() {
+    fn key_with_characters_that_no_header_allows_is_rejected() {
         for key in ["", " \n", "a\nb", "a\u{e9}"] {
             assert!(Credential::new(key).is_none());
         }

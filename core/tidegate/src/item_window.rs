@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_to_the_gate_does_not_widen_it() {
+    fn items_without_calls_do_not_grow_the_window() {
         let mut window = ItemWindow::new(1_000);
         assert_eq!((0..1_000).filter(|_| window.begin(Waits::default())).count(), 8);
         assert!(!window.is_news(Waits::default()));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_gate_is_not_fed_and_is_when_it_opens() {
+    fn no_item_begins_while_no_call_is_admitted() {
         let mut batch = Batch::new(0, 1, 100, 4_096);
         batch.turns(10_000);
         assert_eq!(batch.running(), 8);
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_gate_never_starves(cap in 1_usize..300, call in 20_usize..200, before in 1_usize..100) {
+        fn window_keeps_slots_in_use(cap in 1_usize..300, call in 20_usize..200, before in 1_usize..100) {
             let mut batch = Batch::new(cap, before, call, 10_000);
             batch.turns(20 * (before + call));
             let (free, waited) = batch.turns(10 * (before + call));
@@ -235,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn its_queue_is_short_where_calls_are_most_of_the_work(cap in 1_usize..300, call in 20_usize..200) {
+        fn queue_stays_short_if_items_are_mostly_calls(cap in 1_usize..300, call in 20_usize..200) {
             let mut batch = Batch::new(cap, 1, call, 10_000);
             batch.turns(20 * call);
             let (_, waited) = batch.turns(10 * call);
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn it_follows_a_cap_that_moves(from in 1_usize..300, to in 1_usize..300, call in 20_usize..100) {
+        fn window_follows_a_changed_cap(from in 1_usize..300, to in 1_usize..300, call in 20_usize..100) {
             let mut batch = Batch::new(from, 1, call, 10_000);
             batch.turns(20 * call);
             batch.cap = to;
@@ -255,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn never_more_than_the_most(most in 1_usize..50, cap in 1_usize..300, before in 1_usize..50) {
+        fn window_never_exceeds_its_maximum(most in 1_usize..50, cap in 1_usize..300, before in 1_usize..50) {
             let mut batch = Batch::new(cap, before, 50, most);
             for _ in 0..1_000 {
                 batch.turn();

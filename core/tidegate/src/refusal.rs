@@ -57,7 +57,7 @@ mod tests {
     use crate::schedule::{Rule, Why};
 
     #[tokio::test]
-    async fn says_what_stood_in_the_way() {
+    async fn body_contains_the_rule_that_kept_the_call_waiting() {
         let why = Why {
             rule: Rule::TenantCap,
             since: Duration::from_millis(1500),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_why_where_and_when_and_stops_those_above() {
+    async fn body_and_headers_contain_reason_target_and_retry_after() {
         let error = Error::new(ErrorKind::Refused(Reason::QueueFull), "the queue is full")
             .at(&"openai".into())
             .with_retry_after(Some(Duration::from_millis(1200)))

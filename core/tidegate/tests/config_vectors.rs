@@ -32,7 +32,7 @@ fn as_toml(config: &Value) -> Option<String> {
 }
 
 #[test]
-fn bad_configurations_are_answered_in_full() {
+fn invalid_configurations_report_every_problem() {
     let mut also_toml = 0;
     for case in cases("config_errors") {
         let name = case["name"].as_str().unwrap();
@@ -60,7 +60,7 @@ fn bad_configurations_are_answered_in_full() {
 }
 
 #[test]
-fn requests_find_their_targets() {
+fn requests_are_matched_to_targets() {
     for case in cases("target_matching") {
         let name = case["name"].as_str().unwrap();
         let config = Config::from_json(case["config"].clone()).unwrap();
@@ -93,7 +93,7 @@ fn limits(seen: &Value, expected: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn limits_are_in_force_as_the_rule_says() {
+async fn effective_limit_follows_the_documented_rule() {
     for case in cases("limits") {
         let name = case["name"].as_str().unwrap();
         let text = as_toml(&case["config"]);
@@ -115,7 +115,7 @@ fn scratch(name: &str, content: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn a_file_is_named_in_its_errors() {
+fn errors_of_a_file_name_the_file() {
     let path = scratch("wrong.toml", b"[targets.openai]\r\ncapp = 8\r\n\r\n[tools]\r\ndb = 0\r\n");
     let file = path.display();
     assert_eq!(
@@ -128,7 +128,7 @@ fn a_file_is_named_in_its_errors() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_an_error() {
+fn unreadable_file_is_an_error() {
     let missing = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("nowhere.toml");
     let not_text = scratch("latin1.toml", b"[tools]\ncaf\xe9 = 1\n");
     for path in [missing, not_text] {
@@ -139,7 +139,7 @@ fn a_file_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn a_byte_order_mark_does_no_harm() {
+fn byte_order_mark_is_ignored() {
     let path = scratch("bom.toml", b"\xef\xbb\xbf[tools]\ndb = 3\n");
     assert_eq!(config_file::read(path).unwrap().tools["db"].cap, 3);
 }

@@ -6,7 +6,7 @@ mod property;
 use std::path::Path;
 
 #[test]
-fn every_seed_means_the_same_wherever_it_is_cut() {
+fn fuzz_seeds_parse_equally_at_any_chunking() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/sse");
     let mut count = 0;
     for entry in std::fs::read_dir(seeds).unwrap() {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_are_counted_while_they_wait_here_and_around() {
+    async fn waiting_calls_are_counted_in_their_group_and_the_groups_around_it() {
         let around = CallGroup::within(None);
         let group = CallGroup::within(Some(&around));
         let (first, second) = (group.begin_wait(), group.clone().begin_wait());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_news_is_told() {
+    async fn waiter_is_notified_of_changes_in_its_group() {
         let group = CallGroup::within(None);
         let asking = group.begin_wait();
         let told = tokio::spawn({

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_its_words_and_refuses_the_rest() {
+    fn known_modes_are_parsed_and_others_are_rejected() {
         let read = |word: &str| from_word(OsStr::new(word));
         assert_eq!(read("off").unwrap(), Some(Mode::Off));
         assert_eq!(read(" OFF ").unwrap(), Some(Mode::Off));

@@ -266,7 +266,7 @@ mod tests {
     use super::{credential, lasting};
 
     #[test]
-    fn a_key_in_the_query_is_a_credential_where_no_header_is() {
+    fn key_in_the_query_is_the_credential_if_no_header_has_one() {
         let uri: Uri = "https://g.example/v1beta/models/m:generateContent?alt=sse&key=k1".parse().unwrap();
         assert_eq!(credential(&uri, &HeaderMap::new()), Some(&b"k1"[..]));
         let headers = [("x-goog-api-key".parse().unwrap(), "k2".parse().unwrap())].into_iter().collect();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_heads() {
+    fn response_heads_are_judged() {
         let events = ("content-type", "Text/Event-Stream; charset=utf-8");
         assert_eq!(head(200, &[events]), Head::Streams);
         assert_eq!(head(200, &[("content-type", "text/event")]), Head::Whole);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_calls_apart_by_their_length_or_as_they_are_told() {
+    fn call_kind_follows_from_the_length_or_the_caller() {
         let request = Request::new(Full::new(Bytes::from(vec![b' '; 4000])));
         assert_eq!(HttpJudge.kind(&request), CallKind { input: 1000, output: 0, streams: true });
         let told = CallKind { input: 7, output: 9, streams: false };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_waiting_in_vain_counts_as_a_timeout() {
+    async fn only_a_timeout_while_waiting_counts_as_timed_out() {
         let late = tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>()).await;
         let late = late.unwrap_err();
         assert_eq!(HttpJudge.failed(&io::Error::other(late)), Ended::TimedOut, "whatever it is wrapped in");

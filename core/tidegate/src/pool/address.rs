@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_below_the_replica_whatever_the_pool_is_called_by() {
+    fn request_is_moved_below_the_replicas_base_url() {
         for (urls, asked, replica, expected) in [
             (
                 &[][..],
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_was_pointed_at_one_replica_gets_the_pool() {
+    fn url_of_one_replica_addresses_the_pool() {
         let addresses = Addresses::new(&config(&[]));
         let asked: Uri = "http://r:1/one/v1/completions".parse().unwrap();
         assert_eq!(addresses.at(&asked, &"http://r:1/one".into()).unwrap(), asked);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_there_can_be() {
+    fn parsed_base_urls_are_bounded() {
         let addresses = Addresses::new(&config(&[]));
         for n in 0..2 * MOST {
             let replica: Arc<str> = format!("http://r{n}").into();

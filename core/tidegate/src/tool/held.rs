@@ -63,12 +63,12 @@ fn join(names: &BTreeSet<Arc<str>>) -> String {
 }
 
 /// The model slots that a task held when it asked for a tool.
-pub(super) struct WhileHeld {
+pub(super) struct HeldModelSlots {
     slots: Vec<TaskSlot>,
     yield_slot: bool,
 }
 
-impl WhileHeld {
+impl HeldModelSlots {
     /// Returns the model slots that `task` holds now; none if the task is unknown.
     pub(super) fn look(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
         Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use cycle::Holdings;
 pub use held::HeldSlots;
-use held::{WarnedSites, WhileHeld};
+use held::{WarnedSites, HeldModelSlots};
 use parking_lot::Mutex;
 use pending::PendingState;
 pub use pending::PendingToolPermit;
@@ -128,7 +128,7 @@ impl Tools {
             wants: None,
             charged: None,
         };
-        let while_held = WhileHeld::look(&self.task_slots, task_of(context), yield_slot);
+        let while_held = HeldModelSlots::look(&self.task_slots, task_of(context), yield_slot);
         let holds = context.holds.clone();
         let permit = match mode {
             Mode::Enforce => tool.admission.try_acquire(&ticket).inspect_err(|error| tool.refused(error))?,

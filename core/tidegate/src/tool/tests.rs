@@ -15,7 +15,7 @@ async fn take(tools: &Arc<Tools>, name: &str, holds: Option<Chain>) -> Result<To
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_wants_what_it_holds_is_refused_by_name() {
+async fn task_that_requests_a_tool_that_it_holds_is_rejected() {
     let tools = tools(&[("db", 1)]);
     let db = take(&tools, "db", None).await.expect("free");
     let error = take(&tools, "db", Some(db.chain())).await.expect_err("itself");
@@ -24,7 +24,7 @@ async fn a_task_that_wants_what_it_holds_is_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cycle_of_two_is_refused_and_the_other_goes_on() {
+async fn cycle_of_two_tasks_rejects_one_and_serves_the_other() {
     let tools = tools(&[("db", 1), ("search", 1)]);
     let db = take(&tools, "db", None).await.expect("free");
     let search = take(&tools, "search", None).await.expect("free");
@@ -42,7 +42,7 @@ async fn a_cycle_of_two_is_refused_and_the_other_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_tool_is_no_cycle() {
+async fn wait_for_a_busy_tool_is_not_a_deadlock() {
     let tools = tools(&[("db", 1), ("search", 2)]);
     let db = take(&tools, "db", None).await.expect("free");
     let busy = [
@@ -70,14 +70,14 @@ async fn a_busy_tool_is_no_cycle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_tool_is_named_with_its_neighbour() {
+async fn unknown_tool_is_rejected_with_a_suggestion() {
     let error = take(&tools(&[("search", 1)]), "serach", None).await.expect_err("unknown");
     assert_eq!(error.kind(), ErrorKind::Unknown);
     assert!(error.message().contains("search"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_counted_by_reason() {
+async fn rejections_are_counted_by_reason() {
     let tools = tools(&[("db", 1)]);
     let db = take(&tools, "db", None).await.expect("free");
     take(&tools, "db", Some(db.chain())).await.expect_err("itself");

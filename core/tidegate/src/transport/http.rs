@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_side_lacks_is_not_the_hosts_fault() {
+    fn lack_of_local_resources_is_a_local_error() {
         let (refused, reset) = (io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset);
         for (error, refusal, ours) in [
             (refused.into(), true, false),

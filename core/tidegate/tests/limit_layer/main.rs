@@ -1,7 +1,7 @@
 //! Tests of the adaptive limit as a separate layer, over a scripted service under a paused clock.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
-mod moves;
+mod adaptation;
 mod slots;
 mod stacks;
 mod support;

@@ -24,7 +24,7 @@ fn one() -> AdaptiveLimitBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_held_until_the_body_has_ended() {
+async fn slot_is_held_until_the_body_ends() {
     let (upstream, seen) = upstream(|_, _| Script::stream(SECOND, SECOND));
     let layer = one().build().unwrap();
     let service = layer.layer(upstream);
@@ -39,7 +39,7 @@ async fn a_slot_is_held_until_the_body_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_dropped_half_way_lets_the_next_in_when_its_exchange_is_gone() {
+async fn dropped_body_admits_the_next_call_after_its_exchange_has_ended() {
     let (upstream, seen) = upstream(|_, _| Script::stream(SECOND, 60 * SECOND));
     let layer = one().build().unwrap();
     let service = layer.layer(upstream);
@@ -57,7 +57,7 @@ async fn a_body_dropped_half_way_lets_the_next_in_when_its_exchange_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_await_their_first_token_than_may() {
+async fn calls_awaiting_their_first_token_are_limited() {
     let tokens = Arc::new(Notify::new());
     let gate = tokens.clone();
     let (upstream, seen) =
@@ -85,7 +85,7 @@ async fn no_more_await_their_first_token_than_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_first_goes_first() {
+async fn calls_are_admitted_in_order() {
     let (upstream, seen) = upstream(|_, _| Script::whole(10 * MS));
     let layer = one().build().unwrap();
     let service = layer.layer(upstream);
@@ -103,7 +103,7 @@ async fn who_comes_first_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_queue_and_the_wait_are_bounded() {
+async fn queue_length_and_wait_are_limited() {
     let (upstream, seen) = upstream(|_, _| Script::whole(10 * SECOND));
     let layer = one().queue(2).wait(SECOND).build().unwrap();
     let service = layer.layer(upstream);
@@ -123,7 +123,7 @@ async fn the_queue_and_the_wait_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_at_any_moment_leaves_nothing_behind() {
+async fn call_cancelled_at_any_moment_releases_its_slot() {
     // The call waits until 1,000 ms. Its head comes at 1,250 ms, its token at 1,500 ms, its end at
     // 1,750 ms.
     let script = |nth, _: usize| match nth {
@@ -148,7 +148,7 @@ async fn leaving_at_any_moment_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_and_panics_give_it_back() {
+async fn failures_and_panics_release_the_slot() {
     let (upstream, seen) = upstream(|nth, _| match nth {
         0 => Script { fails: Some(broken()), ..Script::whole(MS) },
         1 => Script { frames: vec![(MS, Ok("token")), (MS, Err(broken()))], ..Script::stream(MS, MS) },
@@ -171,7 +171,7 @@ async fn failures_and_panics_give_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exchange_is_gone_before_its_slot_is() {
+async fn exchange_ends_before_its_slot_is_released() {
     /// Records the number of held slots when it is dropped.
     struct Looks(AdaptiveLimitLayer, Arc<Mutex<Vec<usize>>>);
 

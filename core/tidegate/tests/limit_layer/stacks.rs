@@ -39,7 +39,7 @@ impl Policy<Ask, Response<LimitedBody<Answer>>, BoxError> for Thrice {
 }
 
 #[tokio::test(start_paused = true)]
-async fn works_below_retries_and_between_timeouts() {
+async fn layer_composes_with_retries_and_timeouts() {
     let (upstream, seen) = upstream(|nth, _| match nth {
         0 => Script::refusal(503, &[]),
         1 => Script::whole(60 * SECOND),
@@ -60,7 +60,7 @@ async fn works_below_retries_and_between_timeouts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_above_ends_the_wait_too() {
+async fn outer_timeout_ends_the_wait() {
     let (upstream, seen) = upstream(|_, _| Script::whole(60 * SECOND));
     let layer = AdaptiveLimitLayer::builder("llm").cap(1).build().unwrap();
     let service = ServiceBuilder::new().timeout(SECOND).layer(layer.clone()).service(upstream);
@@ -104,7 +104,7 @@ impl Service<Ask> for Reserves {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_inner_service_is_made_ready_when_the_slot_is_there() {
+async fn inner_service_is_polled_ready_after_the_slot_is_acquired() {
     let (upstream, _) = upstream(|_, _| Script::whole(60 * SECOND));
     let reserved = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
     let layer = AdaptiveLimitLayer::builder("llm").cap(1).build().unwrap();

@@ -18,7 +18,7 @@ fn answers(after: Duration) -> (tidegate::Transport, std::sync::Arc<Seen>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_above_the_maximum_is_refused_with_advice_and_never_sent() {
+async fn prompt_above_max_prompt_is_rejected_with_advice() {
     let (transport, seen) = answers(SECOND);
     let gate = gate(transport, |t| t.max_prompt(1_000));
     let body = format!(
@@ -39,7 +39,7 @@ async fn a_prompt_above_the_maximum_is_refused_with_advice_and_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_no_budget_could_ever_hold_is_refused_at_once() {
+async fn call_larger_than_any_budget_is_rejected_at_once() {
     let (transport, seen) = answers(SECOND);
     let gate = gate(transport, |t| t.kv_tokens(2_000));
     let mut request = chat(false);
@@ -56,7 +56,7 @@ async fn a_call_that_no_budget_could_ever_hold_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_a_minute_go_out_at_their_pace() {
+async fn requests_per_minute_are_paced() {
     let (transport, seen) = answers(Duration::from_millis(10));
     let gate = gate(transport, |t| t.rpm(60).burst(SECOND));
     let start = Instant::now();
@@ -97,7 +97,7 @@ async fn two_targets_share_one_budget() {
 
 /// If the usage is far below the reservation, the rest is available to other calls at once.
 #[tokio::test(start_paused = true)]
-async fn what_was_reserved_and_not_used_comes_back() {
+async fn unused_reservation_is_returned_to_the_budget() {
     let (transport, _) = answers(Duration::from_millis(10));
     let gate = gate(transport, |t| t.tpm(60_000).burst(6 * SECOND).counting(Counting::Actual));
     let ask = || {
@@ -117,7 +117,7 @@ async fn what_was_reserved_and_not_used_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lent_slot_without_an_answer_is_called_back() {
+async fn borrowed_slot_without_a_response_is_reclaimed() {
     let (transport, seen) = answers(60 * SECOND);
     let gate = gate(transport, |t| t.cap(2).reclaim(true).tenant("owner", Tenant::new().floor(0.5)));
     let start = Instant::now();
@@ -141,7 +141,7 @@ async fn a_lent_slot_without_an_answer_is_called_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lanes_wait_is_its_own() {
+async fn lane_has_its_own_wait_budget() {
     let (transport, _) = answers(60 * SECOND);
     let urgent = tidegate::config::LaneSettings::new().wait(SECOND);
     let gate = gate(transport, |t| t.cap(1).lane(Lane::Interactive, urgent));

@@ -50,7 +50,7 @@ fn tokens(gate: &Gate) -> (u64, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_is_counted_and_not_shown() {
+async fn requested_usage_is_counted_and_hidden() {
     let nulls = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}],\"usage\":null}\r\n\r\n";
     let (transport, bodies) =
         streams(vec![": ping\n\n", ROLE, nulls, &USAGE[..30], &USAGE[30..], STOP, USAGE, DONE]);
@@ -68,7 +68,7 @@ async fn usage_is_counted_and_not_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_or_says_no_gets_what_comes() {
+async fn caller_that_sets_include_usage_gets_the_response_unchanged() {
     for body in [
         r#"{"stream": true, "stream_options": {"include_usage": true}}"#,
         r#"{"stream": true, "stream_options": {"include_usage": false}}"#,
@@ -83,7 +83,7 @@ async fn who_asks_or_says_no_gets_what_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_ours_to_change_is_left_alone() {
+async fn signed_and_compressed_requests_are_unchanged() {
     const BODY: &str = r#"{"stream": true}"#;
     let request = |path: &str, name: &'static str, value: &'static str| {
         Request::post(format!("http://llm{path}")).header(name, value).body(BODY.into()).unwrap()
@@ -107,7 +107,7 @@ async fn what_is_not_ours_to_change_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_not_kept_waiting_for_the_next() {
+async fn token_is_delivered_before_the_next_arrives() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(MS, Some(ROLE)), (MS, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
     });
@@ -121,7 +121,7 @@ async fn a_token_is_not_kept_waiting_for_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_breaks_off_gives_what_came_and_then_the_error() {
+async fn broken_stream_delivers_its_data_and_then_the_error() {
     for (last, kind) in [(None, ErrorKind::Transport), (Some(""), ErrorKind::Truncated)] {
         let (transport, _) = upstream(move |_, _, exchange| async move {
             Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some("data: {\"usa")), (MS, last)]))
@@ -142,7 +142,7 @@ async fn a_stream_that_breaks_off_gives_what_came_and_then_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_under_200_is_retried_as_ever() {
+async fn error_event_under_status_200_is_retried() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         let shed =
             vec![(MS, Some("data: {\"error\": {\"message\": \"no\", \"code\": 503}}\n\n")), (MS, Some(DONE))];
@@ -173,7 +173,7 @@ fn simulated() -> Transport {
 /// The caller receives the same stream from the simulator whether or not usage was requested, and
 /// the same response without a stream.
 #[tokio::test(start_paused = true)]
-async fn the_caller_reads_what_would_have_come_without_us() {
+async fn caller_reads_the_response_without_requested_usage() {
     for (path, prompt) in [
         ("chat/completions", "\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]"),
         ("completions", "\"prompt\": \"hi\""),

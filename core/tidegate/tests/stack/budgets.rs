@@ -6,7 +6,7 @@ use crate::support::*;
 
 /// A burst that was reduced by a 429 grows again after responses without rate headers.
 #[tokio::test(start_paused = true)]
-async fn answers_without_rate_headers_count_as_well() {
+async fn responses_without_rate_headers_raise_a_cut_rate() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(if n == 1 { status(429, &[], "{}") } else { json(exchange, ANSWER) })
     });

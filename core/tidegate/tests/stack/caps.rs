@@ -18,7 +18,7 @@ fn slow(answer: Duration) -> (tidegate::Transport, std::sync::Arc<Seen>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forty_callers_share_four_slots_and_all_are_served() {
+async fn all_forty_callers_are_served_by_four_slots() {
     let (transport, seen) = slow(Duration::from_millis(1500));
     let gate = gate(transport, |t| t.cap(4));
     let start = Instant::now();
@@ -30,7 +30,7 @@ async fn forty_callers_share_four_slots_and_all_are_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_held_until_the_stream_has_ended() {
+async fn slot_is_held_until_the_stream_ends() {
     let (transport, seen) = upstream(|_, _, exchange| async {
         Ok(sse(
             exchange,
@@ -52,7 +52,7 @@ async fn a_slot_is_held_until_the_stream_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_cap_holds_its_tenant_back_and_nobody_else() {
+async fn tenant_cap_delays_only_its_tenant() {
     let (transport, _) = slow(SECOND);
     let gate = gate(transport, |t| t.cap(64).tenant("B", Tenant::new().cap(2)));
     let start = Instant::now();
@@ -72,7 +72,7 @@ async fn a_tenant_cap_holds_its_tenant_back_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refuses_now_or_waits_then_fails_as_the_target_chooses() {
+async fn full_target_rejects_or_queues_as_configured() {
     let (transport, _) = slow(600 * SECOND);
     let refusing = gate(transport.clone(), |t| t.cap(1).on_full(OnFull::Refuse));
     let _held = tokio::spawn({
@@ -111,7 +111,7 @@ async fn refuses_now_or_waits_then_fails_as_the_target_chooses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lanes_go_first_and_age() {
+async fn lanes_are_served_by_priority_and_age() {
     let (transport, _) = slow(SECOND);
     let gate = gate(transport, |t| t.cap(1).aging(10 * SECOND));
     let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -131,7 +131,7 @@ async fn lanes_go_first_and_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_wherever_they_are_calls_leave_nothing_behind() {
+async fn call_cancelled_at_any_stage_leaves_no_slot_in_use() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         tokio::time::sleep(Duration::from_millis(n as u64 % 7)).await;
         Ok(sse(
@@ -158,7 +158,7 @@ async fn cancelled_wherever_they_are_calls_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_transport_gives_the_slot_back() {
+async fn panic_in_the_transport_releases_the_slot() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         assert!(n > 0, "the first one panics");
         Ok(json(exchange, ANSWER))
@@ -171,7 +171,7 @@ async fn a_panic_in_the_transport_gives_the_slot_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_lets_calls_end_and_takes_no_new_ones() {
+async fn draining_finishes_calls_and_rejects_new_ones() {
     let (transport, _) = slow(5 * SECOND);
     let gate = gate(transport, |t| t.cap(1));
     let calls: Vec<_> = (0..3)
@@ -199,7 +199,7 @@ async fn draining_lets_calls_end_and_takes_no_new_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cap_that_is_set_while_calls_wait_lets_them_in_or_lets_slots_retire() {
+async fn changed_cap_admits_waiting_calls_or_retires_slots() {
     let (transport, seen) = slow(SECOND);
     let gate = gate(transport, |t| t.cap(2));
     let start = Instant::now();

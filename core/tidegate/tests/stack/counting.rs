@@ -73,7 +73,7 @@ async fn send(gate: &Gate, body: &Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vllm_counts_beside_the_queue() {
+async fn vllm_counts_prompts_without_a_slot() {
     let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
     let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm).cap(1));
     send(&gate, &chat()).await;
@@ -97,7 +97,7 @@ async fn vllm_counts_beside_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_asked_who_need_not_be() {
+async fn calls_that_need_no_count_are_not_counted() {
     let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
     let learned = gate(transport.clone(), |t| t);
     send(&learned, &chat()).await;
@@ -123,7 +123,7 @@ async fn nobody_is_asked_who_need_not_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_count_is_left_alone_for_a_while() {
+async fn server_that_fails_to_count_is_not_asked_for_a_while() {
     const ANSWERS: [(u16, &str); 4] =
         [(404, r#"{"count": 7}"#), (200, "<html>"), (200, r#"{"count": -1}"#), (200, r#"{"count": "many"}"#)];
     for (code, body) in ANSWERS {
@@ -142,7 +142,7 @@ async fn a_server_that_cannot_count_is_left_alone_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_count_holds_nobody_up_for_long() {
+async fn slow_count_falls_back_to_the_estimate() {
     let (transport, server) = vllm(|exchange| async move {
         tokio::time::sleep(60 * SECOND).await;
         Ok(tokens(exchange))
@@ -165,7 +165,7 @@ async fn a_slow_count_holds_nobody_up_for_long() {
 
 #[cfg(feature = "bpe")]
 #[tokio::test(start_paused = true)]
-async fn openais_tokenizer_counts_here() {
+async fn openai_prompts_are_counted_in_process() {
     let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
     let gate = gate(transport, |t| t.tokenizer(Tokenizer::Bpe));
     send(&gate, &chat()).await;

@@ -23,7 +23,7 @@ fn within(limit: Duration, stream: bool) -> http::Request<tidegate::RequestBody>
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_queue_in_flight_and_in_the_stream() {
+async fn deadline_ends_calls_in_the_queue_in_flight_and_in_the_stream() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         if n == 0 {
             std::future::pending::<()>().await;
@@ -51,7 +51,7 @@ async fn in_the_queue_in_flight_and_in_the_stream() {
 /// Admission answers the call after it was polled and before its deadline is checked, as another
 /// thread may.
 #[tokio::test(start_paused = true)]
-async fn what_leaves_the_queue_as_the_deadline_passes_says_why() {
+async fn call_that_expires_in_the_queue_reports_the_rule() {
     let (transport, seen) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
     let gate = gate(transport.clone(), |t| t.cap(1));
     let limit = Duration::from_millis(20);
@@ -80,7 +80,7 @@ async fn what_leaves_the_queue_as_the_deadline_passes_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn also_where_nobody_reads() {
+async fn deadline_ends_a_stream_that_is_not_read() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
     });
@@ -93,7 +93,7 @@ async fn also_where_nobody_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn through_a_backoff() {
+async fn deadline_ends_a_backoff() {
     let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
     let gate = gate(transport, |t| t);
     let response = gate.client().call(within(Duration::from_millis(100), false)).await;
@@ -105,7 +105,7 @@ async fn through_a_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_stream_has_no_first_token() {
+async fn first_token_limit_does_not_apply_without_streaming() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         tokio::time::sleep(60 * SECOND).await;
         Ok(json(exchange, ANSWER))
@@ -116,7 +116,7 @@ async fn what_does_not_stream_has_no_first_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patient_client_raises_the_default_deadline() {
+async fn long_client_timeout_extends_the_default_deadline() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         tokio::time::sleep(1000 * SECOND).await;
         Ok(json(exchange, ANSWER))
@@ -128,7 +128,7 @@ async fn a_patient_client_raises_the_default_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_is_not_late_while_it_is_taken() {
+async fn timeout_starts_after_the_upload() {
     use http_body_util::BodyExt as _;
     let (transport, _) = upstream(|_, request, exchange| async move {
         request.into_body().collect().await?;

@@ -34,7 +34,7 @@ fn start(gate: &Gate, call: &str) -> tokio::task::JoinHandle<Result<bytes::Bytes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_explained_while_it_waits_and_while_it_runs_and_then_no_more() {
+async fn call_is_explained_until_it_ends() {
     let gate = slow();
     let first = start(&gate, "first");
     sleep(SECOND).await;
@@ -67,7 +67,7 @@ async fn a_call_is_explained_while_it_waits_and_while_it_runs_and_then_no_more()
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_calls_of_one_name_the_one_that_waits_longest_is_meant() {
+async fn shared_label_refers_to_the_call_that_waits_longest() {
     let gate = slow();
     let calls: Vec<_> = (0..3).map(|n| (n, start(&gate, "job"))).collect();
     sleep(SECOND).await;
@@ -77,7 +77,7 @@ async fn of_several_calls_of_one_name_the_one_that_waits_longest_is_meant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_backs_off_says_after_what_and_for_how_long() {
+async fn explanation_of_a_backoff_names_failure_and_delay() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         if n == 0 { Ok(status(500, &[], "{}")) } else { Ok(json(exchange, ANSWER)) }
     });
@@ -95,7 +95,7 @@ async fn a_call_that_backs_off_says_after_what_and_for_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cool_down_is_named() {
+async fn explanation_names_a_cool_down() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         if n == 0 { Ok(status(429, &[("retry-after", "30")], "{}")) } else { Ok(json(exchange, ANSWER)) }
     });
@@ -108,7 +108,7 @@ async fn a_cool_down_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_tool_is_explained_too() {
+async fn wait_for_a_tool_is_explained() {
     let gate = slow();
     let busy = gate.acquire_tool("db", &Context::default()).await.unwrap();
     let context = Context { call: Some("x".repeat(1_000_000).into()), ..Context::default() };
@@ -131,7 +131,7 @@ async fn a_wait_for_a_tool_is_explained_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_says_which_call_it_ended() {
+async fn error_contains_the_number_of_its_call() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = gate(transport, |t| t.cap(1).wait(SECOND));
     let _slot = gate.acquire_slot("llm", &Context::default()).await.unwrap();
@@ -144,7 +144,7 @@ async fn an_error_says_which_call_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_no_model_is_not_said_to_wait() {
+async fn request_without_inference_is_not_explained_as_waiting() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         sleep(SECOND).await;
         Ok(json(exchange, "{}"))

@@ -102,7 +102,7 @@ fn refusal(result: Result<Response<ResponseBody>, Error>) -> Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_here_completed_there() {
+async fn rejected_call_completes_at_the_fallback() {
     for stream in [false, true] {
         let (transport, sent) = hosts();
         let gate = over(transport, PAIR);
@@ -151,7 +151,7 @@ async fn refused_here_completed_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_the_same_call_with_its_age_and_its_deadline() {
+async fn fallback_keeps_age_and_deadline_of_the_call() {
     let (transport, _) = hosts();
     let targets = r#"
         [targets.first]
@@ -193,7 +193,7 @@ async fn it_is_the_same_call_with_its_age_and_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_ends_and_no_key_goes_to_another_target() {
+async fn fallback_chain_ends_and_sends_no_key_to_another_target() {
     let (transport, sent) = hosts();
     let targets = r#"
         [defaults]
@@ -245,7 +245,7 @@ async fn a_chain_ends_and_no_key_goes_to_another_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_callers_key_goes_to_its_own_server_only() {
+async fn callers_key_is_sent_only_to_its_own_server() {
     const KEYS: [&str; 10] = [
         "authorization",
         "x-api-key",
@@ -315,7 +315,7 @@ async fn the_callers_key_goes_to_its_own_server_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_asks_for_peace_sends_the_others_elsewhere() {
+async fn cool_down_sends_other_calls_to_the_fallback() {
     let (transport, sent) = hosts();
     let targets =
         PAIR.replace("http://one/v1", "http://down/v1").replace("on_full = \"refuse\"", "deadline = \"60s\"");
@@ -342,7 +342,7 @@ async fn a_provider_that_asks_for_peace_sends_the_others_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_path_names_the_model_where_it_did() {
+async fn fallback_model_replaces_the_model_in_the_path() {
     for (url, path, body, expected, body_there) in [
         (
             "http://one",
@@ -386,7 +386,7 @@ async fn the_path_names_the_model_where_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_addressed_anew_is_refused_and_says_why() {
+async fn request_that_cannot_be_redirected_is_rejected_with_the_reason() {
     let (transport, sent) = hosts();
     let gate = over(transport, PAIR);
     let held = gate.acquire_slot("first", &Context::default()).await.unwrap();
@@ -414,7 +414,7 @@ async fn what_cannot_be_addressed_anew_is_refused_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_drains_or_only_looks_sends_nothing_elsewhere() {
+async fn no_fallback_while_draining_or_in_observe_mode() {
     let (transport, sent) = hosts();
     let gate = over(transport, &PAIR.replace("on_full = \"refuse\"", ""));
     let held = hold(&gate).await;
@@ -435,7 +435,7 @@ async fn a_gate_that_drains_or_only_looks_sends_nothing_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_in_the_second_queue_leaves_nothing_behind() {
+async fn call_cancelled_in_the_fallback_queue_releases_everything() {
     let (transport, _) = hosts();
     let gate = over(transport, &PAIR.replace("[targets.second]", "[targets.second]\ncap = 1"));
     let held = hold(&gate).await;
@@ -452,7 +452,7 @@ async fn leaving_in_the_second_queue_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
+fn missing_key_is_an_error_when_the_gate_is_created() {
     let (transport, _) = hosts();
     let config = Config::from_toml(&PAIR.replace(KEY.0, "NO_SUCH_VARIABLE_IS_SET")).unwrap();
     let error = Gate::over(config.clone(), transport.clone()).unwrap_err();
@@ -467,7 +467,7 @@ fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_password_in_the_url_stays_with_its_own_server_and_credential() {
+async fn password_in_the_url_is_sent_only_to_its_own_server() {
     for (spare, key_env, expected) in [
         ("http://one/v1\"\nmodels = \"b", "", "http://user:secret@one/v1/chat/completions"),
         ("http://one/v1\"\nmodels = \"b", "key_env = \"CARGO_PKG_NAME\"", "http://one/v1/chat/completions"),
@@ -563,7 +563,7 @@ async fn spare_gets(vectors: &Vectors, spare_target: &str, same_server: bool) ->
 }
 
 #[tokio::test]
-async fn no_credential_of_any_gateway_reaches_another_server() {
+async fn no_gateway_credential_is_sent_to_another_server() {
     let vectors = Vectors::read();
     assert!(vectors.headers.len() >= 60 && vectors.query.len() >= 20);
     for target in ["", "key_env = \"CARGO_PKG_NAME\""] {
@@ -582,7 +582,7 @@ async fn no_credential_of_any_gateway_reaches_another_server() {
 }
 
 #[tokio::test]
-async fn a_header_that_its_target_names_reaches_another_server() {
+async fn header_in_forward_headers_is_sent_to_another_server() {
     let vectors = Vectors::read();
     let named = format!("forward_headers = {:?}", vectors.headers);
     let request = spare_gets(&vectors, &named, false).await;
@@ -628,7 +628,7 @@ async fn fallback_to_a_pool_sends_no_credential_to_its_replicas() {
 }
 
 #[tokio::test]
-async fn the_same_server_gets_the_request_as_it_was() {
+async fn fallback_on_the_same_server_keeps_the_request() {
     let vectors = Vectors::read();
     let request = spare_gets(&vectors, "", true).await;
     for name in vectors.headers.iter().chain(&vectors.query) {

@@ -90,7 +90,7 @@ fn in_flight(gate: &Gate) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_goes_up_and_the_slot_with_its_end() {
+async fn response_is_returned_and_its_end_releases_the_slot() {
     let (gate, mut letters) = over(|t| t.cap(1));
     let (first, second) = (start(&gate, chat(false)), start(&gate, chat(false)));
     let (request, exchange) = letters.begun().await;
@@ -107,7 +107,7 @@ async fn an_answer_goes_up_and_the_slot_with_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_brings_its_own_transport_in_every_mode() {
+async fn request_can_bring_its_own_transport_in_each_mode() {
     for mode in
         [tidegate::config::Mode::Enforce, tidegate::config::Mode::Observe, tidegate::config::Mode::Off]
     {
@@ -130,7 +130,7 @@ async fn one_request_brings_its_own_transport_in_every_mode() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_and_cool_downs_are_the_gates() {
+async fn gate_retries_and_cools_down_over_a_foreign_transport() {
     let (foreign, mut letters) = mailbox();
     let (native, seen) = upstream(|_, _, exchange| async { Ok(json(exchange, ANSWER)) });
     let gate = gate(native, |t| t);
@@ -153,7 +153,7 @@ async fn retries_and_cool_downs_are_the_gates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_slot_is_held_until_the_host_acknowledges() {
+async fn cancelled_slot_is_held_until_the_host_has_ended_the_exchange() {
     for answered in [false, true] {
         let (gate, mut letters) = over(|t| t.cap(1));
         let call = start(&gate, chat(true));
@@ -181,7 +181,7 @@ async fn a_cancelled_slot_is_held_until_the_host_acknowledges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_never_acknowledges_is_waited_for_so_long() {
+async fn host_that_never_ends_a_cancelled_exchange_holds_its_slot_for_the_grace_period() {
     let (gate, mut letters) = over(|t| t.cap(1));
     let call = start(&gate, chat(false));
     let (_, lost) = letters.begun().await;
@@ -199,7 +199,7 @@ async fn a_host_that_never_acknowledges_is_waited_for_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_waits_for_calls_and_not_for_hosts() {
+async fn drain_waits_for_calls_but_not_for_hosts() {
     let (gate, mut letters) = over(|t| t.cap(1));
     let call = start(&gate, chat(false));
     let (_, exchange) = letters.begun().await;
@@ -214,7 +214,7 @@ async fn draining_waits_for_calls_and_not_for_hosts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_never_answers_meets_the_limits() {
+async fn host_that_never_responds_runs_into_the_timeouts() {
     let (gate, mut letters) = over(|t| t.first_token(3 * SECOND));
     let begin = Instant::now();
     let mut request = chat(true);
@@ -234,7 +234,7 @@ async fn a_host_that_never_answers_meets_the_limits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_answer_counts() {
+async fn only_the_first_response_of_a_host_counts() {
     let (gate, mut letters) = over(|t| t);
     let call = start(&gate, chat(false));
     let (_, exchange) = letters.begun().await;
@@ -246,7 +246,7 @@ async fn the_first_answer_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_answers_are_truncated_and_long_ones_pass() {
+async fn short_body_is_truncated_and_long_body_passes() {
     for (announced, expected) in
         [(ANSWER.len() + 1, Err(ErrorKind::Truncated)), (ANSWER.len(), Ok(())), (ANSWER.len() - 1, Ok(()))]
     {
@@ -268,7 +268,7 @@ async fn short_answers_are_truncated_and_long_ones_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_its_terminal_event_is_truncated() {
+async fn stream_without_terminal_event_is_truncated() {
     let (gate, mut letters) = over(|t| t);
     let call = start(&gate, chat(true));
     let (_, exchange) = letters.begun().await;
@@ -280,7 +280,7 @@ async fn a_stream_without_its_terminal_event_is_truncated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_breaks_off_fails_its_exchange() {
+async fn host_that_drops_the_exchange_fails_it() {
     let (gate, mut letters) = over(|t| t);
     let call = start(&gate, chat(true));
     let (_, exchange) = letters.begun().await;
@@ -304,7 +304,7 @@ impl std::fmt::Display for Original {
 impl std::error::Error for Original {}
 
 #[tokio::test(start_paused = true)]
-async fn what_a_host_failed_with_comes_back_to_it() {
+async fn source_of_a_hosts_error_is_returned_to_the_host() {
     let (gate, mut letters) = over(|t| t.retry(Retry::new().attempts(2)));
     let call = start(&gate, chat(false));
     for text in ["first", "second"] {
@@ -319,7 +319,7 @@ async fn what_a_host_failed_with_comes_back_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chunk_ahead_and_no_more() {
+async fn host_may_send_one_chunk_ahead() {
     let (gate, mut letters) = over(|t| t);
     let call = {
         let client = gate.client();
@@ -351,7 +351,7 @@ async fn a_chunk_ahead_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_blocks_reads_only_what_somebody_waits_for() {
+async fn blocking_host_reads_only_when_the_reader_waits() {
     let (gate, mut letters) = over(|t| t);
     let call = {
         let client = gate.client();
@@ -391,7 +391,7 @@ impl Host for Clumsy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_panics_fails_its_own_exchange() {
+async fn panicking_host_fails_only_its_exchange() {
     let cancels = Arc::new(AtomicUsize::new(0));
     let gate = gate(Transport::new(Foreign::new(Clumsy(cancels.clone(), false))), |t| t.cap(1));
     let error = gate.client().call(chat(false)).await.unwrap_err();
@@ -410,7 +410,7 @@ async fn a_host_that_panics_fails_its_own_exchange() {
 }
 
 #[test]
-fn a_runtime_that_shuts_down_lets_the_slot_go() {
+fn runtime_shutdown_releases_the_slot() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (gate, mut letters) = over(|t| t.cap(1));
     let first = runtime();
@@ -429,7 +429,7 @@ fn a_runtime_that_shuts_down_lets_the_slot_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_of_cancels_leaves_nothing() {
+async fn many_cancelled_exchanges_leave_no_slot_in_use() {
     let (gate, mut letters) = over(|t| t.cap(8));
     let host = tokio::spawn(async move {
         while let Some(told) = letters.0.recv().await {
@@ -464,7 +464,7 @@ async fn a_storm_of_cancels_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_token_lets_the_next_in_and_a_cancelled_call_awaits_its_own_until_its_host_is_done() {
+async fn first_token_limit_counts_cancelled_exchanges_until_the_host_ends_them() {
     let (gate, mut letters) = over(|t| t.limit(LimitSettings::new().start(8).awaiting(1)));
     let calls: Vec<_> = (0..3).map(|_| start(&gate, chat(true))).collect();
     let (_, first) = letters.begun().await;

@@ -62,7 +62,7 @@ async fn load(gate: &Gate, callers: usize, time: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_rises_while_calls_press_on_it_and_are_answered_in_time() {
+async fn limit_rises_under_demand_while_responses_are_in_time() {
     let (transport, seen) =
         upstream(|_, _, exchange| async move { Ok(answer(exchange, 100 * MS, 400 * MS)) });
     let gate = gate(transport, |t| t.ttft(2 * SECOND).cap(40).limit(adaptive(4)));
@@ -80,7 +80,7 @@ async fn it_rises_while_calls_press_on_it_and_are_answered_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stays_where_it_is_while_nobody_presses_on_it() {
+async fn limit_is_unchanged_without_demand() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(answer(exchange, 100 * MS, 400 * MS)) });
     let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(8)));
     load(&gate, 3, 30 * SECOND).await;
@@ -103,7 +103,7 @@ fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_falls_when_first_tokens_are_late_and_kills_nothing() {
+async fn late_first_tokens_cut_the_limit_and_cancel_no_call() {
     let (transport, _) = one_by_one();
     let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(24)));
     // The latency without load is learned first.
@@ -120,7 +120,7 @@ async fn it_falls_when_first_tokens_are_late_and_kills_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pressed_on_after_a_cut_it_is_saturated() {
+async fn demand_after_a_cut_reports_saturation() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(answer(exchange, if n < 20 { 100 * MS } else { 5 * SECOND }, 2 * SECOND))
     });
@@ -137,7 +137,7 @@ async fn pressed_on_after_a_cut_it_is_saturated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_token_lets_the_next_call_in_long_before_an_end() {
+async fn first_token_admits_the_next_call() {
     let (transport, seen) =
         upstream(|_, _, exchange| async move { Ok(answer(exchange, SECOND, 30 * SECOND)) });
     let gate = gate(transport, |t| t.limit(adaptive(8).awaiting(2)));
@@ -159,7 +159,7 @@ async fn a_first_token_lets_the_next_call_in_long_before_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whole_answers_await_no_first_token() {
+async fn calls_that_do_not_stream_are_not_counted_as_awaiting() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         sleep(SECOND).await;
         Ok(json(exchange, ANSWER))
@@ -170,7 +170,7 @@ async fn whole_answers_await_no_first_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_cannot_be_read_does_not_await_its_first_token_for_ever() {
+async fn unparsable_stream_stops_counting_as_awaiting() {
     for (name, value) in
         [("content-type", "application/vnd.amazon.eventstream"), ("content-encoding", "gzip")]
     {
@@ -205,7 +205,7 @@ async fn a_stream_that_cannot_be_read_does_not_await_its_first_token_for_ever() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_at_any_moment_nothing_is_left_behind() {
+async fn call_cancelled_at_any_moment_leaves_nothing_in_use() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         sleep(100 * MS).await;
         match n % 4 {
@@ -248,7 +248,7 @@ fn four_at_once(headers: &'static [(&'static str, &'static str)]) -> (tidegate::
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_for_want_of_concurrency_cut_it_to_what_is_taken() {
+async fn rejections_for_concurrency_cut_the_limit_to_the_accepted_level() {
     let (transport, _) = four_at_once(&[]);
     let gate = gate(transport, |t| t.ttft(20 * SECOND).limit(adaptive(16)));
     load(&gate, 16, 30 * SECOND).await;
@@ -259,7 +259,7 @@ async fn refusals_for_want_of_concurrency_cut_it_to_what_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_for_a_rate_do_not() {
+async fn rejections_for_a_rate_do_not_cut_the_limit() {
     for headers in [[("retry-after", "1")], [("x-ratelimit-remaining-requests", "0")]] {
         let (transport, _) = four_at_once(Box::leak(Box::new(headers)));
         let gate = gate(transport, |t| t.ttft(20 * SECOND).limit(adaptive(16)));
@@ -271,7 +271,7 @@ async fn refusals_for_a_rate_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_ours_that_is_used_up_explains_a_refusal() {
+async fn used_up_budget_explains_a_rejection() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         if n == 2 { Ok(status(429, &[], "{}")) } else { Ok(answer(exchange, 100 * MS, SECOND)) }
     });
@@ -284,7 +284,7 @@ async fn a_budget_of_ours_that_is_used_up_explains_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_before_the_first_token_counts_against_the_upstream_and_a_slow_reader_does_not() {
+async fn deadline_before_the_first_token_is_late_and_a_slow_reader_is_not() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(SECOND, Some(ROLE)), (3000 * SECOND, None)]))
     });
@@ -307,7 +307,7 @@ async fn a_deadline_before_the_first_token_counts_against_the_upstream_and_a_slo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_awaits_its_own_first_token_and_one_that_sleeps_none() {
+async fn retry_counts_as_awaiting_and_backoff_does_not() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         sleep(SECOND).await;
         Ok(if n == 0 { status(500, &[], "{}") } else { answer(exchange, SECOND, SECOND) })
@@ -323,7 +323,7 @@ async fn a_retry_awaits_its_own_first_token_and_one_that_sleeps_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_before_the_head_counts_and_one_within_the_queue_does_not() {
+async fn deadline_before_the_head_is_late_and_in_the_queue_is_not() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         sleep(3000 * SECOND).await;
         Ok(json(exchange, ANSWER))
@@ -343,7 +343,7 @@ async fn a_deadline_before_the_head_counts_and_one_within_the_queue_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn observe_mode_learns_and_says_what_it_would_do() {
+async fn observe_mode_adapts_and_counts_its_decisions() {
     let (transport, seen) = one_by_one();
     let gate = Gate::builder()
         .mode(Mode::Observe)
@@ -360,7 +360,7 @@ async fn observe_mode_learns_and_says_what_it_would_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_held_by_hand_say_nothing() {
+async fn acquired_slots_are_no_samples() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(4)));
     let slots =
@@ -376,7 +376,7 @@ async fn slots_held_by_hand_say_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_with_a_latency_finds_its_own() {
+async fn tool_with_a_latency_objective_adapts_its_limit() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = Gate::builder()
         .target(Target::new("llm").url("http://llm"))
@@ -404,7 +404,7 @@ async fn a_tool_with_a_latency_finds_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cap_that_was_named_is_what_one_gets() {
+async fn configured_cap_without_objective_is_fixed() {
     let (transport, seen) =
         upstream(|_, _, exchange| async move { Ok(answer(exchange, 5 * SECOND, SECOND)) });
     let gate = gate(transport, |t| t.cap(20));

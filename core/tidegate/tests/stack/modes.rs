@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn observe_changes_nothing_and_says_what_it_would_have_done() {
+async fn observe_mode_changes_nothing_and_counts_its_decisions() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         tokio::time::sleep(SECOND).await;
         Ok(if n == 0 { status(500, &[], "{}") } else { sse(exchange, vec![(SECOND, Some(TOKEN))]) })
@@ -37,7 +37,7 @@ async fn observe_changes_nothing_and_says_what_it_would_have_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn off_hands_everything_to_the_transport() {
+async fn mode_off_passes_everything_to_the_transport() {
     let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
     let gate = Gate::over(Config { mode: Mode::Off, ..Config::default() }, transport).unwrap();
     let response = gate.client().call(chat(false)).await.unwrap();
@@ -47,7 +47,7 @@ async fn off_hands_everything_to_the_transport() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_inference_passes_beside_a_full_queue() {
+async fn requests_without_inference_bypass_the_queue() {
     let (transport, _) = upstream(|_, request, exchange| async move {
         if request.uri().path().ends_with("chat/completions") {
             tokio::time::sleep(100 * SECOND).await;
@@ -69,7 +69,7 @@ async fn what_is_no_inference_passes_beside_a_full_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_configuration_each_model_and_key_is_a_target_of_its_own() {
+async fn each_unconfigured_model_and_key_is_its_own_target() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = Gate::over(Config::default(), transport).unwrap();
     for (model, key) in [("a", "sk-1"), ("b", "sk-1"), ("a", "sk-2"), ("a", "sk-1")] {
@@ -87,7 +87,7 @@ async fn without_configuration_each_model_and_key_is_a_target_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clients_own_read_timeout_holds_in_observe_mode_too() {
+async fn client_read_timeout_applies_in_observe_mode() {
     let (transport, _) = upstream(|_, _, _| async { std::future::pending().await });
     let gate = Gate::over(Config { mode: Mode::Observe, ..Config::default() }, transport).unwrap();
     let mut request = chat(false);
@@ -97,7 +97,7 @@ async fn the_clients_own_read_timeout_holds_in_observe_mode_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_beside_the_queue_is_no_goodput() {
+async fn requests_without_inference_are_not_goodput() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
     let gate = gate(transport, |t| t.ttft(SECOND));
     let models = Request::get("http://llm/v1/models").body(Default::default()).unwrap();

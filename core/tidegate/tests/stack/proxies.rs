@@ -122,7 +122,7 @@ async fn get(gate: &Gate, url: &str) {
 }
 
 #[tokio::test]
-async fn every_url_goes_by_the_proxy_of_the_table() {
+async fn each_url_uses_the_proxy_of_the_table() {
     let path = format!("{}/../../tests/vectors/proxies.json", env!("CARGO_MANIFEST_DIR"));
     let file: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let seen = Seen::default();
@@ -152,7 +152,7 @@ async fn every_url_goes_by_the_proxy_of_the_table() {
 }
 
 #[tokio::test]
-async fn proxy_credentials_are_in_no_error_and_no_debug_output() {
+async fn proxy_credentials_appear_in_no_error_or_debug_output() {
     let seen = Seen::default();
     let port = recorder("a", &seen).await;
     for value in [
@@ -186,7 +186,7 @@ async fn proxy_credentials_are_in_no_error_and_no_debug_output() {
 }
 
 #[tokio::test]
-async fn rules_of_a_request_replace_those_of_the_gate_unless_the_configuration_takes_none() {
+async fn proxy_rules_of_a_request_replace_those_of_the_gate() {
     let seen = Seen::default();
     let (a, b) = (recorder("a", &seen).await, recorder("b", &seen).await);
     let rules = |port: u16| {

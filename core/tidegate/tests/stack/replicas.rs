@@ -42,7 +42,7 @@ fn replicas(gate: &Gate) -> Vec<(String, &'static str, f64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_is_called_by_its_name_and_by_its_replicas() {
+async fn pool_is_addressed_by_its_name_or_a_replica() {
     let (transport, asked) = answering();
     let gate = pool(transport, Pool::new([A]));
     for url in [
@@ -62,7 +62,7 @@ async fn a_pool_is_called_by_its_name_and_by_its_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_are_told_while_calls_are_under_way() {
+async fn replicas_can_be_set_while_calls_are_in_flight() {
     let (transport, _) = upstream(|_, request, exchange| async move {
         if request.method() == http::Method::POST {
             tokio::time::sleep(10 * SECOND).await;
@@ -88,7 +88,7 @@ async fn replicas_are_told_while_calls_are_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_told_changes_nothing() {
+async fn invalid_replicas_are_rejected_without_effect() {
     let (transport, _) = answering();
     let gate = Gate::builder()
         .target(Target::new("llama").pool(Pool::new([A])))
@@ -121,7 +121,7 @@ async fn what_cannot_be_told_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn series_come_and_go_with_their_replica() {
+async fn series_exist_as_long_as_their_replica() {
     let (transport, _) = answering();
     let gate = pool(transport, Pool::new([A, B]));
     let of = |gate: &Gate, url: &str| {
@@ -146,7 +146,7 @@ async fn series_come_and_go_with_their_replica() {
 }
 
 #[test]
-fn a_key_that_is_not_there_is_told_when_the_gate_opens() {
+fn missing_key_is_an_error_when_the_gate_is_created() {
     let open = |variable| {
         let pool = Pool::new([A]).key_env(variable);
         Gate::builder().target(Target::new("llama").pool(pool)).build()
@@ -172,7 +172,7 @@ fn of_file(name: &str) -> (std::path::PathBuf, Gate, Arc<Mutex<Vec<Uri>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_wait_for_replicas_that_are_not_known_yet() {
+async fn calls_wait_until_replicas_are_known() {
     let (path, gate, asked) = of_file("late");
     let client = gate.client();
     let call =
@@ -188,7 +188,7 @@ async fn calls_wait_for_replicas_that_are_not_known_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_vain_is_told_what_is_missing() {
+async fn rejection_reports_why_no_replica_is_known() {
     let (path, gate, asked) = of_file("missing");
     let began = tokio::time::Instant::now();
     let error = gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap_err();
@@ -200,7 +200,7 @@ async fn who_waits_in_vain_is_told_what_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
+async fn replicas_are_polled_over_the_gates_own_transport() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let book = asked.clone();
     let (transport, _) = upstream(move |_, request, exchange| {
@@ -242,7 +242,7 @@ async fn replicas_are_asked_by_the_gates_own_transport_while_calls_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prompts_are_counted_by_a_replica() {
+async fn replica_counts_prompts() {
     let (transport, asked) = answering();
     let target = Target::new("llama").pool(Pool::new([A])).tokenizer(tidegate::config::Tokenizer::Vllm);
     let gate = Gate::builder().target(target).build_over(transport).unwrap();
@@ -253,7 +253,7 @@ async fn prompts_are_counted_by_a_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_stands_aside_leaves_the_name_to_the_transport_until_it_knows_more() {
+async fn mode_off_sends_to_the_host_name_until_it_is_resolved() {
     let (transport, asked) = answering();
     let gate = Gate::builder()
         .mode(tidegate::config::Mode::Off)

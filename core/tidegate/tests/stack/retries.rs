@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_retried_and_its_success_handed_up() {
+async fn failed_attempt_is_retried_and_its_success_returned() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         Ok(if n < 2 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
     });
@@ -22,7 +22,7 @@ async fn a_failure_is_retried_and_its_success_handed_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_up_says_not_to_try_again_and_is_otherwise_untouched() {
+async fn returned_failure_forbids_retries_and_is_otherwise_unchanged() {
     let body = r#"{"error": {"message": "boom", "type": "server_error"}}"#;
     let (transport, seen) =
         upstream(move |_, _, _| async move { Ok(status(503, &[("x-request-id", "r1")], body)) });
@@ -36,7 +36,7 @@ async fn what_is_handed_up_says_not_to_try_again_and_is_otherwise_untouched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_fail_again_is_not_retried() {
+async fn permanent_failure_is_not_retried() {
     for (code, body) in [
         (400, "{}"),
         (401, "{}"),
@@ -52,7 +52,7 @@ async fn what_would_fail_again_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_post_that_may_have_run_is_repeated_only_where_that_is_known_to_be_safe() {
+async fn post_that_may_have_run_is_retried_only_if_safe() {
     let unknown = || Request::post("http://llm/v1/charge").body("{}".into()).unwrap();
     let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
     gate(transport, |t| t).client().call(unknown()).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_post_that_may_have_run_is_repeated_only_where_that_is_known_to_be_saf
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_holds_everybody_and_nobody_asks_before() {
+async fn retry_after_delays_all_calls_of_the_target() {
     let start = Instant::now();
     let (transport, seen) = upstream(move |_, _, exchange| async move {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -89,7 +89,7 @@ async fn a_retry_after_holds_everybody_and_nobody_asks_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_past_the_deadline_fails_now_and_says_when() {
+async fn retry_after_beyond_the_deadline_fails_at_once() {
     let (transport, seen) = upstream(|_, _, _| async { Ok(status(429, &[("retry-after", "100")], "{}")) });
     let gate = gate(transport, |t| t);
     let with_deadline = || {
@@ -113,7 +113,7 @@ async fn a_retry_after_past_the_deadline_fails_now_and_says_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_retry_budget_bounds_amplification() {
+async fn retry_budget_limits_amplification() {
     // Every other call fails, so no outage is detected and each failure would be retried.
     let (transport, seen) = upstream(|n, _, exchange| async move {
         Ok(if n % 2 == 0 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
@@ -127,7 +127,7 @@ async fn the_retry_budget_bounds_amplification() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mistyped_url_is_told_soon() {
+async fn unreachable_host_fails_soon() {
     let (transport, seen) = upstream(|_, _, _| async { Err(Error::new(ErrorKind::Connect, "no such host")) });
     let gate = gate(transport, |t| t);
     let start = Instant::now();
@@ -140,7 +140,7 @@ async fn a_mistyped_url_is_told_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn through_an_outage_calls_are_held_and_succeed() {
+async fn calls_are_held_during_an_outage_and_succeed() {
     // With 1 seed in 400, a call fails four times before the outage is recognized, and is given up.
     fastrand::seed(1);
     let start = Instant::now();
@@ -171,7 +171,7 @@ async fn through_an_outage_calls_are_held_and_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_cannot_be_sent_ends_no_outage() {
+async fn invalid_request_does_not_end_an_outage() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         match n {
             0 | 5 => Ok(json(exchange, ANSWER)),
@@ -192,7 +192,7 @@ async fn a_request_that_cannot_be_sent_ends_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_not_held_through_a_backoff() {
+async fn slot_is_released_during_a_backoff() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(if n == 0 { status(500, &[], "{}") } else { json(exchange, ANSWER) })
     });
@@ -207,7 +207,7 @@ async fn a_slot_is_not_held_through_a_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_retry_gives_its_credit_back() {
+async fn cancelled_retry_refunds_the_retry_budget() {
     let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
     let gate =
         gate(transport, |t| t.retry(Retry::new().base(100 * SECOND).max(100 * SECOND).ratio(0.0).reserve(3)));
@@ -222,7 +222,7 @@ async fn a_cancelled_retry_gives_its_credit_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nonsense_in_retry_after_is_no_trap() {
+async fn invalid_retry_after_is_ignored() {
     for value in ["-1", "NaN", "inf", "soon", "Thu, 01 Jan 1970 00:00:00 GMT", ""] {
         let (transport, seen) = upstream(move |n, _, exchange| async move {
             Ok(if n == 0 { status(429, &[("retry-after", value)], "{}") } else { json(exchange, ANSWER) })
@@ -256,7 +256,7 @@ async fn calls_that_ran_and_failed(code: u16) -> (usize, Vec<u16>, std::time::Du
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_run_is_not_run_without_end_though_the_target_be_down() {
+async fn call_that_may_have_run_is_not_repeated_endlessly_in_an_outage() {
     let (attempts, codes, took) = calls_that_ran_and_failed(500).await;
     assert!(attempts <= 12, "{attempts}");
     assert_eq!(codes, [500; 6], "and the provider's own answer is handed up");
@@ -264,7 +264,7 @@ async fn what_may_have_run_is_not_run_without_end_though_the_target_be_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_was_sent_is_charged_though_it_be_cancelled() {
+async fn cancelled_retry_that_was_sent_is_charged() {
     let (transport, _) = upstream(|n, _, _| async move {
         if n > 0 {
             std::future::pending::<()>().await;
@@ -278,7 +278,7 @@ async fn a_retry_that_was_sent_is_charged_though_it_be_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_say_how_long_they_wait_are_held_though_the_target_never_worked() {
+async fn calls_with_a_deadline_are_held_although_the_target_never_worked() {
     let start = Instant::now();
     let (transport, seen) = upstream(move |_, _, exchange| async move {
         if start.elapsed() < 60 * SECOND {
@@ -303,7 +303,7 @@ async fn callers_that_say_how_long_they_wait_are_held_though_the_target_never_wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_calls_waits_have_one_budget_together() {
+async fn all_waits_of_a_call_share_one_budget() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(if n == 1 {
             status(500, &[], "{}")
@@ -334,7 +334,7 @@ async fn a_calls_waits_have_one_budget_together() {
 
 /// The status is returned at once, even if the body of the error never ends.
 #[tokio::test(start_paused = true)]
-async fn an_error_body_that_does_not_end_does_not_keep_its_status_back() {
+async fn endless_error_body_does_not_delay_its_status() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         let mut response =
             sse(exchange, vec![(Duration::ZERO, Some("no key")), (3600 * SECOND, Some("; sorry"))]);
@@ -351,7 +351,7 @@ async fn an_error_body_that_does_not_end_does_not_keep_its_status_back() {
 
 /// An exhausted connection pool of the caller is not an outage of the target, and nothing was sent.
 #[tokio::test(start_paused = true)]
-async fn what_fails_on_this_side_is_repeated_and_says_nothing_of_the_target() {
+async fn local_failure_is_retried_and_is_no_evidence() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         if n == 0 || n > 8 {
             return Ok(json(exchange, ANSWER));

@@ -31,7 +31,7 @@ fn until(deadline: Duration) -> Context {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_one_of_the_cap_and_one_call_in_the_books() {
+async fn slot_counts_in_the_cap_and_as_one_call() {
     let gate = pair(|t| t.cap(1));
     let context = Context { tenant: Some("acme".into()), ..Context::default() };
     let mut slot = gate.acquire_slot("bedrock", &context).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_slot_is_one_of_the_cap_and_one_call_in_the_books() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_and_a_request_share_their_target() {
+async fn slots_and_requests_share_their_target() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = gate(transport, |t| t.cap(1));
     let slot = gate.acquire_slot("llm", &Context::default()).await.unwrap();
@@ -73,7 +73,7 @@ async fn a_slot_and_a_request_share_their_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_cools_the_target_down_for_everybody() {
+async fn reported_failure_cools_the_target_down() {
     let gate = pair(|t| t.cap(8));
     let mut slot = gate.acquire_slot("bedrock", &Context::default()).await.unwrap();
     assert!(slot.failed(Some(StatusCode::TOO_MANY_REQUESTS), Some(20 * SECOND)));
@@ -99,7 +99,7 @@ async fn a_failure_cools_the_target_down_for_everybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_the_request_says_nothing_against_the_target() {
+async fn request_error_is_no_evidence_against_the_target() {
     let gate = pair(|t| t.cap(8));
     for _ in 0..5 {
         let mut slot = gate.acquire_slot("bedrock", &Context::default()).await.unwrap();
@@ -109,7 +109,7 @@ async fn what_is_wrong_with_the_request_says_nothing_against_the_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_that_broke_off_are_an_outage_and_a_probe_ends_it() {
+async fn three_broken_exchanges_are_an_outage_until_a_probe_succeeds() {
     let gate = pair(|t| t.cap(8));
     gate.acquire_slot("bedrock", &Context::default()).await.unwrap().succeeded();
     for _ in 0..3 {
@@ -126,7 +126,7 @@ async fn three_that_broke_off_are_an_outage_and_a_probe_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_end_as_those_of_calls_do() {
+async fn waits_for_slots_end_like_waits_of_calls() {
     let gate = pair(|t| t.cap(1).wait(2 * SECOND));
     let held = gate.acquire_slot("bedrock", &Context::default()).await.unwrap();
     let reason = |error: tidegate::Error| error.reason().unwrap();
@@ -159,7 +159,7 @@ async fn waits_end_as_those_of_calls_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_target_is_named_with_its_neighbour_in_every_mode() {
+async fn unknown_target_is_rejected_with_a_suggestion() {
     for mode in [Mode::Enforce, Mode::Observe, Mode::Off] {
         let gate = Gate::builder().target(Target::new("bedrock").slots_only()).mode(mode).build().unwrap();
         let error = gate.acquire_slot("bedrok", &Context::default()).await.unwrap_err();
@@ -169,7 +169,7 @@ async fn an_unknown_target_is_named_with_its_neighbour_in_every_mode() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn observe_never_waits_and_off_holds_nothing() {
+async fn slots_never_wait_in_modes_observe_and_off() {
     let shape =
         |mode| Gate::builder().target(Target::new("bedrock").slots_only().cap(1)).mode(mode).build().unwrap();
     let gate = shape(Mode::Observe);
@@ -188,7 +188,7 @@ async fn observe_never_waits_and_off_holds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_of_slots_takes_no_request() {
+async fn target_for_slots_matches_no_request() {
     let gate = pair(|t| t);
     let request = http::Request::post("http://elsewhere/v1/chat/completions").body("{}".into()).unwrap();
     read(gate.client().call(request).await.unwrap()).await.unwrap();

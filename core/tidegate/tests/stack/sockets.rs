@@ -64,7 +64,7 @@ fn request(address: SocketAddr, stream: bool) -> Request<RequestBody> {
 }
 
 #[tokio::test]
-async fn a_response_shorter_than_it_says_is_truncated() {
+async fn response_shorter_than_its_content_length_is_truncated() {
     for answer in [
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{\"choices\": [",
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"cho\r\n",
@@ -84,7 +84,7 @@ async fn a_response_shorter_than_it_says_is_truncated() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_failed_connect() {
+async fn closed_port_is_a_failed_connect() {
     let address = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap()
@@ -97,7 +97,7 @@ async fn nobody_listening_is_a_failed_connect() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_closes_the_connection() {
+async fn cancelled_call_closes_its_connection() {
     for head in [
         "",
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n",
@@ -136,7 +136,7 @@ async fn a_cancelled_call_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn an_upload_streams_and_is_tried_once() {
+async fn upload_is_streamed_and_sent_once() {
     let address = serve(|mut socket, mut got| async move {
         while !got.ends_with(b"0\r\n\r\n") {
             if socket.read_buf(&mut got).await.unwrap_or(0) == 0 {
@@ -158,7 +158,7 @@ async fn an_upload_streams_and_is_tried_once() {
 /// An HTTP/2 peer with a low stream limit. Excess streams must use another connection instead of
 /// waiting unobserved.
 #[tokio::test]
-async fn http2_opens_another_connection_before_the_peers_limit() {
+async fn http2_opens_another_connection_below_the_peers_limit() {
     const AT_ONCE: usize = 12;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -11,7 +11,7 @@ use crate::support::*;
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn bytes_pass_untouched() {
+async fn bytes_pass_unchanged() {
     let frames = [
         ": ping\n\n",
         ROLE,
@@ -33,7 +33,7 @@ async fn bytes_pass_untouched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_as_first_event_is_a_failed_attempt() {
+async fn error_as_first_event_fails_the_attempt() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         let shed = "data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n";
         let good = vec![(MS, Some(ROLE)), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))];
@@ -46,7 +46,7 @@ async fn an_error_as_first_event_is_a_failed_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_after_the_first_token_is_not_retried() {
+async fn error_after_the_first_token_is_not_retried() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         Ok(sse(
             exchange,
@@ -64,7 +64,7 @@ async fn an_error_after_the_first_token_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_its_terminal_is_an_error() {
+async fn stream_without_terminal_event_is_an_error() {
     let (transport, _) =
         upstream(
             |_, _, exchange| async move { Ok(sse(exchange, vec![(MS, Some(ROLE)), (MS, Some(TOKEN))])) },
@@ -77,7 +77,7 @@ async fn a_stream_without_its_terminal_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_ends_before_its_first_event_is_retried() {
+async fn stream_that_ends_before_its_first_event_is_retried() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         Ok(sse(
             exchange,
@@ -89,7 +89,7 @@ async fn a_stream_that_ends_before_its_first_event_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_bounded_while_the_reader_asks() {
+async fn silence_is_limited_while_the_reader_waits() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
     });
@@ -107,7 +107,7 @@ async fn silence_is_bounded_while_the_reader_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_token_limit_of_its_own_runs_past_the_head() {
+async fn first_token_limit_includes_the_time_after_the_head() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(
             exchange,
@@ -120,7 +120,7 @@ async fn a_first_token_limit_of_its_own_runs_past_the_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_who_walks_away_loses_the_slot_and_is_told() {
+async fn stalled_reader_loses_its_slot_and_gets_an_error() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))]))
     });
@@ -136,7 +136,7 @@ async fn a_reader_who_walks_away_loses_the_slot_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_of_ten_megabytes_passes_in_bounded_memory() {
+async fn line_of_ten_megabytes_passes_in_bounded_memory() {
     let long: &'static str = Box::leak(format!("data: {}\n\n", "x".repeat(10 << 20)).into_boxed_str());
     let (transport, _) = upstream(move |_, _, exchange| async move {
         Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(long)), (MS, Some(STOP)), (MS, Some(DONE))]))
@@ -146,7 +146,7 @@ async fn a_line_of_ten_megabytes_passes_in_bounded_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_no_json_passes_and_fails_upstream_only() {
+async fn body_that_is_not_json_passes() {
     let (transport, seen) = upstream(|_, _, _| async { Ok(status(400, &[], "not json either \u{fffd}")) });
     let request =
         http::Request::post("http://llm/v1/chat/completions").body(vec![0xff, 0xfe, b'{'].into()).unwrap();
@@ -155,7 +155,7 @@ async fn a_body_that_is_no_json_passes_and_fails_upstream_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_whole_is_never_late() {
+async fn fully_read_response_is_never_late() {
     let (transport, _) = upstream(|_, _, _| async move { Ok(status(200, &[], ANSWER)) });
     let gate = gate(transport, |t| t.stall(20 * SECOND).deadline(30 * SECOND));
     let mut body = gate.client().call(chat(false)).await.unwrap().into_body();
@@ -173,7 +173,7 @@ fn gemini() -> http::Request<tidegate::RequestBody> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_is_watched_too() {
+async fn gemini_streams_are_observed() {
     let (transport, seen) = upstream(|n, _, exchange| async move {
         // Google's error format: JSON over several lines, without an event, up to the end of the
         // body.
@@ -204,7 +204,7 @@ async fn gemini_is_watched_too() {
 /// A redirect of a POST contains no response that could be truncated. Redirects are followed above
 /// this client.
 #[tokio::test(start_paused = true)]
-async fn a_redirect_is_no_truncated_answer() {
+async fn redirect_is_not_truncated() {
     for stream in [false, true] {
         let (transport, seen) =
             upstream(|_, _, _exchange| async move { Ok(status(307, &[("location", "/v2")], "")) });
@@ -219,7 +219,7 @@ async fn a_redirect_is_no_truncated_answer() {
 
 /// Readers do not poll for the end of a body that announces length 0.
 #[tokio::test(start_paused = true)]
-async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
+async fn empty_error_response_is_a_failure() {
     let (transport, _) = upstream(|_, _, _exchange| async move { Ok(status(400, &[], "")) });
     let gate = gate(transport, |t| t);
     drop(gate.client().call(chat(false)).await.unwrap());
@@ -228,7 +228,7 @@ async fn an_empty_error_is_a_failure_and_not_given_up_by_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unfinished_answers_lengthen_what_is_expected_of_the_next() {
+async fn unfinished_responses_raise_the_length_estimate() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         let frames = if n < 10 {
             vec![(MS, Some(TOKEN)), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))]

@@ -8,7 +8,7 @@ use tidegate::{Gate, Lane};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_has_its_five_stamps() {
+async fn each_attempt_has_five_timestamps() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         tokio::time::sleep(SECOND).await;
         Ok(if n == 0 {
@@ -59,7 +59,7 @@ async fn uncalled_target_adds_at_most_16_kib() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_is_used_adds_its_histograms_whole() {
+async fn used_lane_adds_complete_histograms() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (SECOND, Some(STOP)), (SECOND, Some(DONE))]))
     });
@@ -110,7 +110,7 @@ async fn every_configured_series_exists_before_the_first_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_call_is_counted_and_no_latency_sample() {
+async fn cancelled_call_is_counted_but_is_no_latency_sample() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(SECOND, Some(ROLE)), (1000 * SECOND, Some(TOKEN))]))
     });
@@ -127,7 +127,7 @@ async fn a_cancelled_call_is_counted_and_no_latency_sample() {
 const DEAR: &str = r#"{"id":"1","object":"chat.completion","choices":[],"usage":{"prompt_tokens":400,"completion_tokens":900,"total_tokens":1300}}"#;
 
 #[tokio::test(start_paused = true)]
-async fn the_log_tells_what_the_door_believed_of_each_call() {
+async fn log_contains_the_estimates_of_each_call() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, DEAR)) });
     let gate = gate(transport, |t| t);
     for _ in 0..20 {
@@ -145,7 +145,7 @@ async fn the_log_tells_what_the_door_believed_of_each_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_floors_lanes_and_what_a_tenant_owes() {
+async fn snapshot_contains_floors_lanes_and_debt() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         tokio::time::sleep(SECOND).await;
         Ok(json(exchange, DEAR))
@@ -178,7 +178,7 @@ async fn a_snapshot_tells_floors_lanes_and_what_a_tenant_owes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_for_how_long_room_is_kept() {
+async fn snapshot_contains_how_long_capacity_is_reserved() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         tokio::time::sleep(100 * SECOND).await;
         Ok(json(exchange, ANSWER))
@@ -211,7 +211,7 @@ async fn a_snapshot_tells_for_how_long_room_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_follows_the_log_is_told_of_every_call_or_how_many_it_missed() {
+async fn follower_of_the_log_gets_each_call_or_the_number_missed() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         tokio::time::sleep(SECOND).await;
         Ok(json(exchange, ANSWER))

@@ -99,7 +99,7 @@ async fn host_that_would_be_rewritten_is_rejected() {
 }
 
 #[tokio::test]
-async fn pool_may_have_a_name_that_is_no_host() {
+async fn pool_name_need_not_be_a_host_name() {
     let (address, mut requests) = server().await;
     let pool = Pool::new([format!("http://{address}")]).poll(None).health(None);
     let gate = Gate::builder()

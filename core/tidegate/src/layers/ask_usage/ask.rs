@@ -27,7 +27,7 @@ mod tests {
     use super::asking;
 
     #[test]
-    fn who_does_not_say_is_made_to_ask() {
+    fn usage_is_requested_if_the_caller_does_not_set_it() {
         for (body, expected) in [
             (
                 r#"{"model":"m","stream":true}"#,
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_is_left_alone() {
+    fn request_that_sets_include_usage_is_unchanged() {
         for body in [
             r#"{"stream_options":{"include_usage":true}}"#,
             r#"{"stream_options":{"include_usage":false}}"#,

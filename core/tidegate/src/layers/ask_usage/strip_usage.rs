@@ -263,7 +263,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn shows_what_would_have_come_without_us_wherever_it_is_cut(
+        fn output_equals_the_response_without_requested_usage_at_any_chunking(
             picks in prop::collection::vec(0..EVENTS.len(), 0..8),
             end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
             sizes in prop::collection::vec(1usize..60, 1..6),
@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_the_same_wherever_it_is_cut(
+        fn invalid_input_passes_equally_at_any_chunking(
             bytes in prop::collection::vec(
                 prop::sample::select(vec!["data:", "{\"choices\":[]", ",\"usage\":", "null", "{}", "}", "\n", "\r", ":", "x"]),
                 0..30,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_out_with_the_chunk_that_brought_it() {
+    fn tokens_pass_with_the_chunk_that_contains_them() {
         let mut hide = UsageFilter::new();
         for (event, shown) in EVENTS.iter().filter(|(event, _)| !event.contains('\n')) {
             let out = hide.push(format!("{event}\n\n").into());
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_over_the_limit_passes_as_it_comes() {
+    fn event_over_the_limit_passes_unchanged() {
         let long = format!("data: {{\"usage\":null,\"choices\":[\"{}\"]}}\n\n", "x".repeat(3 * MAX_EVENT));
         let mut hide = UsageFilter::new();
         let mut out = 0;

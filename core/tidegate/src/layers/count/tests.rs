@@ -4,7 +4,7 @@ use super::vllm::endpoint;
 use tidegate_protocol::Dialect;
 
 #[test]
-fn tokenize_stands_beside_the_version() {
+fn tokenize_has_the_same_root_as_the_versioned_api() {
     let of =
         |dialect, uri: &'static str| endpoint(dialect, &Uri::from_static(uri)).map(|uri| uri.to_string());
     for (dialect, uri, wanted) in [

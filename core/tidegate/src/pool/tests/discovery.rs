@@ -8,7 +8,7 @@ use super::support::{Folder, PoolFixture, Script, pass};
 use crate::pool::dns::System;
 
 #[tokio::test(start_paused = true)]
-async fn each_address_of_a_name_is_a_replica() {
+async fn each_resolved_address_is_a_replica() {
     let script = Script::of([
         Ok(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]),
         Err("SERVFAIL"),
@@ -44,7 +44,7 @@ async fn each_address_of_a_name_is_a_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_never_answers_is_asked_again() {
+async fn lookup_that_times_out_is_repeated() {
     struct Never;
     impl crate::pool::dns::Resolve for Never {
         fn addresses(&self, _: &str) -> crate::pool::dns::Addresses {
@@ -62,7 +62,7 @@ async fn a_name_that_never_answers_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_panics_is_not_the_last() {
+async fn lookup_continues_after_a_panic() {
     struct PanickingResolver(std::sync::atomic::AtomicUsize);
     impl crate::pool::dns::Resolve for PanickingResolver {
         fn addresses(&self, _: &str) -> crate::pool::dns::Addresses {
@@ -85,14 +85,14 @@ async fn a_look_that_panics_is_not_the_last() {
 }
 
 #[tokio::test]
-async fn the_systems_own_resolver_knows_this_machine() {
+async fn system_resolver_finds_localhost() {
     use crate::pool::dns::Resolve as _;
     let found = System.addresses("localhost").await.unwrap();
     assert!(!found.is_empty() && found.iter().all(std::net::IpAddr::is_loopback), "{found:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_looks_while_calls_come_and_some_seconds_longer() {
+async fn lookups_end_some_seconds_after_the_last_call() {
     let script = Script::of([Ok(&["10.0.0.1"])]);
     let pool = PoolFixture::of_dns(&script);
     for _ in 0..4 {
@@ -109,7 +109,7 @@ async fn it_looks_while_calls_come_and_some_seconds_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_it() {
+async fn dropped_checker_leaves_no_task() {
     let script = Script::of([Ok(&["10.0.0.1"])]);
     let pool = PoolFixture::of_dns(&script);
     pool.checker.on_call();
@@ -123,7 +123,7 @@ async fn nothing_is_left_of_it() {
 }
 
 #[test]
-fn who_calls_on_another_runtime_starts_it_there() {
+fn call_on_another_runtime_starts_the_task_there() {
     let script = Script::of([Ok(&["10.0.0.1"])]);
     let pool = PoolFixture::of_dns(&script);
     pool.checker.on_call();
@@ -145,7 +145,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_is_read_at_once_and_again_when_it_changes() {
+async fn file_is_read_at_once_and_after_each_change() {
     let folder = Folder::new();
     let path = folder.0.join("replicas.toml");
     fs::write(&path, "# two\nhttp://10.0.0.1:8000/v1\n\nhttp://10.0.0.2:8000\n").unwrap();
@@ -181,7 +181,7 @@ async fn a_file_is_read_at_once_and_again_when_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_file_changes_nothing_and_says_what_is_wrong() {
+async fn invalid_file_keeps_the_replicas_and_reports_the_problem() {
     let folder = Folder::new();
     let path = folder.0.join("replicas");
     fs::write(&path, "http://10.0.0.1:8000").unwrap();
@@ -215,7 +215,7 @@ async fn a_broken_file_changes_nothing_and_says_what_is_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_not_there_yet_may_come() {
+async fn missing_file_is_read_once_it_exists() {
     let folder = Folder::new();
     let path = folder.0.join("late");
     let pool = PoolFixture::of_file(&path);
@@ -233,7 +233,7 @@ async fn a_file_that_is_not_there_yet_may_come() {
 /// a link, and the folder's link is replaced.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn a_link_that_is_turned_round_is_a_change() {
+async fn changed_symlink_is_a_change_of_the_file() {
     use std::os::unix::fs::symlink;
     let folder = Folder::new();
     for (version, text) in [("v1", "http://10.0.0.1:8000"), ("v2", "http://10.0.0.2:8000")] {

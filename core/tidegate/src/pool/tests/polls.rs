@@ -43,7 +43,7 @@ fn hanging() -> Transport {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_is_what_the_status_says() {
+async fn health_follows_from_the_status() {
     for (status, expected) in [
         (200, Observation::ProbeOk),
         (401, Observation::ProbeOk),
@@ -73,7 +73,7 @@ async fn health_is_what_the_status_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_told_after_half_a_second() {
+async fn silent_replica_is_reported_after_half_a_second() {
     let began = now();
     assert_eq!(poll(PollKind::Health, hanging()).await, Some(Observation::ProbeTimeout));
     assert_eq!(now() - began, Duration::from_millis(500));
@@ -84,7 +84,7 @@ async fn silence_is_told_after_half_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn figures_that_do_not_come_are_not_known() {
+async fn unreadable_metrics_are_unknown() {
     let Some(Observation::Metrics(seen)) = poll(PollKind::Load, answering(200, METRICS)).await else {
         panic!()
     };
@@ -106,7 +106,7 @@ async fn figures_that_do_not_come_are_not_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_is_asked_below_the_replicas_own_address_and_the_key_goes_where_it_is_wanted() {
+async fn polls_use_the_replicas_base_url_and_the_key_only_for_models() {
     let echo = transport(|request| async move {
         let key =
             request.headers().get(AUTHORIZATION).is_some_and(|key| key == "Bearer k" && key.is_sensitive());

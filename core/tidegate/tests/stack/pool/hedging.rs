@@ -24,7 +24,7 @@ fn first_is_late() -> (Transport, Arc<Log>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_wins_where_the_first_is_late_and_the_first_is_cancelled() {
+async fn hedge_wins_if_the_first_attempt_is_late() {
     let (transport, log) = first_is_late();
     let gate = pooled(transport, |p| p.hedge(SECOND));
     let start = Instant::now();
@@ -48,7 +48,7 @@ async fn the_second_wins_where_the_first_is_late_and_the_first_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_wins_where_the_second_is_later_still() {
+async fn first_attempt_wins_if_the_hedge_is_later() {
     let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
     let gate = pooled(transport, |p| p.hedge(SECOND));
     let start = Instant::now();
@@ -72,7 +72,7 @@ async fn hedges_stay_inside_the_retry_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hedge_never_waits_for_a_slot_and_costs_nothing_then() {
+async fn hedge_without_a_free_slot_is_not_sent_or_charged() {
     let (transport, log) = replicas(|_, _, _| Act::stream(2 * SECOND));
     let gate = pooled(transport, |p| p.cap(1).hedge(SECOND));
     let before = gate.snapshot().targets["llm"].retry_budget;
@@ -84,7 +84,7 @@ async fn a_hedge_never_waits_for_a_slot_and_costs_nothing_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_stream_is_not_hedged_nor_is_a_wait_in_the_queue_late() {
+async fn only_streams_in_flight_are_hedged() {
     let (transport, log) = replicas(|_, _, _| Act::Answer.after(5 * SECOND));
     let gate = pooled(transport, |p| p.hedge(SECOND));
     read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
@@ -98,7 +98,7 @@ async fn what_does_not_stream_is_not_hedged_nor_is_a_wait_in_the_queue_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_one_of_the_two_fails_the_other_goes_on() {
+async fn failure_of_one_attempt_leaves_the_other() {
     // The replica that is called first is late and then fails. The second answers later.
     let asked = Arc::new(Mutex::new(None::<String>));
     let (transport, log) = replicas(move |at, what, _| {
@@ -130,7 +130,7 @@ fn first_and_others(first: Act, others: Act) -> (Transport, Arc<Log>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_is_final_is_not_withheld_until_the_second_try_is_over() {
+async fn final_failure_is_returned_before_the_hedge_ends() {
     let (transport, log) =
         first_and_others(Act::Status(400, &[]).after(2 * SECOND), Act::stream(60 * SECOND));
     let gate = pooled(transport, |p| p.hedge(SECOND));
@@ -143,7 +143,7 @@ async fn a_failure_that_is_final_is_not_withheld_until_the_second_try_is_over() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_first_gives_its_slot_back_while_the_second_goes_on() {
+async fn failed_first_attempt_releases_its_slot_at_once() {
     let (transport, log) =
         first_and_others(Act::Status(500, &[]).after(2 * SECOND), Act::stream(10 * SECOND));
     let gate = pooled(transport, |p| p.hedge(SECOND));
@@ -156,7 +156,7 @@ async fn a_failed_first_gives_its_slot_back_while_the_second_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_both_met_is_handed_up_and_counted_and_neither_replica_is_next() {
+async fn failure_of_both_attempts_is_counted_and_avoids_both_replicas() {
     let asked = Arc::new(Mutex::new(0));
     let (transport, log) = replicas(move |_, what, _| {
         if what != PendingToolPermit::Call {
@@ -182,7 +182,7 @@ async fn what_both_met_is_handed_up_and_counted_and_neither_replica_is_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_with_both_under_way_leaves_both_in_the_record() {
+async fn cancelled_hedged_call_records_both_attempts() {
     let (transport, log) = replicas(|_, _, _| Act::stream(60 * SECOND));
     let gate = pooled(transport, |p| p.hedge(SECOND));
     let call = gate.client();

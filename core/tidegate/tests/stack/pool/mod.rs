@@ -1,10 +1,10 @@
 //! Tests of pools: what happens to a call when its replica fails.
 
-mod cuts;
+mod failover;
 mod hedging;
 mod modes;
 mod refusals;
-mod spills;
+mod replica_down;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

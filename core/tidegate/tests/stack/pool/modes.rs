@@ -14,7 +14,7 @@ fn in_mode(mode: Mode, transport: Transport) -> Gate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn off_takes_turns() {
+async fn mode_off_selects_replicas_in_turn() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let gate = in_mode(Mode::Off, transport);
     for _ in 0..8 {
@@ -25,7 +25,7 @@ async fn off_takes_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn off_leaves_what_is_no_pools_alone() {
+async fn mode_off_does_not_change_other_requests() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let gate = in_mode(Mode::Off, transport);
     let mut request = chat(false);
@@ -36,7 +36,7 @@ async fn off_leaves_what_is_no_pools_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn observe_places_and_does_nothing_else() {
+async fn observe_mode_only_selects_the_replica() {
     let (transport, log) = replicas(|at, _, _| if at == "a" { Act::Status(503, &[]) } else { Act::Answer });
     let gate = in_mode(Mode::Observe, transport);
     let mut at_a = 0;
@@ -52,7 +52,7 @@ async fn observe_places_and_does_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_inference_goes_to_a_replica_in_the_choice() {
+async fn requests_without_inference_use_an_eligible_replica() {
     let (transport, log) = replicas(|at, what, _| match what {
         PendingToolPermit::Call if at == "a" => Act::Refuse,
         _ => Act::Answer,
@@ -77,7 +77,7 @@ async fn what_is_no_inference_goes_to_a_replica_in_the_choice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_dns_names_the_replicas_the_first_call_waits_for_the_first_look() {
+async fn first_call_waits_for_the_first_dns_lookup() {
     for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
         let (transport, log) = replicas(|_, _, _| Act::Answer);
         // A name that the system's resolver knows without a DNS query.
@@ -93,7 +93,7 @@ async fn where_dns_names_the_replicas_the_first_call_waits_for_the_first_look() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_nobody_told_of_its_replicas_says_so() {
+async fn pool_without_replicas_reports_it_in_mode_off() {
     for mode in [Mode::Off, Mode::Observe, Mode::Enforce] {
         let (transport, _) = replicas(|_, _, _| Act::Answer);
         let config =
@@ -106,7 +106,7 @@ async fn a_pool_that_nobody_told_of_its_replicas_says_so() {
 }
 
 #[test]
-fn a_key_that_is_missing_stops_only_a_gate_that_acts() {
+fn missing_key_is_an_error_only_in_enforce_mode() {
     for (mode, opens) in [(Mode::Off, true), (Mode::Observe, true), (Mode::Enforce, false)] {
         let (transport, _) = replicas(|_, _, _| Act::Answer);
         let pool = four().key_env("TIDEGATE_TEST_NO_SUCH_KEY");

@@ -4,7 +4,7 @@ use super::*;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_of_which_nobody_told_the_replicas_says_so() {
+async fn pool_without_replicas_reports_it() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let gate = targeted(transport, |_| tidegate::config::Pool::dynamic(), |t| t);
     let text = gate.client().call(chat(false)).await.expect_err("there is nobody").to_string();
@@ -13,7 +13,7 @@ async fn a_pool_of_which_nobody_told_the_replicas_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_pool_says_which_cap_binds() {
+async fn rejection_of_a_full_pool_names_the_cap() {
     let (transport, log) = replicas(|_, _, _| Act::Hang);
     let gate = targeted(transport, |p| p.cap(1), |t| t.wait(SECOND));
     let calls = (0..5).map(|_| Box::pin(async { gate.client().call(chat(false)).await }));
@@ -25,7 +25,7 @@ async fn a_full_pool_says_which_cap_binds() {
 
 /// Without a pause, each call would retry as fast as the replicas reject it.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_all_turn_away_waits_whatever_they_say_of_when_to_come_back() {
+async fn call_rejected_by_all_replicas_waits_despite_their_retry_after() {
     let full = tokio::time::Instant::now() + 2 * SECOND;
     let (transport, log) = replicas(move |_, _, _| match tokio::time::Instant::now() < full {
         true => Act::Status(503, &[("retry-after", "0")]),

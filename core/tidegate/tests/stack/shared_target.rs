@@ -113,7 +113,7 @@ fn is_about_30_s(time: Duration) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_of_one_key_holds_that_key_alone() {
+async fn retry_after_holds_only_its_own_key() {
     let gate = full("").await;
     let began = Instant::now();
     assert_eq!(answered(&gate, request("a", "wait 30 s")).await, 429);
@@ -133,7 +133,7 @@ async fn retry_after_of_one_key_holds_that_key_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_call_in_the_shared_queue_lets_other_keys_pass() {
+async fn calls_of_other_keys_pass_a_held_call() {
     let gate = full("cap = 1").await;
     let began = Instant::now();
     let first = start(&gate, request("a", "wait 30 s, in a second"));
@@ -161,7 +161,7 @@ async fn a_held_call_in_the_shared_queue_lets_other_keys_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_cool_down_one_call_of_the_key_goes_first() {
+async fn one_probe_per_key_after_a_cool_down() {
     let gate = full("").await;
     assert_eq!(answered(&gate, request("a", "wait 30 s")).await, 429);
     let began = Instant::now();
@@ -180,7 +180,7 @@ async fn after_a_cool_down_one_call_of_the_key_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probe_that_is_asked_to_wait_holds_the_others_once_more() {
+async fn rejected_probe_holds_its_key_again() {
     let gate = full("").await;
     assert_eq!(answered(&gate, request("a", "wait 30 s")).await, 429);
     let began = Instant::now();
@@ -210,7 +210,7 @@ async fn failures_without_a_retry_after_hold_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_headers_of_one_key_bind_no_other() {
+async fn rate_headers_of_one_key_do_not_limit_others() {
     let gate = full("").await;
     let began = Instant::now();
     assert_eq!(answered(&gate, request("a", "nothing left")).await, 200);
@@ -219,7 +219,7 @@ async fn rate_headers_of_one_key_bind_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_gets_a_target_of_its_own_keeps_its_cool_down() {
+async fn new_target_of_a_key_keeps_its_cool_down() {
     let gate = full("").await;
     let began = Instant::now();
     assert_eq!(answered(&gate, request("a", "wait 1 h")).await, 429);
@@ -232,7 +232,7 @@ async fn a_key_that_gets_a_target_of_its_own_keeps_its_cool_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_gets_a_target_of_its_own_still_holds_the_calls_before_it() {
+async fn new_target_of_a_key_still_holds_earlier_calls() {
     let gate = full("deadline = \"3h\"").await;
     let began = Instant::now();
     assert_eq!(answered(&gate, request("a", "wait 1 h")).await, 429);
@@ -248,7 +248,7 @@ async fn a_key_that_gets_a_target_of_its_own_still_holds_the_calls_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_does_not_queue_rejects_held_calls_at_once() {
+async fn held_calls_are_rejected_if_the_target_does_not_queue() {
     let gate = full("on_full = \"refuse\"").await;
     assert_eq!(answered(&gate, request("a", "wait 30 s")).await, 429);
     let began = Instant::now();
@@ -258,7 +258,7 @@ async fn a_target_that_does_not_queue_rejects_held_calls_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_slot_that_is_given_back_counts_against_the_wait_budget() {
+async fn wait_for_a_returned_slot_uses_the_wait_budget() {
     let gate = full("cap = 1\nwait = \"4s\"").await;
     let began = Instant::now();
     let first = start(&gate, request("a", "wait 30 s, in three seconds"));
@@ -278,7 +278,7 @@ async fn a_wait_for_a_slot_that_is_given_back_counts_against_the_wait_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_its_key_holds_can_be_cancelled_and_is_refused_by_a_drain() {
+async fn held_call_can_be_cancelled_and_drained() {
     let gate = full("deadline = \"3h\"").await;
     assert_eq!(answered(&gate, request("a", "wait 1 h")).await, 429);
     let [cancelled, waiting] = [
@@ -296,7 +296,7 @@ async fn a_call_that_its_key_holds_can_be_cancelled_and_is_refused_by_a_drain() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn held_calls_of_one_key_leave_the_queue_to_the_others() {
+async fn held_calls_do_not_fill_the_queue() {
     let gate = full("cap = 1\nbacklog = 2\ndeadline = \"3h\"").await;
     assert_eq!(answered(&gate, request("a", "wait 1 h")).await, 429);
     let held = [start(&gate, request("a", "")), start(&gate, request("a", ""))];
@@ -317,7 +317,7 @@ async fn held_calls_of_one_key_leave_the_queue_to_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_call_says_why_it_waits_and_its_wait_budget_stands_still() {
+async fn held_call_is_explained_and_keeps_its_wait_budget() {
     let gate = full("wait = \"2s\"").await;
     assert_eq!(answered(&gate, request("a", "wait 30 s")).await, 429);
     let began = Instant::now();

@@ -21,7 +21,7 @@ fn names(gate: &Gate) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_one_that_was_idle_the_longest_makes_room_for_a_new_one() {
+async fn longest_idle_target_is_evicted() {
     let (transport, _) = upstream(|_, request: http::Request<_>, exchange| async move {
         Ok(match request.headers().get("x-fail") {
             Some(_) => status(429, &[("retry-after", "3000")], "{}"),
@@ -65,7 +65,7 @@ async fn the_one_that_was_idle_the_longest_makes_room_for_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_none_is_idle_the_rest_share_a_door() {
+async fn further_targets_share_one_if_none_is_idle() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = gate(transport, |t| t);
     for n in 0..MOST + 3 {
@@ -77,7 +77,7 @@ async fn where_none_is_idle_the_rest_share_a_door() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn none_takes_the_name_of_one_that_was_configured() {
+async fn unconfigured_target_never_takes_a_configured_name() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = gate(transport, |_| Target::new("far/m").url("http://llm"));
     call(&gate, "m").await;

@@ -22,7 +22,7 @@ fn watched(transport: Transport) -> Gate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_fallen_replica_has_not_begun_to_answer_goes_elsewhere() {
+async fn unanswered_attempts_leave_a_replica_that_goes_down() {
     for stream in [false, true] {
         let (transport, log) = a_hangs(if stream { Act::stream(MS) } else { Act::Answer });
         let gate = watched(transport);
@@ -41,7 +41,7 @@ async fn what_a_fallen_replica_has_not_begun_to_answer_goes_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_run_and_must_not_run_twice_stays() {
+async fn attempts_that_must_not_repeat_stay_at_a_down_replica() {
     let (transport, log) = a_hangs(Act::Answer);
     let gate = watched(transport);
     let unknown = || {
@@ -60,7 +60,7 @@ async fn what_may_have_run_and_must_not_run_twice_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fells_every_replica_it_meets_ends() {
+async fn call_that_fails_every_replica_ends() {
     let (transport, log) = replicas(|_, _, _| Act::Hang);
     let gate = targeted(
         transport,
@@ -84,7 +84,7 @@ fn begun(gap: Duration, tokens: usize) -> Act {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_begun_stream_whose_replica_is_down_and_silent_is_cut() {
+async fn silent_stream_of_a_down_replica_is_cut() {
     let start = Instant::now();
     let fell = start + SECOND;
     let (transport, log) = replicas(move |_, what, _| match what {
@@ -108,7 +108,7 @@ async fn a_begun_stream_whose_replica_is_down_and_silent_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_stream_of_a_replica_that_is_well_is_left_alone() {
+async fn silent_stream_of_a_healthy_replica_continues() {
     let (transport, log) = replicas(|_, what, _| match what {
         PendingToolPermit::Call => {
             Act::Stream(vec![(MS, Some(TOKEN)), (120 * SECOND, Some(STOP)), (MS, Some(DONE))])
@@ -121,7 +121,7 @@ async fn a_silent_stream_of_a_replica_that_is_well_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_delivers_is_left_alone_whatever_health_says() {
+async fn delivering_stream_continues_whatever_the_health() {
     let start = Instant::now();
     let (transport, log) = replicas(move |_, what, _| match what {
         PendingToolPermit::Health if start.elapsed() > SECOND => Act::Status(503, &[]),
@@ -138,7 +138,7 @@ async fn a_stream_that_delivers_is_left_alone_whatever_health_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_drains_finishes_its_streams() {
+async fn draining_replica_finishes_its_streams() {
     let (transport, log) = replicas(|_, what, _| match what {
         PendingToolPermit::Call => Act::stream(10 * SECOND),
         _ => Act::Answer,
@@ -161,7 +161,7 @@ async fn a_replica_that_drains_finishes_its_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_given_up_at_any_stage_leaves_nothing_behind() {
+async fn call_to_a_pool_cancelled_at_any_stage_leaves_nothing_in_use() {
     for millis in [0, 1, 50, 500, 1_999, 2_500, 4_000, 11_000, 13_000] {
         for stream in [false, true] {
             let (transport, log) = replicas(|at, what, _| match (at, what) {
@@ -193,7 +193,7 @@ async fn a_call_given_up_at_any_stage_leaves_nothing_behind() {
 
 /// The load is 40 calls per second, which take 1 s each.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_comes_back_gets_calls_within_two_seconds() {
+async fn recovered_replica_gets_calls_within_two_seconds() {
     for away in [Act::Refuse, Act::Hang, Act::Status(500, &[])] {
         let start = Instant::now();
         let gone = move || (3 * SECOND..8 * SECOND).contains(&start.elapsed());

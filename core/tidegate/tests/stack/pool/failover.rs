@@ -15,7 +15,7 @@ fn only_d(act: Act) -> (Transport, Arc<Log>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_ran_is_tried_at_each_other_replica_once_at_once_and_for_free() {
+async fn unstarted_call_is_tried_once_at_each_other_replica_without_charge() {
     for (what, act) in [
         ("503", Act::Status(503, &[])),
         ("503 with a delay beyond the deadline", Act::Status(503, &[("retry-after", "100000")])),
@@ -46,7 +46,7 @@ async fn what_never_ran_is_tried_at_each_other_replica_once_at_once_and_for_free
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_are_full_each_is_asked_once_and_then_calls_wait_for_room() {
+async fn call_waits_after_each_full_replica_was_tried_once() {
     let full = Instant::now() + 20 * SECOND;
     let (transport, log) =
         replicas(move |_, _, _| if Instant::now() < full { Act::Status(503, &[]) } else { Act::Answer });
@@ -65,7 +65,7 @@ async fn where_all_are_full_each_is_asked_once_and_then_calls_wait_for_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_replica_has_room_for_in_time_ends_with_a_clear_error() {
+async fn call_that_no_replica_admits_in_time_ends_with_a_clear_error() {
     let (transport, log) = replicas(|_, _, _| Act::Status(503, &[]));
     let gate = pooled(transport, |p| p);
     let mut request = chat(false);
@@ -94,7 +94,7 @@ async fn what_no_replica_has_room_for_in_time_ends_with_a_clear_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_replica_is_not_ill_and_gets_calls_again() {
+async fn full_replica_stays_eligible() {
     let (transport, log) =
         replicas(|at, _, nth| if at == "a" && nth < 2 { Act::Status(503, &[]) } else { Act::Answer });
     let gate = pooled(transport, |p| p);
@@ -107,7 +107,7 @@ async fn a_full_replica_is_not_ill_and_gets_calls_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_run_is_an_ordinary_retry_at_another_replica() {
+async fn call_that_may_have_run_is_retried_at_another_replica() {
     for act in [Act::Status(500, &[]), Act::Break] {
         let (transport, log) = replicas(move |_, _, nth| if nth == 0 { act.clone() } else { Act::Answer });
         let gate = pooled(transport, |p| p);
@@ -122,7 +122,7 @@ async fn what_may_have_run_is_an_ordinary_retry_at_another_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_breaks_before_its_first_token_goes_elsewhere() {
+async fn stream_that_breaks_before_its_first_token_is_retried_elsewhere() {
     let broken = || Act::Stream(vec![(MS, Some(ROLE)), (MS, None)]);
     let (transport, log) = replicas(move |_, _, nth| if nth == 0 { broken() } else { Act::stream(MS) });
     let gate = targeted(transport, |p| p, |t| t.retry(tidegate::config::Retry::new().attempts(5)));
@@ -133,7 +133,7 @@ async fn a_stream_that_breaks_before_its_first_token_goes_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_breaks_after_it_is_truncated_and_not_repeated() {
+async fn stream_that_breaks_after_its_first_token_is_truncated() {
     let (transport, log) =
         replicas(|_, _, _| Act::Stream(vec![(MS, Some(ROLE)), (MS, Some(TOKEN)), (MS, None)]));
     let gate = pooled(transport, |p| p);
@@ -144,7 +144,7 @@ async fn a_stream_that_breaks_after_it_is_truncated_and_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_every_connection_is_refused_calls_wait_and_end_at_their_deadline() {
+async fn calls_wait_until_their_deadline_if_every_connection_is_refused() {
     let back = Instant::now() + 20 * SECOND;
     let (transport, log) =
         replicas(move |_, _, _| if Instant::now() < back { Act::Refuse } else { Act::Answer });
@@ -161,7 +161,7 @@ async fn where_every_connection_is_refused_calls_wait_and_end_at_their_deadline(
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_model_is_asked_of_a_replica_that_does_not_serve_it() {
+async fn calls_go_only_to_replicas_that_serve_their_model() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let gate = Gate::over(
         Config::builder()
@@ -194,7 +194,7 @@ async fn no_model_is_asked_of_a_replica_that_does_not_serve_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_goes_below_its_replicas_address() {
+async fn call_is_sent_below_the_replicas_base_url() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let config = Config::builder()
         .target(Target::new("llama").pool(Pool::new([Replica::new("http://a:8000/one/v1")]).health(None)));
@@ -208,7 +208,7 @@ async fn a_call_goes_below_its_replicas_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hiccup_of_the_resolver_takes_nobody_out() {
+async fn failed_lookup_keeps_all_replicas() {
     let (transport, log) = replicas(|_, what, nth| match what {
         PendingToolPermit::Call if nth > 0 => Act::Answer,
         _ => Act::Lost,
@@ -222,7 +222,7 @@ async fn a_hiccup_of_the_resolver_takes_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_impatient_ejects_nobody() {
+async fn short_client_timeout_ejects_no_replica() {
     let (transport, log) = replicas(|_, _, _| Act::stream(MS).after(5 * SECOND));
     let gate = targeted(transport, |p| p, |t| t.retry(tidegate::config::Retry::new().attempts(1)));
     for _ in 0..40 {
@@ -236,7 +236,7 @@ async fn who_is_impatient_ejects_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_targets_own_limit_is_evidence() {
+async fn first_token_limit_of_the_target_is_evidence_against_a_replica() {
     let (transport, log) =
         replicas(|at, _, _| if at == "a" { Act::stream(5 * SECOND) } else { Act::stream(MS) });
     let gate = targeted(transport, |p| p, |t| t.first_token(SECOND));
@@ -249,7 +249,7 @@ async fn the_targets_own_limit_is_evidence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn books_and_errors_name_the_replica_and_hops_are_counted() {
+async fn records_and_errors_name_the_replica_and_hops_are_counted() {
     let (transport, log) = only_d(Act::Status(503, &[]));
     let gate = pooled(transport, |p| p);
     read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
@@ -276,7 +276,7 @@ async fn books_and_errors_name_the_replica_and_hops_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_says_which_replica_it_is_at() {
+async fn slot_reports_its_replica() {
     let (transport, log) = replicas(|_, _, _| Act::Answer);
     let gate = pooled(transport, |p| p);
     let context = tidegate::Context::default();

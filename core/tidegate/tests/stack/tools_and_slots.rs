@@ -55,7 +55,7 @@ fn in_flight(gate: &Gate) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_for_a_tool_while_its_response_streams_is_counted_and_told() {
+async fn wait_for_a_tool_while_a_response_streams_is_counted_and_warned() {
     let gate = streaming();
     let busy = gate.acquire_tool("db", &task(9)).await.unwrap();
     let response = stream(&gate, task(1)).await;
@@ -75,7 +75,7 @@ async fn a_task_that_waits_for_a_tool_while_its_response_streams_is_counted_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_free_is_counted_apart_and_nobody_is_told() {
+async fn free_tool_is_counted_without_a_warning() {
     let gate = streaming();
     let response = stream(&gate, task(1)).await;
     let asked = gate.ask_tool("db", &task(1), false).unwrap();
@@ -85,7 +85,7 @@ async fn a_tool_that_is_free_is_counted_apart_and_nobody_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_tasks_and_what_has_ended_are_no_fault() {
+async fn slots_of_other_tasks_and_ended_responses_do_not_count() {
     let gate = streaming();
     let _busy = gate.acquire_tool("db", &task(9)).await.unwrap();
     let response = stream(&gate, task(1)).await;
@@ -101,7 +101,7 @@ async fn other_tasks_and_what_has_ended_are_no_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_task_is_tokios_unless_the_context_says_otherwise() {
+async fn task_is_tokios_unless_the_context_names_one() {
     let gate = streaming();
     let busy = gate.acquire_tool("db", &task(9)).await.unwrap();
     let own = tokio::spawn({
@@ -122,7 +122,7 @@ async fn the_task_is_tokios_unless_the_context_says_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_held_by_name_is_told_too_and_cannot_be_handed_back() {
+async fn acquired_slot_is_warned_about_and_cannot_be_yielded() {
     let gate = streaming();
     let busy = gate.acquire_tool("db", &task(9)).await.unwrap();
     let slot = gate.acquire_slot("bedrock", &task(1)).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_slot_held_by_name_is_told_too_and_cannot_be_handed_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_series_is_there_from_the_start() {
+async fn all_series_exist_from_the_start() {
     let text = streaming().prometheus();
     for (target, how) in [("llm", "got"), ("llm", "waited"), ("bedrock", "yielded")] {
         let series =
@@ -190,7 +190,7 @@ async fn both_orders(yielding: bool, caller_first: bool) -> Vec<Result<(), Error
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_tasks_in_opposite_orders_end_with_yield_slot_and_time_out_without() {
+async fn opposite_orders_succeed_with_yield_slot_and_time_out_without() {
     for caller_first in [true, false] {
         assert_eq!(both_orders(true, caller_first).await, [Ok(()), Ok(())], "caller first: {caller_first}");
         let without = both_orders(false, caller_first).await;
@@ -200,7 +200,7 @@ async fn two_tasks_in_opposite_orders_end_with_yield_slot_and_time_out_without()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_slot_comes_back_when_the_exchange_ends_and_the_reader_misses_nothing() {
+async fn yielded_slot_is_released_at_the_end_of_the_exchange_without_data_loss() {
     let gate = streaming();
     let response = stream(&gate, task(1)).await;
     let begin = Instant::now();
@@ -223,7 +223,7 @@ async fn the_slot_comes_back_when_the_exchange_ends_and_the_reader_misses_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_long_is_left_to_its_reader_and_never_cut_off() {
+async fn long_response_is_left_to_its_reader() {
     const CHUNK: usize = 64 * 1024;
     let event: &'static str = format!("data: {{\"pad\": \"{}\"}}\n\n", "x".repeat(CHUNK)).leak();
     let (transport, seen) = upstream(move |_, _, exchange| async move {
@@ -244,7 +244,7 @@ async fn what_is_too_long_is_left_to_its_reader_and_never_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_stays_open_after_the_end_holds_no_slot() {
+async fn open_connection_after_the_end_holds_no_slot() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         let frames = SECOND_LONG.map(|frame| (Duration::ZERO, Some(frame)));
         let late = (100 * SECOND, Some(": bye\n\n"));
@@ -261,7 +261,7 @@ async fn a_connection_that_stays_open_after_the_end_holds_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_breaks_off_while_it_is_read_ahead_breaks_off_for_the_reader_where_it_did() {
+async fn reader_sees_a_break_where_it_happened() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(Duration::ZERO, Some(TOKEN)), (SECOND, Some(TOKEN)), (SECOND, None)]))
     });
@@ -279,7 +279,7 @@ async fn what_breaks_off_while_it_is_read_ahead_breaks_off_for_the_reader_where_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_response_ends_its_exchange_at_once_also_while_it_is_read_ahead() {
+async fn dropped_response_ends_its_exchange_while_read_ahead() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(Duration::ZERO, Some(TOKEN)), (60 * SECOND, Some(TOKEN))]))
     });
@@ -294,7 +294,7 @@ async fn a_dropped_response_ends_its_exchange_at_once_also_while_it_is_read_ahea
 /// Reads, tool requests and releases at random times: all bytes arrive in order, and no slot stays
 /// held.
 #[tokio::test(start_paused = true)]
-async fn whoever_reads_and_whoever_reads_ahead_take_turns() {
+async fn reader_and_read_ahead_alternate() {
     for seed in 0..300 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let pieces: Vec<_> = (0..rng.usize(1..30)).map(|_| Duration::from_millis(rng.u64(..40))).collect();
@@ -346,7 +346,7 @@ async fn whoever_reads_and_whoever_reads_ahead_take_turns() {
 
 /// The same on several threads, where the reader and the reading ahead run in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn they_take_turns_on_many_threads() {
+async fn reader_and_read_ahead_alternate_on_many_threads() {
     let frames = 200;
     let (transport, _) = upstream(move |_, _, exchange| async move {
         let mut list: Vec<_> = (0..frames).map(|_| (Duration::ZERO, Some(TOKEN))).collect();
@@ -373,7 +373,7 @@ async fn they_take_turns_on_many_threads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn observe_counts_and_never_waits() {
+async fn observe_mode_counts_tool_waits_and_never_waits() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(second(exchange)) });
     let gate = Gate::builder()
         .target(Target::new("llm").url("http://llm"))
@@ -395,7 +395,7 @@ fn rated(shape: impl FnOnce(Tool) -> Tool) -> Gate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_has_a_rate_beside_its_cap() {
+async fn tool_has_a_rate_and_a_cap() {
     let gate = rated(|tool| tool.rps(2.0));
     let begin = Instant::now();
     let mut at = Vec::new();
@@ -412,7 +412,7 @@ async fn a_tool_has_a_rate_beside_its_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_names_the_rate_and_so_does_an_explanation() {
+async fn rejection_and_explanation_name_the_rate() {
     let gate = rated(|tool| tool.rpm(1));
     let context = Context { call: Some("query".into()), ..Context::default() };
     drop(gate.acquire_tool("db", &context).await.unwrap());
@@ -440,7 +440,7 @@ async fn a_refusal_names_the_rate_and_so_does_an_explanation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_got_of_a_tool_is_not_counted_against_its_rate() {
+async fn unused_grant_is_not_counted_against_the_rate() {
     let gate = rated(|tool| tool.rpm(1));
     let begin = Instant::now();
     for _ in 0..20 {
@@ -451,7 +451,7 @@ async fn what_nobody_got_of_a_tool_is_not_counted_against_its_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_looks_and_goes_does_not_stop_the_reading_ahead() {
+async fn one_poll_of_the_reader_does_not_stop_read_ahead() {
     let gate = streaming();
     let mut body = stream(&gate, task(1)).await.into_body();
     let tool = gate.acquire_tool_yielding("db", &task(1)).await.unwrap();
@@ -468,7 +468,7 @@ async fn a_reader_that_looks_and_goes_does_not_stop_the_reading_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_read_ahead_once_the_tool_is_given_back() {
+async fn read_ahead_stops_when_the_tool_is_released() {
     let gate = streaming();
     let response = stream(&gate, task(1)).await;
     drop(gate.acquire_tool_yielding("db", &task(1)).await.unwrap());

@@ -12,7 +12,7 @@ fn causes(layer: &AdaptiveLimitLayer<impl Judge>) -> Vec<&'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_rises_while_calls_press_on_it_and_are_answered_in_time() {
+async fn limit_rises_under_demand_while_responses_are_in_time() {
     let (upstream, seen) = upstream(|_, _| Script::stream(100 * MS, 400 * MS));
     let layer = AdaptiveLimitLayer::builder("llm").objective(2 * SECOND).cap(40).build().unwrap();
     load(&layer.layer(upstream), 60, 30 * SECOND).await;
@@ -24,7 +24,7 @@ async fn it_rises_while_calls_press_on_it_and_are_answered_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_cut_where_first_tokens_come_late() {
+async fn limit_is_cut_when_first_tokens_are_late() {
     // The first token takes 0.1 s for each exchange in flight; with ten, it takes 1 s.
     let (upstream, seen) = upstream(|_, busy| Script::stream(100 * MS * busy as u32, 10 * MS));
     let layer = AdaptiveLimitLayer::new(2 * SECOND);
@@ -36,7 +36,7 @@ async fn it_is_cut_where_first_tokens_come_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_in_one_piece_is_judged_by_how_long_all_of_it_takes() {
+async fn response_that_does_not_stream_is_judged_by_its_duration() {
     let (upstream, seen) = upstream(|_, busy| Script::whole(100 * MS * busy as u32));
     let layer = AdaptiveLimitLayer::new(2 * SECOND);
     load(&layer.layer(upstream), 60, 120 * SECOND).await;
@@ -46,7 +46,7 @@ async fn an_answer_in_one_piece_is_judged_by_how_long_all_of_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_answers_in_one_piece_are_late_only_by_their_own_objective() {
+async fn long_responses_that_do_not_stream_have_their_own_objective() {
     let (upstream, _) = upstream(|_, _| Script::whole(5 * SECOND));
     let build = || AdaptiveLimitLayer::builder("llm").objective(2 * SECOND);
     for (layer, is_late) in [(build(), true), (build().latency(20 * SECOND), false)] {
@@ -63,7 +63,7 @@ async fn long_answers_in_one_piece_are_late_only_by_their_own_objective() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_429_cuts_unless_it_is_for_a_rate() {
+async fn status_429_cuts_the_limit_unless_it_is_for_a_rate() {
     for (headers, cut) in [(vec![], true), (vec![("retry-after", "1")], false)] {
         let (upstream, seen) = upstream(move |_, busy| {
             if busy > 10 { Script::refusal(429, &headers) } else { Script::stream(20 * MS, 80 * MS) }
@@ -77,7 +77,7 @@ async fn a_429_cuts_unless_it_is_for_a_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn want_of_room_and_timeouts_below_cut_and_other_failures_do_not() {
+async fn overload_and_timeouts_cut_the_limit_and_other_failures_do_not() {
     let late = || -> tower::BoxError { Box::new(tower::timeout::error::Elapsed::new()) };
     type Fails = Box<dyn Fn() -> Script + Send + Sync>;
     let failing = move |fails: fn() -> tower::BoxError| -> Fails {
@@ -101,7 +101,7 @@ async fn want_of_room_and_timeouts_below_cut_and_other_failures_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_judge_of_ones_own_says_what_a_first_token_is() {
+async fn custom_judge_defines_the_first_token() {
     struct Content;
 
     impl Judge for Content {
@@ -125,7 +125,7 @@ async fn a_judge_of_ones_own_says_what_a_first_token_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_rises_for_answers_in_one_piece_too() {
+async fn limit_rises_for_responses_that_do_not_stream() {
     let (upstream, _) = upstream(|_, _| Script::whole(100 * MS));
     let layer = AdaptiveLimitLayer::new(2 * SECOND);
     load(&layer.layer(upstream), 60, 20 * SECOND).await;
@@ -134,7 +134,7 @@ async fn it_rises_for_answers_in_one_piece_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_leave_in_time_say_nothing() {
+async fn calls_cancelled_in_time_are_no_samples() {
     let (upstream, seen) = upstream(|nth, _| match nth % 3 {
         0 => Script::stream(60 * SECOND, SECOND),
         _ => Script::stream(100 * MS, 100 * MS),
