@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use cycle::Holdings;
 pub use held::HeldSlots;
-use held::{WarnedSites, HeldModelSlots};
+use held::{HeldModelSlots, WarnedSites};
 use parking_lot::Mutex;
 use pending::PendingState;
 pub use pending::PendingToolPermit;
