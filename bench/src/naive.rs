@@ -78,7 +78,7 @@ async fn drive(
     let by = Instant::now() + rule.deadline;
     let (parts, body) = request.into_parts();
     for failures in 1.. {
-        let again = body.again().unwrap_or_default();
+        let again = body.try_clone().unwrap_or_default();
         let result = transport.clone().oneshot(Request::from_parts(parts.clone(), again)).await;
         let told = match &result {
             Ok(response) if !matches!(response.status().as_u16(), 408 | 409 | 429 | 500..) => return result,

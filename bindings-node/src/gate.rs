@@ -148,7 +148,7 @@ impl Gate {
     /// have to be resolved.
     #[napi(getter)]
     pub fn aside(&self) -> Result<bool> {
-        Ok(self.present()?.gate.is_aside())
+        Ok(self.present()?.gate.is_bypassed())
     }
 
     /// The mode: `enforce`, `observe` or `off`.

@@ -169,7 +169,7 @@ impl Gate {
     /// have to be resolved.
     #[getter]
     fn aside(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |open| open.gate.is_aside())
+        self.with(py, |open| open.gate.is_bypassed())
     }
 
     /// The mode: `enforce`, `observe` or `off`.

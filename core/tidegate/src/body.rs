@@ -24,7 +24,7 @@ use crate::error::Error;
 /// use tidegate::RequestBody;
 ///
 /// let body = RequestBody::from(r#"{"model": "gpt-4o"}"#);
-/// assert!(body.again().is_some(), "a body in memory can be sent again");
+/// assert!(body.try_clone().is_some(), "a body in memory can be sent again");
 /// ```
 #[derive(Debug, Default)]
 pub struct RequestBody(Kind);
@@ -50,7 +50,7 @@ struct Upload {
 
 impl UploadProgress {
     /// Resolves when the body was sent completely or abandoned.
-    pub(crate) async fn whole(&self) {
+    pub(crate) async fn finished(&self) {
         // Fails only if the sender is dropped, and `self` owns it.
         let _ = self.0.over.subscribe().wait_for(|taken| *taken).await;
     }
@@ -93,7 +93,7 @@ impl RequestBody {
     }
 
     /// Returns the upload state of a streamed body. `None` if the body is in memory.
-    pub(crate) fn taken(&self) -> Option<UploadProgress> {
+    pub(crate) fn upload_progress(&self) -> Option<UploadProgress> {
         match &self.0 {
             Kind::Stream(_, taken) => Some(taken.clone()),
             Kind::Empty | Kind::Full(_) => None,
@@ -109,7 +109,7 @@ impl RequestBody {
     }
 
     /// Returns a copy of the body. `None` if the body is a stream, which can be read only once.
-    pub fn again(&self) -> Option<Self> {
+    pub fn try_clone(&self) -> Option<Self> {
         match &self.0 {
             Kind::Empty => Some(Self(Kind::Empty)),
             Kind::Full(bytes) => Some(Self(Kind::Full(bytes.clone()))),

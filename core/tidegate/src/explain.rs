@@ -92,10 +92,10 @@ pub struct Explanation {
 impl Explanation {
     /// Explains a call in progress.
     pub(crate) fn of_call(call: &Call, now: Instant) -> Self {
-        let attempt = call.present();
+        let attempt = call.current_attempt();
         let passed = |at: Instant| now.saturating_duration_since(at);
         let name = call.target().name();
-        let mut told = Self {
+        let mut explanation = Self {
             call: call.id(),
             label: call.label().cloned(),
             target: Some(name.clone()),
@@ -111,16 +111,16 @@ impl Explanation {
             ahead: None,
         };
         let Some(attempt) = attempt else {
-            told.text = format!("sent to {name} without a slot, because the request runs no model");
-            return told;
+            explanation.text = format!("sent to {name} without a slot, because the request runs no model");
+            return explanation;
         };
         if let Some(released) = attempt.released_at {
-            told.since = passed(released).as_secs_f64();
-            told.text = match attempt.backoff {
+            explanation.since = passed(released).as_secs_f64();
+            explanation.text = match attempt.backoff {
                 Some(sleep) => {
-                    told.state = CallStatus::BackingOff;
+                    explanation.state = CallStatus::BackingOff;
                     let left = sleep.saturating_sub(passed(released));
-                    told.expected = Some(left.as_secs_f64());
+                    explanation.expected = Some(left.as_secs_f64());
                     let failed = call.last_failure().unwrap_or("failed");
                     format!(
                         "backs off because an attempt at {name} failed ({failed}); queued again in {:.1} s",
@@ -132,7 +132,7 @@ impl Explanation {
                 }
             };
         } else if let Some(admitted) = attempt.admitted_at {
-            told.since = passed(admitted).as_secs_f64();
+            explanation.since = passed(admitted).as_secs_f64();
             let first = match (attempt.first_token_at(), attempt.sent_at()) {
                 (Some(at), _) => format!("first token {:.1} s ago", passed(at).as_secs_f64()),
                 (None, Some(at)) => {
@@ -140,18 +140,19 @@ impl Explanation {
                 }
                 (None, None) => "about to be sent".to_owned(),
             };
-            told.text = format!("in flight: has held a slot of {name} for {:.1} s; {first}", told.since);
+            explanation.text =
+                format!("in flight: has held a slot of {name} for {:.1} s; {first}", explanation.since);
         } else {
-            told.state = CallStatus::Waiting;
-            told.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
+            explanation.state = CallStatus::Waiting;
+            explanation.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
         }
-        told
+        explanation
     }
 
     /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
     pub(crate) fn of_tool_wait(tool_wait: &ToolWait, why: Option<Why>, now: Instant) -> Self {
         let waited = now.saturating_duration_since(tool_wait.queued_at);
-        let mut told = Self {
+        let mut explanation = Self {
             call: tool_wait.id,
             label: tool_wait.label.clone(),
             target: None,
@@ -166,15 +167,17 @@ impl Explanation {
             expected: None,
             ahead: None,
         };
-        told.waits(&format!("the tool {}", tool_wait.tool), why, waited);
+        explanation.waits(&format!("the tool {}", tool_wait.tool), why, waited);
         // A tool's rate limit belongs to the tool, not to a provider.
-        told.text = told.text.replace(Rule::Requests.sentence(), "the rate limit of the tool is used up");
+        explanation.text =
+            explanation.text.replace(Rule::Requests.sentence(), "the rate limit of the tool is used up");
         if let Some(held) = &tool_wait.held {
             let targets: Vec<_> = held.targets().collect();
-            told.text
+            explanation
+                .text
                 .push_str(&format!("; the task holds a slot of {} while it waits", targets.join(" and ")));
         }
-        told
+        explanation
     }
 
     /// Describes a wait for `what`. Without `why`, the call is about to be queued, or was admitted

@@ -65,7 +65,7 @@ pub(crate) fn declare_length(request: &mut Request<RequestBody>) -> Result<(), E
     let Some(declared) = declared_length(request.headers())? else { return Ok(()) };
     request.body_mut().declare_length(declared)?;
     // An HTTP/1.1 connection never polls a body of length 0, so bytes in it would go unnoticed.
-    if declared == 0 && request.body().taken().is_some() {
+    if declared == 0 && request.body().upload_progress().is_some() {
         request.headers_mut().remove(CONTENT_LENGTH);
     }
     Ok(())

@@ -34,19 +34,19 @@ impl Admission {
     /// Sets the number of slots and stops adapting it. Lowering it ends no call.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
         self.state.lock().scheduler.set_limit(slots);
-        self.answer(Event::Changed);
+        self.handle(Event::Changed);
     }
 
     /// Sets the replicas of the pool.
     pub(crate) fn set_members(self: &Arc<Self>, members: &[ReplicaConfig]) {
         self.state.lock().scheduler.set_members(now(), members);
-        self.answer(Event::Changed);
+        self.handle(Event::Changed);
     }
 
     /// Records what a poll has observed about a replica.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.state.lock().scheduler.observe(now(), id, observation);
-        self.answer(Event::Changed);
+        self.handle(Event::Changed);
     }
 
     /// Returns the polls of replicas that are due now.
@@ -81,6 +81,6 @@ impl Admission {
     /// Rejects queued and new calls from now on. Calls in flight continue.
     pub fn drain(self: &Arc<Self>) {
         self.state.lock().scheduler.drain();
-        self.answer(Event::Changed);
+        self.handle(Event::Changed);
     }
 }

@@ -232,7 +232,7 @@ impl Admission {
         let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
         drop(state);
         if may_go {
-            self.answer(Event::Changed);
+            self.handle(Event::Changed);
         }
     }
 
@@ -249,7 +249,7 @@ impl Admission {
             self.state.lock().scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
         if hold != Hold::No {
             // Calls with a deadline before the end of the cool-down are rejected at once.
-            self.answer(Event::Changed);
+            self.handle(Event::Changed);
         }
         hold
     }
@@ -259,7 +259,7 @@ impl Admission {
         let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
         // Calls that only this replica can serve are rejected, and calls whose response it has not
         // begun are cancelled.
-        self.answer(Event::Changed);
+        self.handle(Event::Changed);
         hold
     }
 
@@ -303,8 +303,8 @@ impl Admission {
     }
 
     /// Passes an observation of a call in flight to the adaptive limit.
-    pub(super) fn tell(self: &Arc<Self>, event: LimitEvent, grant: &mut Grant) {
-        self.answer(Event::LimitSample(event, grant));
+    pub(super) fn on_limit_event(self: &Arc<Self>, event: LimitEvent, grant: &mut Grant) {
+        self.handle(Event::LimitSample(event, grant));
     }
 
     /// Logs the changes of the adaptive limit, with their causes.
@@ -324,7 +324,7 @@ impl Admission {
     /// Releases a slot and admits waiting calls, also at targets that share the budgets.
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id();
-        self.answer(Event::Released(grant));
+        self.handle(Event::Released(grant));
         self.cancel_signals.remove(id);
         self.budgets.notify_others(self);
     }
@@ -362,21 +362,21 @@ impl Admission {
     /// Admits waiting calls after a change of budgets or replicas.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
-            self.answer(Event::Changed);
+            self.handle(Event::Changed);
         }
     }
 
     /// Applies an event, answers waiting calls, and then arms the pump, because what is due next
     /// may depend on the calls admitted now.
-    pub(super) fn answer(self: &Arc<Self>, event: Event<'_>) {
-        if self.turn(event) {
+    pub(super) fn handle(self: &Arc<Self>, event: Event<'_>) {
+        if self.apply_event(event) {
             self.pump.arm(self);
         }
     }
 
     /// Applies an event and answers waiting calls. Returns `true` if the pump would wake too late
     /// for the others.
-    fn turn(self: &Arc<Self>, mut event: Event<'_>) -> bool {
+    fn apply_event(self: &Arc<Self>, mut event: Event<'_>) -> bool {
         // Slots granted to calls that were cancelled meanwhile.
         let mut unused = Vec::new();
         loop {
@@ -420,7 +420,7 @@ impl Admission {
 
     /// Answers the calls for which something is due. Returns when to call this function again.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
-        self.turn(Event::Changed);
+        self.apply_event(Event::Changed);
         let mut state = self.state.lock();
         state.armed = state.scheduler.next_wake(now());
         state.armed
@@ -433,7 +433,7 @@ impl Admission {
             state.scheduler.withdraw(id) && state.is_late(now())
         };
         if late {
-            self.answer(Event::Changed);
+            self.handle(Event::Changed);
         }
     }
 

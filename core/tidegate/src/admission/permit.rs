@@ -77,24 +77,24 @@ impl Permit {
     /// Records that the first token of the response has arrived. Admits a waiting call if the limit
     /// on calls awaiting their first token was reached.
     pub fn on_first_token(&mut self) {
-        self.tell(LimitEvent::FirstToken);
+        self.on_limit_event(LimitEvent::FirstToken);
     }
 
     /// Records that the first token cannot be observed, because the response does not stream or
     /// cannot be parsed. The attempt is then judged like one that does not stream.
     pub fn mark_unobservable(&mut self) {
-        self.tell(LimitEvent::Unobservable);
+        self.on_limit_event(LimitEvent::Unobservable);
     }
 
     /// Excludes the attempt from the samples of the adaptive limit. It still holds its slot.
     pub fn detach(&mut self) {
-        self.tell(LimitEvent::Detached);
+        self.on_limit_event(LimitEvent::Detached);
     }
 
-    fn tell(&mut self, event: LimitEvent) {
+    fn on_limit_event(&mut self, event: LimitEvent) {
         // A fixed limit uses no samples, so no lock is taken.
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
-            self.admission.tell(event, grant);
+            self.admission.on_limit_event(event, grant);
         }
     }
 

@@ -108,7 +108,7 @@ impl Call {
     }
 
     /// Returns the record of the current attempt.
-    pub(crate) fn present(&self) -> Option<Attempt> {
+    pub(crate) fn current_attempt(&self) -> Option<Attempt> {
         self.state().attempts.last().cloned()
     }
 
@@ -127,13 +127,13 @@ impl Call {
     }
 
     /// Returns when the current attempt was sent, or `None` if it was not.
-    pub(crate) fn present_sent_at(&self) -> Option<Instant> {
+    pub(crate) fn current_sent_at(&self) -> Option<Instant> {
         self.state().attempts.last().and_then(Attempt::sent_at)
     }
 
     /// Returns when the current attempt was sent or, if it was not, when the call was made.
     pub(crate) fn sent_at(&self) -> Instant {
-        self.present_sent_at().unwrap_or(self.queued_at())
+        self.current_sent_at().unwrap_or(self.queued_at())
     }
 
     /// Returns the number of attempts that were sent.
@@ -188,7 +188,7 @@ impl Call {
     }
 
     /// Adds the target and replica of the current attempt to an error.
-    pub(crate) fn happened(&self, error: Error) -> Error {
+    pub(crate) fn locate_error(&self, error: Error) -> Error {
         let error = error.at(self.target().name());
         match self.placed() {
             Some(placed) => error.at_replica(&placed.url),

@@ -58,12 +58,12 @@ impl CallGroup {
 
     /// Counts a call of the group as waiting, until the returned guard is dropped.
     pub(crate) fn begin_wait(&self) -> GroupWait {
-        self.tell(|waits| waits.waiting += 1);
+        self.update(|waits| waits.waiting += 1);
         GroupWait(self.clone())
     }
 
     /// Changes the counters of this group and of the groups around it.
-    fn tell(&self, change: impl Fn(&mut Waits)) {
+    fn update(&self, change: impl Fn(&mut Waits)) {
         let mut group = Some(self);
         while let Some(Self(inner)) = group {
             inner.waits.send_modify(&change);
@@ -79,13 +79,13 @@ pub(crate) struct GroupWait(CallGroup);
 impl GroupWait {
     /// Counts the slot that the call was granted.
     pub(crate) fn admitted(self) {
-        self.0.tell(|waits| waits.admitted += 1);
+        self.0.update(|waits| waits.admitted += 1);
     }
 }
 
 impl Drop for GroupWait {
     fn drop(&mut self) {
-        self.0.tell(|waits| waits.waiting = waits.waiting.saturating_sub(1));
+        self.0.update(|waits| waits.waiting = waits.waiting.saturating_sub(1));
     }
 }
 

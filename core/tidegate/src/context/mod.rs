@@ -53,14 +53,14 @@ pub struct Context {
 }
 
 /// Maximum length of names from outside, in bytes. Longer names are cut.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 
-/// Returns the name, cut to [`LONGEST_NAME`] bytes at a character boundary.
+/// Returns the name, cut to [`MAX_NAME_BYTES`] bytes at a character boundary.
 pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= MAX_NAME_BYTES {
         return name.clone();
     }
-    let end = (0..=LONGEST_NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MAX_NAME_BYTES).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     name.get(..end).unwrap_or_default().into()
 }
 

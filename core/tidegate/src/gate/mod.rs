@@ -131,7 +131,7 @@ impl Gate {
 
     /// Returns `true` if calls need not pass through the gate: its mode is `off` and it has no
     /// pools, whose names would need to be replaced by addresses.
-    pub fn is_aside(&self) -> bool {
+    pub fn is_bypassed(&self) -> bool {
         self.mode() == Mode::Off && !self.0.identify.has_pools()
     }
 
@@ -381,7 +381,7 @@ impl Gate {
 
     /// Returns all metrics in the Prometheus text format.
     pub fn prometheus(&self) -> String {
-        self.0.tools.gauge();
+        self.0.tools.update_gauges();
         let targets = self.0.identify.targets();
         let now = clock::now();
         self.0.metrics.text(targets.iter().map(|target| {

@@ -54,7 +54,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
     let mut attempts = 0;
     let mut charge: Option<RetryCharge> = None;
     loop {
-        let spare = if call.is_enforced() { body.again() } else { None };
+        let spare = if call.is_enforced() { body.try_clone() } else { None };
         if spare.is_some() {
             parts.extensions.insert(CanReplay);
         }

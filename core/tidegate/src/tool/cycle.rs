@@ -26,12 +26,12 @@ struct Waiting {
 
 impl Holdings {
     /// Records that a slot of `tool` was acquired.
-    pub(super) fn took(&mut self, tool: &Arc<str>, slot: u64) {
+    pub(super) fn on_acquired(&mut self, tool: &Arc<str>, slot: u64) {
         self.held.entry(tool.clone()).or_default().insert(slot);
     }
 
     /// Records that a slot of `tool` was released.
-    pub(super) fn gave_back(&mut self, tool: &Arc<str>, slot: u64) {
+    pub(super) fn on_released(&mut self, tool: &Arc<str>, slot: u64) {
         if let Some(slots) = self.held.get_mut(tool) {
             slots.remove(&slot);
         }
@@ -43,45 +43,45 @@ impl Holdings {
     /// # Errors
     ///
     /// The names of the tools in the cycle, if the wait could never end. The wait is not recorded.
-    pub(super) fn wait(&mut self, tool: &str, holds: Vec<u64>) -> Result<u64, Vec<String>> {
+    pub(super) fn begin_wait(&mut self, tool: &str, holds: Vec<u64>) -> Result<u64, Vec<String>> {
         let id = self.next;
         self.next += 1;
         self.waits.insert(id, Waiting { tool: tool.to_owned(), holds });
-        let stuck = self.stuck();
-        if !stuck.contains(&id) {
+        let deadlocked = self.deadlocked();
+        if !deadlocked.contains(&id) {
             return Ok(id);
         }
         self.waits.remove(&id);
         let tools =
-            stuck.iter().filter_map(|other| self.waits.get(other)).map(|waiting| waiting.tool.clone());
+            deadlocked.iter().filter_map(|other| self.waits.get(other)).map(|waiting| waiting.tool.clone());
         let tools: std::collections::BTreeSet<_> = tools.chain([tool.to_owned()]).collect();
         Err(tools.into_iter().collect())
     }
 
     /// Removes a wait that has ended.
-    pub(super) fn done(&mut self, id: u64) {
+    pub(super) fn end_wait(&mut self, id: u64) {
         self.waits.remove(&id);
     }
 
     /// Returns the waits that can never end.
-    fn stuck(&self) -> HashSet<u64> {
-        let mut stuck: HashSet<u64> = self.waits.keys().copied().collect();
+    fn deadlocked(&self) -> HashSet<u64> {
+        let mut deadlocked: HashSet<u64> = self.waits.keys().copied().collect();
         loop {
-            let before = stuck.len();
+            let before = deadlocked.len();
             let blocked: HashSet<u64> = self
                 .waits
                 .iter()
-                .filter(|(id, _)| stuck.contains(id))
+                .filter(|(id, _)| deadlocked.contains(id))
                 .flat_map(|(_, waiting)| waiting.holds.iter().copied())
                 .collect();
-            stuck.retain(|id| {
+            deadlocked.retain(|id| {
                 let slots = self.waits.get(id).and_then(|waiting| self.held.get(waiting.tool.as_str()));
                 // A tool without holders has a free slot, or is handing one over.
                 slots
                     .is_some_and(|slots| !slots.is_empty() && slots.iter().all(|slot| blocked.contains(slot)))
             });
-            if stuck.len() == before {
-                return stuck;
+            if deadlocked.len() == before {
+                return deadlocked;
             }
         }
     }

@@ -70,14 +70,14 @@ pub(super) struct HeldModelSlots {
 
 impl HeldModelSlots {
     /// Returns the model slots that `task` holds now; none if the task is unknown.
-    pub(super) fn look(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
+    pub(super) fn new(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
         Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }
     }
 
     /// Counts each slot once per request for a tool. `waits`: whether the task has to wait.
     pub(super) fn count(&self, metrics: &ToolMetrics, waits: bool) {
         for slot in &self.slots {
-            let how = match (self.hands_back(slot), waits) {
+            let how = match (self.is_yielded(slot), waits) {
                 (true, _) => HeldSlotUse::Yielded,
                 (false, true) => HeldSlotUse::Waited,
                 (false, false) => HeldSlotUse::Got,
@@ -87,14 +87,14 @@ impl HeldModelSlots {
     }
 
     /// Releases the slots that `yield_slot` allows to release, until the guards are dropped.
-    pub(super) fn hand_back(&self) -> Vec<ReadAheadGuard> {
-        let handed = self.slots.iter().filter(|slot| self.hands_back(slot));
+    pub(super) fn release_yielded(&self) -> Vec<ReadAheadGuard> {
+        let handed = self.slots.iter().filter(|slot| self.is_yielded(slot));
         handed.filter_map(|slot| slot.read_ahead()).collect()
     }
 
     /// Returns the slots that the task keeps while it waits, or `None` if there are none.
     pub(super) fn idle(&self, tool: &Arc<str>) -> Option<HeldSlots> {
-        let idle: Vec<_> = self.slots.iter().filter(|slot| !self.hands_back(slot)).collect();
+        let idle: Vec<_> = self.slots.iter().filter(|slot| !self.is_yielded(slot)).collect();
         (!idle.is_empty()).then(|| HeldSlots {
             tool: tool.clone(),
             targets: idle.iter().map(|slot| slot.target.clone()).collect(),
@@ -103,7 +103,7 @@ impl HeldModelSlots {
     }
 
     /// Returns `true` if the slot is released while the task holds the tool.
-    fn hands_back(&self, slot: &TaskSlot) -> bool {
+    fn is_yielded(&self, slot: &TaskSlot) -> bool {
         self.yield_slot && slot.is_stream()
     }
 }

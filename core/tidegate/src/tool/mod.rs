@@ -128,7 +128,7 @@ impl Tools {
             wants: None,
             charged: None,
         };
-        let while_held = HeldModelSlots::look(&self.task_slots, task_of(context), yield_slot);
+        let while_held = HeldModelSlots::new(&self.task_slots, task_of(context), yield_slot);
         let holds = context.holds.clone();
         let permit = match mode {
             Mode::Enforce => tool.admission.try_acquire(&ticket).inspect_err(|error| tool.refused(error))?,
@@ -142,16 +142,21 @@ impl Tools {
         };
         if let Some(permit) = permit {
             while_held.count(&tool.metrics, false);
-            return Ok(PendingToolPermit::got(self.taken(tool, permit, holds, while_held.hand_back())));
+            return Ok(PendingToolPermit::acquired(self.taken(
+                tool,
+                permit,
+                holds,
+                while_held.release_yielded(),
+            )));
         }
         let wait = self.wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
         while_held.count(&tool.metrics, true);
         let name = tool.admission.name();
         let tool_wait = ToolWait::new(name, &ticket, context, while_held.idle(name));
         let entry = self.tool_waits.enter(tool_wait);
-        Ok(PendingToolPermit::waits(
+        Ok(PendingToolPermit::waiting(
             self.clone(),
-            PendingState { ticket, holds, handed_back: while_held.hand_back(), entry, wait },
+            PendingState { ticket, holds, yielded: while_held.release_yielded(), entry, wait },
         ))
     }
 
@@ -163,14 +168,14 @@ impl Tools {
 
     /// Waits for the slot.
     async fn granted(&self, waits: PendingState) -> Result<ToolPermit, Error> {
-        let PendingState { ticket, holds, handed_back, entry, wait } = waits;
+        let PendingState { ticket, holds, yielded, entry, wait } = waits;
         let tool_wait = &entry.tool_wait;
         let tool = self.tools.get(&*tool_wait.tool).ok_or_else(|| self.unknown(&tool_wait.tool))?;
-        let permit = tool.admission.acquire_from(ticket, |waiter| tool_wait.stands_at(waiter)).await;
+        let permit = tool.admission.acquire_from(ticket, |waiter| tool_wait.set_waiter(waiter)).await;
         drop(wait);
         let permit =
             permit.map_err(|error| error.with_call(tool_wait.id)).inspect_err(|error| tool.refused(error))?;
-        Ok(self.taken(tool, permit, holds, handed_back).used())
+        Ok(self.taken(tool, permit, holds, yielded).used())
     }
 
     /// Records an acquired slot, and returns its permit.
@@ -179,12 +184,12 @@ impl Tools {
         tool: &Tool,
         permit: Permit,
         holds: Option<Chain>,
-        handed_back: Vec<ReadAheadGuard>,
+        yielded: Vec<ReadAheadGuard>,
     ) -> ToolPermit {
         tool.metrics.admitted(permit.waited());
         let chain = Chain::link(holds, tool.admission.name().clone());
-        self.holdings.lock().took(tool.admission.name(), chain.id());
-        ToolPermit { chain, holdings: self.holdings.clone(), permit, _handed_back: handed_back }
+        self.holdings.lock().on_acquired(tool.admission.name(), chain.id());
+        ToolPermit { chain, holdings: self.holdings.clone(), permit, _yielded: yielded }
     }
 
     /// Returns all waits for tools, in no particular order.
@@ -205,7 +210,7 @@ impl Tools {
     fn wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<Wait>, Error> {
         let Some(holds) = holds else { return Ok(None) };
         let mut holdings = self.holdings.lock();
-        match holdings.wait(name, holds.ids()) {
+        match holdings.begin_wait(name, holds.ids()) {
             Ok(id) => Ok(Some(Wait { id, holdings: self.holdings.clone() })),
             Err(cycle) => {
                 let held = holds.names().join(", ");
@@ -239,7 +244,7 @@ impl Tools {
     }
 
     /// Updates the gauges of all tools. Called before they are read.
-    pub(crate) fn gauge(&self) {
+    pub(crate) fn update_gauges(&self) {
         self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
     }
 
@@ -256,7 +261,7 @@ pub struct ToolPermit {
     holdings: Arc<Mutex<Holdings>>,
     permit: Permit,
     /// Guards of the model slots that are released while this is held.
-    _handed_back: Vec<ReadAheadGuard>,
+    _yielded: Vec<ReadAheadGuard>,
 }
 
 impl ToolPermit {
@@ -283,7 +288,7 @@ impl std::fmt::Debug for ToolPermit {
 
 impl Drop for ToolPermit {
     fn drop(&mut self) {
-        self.holdings.lock().gave_back(self.chain.tool(), self.chain.id());
+        self.holdings.lock().on_released(self.chain.tool(), self.chain.id());
     }
 }
 
@@ -295,7 +300,7 @@ struct Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.holdings.lock().done(self.id);
+        self.holdings.lock().end_wait(self.id);
     }
 }
 

@@ -19,7 +19,7 @@ pub struct PendingToolPermit {
 
 /// Whether the slot has been acquired.
 enum State {
-    Got(Box<ToolPermit>),
+    Acquired(Box<ToolPermit>),
     PendingState(Arc<Tools>, Box<PendingState>),
 }
 
@@ -27,19 +27,19 @@ enum State {
 pub(super) struct PendingState {
     pub(super) ticket: Ticket,
     pub(super) holds: Option<Chain>,
-    pub(super) handed_back: Vec<ReadAheadGuard>,
+    pub(super) yielded: Vec<ReadAheadGuard>,
     pub(super) entry: ToolWaitGuard,
     pub(super) wait: Option<Wait>,
 }
 
 impl PendingToolPermit {
     /// Creates a request that has its slot.
-    pub(super) fn got(permit: ToolPermit) -> Self {
-        Self { state: State::Got(Box::new(permit)), held: None }
+    pub(super) fn acquired(permit: ToolPermit) -> Self {
+        Self { state: State::Acquired(Box::new(permit)), held: None }
     }
 
     /// Creates a request that has to wait.
-    pub(super) fn waits(tools: Arc<Tools>, waits: PendingState) -> Self {
+    pub(super) fn waiting(tools: Arc<Tools>, waits: PendingState) -> Self {
         let held = waits.entry.tool_wait.held.clone();
         Self { state: State::PendingState(tools, Box::new(waits)), held }
     }
@@ -62,7 +62,7 @@ impl PendingToolPermit {
     /// `Refused`, with the same reasons as for calls.
     pub async fn granted(self) -> Result<ToolPermit, Error> {
         match self.state {
-            State::Got(permit) => Ok(permit.used()),
+            State::Acquired(permit) => Ok(permit.used()),
             State::PendingState(tools, waits) => tools.granted(*waits).await,
         }
     }

@@ -41,7 +41,7 @@ impl ToolWait {
     }
 
     /// Records the wait's position handle in the tool's queue.
-    pub(super) fn stands_at(&self, waiter: WaiterId) {
+    pub(super) fn set_waiter(&self, waiter: WaiterId) {
         *self.waiter.lock() = Some(waiter);
     }
 

@@ -183,7 +183,7 @@ impl Service<Request<RequestBody>> for Http {
             })?;
             let place = this.0.shards.place(authority, this.0.config.http2_streams);
             let pool = this.pool(this.proxy_for(&request), place.shard)?;
-            let upload = request.body().taken();
+            let upload = request.body().upload_progress();
             let request = outgoing(request)?;
             let response = pool.execute(request).await.map_err(|error| {
                 upload.and_then(|upload| upload.failure()).unwrap_or_else(|| from_reqwest(error))

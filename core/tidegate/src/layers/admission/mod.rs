@@ -60,7 +60,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
             apply_rate_headers(&call, held.permit(), &result, &outcome);
             let hold = held.permit().map_or(Hold::No, |permit| apply(&call, permit, &outcome));
             set_hold(&mut result, hold);
-            let response = result.map_err(|error| call.happened(error))?;
+            let response = result.map_err(|error| call.locate_error(error))?;
             Ok(response.map(|body| readable_ahead(&call, held.with_body(body))))
         })
     }
@@ -85,7 +85,7 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
             Hold::RetryOther,
         ),
     };
-    let mut error = call.happened(error);
+    let mut error = call.locate_error(error);
     error.extensions_mut().insert(AttemptOutcome::Cancelled(cause));
     error.extensions_mut().insert(hold);
     error

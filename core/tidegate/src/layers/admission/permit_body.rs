@@ -229,7 +229,7 @@ impl Body for PermitBody {
         if let Some(Err(error)) = &frame {
             this.on_error(error);
         }
-        let frame = frame.map(|frame| frame.map_err(|error| this.call.happened(error)));
+        let frame = frame.map(|frame| frame.map_err(|error| this.call.locate_error(error)));
         // Many readers do not poll for the end once they have read the announced length.
         if !matches!(frame, Some(Ok(_))) || is_over {
             this.end(true);

@@ -37,19 +37,19 @@ struct Shared {
     transport: Transport,
     counters: Counters,
     /// Targets that failed to answer, with the time until which they are not asked.
-    silent: Mutex<HashMap<Arc<str>, Instant>>,
+    paused: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 impl CountLayer {
     /// Creates the layer. Requests to servers use `transport` directly, and bypass all queues.
     pub(crate) fn new(transport: Transport) -> Self {
-        Self(Arc::new(Shared { transport, counters: Counters::new(), silent: Mutex::default() }))
+        Self(Arc::new(Shared { transport, counters: Counters::new(), paused: Mutex::default() }))
     }
 }
 
 impl std::fmt::Debug for CountLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CountLayer").field("silent", &self.0.silent).finish_non_exhaustive()
+        f.debug_struct("CountLayer").field("paused", &self.0.paused).finish_non_exhaustive()
     }
 }
 
@@ -114,7 +114,7 @@ impl Shared {
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         // A transport in a request's extensions is for that request only, so it cannot be used to
         // ask the server.
-        if request.extensions().get::<Foreign>().is_some() || self.is_silent(call.target().name()) {
+        if request.extensions().get::<Foreign>().is_some() || self.is_paused(call.target().name()) {
             return None;
         }
         let (uri, headers) = place(call, request)?;
@@ -125,22 +125,22 @@ impl Shared {
             Ok(Ok(tokens)) => Some(tokens),
             Ok(Err(CountFailure::NotCountable)) => None,
             Ok(Err(CountFailure::NoCount)) | Err(_) => {
-                self.leave_alone(call.target().name());
+                self.pause_asking(call.target().name());
                 None
             }
         }
     }
 
     /// Returns `true` while the target must not be asked.
-    fn is_silent(&self, target: &Arc<str>) -> bool {
-        self.silent.lock().get(target).is_some_and(|until| *until > clock::now())
+    fn is_paused(&self, target: &Arc<str>) -> bool {
+        self.paused.lock().get(target).is_some_and(|until| *until > clock::now())
     }
 
     /// Stops asking the target for [`UNAVAILABLE_FOR`].
-    fn leave_alone(&self, target: &Arc<str>) {
+    fn pause_asking(&self, target: &Arc<str>) {
         let now = clock::now();
-        let mut silent = self.silent.lock();
-        silent.retain(|_, until| *until > now);
-        silent.insert(target.clone(), now + UNAVAILABLE_FOR);
+        let mut paused = self.paused.lock();
+        paused.retain(|_, until| *until > now);
+        paused.insert(target.clone(), now + UNAVAILABLE_FOR);
     }
 }

@@ -61,13 +61,13 @@ impl Address {
         if is_signed(&parts.headers) {
             return Err("the request is signed for the first target");
         }
-        let body = original.body.again().ok_or("its body is an upload, which can be read only once")?;
+        let body = original.body.try_clone().ok_or("its body is an upload, which can be read only once")?;
         let mut made = Request::from_parts(parts.clone(), body);
         let mut uri = self
             .place(&parts.uri, there)
             .ok_or("its URL cannot be moved below that of the fallback target")?;
         if let Some(model) = &self.model {
-            uri = self.remodel(&mut made, uri, model)?;
+            uri = self.replace_model(&mut made, uri, model)?;
         }
         // Credentials can have any name, so another server receives an allowlist only.
         if self.credential.is_some() || self.is_pool || !same_server(&uri, &parts.uri) {
@@ -94,7 +94,12 @@ impl Address {
     }
 
     /// Replaces the model in the path and in the body.
-    fn remodel(&self, made: &mut Request<RequestBody>, uri: Uri, model: &str) -> Result<Uri, &'static str> {
+    fn replace_model(
+        &self,
+        made: &mut Request<RequestBody>,
+        uri: Uri,
+        model: &str,
+    ) -> Result<Uri, &'static str> {
         let named = model_in_path(uri.path());
         if let Some(body) = rewritten(made.headers(), made.body().bytes(), model, named.is_some())? {
             if made.headers().contains_key(CONTENT_LENGTH) {

@@ -64,7 +64,7 @@ async fn try_in_turn<S: InnerService>(
 ) -> Result<Response<ResponseBody>, Error> {
     let (parts, body) = request.into_parts();
     // An upload is read once, by the target that it was meant for.
-    let again = body.again();
+    let again = body.try_clone();
     let mut next = Request::from_parts(parts.clone(), body);
     let original = again.map(|body| Original { parts, body });
     let meant = call.target().clone();

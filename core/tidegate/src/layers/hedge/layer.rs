@@ -62,7 +62,7 @@ impl Hedge {
         let call = request.extensions().get::<Call>().filter(|call| may_be_hedged(call));
         // The client's own transport serves one exchange of a call at a time.
         let call = call.filter(|_| request.extensions().get::<Foreign>().is_none()).cloned();
-        let (call, after, again) = match (call.and_then(with_delay), request.body().again()) {
+        let (call, after, again) = match (call.and_then(with_delay), request.body().try_clone()) {
             (Some((call, after)), Some(again)) => (call, after, again),
             _ => return (request, None),
         };
@@ -195,7 +195,7 @@ fn with_delay(call: Call) -> Option<(Call, Duration)> {
 async fn token_is_late(call: &Call, after: Duration) {
     loop {
         let now = clock::now();
-        let due = duration::after(call.present_sent_at().unwrap_or(now), after);
+        let due = duration::after(call.current_sent_at().unwrap_or(now), after);
         if due <= now {
             return;
         }

@@ -48,7 +48,7 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
             // A compressed response cannot be observed, and compression would hold tokens back.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
-        let upload = request.body().taken();
+        let upload = request.body().upload_progress();
         let placed = request.extensions().get::<Placed>().cloned();
         let response = inner.call(request);
         match call {
@@ -136,7 +136,7 @@ async fn within<T>(
     let Some(limit) = limit else { return what.await };
     let too_late = async {
         if let Some(upload) = upload {
-            upload.whole().await;
+            upload.finished().await;
         }
         tokio::time::sleep(limit).await;
     };
