@@ -393,15 +393,15 @@ export interface ReplicaConfig {
    */
   url: string;
   /**
-   * The replica's share of the calls, relative to the weights of the others. Range: 0.01 to 100.
-   * Default: 1.
-   */
-  weight?: number;
-  /**
    * The models that the replica serves, by their full names. Default: requested from the replica
    * (`/v1/models`).
    */
   models?: string | string[];
+  /**
+   * The replica's share of the calls, relative to the weights of the others. Range: 0.01 to 100.
+   * Default: 1.
+   */
+  weight?: number;
   /**
    * The number of tokens that the replica's KV memory holds. Range: 1 to 1000000000000. Default:
    * the target's, otherwise requested from the replica.

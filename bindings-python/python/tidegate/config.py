@@ -465,16 +465,16 @@ class ReplicaConfig(TypedDict, total=False):
     url: str
     """The base URL of the replica, with or without `/v1`."""
 
-    weight: float
-    """The replica's share of the calls, relative to the weights of the others.
-
-    Range: 0.01 to 100. Default: 1.
-    """
-
     models: str | list[str]
     """The models that the replica serves, by their full names.
 
     Default: requested from the replica (`/v1/models`).
+    """
+
+    weight: float
+    """The replica's share of the calls, relative to the weights of the others.
+
+    Range: 0.01 to 100. Default: 1.
     """
 
     kv_tokens: Count | Off

@@ -5,11 +5,10 @@
 
 use std::time::Duration;
 
-use super::schema::setting::Scalar;
-use super::schema::tree::{Node, Table, Value};
+use super::schema::tree::{Table, Value};
 use super::{
-    Budget, Config, ConfigError, Lane, LaneSettings, LimitSettings, Mode, Pool, ReplicaConfig, Target,
-    Tenant, Tool, Transport, parse,
+    Budget, Config, ConfigError, Lane, LaneSettings, LimitSettings, Mode, Pool, Replica, ReplicaConfig,
+    Target, Tenant, Tool, Transport, parse,
 };
 
 impl Config {
@@ -42,7 +41,7 @@ pub struct ConfigBuilder {
 impl ConfigBuilder {
     /// Sets `mode`: whether the gate acts, only measures, or is off.
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.root.put("mode", mode.to_value());
+        self.root.put("mode", mode.into());
         self
     }
 
@@ -56,38 +55,38 @@ impl ConfigBuilder {
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
     pub fn defaults(mut self, set: impl FnOnce(Target) -> Target) -> Self {
-        self.root.put("defaults", Value::Table(set(Target::new("default")).keys));
+        self.root.put("defaults", set(Target::new("default")).into());
         self
     }
 
     /// Adds a target to `targets`. The first target that matches a request takes it, in the order
     /// of these calls.
     pub fn target(mut self, target: Target) -> Self {
-        self.root.add("targets", target.name, target.keys);
+        self.root.add("targets", &target.name, target.keys);
         self
     }
 
     /// Adds a tenant of every target to `tenants`.
     pub fn tenant(mut self, id: impl Into<String>, tenant: Tenant) -> Self {
-        self.root.add("tenants", id.into(), tenant.keys);
+        self.root.add("tenants", &id.into(), tenant.keys);
         self
     }
 
     /// Adds rates to `budgets`, which the targets share that name them ([`Target::budget`]).
     pub fn budget(mut self, name: impl Into<String>, budget: Budget) -> Self {
-        self.root.add("budgets", name.into(), budget.keys);
+        self.root.add("budgets", &name.into(), budget.keys);
         self
     }
 
     /// Adds a tool to `tools`: a [`Tool`], or its cap.
     pub fn tool(mut self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
-        self.root.add("tools", name.into(), tool.into().keys);
+        self.root.add("tools", &name.into(), tool.into().keys);
         self
     }
 
     /// Sets `transport`: the settings of connections.
     pub fn transport(mut self, transport: Transport) -> Self {
-        self.root.put("transport", Value::Table(transport.keys));
+        self.root.put("transport", transport.into());
         self
     }
 
@@ -96,7 +95,7 @@ impl ConfigBuilder {
     /// # Errors
     /// Every key that is out of range or in conflict.
     pub fn build(self) -> Result<Config, ConfigError> {
-        parse::from_tree(&Node { value: Value::Table(self.root), line: None })
+        parse::from_tree(&Value::Table(self.root).into())
     }
 }
 
@@ -125,12 +124,12 @@ impl Target {
 
     /// Sets `pool`: the replicas of the target.
     pub fn pool(self, pool: Pool) -> Self {
-        self.set("pool", Value::Table(pool.keys))
+        self.set("pool", pool)
     }
 
     /// Sets `limit` to adaptive with these settings. The cap is its upper bound.
     pub fn limit(self, settings: LimitSettings) -> Self {
-        self.set("limit", Value::Table(settings.keys))
+        self.set("limit", settings)
     }
 
     /// Sets `limit = "fixed"`: all slots of the cap, always.
@@ -140,13 +139,13 @@ impl Target {
 
     /// Adds a named tenant to `tenants`.
     pub fn tenant(mut self, id: impl Into<String>, tenant: Tenant) -> Self {
-        self.keys.add("tenants", id.into(), tenant.keys);
+        self.keys.add("tenants", &id.into(), tenant.keys);
         self
     }
 
     /// Adds the settings of a lane to `lanes`.
     pub fn lane(mut self, lane: Lane, settings: LaneSettings) -> Self {
-        self.keys.add("lanes", lane.as_str().into(), settings.keys);
+        self.keys.add("lanes", lane.as_str(), settings.keys);
         self
     }
 
@@ -173,19 +172,13 @@ impl Target {
 impl Tool {
     /// Sets `limit` to adaptive with these settings. The cap is its upper bound.
     pub fn limit(self, settings: LimitSettings) -> Self {
-        self.set("limit", Value::Table(settings.keys))
+        self.set("limit", settings)
     }
 
     /// Sets `limit = "fixed"`: all slots of the cap, always.
     pub fn fixed(self) -> Self {
         self.set("limit", text("fixed"))
     }
-}
-
-/// A replica of a [`Pool`]. Also made of a base URL.
-#[derive(Clone)]
-pub struct Replica {
-    keys: Table,
 }
 
 impl Pool {
@@ -211,18 +204,18 @@ impl Pool {
 
     /// Adds a replica to `replicas`.
     pub fn replica(mut self, replica: impl Into<Replica>) -> Self {
-        self.keys.append("replicas", Value::Table(replica.into().keys));
+        self.keys.append("replicas", replica.into().into());
         self
     }
 
     /// Sets `dns_every`: the time between two lookups.
     pub fn dns_every(self, interval: Duration) -> Self {
-        self.set("dns_every", interval.to_value())
+        self.set("dns_every", interval)
     }
 
     /// Sets `file_every`: the time between two reads of the file.
     pub fn file_every(self, interval: Duration) -> Self {
-        self.set("file_every", interval.to_value())
+        self.set("file_every", interval)
     }
 
     /// Sets `key_env`: the environment variable with the key for requests to `/v1/models`.
@@ -234,15 +227,7 @@ impl Pool {
 impl Replica {
     /// Creates a replica at this base URL, with or without `/v1`.
     pub fn new(url: impl Into<String>) -> Self {
-        let mut keys = Table::default();
-        keys.put("url", text(url));
-        Self { keys }
-    }
-
-    /// Sets `weight`: the share of the calls, relative to the weights of the others.
-    pub fn weight(mut self, weight: f64) -> Self {
-        self.keys.put("weight", weight.to_value());
-        self
+        Self { keys: Table::default() }.set("url", text(url))
     }
 
     /// Adds a model to `models`, which the replica serves. Without any, the replica is asked.
@@ -251,20 +236,13 @@ impl Replica {
         self
     }
 
-    /// Sets `kv_tokens`: the number of tokens that the replica's KV memory holds.
-    pub fn kv_tokens(mut self, tokens: u64) -> Self {
-        self.keys.put("kv_tokens", tokens.to_value());
-        self
-    }
-
     /// Reads replicas as a file's would be read.
     ///
     /// # Errors
     /// Every invalid value.
     pub fn members(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<ReplicaConfig>, ConfigError> {
-        let node = |replica: Self| Node { value: Value::Table(replica.keys), line: None };
-        let list = Value::List(replicas.into_iter().map(node).collect());
-        parse::replica_list(&Node { value: list, line: None })
+        let list = replicas.into_iter().map(|replica| Value::from(replica).into()).collect();
+        parse::replica_list(&Value::List(list).into())
     }
 }
 

@@ -1,14 +1,11 @@
 //! Lists the settings in force, as key paths and values.
 
-use super::schema::declaration::Group;
+use super::schema::declaration::{Group, Lines};
 use super::schema::setting::Setting;
 use super::{
     LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
     TransportConfig,
 };
-
-/// Key paths, and values with their units.
-type Lines = Vec<(String, String)>;
 
 impl TargetConfig {
     /// Returns every setting of the target that is in force, defaults included, as key paths and
@@ -21,7 +18,7 @@ impl TargetConfig {
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
     pub fn settings(&self) -> Lines {
-        let mut lines = keys(self);
+        let mut lines = self.lines("");
         lines.splice(1..1, limit(&self.limit));
         if self.budget.is_none() {
             lines.extend(self.rates.settings());
@@ -44,14 +41,14 @@ impl TargetConfig {
 impl RateConfig {
     /// Returns every rate, as [`TargetConfig::settings`] does.
     pub fn settings(&self) -> Lines {
-        keys(self)
+        self.lines("")
     }
 }
 
 impl ToolConfig {
     /// Returns every setting of the tool that is in force, as [`TargetConfig::settings`] does.
     pub fn settings(&self) -> Lines {
-        let mut lines = keys(self);
+        let mut lines = self.lines("");
         lines.splice(1..1, limit(&self.limit).into_iter().filter(|(key, _)| key != "limit.awaiting"));
         lines
     }
@@ -60,14 +57,8 @@ impl ToolConfig {
 impl TransportConfig {
     /// Returns every setting of connections, as [`TargetConfig::settings`] does.
     pub fn settings(&self) -> Lines {
-        keys(self)
+        self.lines("")
     }
-}
-
-fn keys(group: &impl Group) -> Lines {
-    let mut lines = Vec::new();
-    group.list_keys("", &mut lines);
-    lines
 }
 
 fn line(key: &str, value: impl Into<String>) -> (String, String) {

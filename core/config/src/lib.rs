@@ -34,7 +34,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{ConfigBuilder, Replica};
+pub use builder::ConfigBuilder;
 pub use error::{ConfigError, ConfigProblem};
 pub use lane::Lane;
 pub use matching::Matcher;
@@ -43,8 +43,8 @@ pub use schema::tree::describe_text;
 pub use schema::{
     AdaptiveConfig, Budget, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, HeaderPolicy,
     LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS, Mode, OnFull, Percentile, Pool,
-    PoolConfig, Predict, RateConfig, ReplicaConfig, ReplicaSource, Retry, RetryConfig, Target, TargetConfig,
-    TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig,
+    PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource, Retry, RetryConfig, Target,
+    TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig,
 };
 
 impl Config {

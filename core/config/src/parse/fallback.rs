@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::target::Inherited;
+use super::target::ReadTarget;
 use crate::matching::TargetRule;
 use crate::schema::given::{Given, join};
 use crate::schema::nearest;
@@ -13,65 +13,51 @@ use crate::{TargetConfig, providers};
 /// Number of problems from which errors no longer suggest a similar name.
 const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 
-/// The given values of the keys of a target that concern fallbacks.
-pub(super) struct FallbackKeys<'a> {
-    fallback: Option<Given<'a>>,
-    model: Option<Given<'a>>,
-    key_env: Option<Given<'a>>,
-    forward_headers: Option<Given<'a>>,
-    /// Whether the target was read without a problem. Otherwise its URLs and models are not known.
-    pub(super) sound: bool,
-}
-
-impl<'a> FallbackKeys<'a> {
-    pub(super) fn new(given: &Given<'a>) -> Self {
-        let [fallback, model, key_env, forward_headers] =
-            ["fallback", "model", "key_env", "forward_headers"].map(|key| given.child(key));
-        Self { fallback, model, key_env, forward_headers, sound: false }
-    }
-}
-
 /// Checks every fallback, and sets the model that is requested at each target that is one.
-pub(super) fn resolve(targets: &mut [TargetConfig], keys: &[FallbackKeys<'_>], inherited: &Inherited<'_>) {
-    for (target, keys) in targets.iter_mut().zip(keys) {
+/// `default_fallback` is the given value of `defaults.fallback`, which `base` inherits.
+pub(super) fn resolve(
+    targets: &mut [ReadTarget<'_>],
+    base: &TargetConfig,
+    default_fallback: Option<Given<'_>>,
+) {
+    for ReadTarget { config, given, .. } in &mut *targets {
         // An inherited fallback does not apply to the fallback itself, nor to a target without
         // calls.
-        let exempt = target.matches.slots_only || target.fallback.as_ref() == Some(&target.name);
-        if exempt && keys.fallback.is_none() {
-            target.fallback = None;
+        let exempt = config.matches.slots_only || config.fallback.as_ref() == Some(&config.name);
+        if exempt && !given.has("fallback") {
+            config.fallback = None;
         }
     }
-    let graph = Graph::new(targets, keys);
-    if let Some(given) = &inherited.fallback {
-        graph.check(inherited.base, given);
+    let graph = Graph::new(targets);
+    if let Some(given) = default_fallback {
+        graph.check(base, &given);
     }
     let cycles = graph.cycles();
-    for (at, (target, keys)) in graph.targets.iter().zip(keys).enumerate() {
-        if let Some(given) = &keys.fallback {
-            graph.check(target, given);
+    for (at, target) in graph.targets.iter().enumerate() {
+        if let Some(given) = target.given.get("fallback") {
+            graph.check(&target.config, &given);
             if let Some(steps) = cycles.get(&at) {
-                graph.reject_cycle(given, steps);
+                graph.reject_cycle(&given, steps);
             }
         }
     }
-    let all = graph.targets.iter().chain([inherited.base]);
+    let all = graph.targets.iter().map(|target| &target.config).chain([base]);
     let fallbacks: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
     // A misspelt name, or one that was not read, may have meant any target.
     let all_known = fallbacks.iter().all(|name| graph.index.contains_key(name));
-    let certain = all_known && keys.iter().all(|keys| keys.sound);
-    for (target, keys) in targets.iter_mut().zip(keys) {
-        if fallbacks.contains(&target.name) {
-            target.model = requested_model(target);
+    let certain = all_known && targets.iter().all(|target| target.sound);
+    for target in targets {
+        if fallbacks.contains(&target.config.name) {
+            target.config.model = requested_model(&target.config);
         } else if certain {
-            reject_unused(keys);
+            reject_unused(&target.given);
         }
     }
 }
 
 /// The targets, and the fallback of each.
 struct Graph<'a> {
-    targets: &'a [TargetConfig],
-    keys: &'a [FallbackKeys<'a>],
+    targets: &'a [ReadTarget<'a>],
     /// The index of each target by name.
     index: HashMap<Arc<str>, usize>,
     /// The index of each target's fallback.
@@ -82,22 +68,21 @@ struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    fn new(targets: &'a [TargetConfig], keys: &'a [FallbackKeys<'a>]) -> Self {
+    fn new(targets: &'a [ReadTarget<'a>]) -> Self {
+        let named = targets.iter().enumerate().rev();
         let index: HashMap<Arc<str>, usize> =
-            targets.iter().enumerate().rev().map(|(at, target)| (target.name.clone(), at)).collect();
+            named.map(|(at, target)| (target.config.name.clone(), at)).collect();
         let next: Vec<Option<usize>> =
-            targets.iter().map(|target| index.get(target.fallback.as_ref()?).copied()).collect();
-        let any_depends_on_caller =
-            next.iter().flatten().any(|at| targets.get(*at).is_some_and(depends_on_caller));
-        Self { targets, keys, index, next, any_depends_on_caller }
+            targets.iter().map(|target| index.get(target.config.fallback.as_ref()?).copied()).collect();
+        let any_depends_on_caller = next
+            .iter()
+            .flatten()
+            .any(|at| targets.get(*at).is_some_and(|target| depends_on_caller(&target.config)));
+        Self { targets, index, next, any_depends_on_caller }
     }
 
     fn next(&self, at: usize) -> Option<usize> {
         self.next.get(at).copied().flatten()
-    }
-
-    fn is_sound(&self, at: usize) -> bool {
-        self.keys.get(at).is_some_and(|keys| keys.sound)
     }
 
     /// Checks the fallback of a target, and the fallbacks of that fallback.
@@ -111,8 +96,8 @@ impl<'a> Graph<'a> {
             return given
                 .reject("with url = \"none\" the target has no requests to fall back; remove one of them");
         }
-        if self.is_sound(at) && fallback.name != target.name {
-            obstacles(target, fallback).into_iter().for_each(|why| given.reject(why));
+        if fallback.sound && fallback.config.name != target.name {
+            obstacles(target, &fallback.config).into_iter().for_each(|why| given.reject(why));
         }
         if self.any_depends_on_caller {
             self.check_chain(target, at, given);
@@ -122,7 +107,7 @@ impl<'a> Graph<'a> {
     fn reject_unknown(&self, name: &str, given: &Given<'_>) {
         let mut invalid = InvalidValue::expected(TARGET_NAME.expected);
         if given.problems.count() < MAX_PROBLEMS_WITH_ADVICE {
-            let names: Vec<&str> = self.targets.iter().map(|target| &*target.name).collect();
+            let names: Vec<&str> = self.targets.iter().map(|target| &*target.config.name).collect();
             invalid = invalid.hint(nearest::suggest_name(name, &names, "there are no targets"));
         }
         given.reject(invalid.message(given.value));
@@ -143,7 +128,8 @@ impl<'a> Graph<'a> {
                 continue;
             };
             // Obstacles between the two themselves are reported at `before`.
-            if depends_on_caller(fallback) && self.is_sound(*at) && obstacles(before, fallback).is_empty() {
+            let (before, sound, fallback) = (&before.config, fallback.sound, &fallback.config);
+            if depends_on_caller(fallback) && sound && obstacles(before, fallback).is_empty() {
                 for why in obstacles(target, fallback) {
                     given.reject(format!("through {}: {why}", join("targets", &before.name)));
                 }
@@ -154,7 +140,8 @@ impl<'a> Graph<'a> {
     /// Returns the cycles of fallbacks, by the first target of each that names a fallback itself.
     /// The value lists the targets from there back to it.
     fn cycles(&self) -> HashMap<usize, Vec<usize>> {
-        let names_fallback = |at: &usize| self.keys.get(*at).is_some_and(|keys| keys.fallback.is_some());
+        let names_fallback =
+            |at: &usize| self.targets.get(*at).is_some_and(|target| target.given.has("fallback"));
         let mut cycles = HashMap::new();
         // Start of the walk that first reached each target. A walk that reaches a target of its own
         // is a cycle.
@@ -184,7 +171,7 @@ impl<'a> Graph<'a> {
             .last()
             .into_iter()
             .chain(steps)
-            .filter_map(|at| Some(&*self.targets.get(*at)?.name))
+            .filter_map(|at| Some(&*self.targets.get(*at)?.config.name))
             .collect();
         given.reject(format!("the fallbacks form a cycle: {}; remove one of them", names.join(" -> ")));
     }
@@ -236,12 +223,12 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
 }
 
 /// Rejects the keys for calls that fall back, at a target that is not a fallback.
-fn reject_unused(keys: &FallbackKeys<'_>) {
+fn reject_unused(given: &Given<'_>) {
     let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
-    if let Some(given) = &keys.model {
-        given.reject(format!("{only}, or set \"models\" to select requests by their model"));
+    if given.has("model") {
+        given.reject_key(&["model"], format!("{only}, or set \"models\" to select requests by their model"));
     }
-    for given in [&keys.key_env, &keys.forward_headers].into_iter().flatten() {
+    for given in ["key_env", "forward_headers"].into_iter().filter_map(|key| given.get(key)) {
         given.reject(only);
     }
 }

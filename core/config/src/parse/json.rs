@@ -15,7 +15,11 @@ fn node(value: &serde_json::Value, depth: usize) -> Node {
         Json::Array(_) | Json::Object(_) if depth >= DEEPEST => Value::Other("a value nested too deeply"),
         Json::Null => Value::Null,
         Json::Bool(flag) => Value::Bool(*flag),
-        Json::Number(number) => number_of(number),
+        Json::Number(number) => match (number.as_i128(), number.as_f64()) {
+            (Some(whole), _) => Value::Whole(whole),
+            (None, Some(float)) => Value::Float(float),
+            (None, None) => Value::Other("a number that cannot be read"),
+        },
         Json::String(text) => Value::Text(text.clone()),
         Json::Array(items) => Value::List(items.iter().map(|item| node(item, depth + 1)).collect()),
         Json::Object(map) => Value::Table(Table {
@@ -25,13 +29,5 @@ fn node(value: &serde_json::Value, depth: usize) -> Node {
                 .collect(),
         }),
     };
-    Node { value, line: None }
-}
-
-fn number_of(number: &serde_json::Number) -> Value {
-    if let Some(whole) = number.as_i128() {
-        Value::Whole(whole)
-    } else {
-        number.as_f64().map_or(Value::Other("a number that cannot be read"), Value::Float)
-    }
+    value.into()
 }

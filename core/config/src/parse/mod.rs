@@ -20,13 +20,13 @@ mod toml;
 use self::limit::LimitLayers;
 pub(super) use self::pool::replica_list;
 pub use self::pool::replicas_in_file;
-use super::schema::declaration::{Group, names};
+use super::schema::declaration::Group;
 use super::schema::given::Given;
 use super::schema::problems::Problems;
-use super::schema::setting::{Scalar, Setting};
-use super::schema::tree::{Node, Value};
+use super::schema::setting::Scalar;
+use super::schema::tree::Node;
 use super::schema::{CAP, TOOL, TOP};
-use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, TargetConfig, ToolConfig};
+use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ToolConfig};
 
 /// Reads a configuration from TOML.
 pub(super) fn from_toml(text: &str) -> Result<Config, ConfigError> {
@@ -58,45 +58,28 @@ pub(super) fn from_tree(root: &Node) -> Result<Config, ConfigError> {
 
 fn read_config(root: &Node, problems: &Problems) -> Config {
     let mut config = Config::default();
-    if !matches!(root.value, Value::Table(_)) {
-        problems.add(
-            root.line,
-            "",
-            format!("the configuration must be a table; got {}", root.value.describe()),
-        );
+    let top = Given::new("", root, problems);
+    if !top.is_table() {
+        top.reject(format!("the configuration must be a table; got {}", root.value.describe()));
         return config;
     }
-    let root = Given { path: String::new(), line: root.line, value: &root.value, problems };
-    let Some(top) = root.section(&names(&[&TOP])) else { return config };
-
+    top.check_table(&[&TOP]);
     top.set("mode", &mut config.mode, &());
     top.set("transport", &mut config.transport, &());
-    if let Some(given) = top.get("tools") {
-        config.tools = given
-            .named()
-            .into_iter()
-            .filter_map(|(name, given)| Some((name.to_owned(), read_tool(given)?)))
-            .collect();
-    }
+    let tools = top.get("tools").map(|given| given.named()).unwrap_or_default();
+    config.tools =
+        tools.iter().filter_map(|(name, given)| Some(((*name).to_owned(), read_tool(given)?))).collect();
 
     // Each layer is read over the one before: top-level tenants, then defaults, then the target.
-    let mut base = TargetConfig::new("default");
-    let mut limit = limit::LimitLayers::default();
-    if let Some(given) = top.get("tenants") {
-        base.tenants.overlay(given, &());
-        shares::check_floors(&top, &base);
+    top.set("budgets", &mut config.budgets, &());
+    let mut base = target::TargetReader::new(&config.budgets);
+    top.set("tenants", &mut base.config.tenants, &());
+    shares::check_floors(&top, &base.config);
+    let defaults = top.get("defaults");
+    if let Some(given) = &defaults {
+        base.read_defaults(given);
     }
-    if let Some(given) = top.get("budgets") {
-        config.budgets = rates::read_budgets(given);
-    }
-    let fallback = top.get("defaults").and_then(|given| given.child("fallback"));
-    if let Some(given) = top.get("defaults") {
-        target::read_defaults(given, &mut base, &mut limit, &config.budgets);
-    }
-    let inherited = target::Inherited { base: &base, limit: &limit, fallback, budgets: &config.budgets };
-    config.targets = target::read_targets(top.get("targets"), &inherited, problems);
-    config.default_target = base;
-    target::resolve_default_tpot(top.get("defaults"), &mut config, &limit);
+    (config.targets, config.default_target) = target::read_targets(top.get("targets"), defaults, base);
     if problems.count() == 0 {
         rates::check_unused(&top, &config);
     }
@@ -104,31 +87,34 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
 }
 
 /// Reads a tool: its cap, or a table.
-fn read_tool(given: Given<'_>) -> Option<ToolConfig> {
-    if !matches!(given.value, Value::Table(_)) {
+fn read_tool(given: &Given<'_>) -> Option<ToolConfig> {
+    if !given.is_table() {
         return given.read(|value| usize::read(value, &CAP)).map(ToolConfig::with_cap);
     }
-    let section = given.section(&names(&[&TOOL]))?;
-    if !section.has("cap") {
-        section.reject(&[], "needs a \"cap\"");
+    given.check_table(&[&TOOL]);
+    if !given.has("cap") {
+        given.reject("needs a \"cap\"");
     }
     let mut tool = ToolConfig::default();
-    tool.read(&section);
-    let mut limit = LimitLayers::for_tool();
-    limit.read(&section);
-    limit.reject_awaiting(&section);
-    if section.has("cap") {
-        limit.check_order(&section, tool.cap, "cap");
+    tool.read(given);
+    let mut limit = LimitLayers { cap_given: true, ..LimitLayers::default() };
+    limit.read(given);
+    if limit.keys.awaiting.is_some() {
+        let text = "has no effect for tools, whose calls have no first token; remove it";
+        given.reject_key(&["limit.awaiting"], text);
     }
-    tool.limit = limit.resolve(tool.cap, tool.latency.is_some());
+    if given.has("cap") {
+        limit.check_order(given, tool.cap, "cap");
+    }
+    tool.limit = limit.resolve(given, tool.cap, tool.latency.is_some());
     if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {
-        section.reject(&["latency"], limit.fixed_reason("latency"));
+        given.reject_key(&["latency"], limit.fixed_reason(given, "latency"));
     }
     if tool.rps.is_some() && tool.rpm.is_some() {
-        section.reject(&["rpm"], "a tool has one rate; remove this or \"rps\"");
+        given.reject_key(&["rpm"], "a tool has one rate; remove this or \"rps\"");
     }
     if tool.on_full == OnFull::Refuse && tool.wait.is_some() {
-        section.reject(
+        given.reject_key(
             &["wait"],
             "has no effect with on_full = \"refuse\"; remove it, or set on_full = \"wait\"",
         );

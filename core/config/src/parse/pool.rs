@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use super::target::{parse_base_url, read_key_env};
 use super::{json, toml};
-use crate::matching::BaseUrl;
-use crate::schema::declaration::{Group, names};
-use crate::schema::given::{Given, Section};
+use crate::schema::declaration::Group;
+use crate::schema::given::Given;
 use crate::schema::problems::Problems;
-use crate::schema::setting::InvalidValue;
+use crate::schema::setting::{InvalidValue, TextRule};
 use crate::schema::tree::{Node, Value};
-use crate::schema::{
-    DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA, TOKENS, WEIGHT,
-};
+use crate::schema::{DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA};
 use crate::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
 /// The keys that name the replicas of a pool, of which it has at most one.
@@ -22,51 +19,47 @@ const SOURCES: [&str; 3] = ["replicas", "dns", "file"];
 /// The interval of each key that is looked up repeatedly.
 const INTERVALS: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
 
+const LIST: &str = "a list of replicas";
 const EXPECTED: &str = "a table, or the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
 
-/// Reads `pool`, and returns whether its `cap` is given.
-pub(super) fn read_pool(given: Given<'_>) -> (PoolConfig, bool) {
+/// Reads `pool`.
+pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
     let mut pool = PoolConfig::default();
     match given.value {
-        Value::Table(_) => {}
-        Value::List(_) => {
-            pool.source = ReplicaSource::Listed(read_replicas(&given));
-            return (pool, false);
+        Value::Table(_) => {
+            given.check_table(&[&POOL]);
+            pool.source = read_source(given);
+            pool.read(given);
+            pool.key_env = read_key_env(given, "VLLM_API_KEY");
         }
-        other => {
-            given.reject(InvalidValue::expected(EXPECTED).message(other));
-            return (pool, false);
-        }
+        Value::List(_) => pool.source = ReplicaSource::Listed(read_replicas(given)),
+        other => given.reject(InvalidValue::expected(EXPECTED).message(other)),
     }
-    let Some(section) = given.section(&names(&[&POOL])) else { return (pool, false) };
-    pool.source = read_source(&section);
-    pool.read(&section);
-    pool.key_env = read_key_env(&section, "VLLM_API_KEY");
-    (pool, section.has("cap"))
+    pool
 }
 
 /// Reads where the replicas of a pool are named.
-fn read_source(section: &Section<'_>) -> ReplicaSource {
-    let given: Vec<&str> = SOURCES.into_iter().filter(|key| section.has(key)).collect();
-    if let [first, second, ..] = *given {
-        section.reject(&[second], format!("only one key may name the replicas; remove this or {first:?}"));
+fn read_source(given: &Given<'_>) -> ReplicaSource {
+    let sources: Vec<&str> = SOURCES.into_iter().filter(|key| given.has(key)).collect();
+    if let [first, second, ..] = *sources {
+        given.reject_key(&[second], format!("only one key may name the replicas; remove this or {first:?}"));
     }
     for (interval, key) in INTERVALS {
-        if section.has(interval) && !section.has(key) {
-            section.reject(&[interval], format!("has no effect without {key:?}; set that, or remove it"));
+        if given.has(interval) && !given.has(key) {
+            given.reject_key(&[interval], format!("has no effect without {key:?}; set that, or remove it"));
         }
     }
-    if let Some(given) = section.get("replicas") {
+    if let Some(given) = given.get("replicas") {
         return ReplicaSource::Listed(read_replicas(&given));
     }
-    if let Some(url) = section.get("dns").and_then(|given| given.read(read_dns)) {
+    if let Some(url) = given.get("dns").and_then(|given| given.read(|value| DNS.read(value))) {
         let mut every = DNS_EVERY;
-        section.set("dns_every", &mut every, &DNS_EVERY_RANGE);
+        given.set("dns_every", &mut every, &DNS_EVERY_RANGE);
         return ReplicaSource::Dns { url, every };
     }
-    if let Some(path) = section.get("file").and_then(|given| given.read(read_path)) {
+    if let Some(path) = given.get("file").and_then(|given| given.read(|value| FILE.read(value))) {
         let mut every = FILE_EVERY;
-        section.set("file_every", &mut every, &FILE_EVERY_RANGE);
+        given.set("file_every", &mut every, &FILE_EVERY_RANGE);
         return ReplicaSource::File { path, every };
     }
     ReplicaSource::Dynamic
@@ -74,28 +67,32 @@ fn read_source(section: &Section<'_>) -> ReplicaSource {
 
 /// Reads `replicas` of a pool.
 fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
-    let Value::List(items) = given.value else {
-        given.reject(
-            InvalidValue::expected("a list of base URLs, or of tables with a \"url\"").message(given.value),
-        );
-        return Vec::new();
-    };
-    if items.is_empty() {
-        given.reject("the list is empty; remove the key if the program sets the replicas (set_replicas)");
+    let members = read_list(given, "a list of base URLs, or of tables with a \"url\"");
+    if let Value::List(items) = given.value {
+        if items.is_empty() {
+            given.reject("the list is empty; remove the key if the program sets the replicas (set_replicas)");
+        }
+        check_count(given, items.len());
     }
-    if items.len() > MAX_REPLICAS {
-        given.reject(format!("{} replicas are given; a pool has at most {MAX_REPLICAS}", items.len()));
+    members
+}
+
+/// Rejects more replicas than a pool may have.
+fn check_count(given: &Given<'_>, count: usize) {
+    if count > MAX_REPLICAS {
+        given.reject(format!("{count} replicas are given; a pool has at most {MAX_REPLICAS}"));
     }
-    read_members(given, items)
 }
 
 /// Reads any number of replicas.
-fn read_members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
+fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
+    if !matches!(given.value, Value::List(_)) {
+        given.reject(InvalidValue::expected(expected).message(given.value));
+        return Vec::new();
+    }
     let mut seen = HashSet::new();
-    let mut members = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let path = format!("{}[{index}]", given.path);
-        let given = Given { path, line: item.line, value: &item.value, problems: given.problems };
+    let mut members = Vec::new();
+    for given in given.items() {
         let Some(member) = read_replica(&given) else { continue };
         if !seen.insert(member.url.clone()) {
             given.reject("is the same replica as one above it (with or without /v1); remove one of them");
@@ -106,64 +103,62 @@ fn read_members(given: &Given<'_>, items: &[Node]) -> Vec<ReplicaConfig> {
 }
 
 fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
-    if !matches!(given.value, Value::Table(_)) {
-        return given.read(read_base_url).map(|url| ReplicaConfig::new(&url));
+    if !given.is_table() {
+        return given.read(|value| URL.read(value)).map(|url| ReplicaConfig::new(&url));
     }
-    let given = Given { path: given.path.clone(), ..*given };
-    let section = given.section(&names(&[&REPLICA]))?;
-    let Some(url) = section.get("url") else {
-        section.reject(&[], "needs a \"url\": the replica's base URL");
+    given.check_table(&[&REPLICA]);
+    let Some(url) = given.get("url") else {
+        given.reject("needs a \"url\": the replica's base URL");
         return None;
     };
-    let mut member = ReplicaConfig::new(&url.read(read_base_url)?);
-    section.set("weight", &mut member.weight, &WEIGHT);
-    section.set("kv_tokens", &mut member.kv_tokens, &TOKENS);
-    member.models = section.get("models").and_then(|given| given.read(read_models));
+    let mut member = ReplicaConfig::new(&url.read(|value| URL.read(value))?);
+    member.read(given);
+    if let Some(models) = given.get("models") {
+        if models.items().is_empty() {
+            models.reject(InvalidValue::expected(MODEL.expected).message(models.value));
+        }
+        member.models = Some(MODEL.read_list(&models).into());
+    }
     Some(member)
 }
 
-/// Reads the base URL of a replica, without `/v1`.
-fn read_base_url(value: &Value) -> Result<String, InvalidValue> {
-    let bad = || InvalidValue::expected("a replica's base URL such as \"http://10.0.0.1:8000\"");
-    let Value::Text(text) = value else { return Err(bad()) };
-    let url = parse_base_url(text).map_err(|why| bad().hint(why))?;
-    Ok(url.strip_suffix("/v1").map(str::to_owned).unwrap_or(url))
-}
+/// The base URL of a replica, without `/v1`.
+const URL: TextRule<String> = TextRule {
+    expected: "a replica's base URL such as \"http://10.0.0.1:8000\"",
+    parse: |text| {
+        let url = parse_base_url(text)?;
+        Ok(url.strip_suffix("/v1").unwrap_or(&url).to_owned())
+    },
+};
 
-fn read_models(value: &Value) -> Result<Arc<[Arc<str>]>, InvalidValue> {
-    let bad = || InvalidValue::expected("the name of a model that the replica serves, or a list of them");
-    let one = |value: &Value| match value {
-        Value::Text(name) if name.contains('*') => Err(bad().hint("write the full name, without *")),
-        Value::Text(name) if (1..=200).contains(&name.len()) => Ok(Arc::from(&**name)),
-        _ => Err(bad()),
-    };
-    match value {
-        Value::List(items) if !items.is_empty() => items.iter().map(|item| one(&item.value)).collect(),
-        other => one(other).map(|name| [name].into()),
-    }
-}
+const MODEL: TextRule<Arc<str>> = TextRule {
+    expected: "the name of a model that the replica serves, or a list of them",
+    parse: |name| match name.len() {
+        _ if name.contains('*') => Err("write the full name, without *"),
+        1..=200 => Ok(name.into()),
+        _ => Err(""),
+    },
+};
 
-/// Reads `dns`.
-fn read_dns(value: &Value) -> Result<Arc<str>, InvalidValue> {
-    let bad = || InvalidValue::expected("scheme, host and port, such as \"http://vllm.internal:8000\"");
-    let Value::Text(text) = value else { return Err(bad()) };
-    let url = BaseUrl::parse(text).map_err(|why| bad().hint(why))?.to_string();
-    let url = url.strip_suffix("/v1").unwrap_or(&url);
-    match url.split_once("://") {
-        Some(("https", _)) => Err(bad().hint(
-            "https certificates do not match the addresses of the host; use http, or list the replicas by their own names",
-        )),
-        Some((_, rest)) if rest.contains('/') => Err(bad().hint("remove the path")),
-        _ => Ok(url.into()),
-    }
-}
+const DNS: TextRule<Arc<str>> = TextRule {
+    expected: "scheme, host and port, such as \"http://vllm.internal:8000\"",
+    parse: |text| {
+        let url = parse_base_url(text)?;
+        let url = url.strip_suffix("/v1").unwrap_or(&url);
+        match url.split_once("://") {
+            Some(("https", _)) => Err(
+                "https certificates do not match the addresses of the host; use http, or list the replicas by their own names",
+            ),
+            Some((_, rest)) if rest.contains('/') => Err("remove the path"),
+            _ => Ok(url.into()),
+        }
+    },
+};
 
-fn read_path(value: &Value) -> Result<PathBuf, InvalidValue> {
-    match value {
-        Value::Text(path) if !path.is_empty() && !path.contains('\0') => Ok(PathBuf::from(path)),
-        _ => Err(InvalidValue::expected("the path of a file that names the replicas")),
-    }
-}
+const FILE: TextRule<PathBuf> = TextRule {
+    expected: "the path of a file that names the replicas",
+    parse: |path| if path.is_empty() || path.contains('\0') { Err("") } else { Ok(path.into()) },
+};
 
 /// Returns the base URLs of a pool without `url`: its name, the URLs of its replicas, and that of
 /// `dns`.
@@ -192,14 +187,9 @@ pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>,
 /// Reads the replicas that the program sets.
 pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
-    let members = read_root_list(list, &problems);
-    if members.len() > MAX_REPLICAS {
-        problems.add(
-            None,
-            "replicas",
-            format!("{} replicas are given; a pool has at most {MAX_REPLICAS}", members.len()),
-        );
-    }
+    let given = Given::new("replicas", list, &problems);
+    let members = read_list(&given, LIST);
+    check_count(&given, members.len());
     problems.into_result(members)
 }
 
@@ -227,8 +217,8 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     }
     if lines().all(|(_, line)| line.starts_with("http://") || line.starts_with("https://")) {
         let node = |(at, line): (usize, &str)| Node { value: Value::Text(line.into()), line: Some(at + 1) };
-        let list = Node { value: Value::List(lines().map(node).collect()), line: None };
-        return read_root_list(&list, problems);
+        let list = Value::List(lines().map(node).collect()).into();
+        return read_list(&Given::new("replicas", &list, problems), LIST);
     }
     let root = match serde_json::from_str(text) {
         Ok(value) => json::read(&value),
@@ -243,32 +233,15 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         },
     };
     if matches!(root.value, Value::List(_)) {
-        return read_root_list(&root, problems);
+        return read_list(&Given::new("replicas", &root, problems), LIST);
     }
-    let given = Given { path: String::new(), line: root.line, value: &root.value, problems };
-    let one = |key: &str| {
-        REPLICA.names().any(|name| name == key).then(|| "it belongs in one of \"replicas\"".to_owned())
-    };
-    let Some(section) = given.section_with(&["replicas"], one) else { return Vec::new() };
-    match section.get("replicas") {
-        Some(given) => read_list(&given),
-        None => {
-            problems.add(None, "", "the file has no \"replicas\"");
-            Vec::new()
-        }
+    let given = Given::new("", &root, problems);
+    let is_replica_key = |key: &str| REPLICA.names().any(|name| name == key);
+    let advice = |key: &str| is_replica_key(key).then(|| "it belongs in one of \"replicas\"".to_owned());
+    let is_table = given.check_keys(&["replicas"], advice);
+    let list = given.get("replicas");
+    if is_table && list.is_none() {
+        problems.add(None, "", "the file has no \"replicas\"");
     }
-}
-
-fn read_root_list(list: &Node, problems: &Problems) -> Vec<ReplicaConfig> {
-    read_list(&Given { path: "replicas".into(), line: list.line, value: &list.value, problems })
-}
-
-fn read_list(given: &Given<'_>) -> Vec<ReplicaConfig> {
-    match given.value {
-        Value::List(items) => read_members(given, items),
-        other => {
-            given.reject(InvalidValue::expected("a list of replicas").message(other));
-            Vec::new()
-        }
-    }
+    list.map(|list| read_list(&list, LIST)).unwrap_or_default()
 }

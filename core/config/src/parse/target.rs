@@ -4,177 +4,221 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::fallback::{self, FallbackKeys};
 use super::limit::LimitLayers;
 use super::rates::{self, Budgets};
-use super::{conflicts, pool, shares};
+use super::{conflicts, fallback, pool, shares};
 use crate::matching::{BaseUrl, TargetRule};
-use crate::schema::declaration::{Group, names};
-use crate::schema::given::{Given, Section};
+use crate::schema::declaration::Group;
+use crate::schema::given::Given;
 use crate::schema::nearest;
-use crate::schema::problems::Problems;
-use crate::schema::setting::{InvalidValue, Scalar};
-use crate::schema::tree::{Node, Value};
+use crate::schema::setting::{InvalidValue, Scalar, TextRule};
+use crate::schema::tree::Value;
 use crate::schema::{CAP, OWN, RATES, SETTINGS};
-use crate::{Config, LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
+use crate::{LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
-/// The settings that a target has if it does not set them itself.
-pub(super) struct Inherited<'a> {
-    pub(super) base: &'a TargetConfig,
-    /// The limit of `defaults`.
-    pub(super) limit: &'a LimitLayers,
-    /// The given value of `defaults.fallback`.
-    pub(super) fallback: Option<Given<'a>>,
-    pub(super) budgets: &'a Budgets,
+/// The settings of a target or of `defaults`, while they are read. A target starts with those of
+/// `defaults`.
+#[derive(Clone)]
+pub(super) struct TargetReader<'a> {
+    pub(super) config: TargetConfig,
+    limit: LimitLayers,
+    budgets: &'a Budgets,
 }
 
-/// Reads `targets`, in the order given.
+/// A target that was read.
+pub(super) struct ReadTarget<'a> {
+    pub(super) config: TargetConfig,
+    pub(super) given: Given<'a>,
+    /// Whether the target was read without a problem. Otherwise its URLs and models are not known.
+    pub(super) sound: bool,
+}
+
+/// Reads `targets`, in the order given. Also returns the settings of targets that are not
+/// configured.
 pub(super) fn read_targets(
     given: Option<Given<'_>>,
-    inherited: &Inherited<'_>,
-    problems: &Problems,
-) -> Vec<TargetConfig> {
-    let named = given.map(Given::named).unwrap_or_default();
+    defaults: Option<Given<'_>>,
+    base: TargetReader<'_>,
+) -> (Vec<TargetConfig>, TargetConfig) {
+    let named = given.map(|given| given.named()).unwrap_or_default();
     let is_only_target = named.len() == 1;
     let mut targets = Vec::with_capacity(named.len());
-    let mut keys = Vec::with_capacity(named.len());
-    let mut lines = Vec::with_capacity(named.len());
     for (name, given) in named {
-        let before = problems.count();
-        let mut fallback_keys = FallbackKeys::new(&given);
-        let mut target = TargetConfig { name: name.into(), ..inherited.base.clone() };
-        let mut limit = inherited.limit.for_target();
-        lines.push(given.line);
-        match given.value {
-            Value::Table(_) => read_table(given, &mut target, &mut limit, is_only_target, inherited.budgets),
-            _ => read_cap_only(given, &mut target, &mut limit, is_only_target),
-        }
-        fallback_keys.sound = problems.count() == before;
-        keys.push(fallback_keys);
-        targets.push(target);
+        let before = given.problems.count();
+        let mut reader = base.clone();
+        reader.config.name = name.into();
+        reader.read_target(&given, is_only_target);
+        targets.push(ReadTarget { config: reader.config, sound: given.problems.count() == before, given });
     }
-    fallback::resolve(&mut targets, &keys, inherited);
-    conflicts::check_reachable(&targets, &lines, |at| keys.get(at).is_some_and(|keys| keys.sound), problems);
-    targets
+    let default_fallback = defaults.as_ref().and_then(|given| given.get("fallback"));
+    fallback::resolve(&mut targets, &base.config, default_fallback);
+    conflicts::check_reachable(&targets);
+    let targets: Vec<TargetConfig> = targets.into_iter().map(|target| target.config).collect();
+    let default_target = base.into_default_target(defaults, &targets);
+    (targets, default_target)
 }
 
-/// Reads `defaults`.
-pub(super) fn read_defaults(
-    given: Given<'_>,
-    into: &mut TargetConfig,
-    limit: &mut LimitLayers,
-    budgets: &Budgets,
-) {
-    if let Some(section) = given.section(&names(&[&SETTINGS, &RATES])) {
-        read_settings(&section, into, limit, budgets);
+impl<'a> TargetReader<'a> {
+    pub(super) fn new(budgets: &'a Budgets) -> Self {
+        Self { config: TargetConfig::new("default"), limit: LimitLayers::default(), budgets }
     }
-}
 
-/// Reads a target that is only its cap, such as `openai = 64`.
-fn read_cap_only(given: Given<'_>, target: &mut TargetConfig, limit: &mut LimitLayers, is_only_target: bool) {
-    let Some(cap) = given.read(|value| {
-        usize::read(value, &CAP).map_err(|_| {
-            InvalidValue::expected(format!(
-                "a table, or the cap: a whole number from {} to {}",
-                CAP.start(),
-                CAP.end()
-            ))
-        })
-    }) else {
-        return;
-    };
-    target.cap = cap;
-    limit.cap_given = true;
-    set_limit(target, limit);
-    clear_unused_tpot(target);
-    match provider_urls(&target.name, is_only_target) {
-        Ok(urls) => target.matches.urls = urls,
-        Err(why) => given.reject(why),
+    pub(super) fn read_defaults(&mut self, given: &Given<'_>) {
+        given.check_table(&[&SETTINGS, &RATES]);
+        self.read_settings(given);
     }
-}
 
-/// Reads a target that is a table.
-fn read_table(
-    given: Given<'_>,
-    target: &mut TargetConfig,
-    limit: &mut LimitLayers,
-    is_only_target: bool,
-    budgets: &Budgets,
-) {
-    let Some(section) = given.section(&names(&[&OWN, &SETTINGS, &RATES])) else { return };
-    let slots_only =
-        section.get("url").is_some_and(|given| matches!(given.value, Value::Text(text) if text == "none"));
-    let expected = "a base URL such as \"https://api.openai.com/v1\"";
-    let mut matches = TargetMatch {
-        urls: if slots_only { Vec::new() } else { read_patterns(&section, "url", expected, parse_base_url) },
-        models: read_patterns(
-            &section,
-            "models",
-            "the name of a model, in which * matches any text",
-            parse_model,
-        ),
-        slots_only,
-    };
-    if slots_only && section.has("models") {
-        section.reject(&["models"], "with url = \"none\" the target takes no requests; remove one of them");
-    }
-    if let Some(given) = section.get("pool") {
-        if slots_only {
-            given.reject("with url = \"none\" the target takes no requests; remove one of them");
-        }
-        let (pool, cap_given) = pool::read_pool(given);
-        limit.pool_cap_given = Some(cap_given);
-        target.pool = Some(pool);
-    }
-    if !section.has("url") {
-        let urls = match &target.pool {
-            Some(pool) => pool::urls_by_name(&target.name, pool),
-            None => provider_urls(&target.name, is_only_target),
-        };
-        match urls {
-            Ok(urls) => matches.urls = urls,
-            Err(_) if section.has("models") && target.pool.is_none() => {}
-            Err(why) => section.reject(&[], why),
-        }
-    }
-    target.matches = matches;
-    read_fallback_keys(&section, target);
-    read_settings(&section, target, limit, budgets);
-    check_tpot(&section, target, limit);
-    conflicts::check_objective(&section, target);
-}
-
-/// Reads the keys for calls that fall back to the target.
-fn read_fallback_keys(section: &Section<'_>, target: &mut TargetConfig) {
-    if let Some(given) = section.get("model") {
-        let expected = "the name of one model";
-        target.model = given.read(|value| match value {
-            Value::Text(text) if text.contains('*') => {
-                Err(InvalidValue::expected(expected).hint("patterns belong in \"models\""))
+    /// Reads a target: its cap, such as `openai = 64`, or a table.
+    fn read_target(&mut self, given: &Given<'_>, is_only_target: bool) {
+        if !given.is_table() {
+            let expected = || {
+                let (low, high) = (CAP.start(), CAP.end());
+                InvalidValue::expected(format!("a table, or the cap: a whole number from {low} to {high}"))
+            };
+            let Some(cap) = given.read(|value| usize::read(value, &CAP).map_err(|_| expected())) else {
+                return;
+            };
+            self.config.cap = cap;
+            self.limit.cap_given = true;
+            self.set_limit(given);
+            self.clear_unused_tpot();
+            match provider_urls(&self.config.name, is_only_target) {
+                Ok(urls) => self.config.matches.urls = urls,
+                Err(why) => given.reject(why),
             }
-            Value::Text(text) => {
-                parse_model(text).map(Arc::from).map_err(|why| InvalidValue::expected(expected).hint(why))
+            return;
+        }
+        given.check_table(&[&OWN, &SETTINGS, &RATES]);
+        self.read_matches(given, is_only_target);
+        self.read_fallback_keys(given);
+        self.read_settings(given);
+        self.check_tpot(given);
+        conflicts::check_objective(given, &self.config);
+    }
+
+    /// Reads which requests are the target's, and its pool.
+    fn read_matches(&mut self, given: &Given<'_>, is_only_target: bool) {
+        const NO_REQUESTS: &str = "with url = \"none\" the target takes no requests; remove one of them";
+        let slots_only = given.get("url").is_some_and(|url| url.value.as_text() == Some("none"));
+        let urls = if slots_only { Vec::new() } else { read_patterns(given, "url", &URL) };
+        let models = read_patterns(given, "models", &MODEL_PATTERN);
+        let mut matches = TargetMatch { urls, models, slots_only };
+        for key in ["models", "pool"] {
+            if slots_only && given.has(key) {
+                given.reject_key(&[key], NO_REQUESTS);
             }
-            _ => Err(InvalidValue::expected(expected)),
-        });
-        let taken =
-            |model: &str| TargetRule::new(&target.matches).is_ok_and(|rule| rule.matches_model(model));
-        if target.model.as_deref().is_some_and(|model| !taken(model)) {
-            given.reject("is not one of the target's \"models\"; add it there, or remove it");
+        }
+        self.config.pool = given.get("pool").map(|given| pool::read_pool(&given));
+        if !given.has("url") {
+            let urls = match &self.config.pool {
+                Some(pool) => pool::urls_by_name(&self.config.name, pool),
+                None => provider_urls(&self.config.name, is_only_target),
+            };
+            match urls {
+                Ok(urls) => matches.urls = urls,
+                Err(_) if given.has("models") && self.config.pool.is_none() => {}
+                Err(why) => given.reject(why),
+            }
+        }
+        self.config.matches = matches;
+    }
+
+    /// Reads the keys for calls that fall back to the target.
+    fn read_fallback_keys(&mut self, given: &Given<'_>) {
+        if let Some(given) = given.get("model") {
+            self.config.model = given.read(|value| MODEL.read(value));
+            let taken = |model: &str| {
+                TargetRule::new(&self.config.matches).is_ok_and(|rule| rule.matches_model(model))
+            };
+            if self.config.model.as_deref().is_some_and(|model| !taken(model)) {
+                given.reject("is not one of the target's \"models\"; add it there, or remove it");
+            }
+        }
+        self.config.key_env = read_key_env(given, "SPARE_API_KEY");
+        if let Some(given) = given.get("forward_headers") {
+            self.config.forward_headers = FORWARDED_HEADER.read_list(&given);
         }
     }
-    target.key_env = read_key_env(section, "SPARE_API_KEY");
-    target.forward_headers = read_strings(
-        section,
-        "forward_headers",
-        "the name of a request header such as \"x-tenant-id\"",
-        parse_forwarded_header,
-    );
+
+    /// Reads the keys that `defaults` and targets have in common.
+    fn read_settings(&mut self, given: &Given<'_>) {
+        let config = &mut self.config;
+        // An invalid name does not leave the inherited one in force.
+        for (key, name) in [("budget", &mut config.budget), ("fallback", &mut config.fallback)] {
+            name.take_if(|_| given.has(key));
+        }
+        config.read(given);
+        if config.tokenizer == Tokenizer::Bpe && !cfg!(feature = "bpe") {
+            config.tokenizer = Tokenizer::Learned;
+            let text = "\"bpe\" needs a build with the feature \"bpe\"; use \"learned\" or \"vllm\"";
+            given.reject_key(&["tokenizer"], text);
+        }
+        shares::no_default_floor(given, &mut config.default_tenant);
+        rates::read_rates(given, config, self.budgets);
+        shares::check_floors(given, config);
+        conflicts::check_times(given, config);
+        self.read_limit(given);
+    }
+
+    /// Reads `limit`. The cap and the objectives must have been read before.
+    fn read_limit(&mut self, given: &Given<'_>) {
+        self.limit.read(given);
+        if self.config.matches.slots_only {
+            self.limit.force_fixed(
+                given,
+                "with url = \"none\" the limit cannot adapt, because no calls are measured; set a \"cap\"",
+            );
+        }
+        if self.config.pool.is_some() && !self.limit.cap_given {
+            self.config.cap = *CAP.end();
+        }
+        let named = if self.config.pool.is_some() { "pool.cap" } else { "cap" };
+        self.limit.check_order(given, self.limit_cap(), named);
+        self.set_limit(given);
+    }
+
+    fn set_limit(&mut self, given: &Given<'_>) {
+        let objective = conflicts::has_objective(&self.config);
+        self.config.limit = self.limit.resolve(given, self.limit_cap(), objective);
+    }
+
+    /// Returns the upper bound of a limit. In pools each replica has a limit.
+    fn limit_cap(&self) -> usize {
+        self.config.pool.as_ref().map_or(self.config.cap, |pool| pool.cap)
+    }
+
+    /// Rejects a `tpot` that the target sets itself if its limit is fixed.
+    fn check_tpot(&mut self, given: &Given<'_>) {
+        if self.clear_unused_tpot() && given.has("tpot") {
+            let why = self.limit.fixed_reason(given, "ttft");
+            let slots_only = self.config.matches.slots_only;
+            let why = if slots_only { "with url = \"none\" there are no tokens; remove it" } else { &why };
+            given.reject_key(&["tpot"], why);
+        }
+    }
+
+    /// Removes `tpot` if the limit is fixed. Returns `true` if it was set.
+    fn clear_unused_tpot(&mut self) -> bool {
+        self.config.limit == LimitConfig::Fixed && self.config.tpot.take().is_some()
+    }
+
+    /// Returns the settings of targets that are not configured. Rejects a `tpot` of `defaults` that
+    /// applies to no target.
+    fn into_default_target(mut self, defaults: Option<Given<'_>>, targets: &[TargetConfig]) -> TargetConfig {
+        let all_fixed = targets.iter().all(|target| target.limit == LimitConfig::Fixed);
+        if let Some(given) = defaults
+            && self.clear_unused_tpot()
+            && all_fixed
+        {
+            given.reject_key(&["tpot"], self.limit.fixed_reason(&given, "ttft"));
+        }
+        self.config
+    }
 }
 
 /// Reads `key_env`, the name of an environment variable.
-pub(super) fn read_key_env(section: &Section<'_>, example: &str) -> Option<Arc<str>> {
-    let given = section.get("key_env")?;
+pub(super) fn read_key_env(given: &Given<'_>, example: &str) -> Option<Arc<str>> {
+    let given = given.get("key_env")?;
     match given.value {
         Value::Text(name) if is_variable(name) => Some(Arc::from(&**name)),
         // The value is never shown, because it may be the credential.
@@ -219,40 +263,44 @@ fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String
     ))
 }
 
-/// Reads `url` or `models`: a string or a non-empty list.
-fn read_patterns(
-    section: &Section<'_>,
-    key: &str,
-    expected: &str,
-    check: impl Fn(&str) -> Result<String, String>,
-) -> Vec<String> {
-    if let Some(given) =
-        section.get(key).filter(|given| matches!(given.value, Value::List(items) if items.is_empty()))
-    {
+/// Reads `url` or `models`: a text or a list that is not empty.
+fn read_patterns(given: &Given<'_>, key: &str, rule: &TextRule<String>) -> Vec<String> {
+    let Some(given) = given.get(key) else { return Vec::new() };
+    if given.items().is_empty() {
         given.reject("the list is empty, so no request would match; remove the key to match every request");
     }
-    read_strings(section, key, expected, check)
+    rule.read_list(&given)
 }
 
-/// Reads a string or a list of strings. Reports each invalid item.
-fn read_strings<T>(
-    section: &Section<'_>,
-    key: &str,
-    expected: &str,
-    check: impl Fn(&str) -> Result<T, String>,
-) -> Vec<T> {
-    let Some(given) = section.get(key) else { return Vec::new() };
-    let reader = |value: &Value| match value {
-        Value::Text(text) => check(text).map_err(|why| InvalidValue::expected(expected).hint(why)),
-        _ => Err(InvalidValue::expected(expected)),
-    };
-    let Value::List(items) = given.value else { return given.read(reader).into_iter().collect() };
-    let item = |(index, item): (usize, &Node)| {
-        let path = format!("{}[{index}]", given.path);
-        Given { path, line: item.line, value: &item.value, problems: given.problems }.read(reader)
-    };
-    items.iter().enumerate().filter_map(item).collect()
-}
+const URL: TextRule<String> =
+    TextRule { expected: "a base URL such as \"https://api.openai.com/v1\"", parse: parse_base_url };
+
+const MODEL_PATTERN: TextRule<String> = TextRule {
+    expected: "the name of a model, in which * matches any text",
+    parse: |text| parse_model(text).map(str::to_owned),
+};
+
+const MODEL: TextRule<Arc<str>> = TextRule {
+    expected: "the name of one model",
+    parse: |text| match text.contains('*') {
+        true => Err("patterns belong in \"models\""),
+        false => parse_model(text).map(Arc::from),
+    },
+};
+
+const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
+    expected: "the name of a request header such as \"x-tenant-id\"",
+    parse: |name| {
+        if name.contains('*') {
+            return Err("patterns are not allowed; name each header");
+        }
+        let name: HeaderName = name.parse().map_err(|_| "it is not a header name")?;
+        if CONNECTION_HEADERS.contains(&name.as_str()) {
+            return Err("each connection sets this header itself; remove it");
+        }
+        Ok(name)
+    },
+};
 
 /// Headers that cannot be forwarded, because the gate or the connection sets them.
 const CONNECTION_HEADERS: [&str; 11] = [
@@ -269,120 +317,16 @@ const CONNECTION_HEADERS: [&str; 11] = [
     "http2-settings",
 ];
 
-/// Parses the name of a header to forward.
-///
-/// # Errors
-/// Why the header cannot be forwarded.
-fn parse_forwarded_header(name: &str) -> Result<HeaderName, String> {
-    if name.contains('*') {
-        return Err("patterns are not allowed; name each header".into());
-    }
-    let name: HeaderName = name.parse().map_err(|_| "it is not a header name")?;
-    if CONNECTION_HEADERS.contains(&name.as_str()) {
-        return Err("each connection sets this header itself; remove it".into());
-    }
-    Ok(name)
+pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
+    BaseUrl::parse(text).map(|url| url.to_string())
 }
 
-pub(super) fn parse_base_url(text: &str) -> Result<String, String> {
-    BaseUrl::parse(text).map(|prefix| prefix.to_string()).map_err(str::to_owned)
-}
-
-fn parse_model(text: &str) -> Result<String, String> {
+fn parse_model(text: &str) -> Result<&str, &'static str> {
     if text.is_empty() {
-        Err("a name must not be empty".into())
+        Err("a name must not be empty")
     } else if text.len() > 200 {
-        Err("a name may have at most 200 bytes".into())
+        Err("a name may have at most 200 bytes")
     } else {
-        Ok(text.to_owned())
-    }
-}
-
-fn read_settings(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers, budgets: &Budgets) {
-    // An invalid name does not leave the inherited one in force.
-    for (key, name) in [("budget", &mut into.budget), ("fallback", &mut into.fallback)] {
-        if section.has(key) {
-            *name = None;
-        }
-    }
-    into.read(section);
-    check_tokenizer(section, into);
-    shares::no_default_floor(section, &mut into.default_tenant);
-    rates::read_rates(section, into, budgets);
-    shares::check_floors(section, into);
-    conflicts::check_times(section, into);
-    read_limit(section, into, limit);
-}
-
-/// Reads `limit`. The cap and the objectives must have been read before.
-fn read_limit(section: &Section<'_>, into: &mut TargetConfig, limit: &mut LimitLayers) {
-    limit.read(section);
-    if into.matches.slots_only {
-        limit.force_fixed(
-            section,
-            "with url = \"none\" the limit cannot adapt, because no calls are measured; set a \"cap\"",
-        );
-    }
-    if into.pool.is_some() && !limit.cap_given {
-        into.cap = *CAP.end();
-    }
-    let (ceiling, named) = limit_cap(into);
-    limit.check_order(section, ceiling, named);
-    set_limit(into, limit);
-}
-
-/// Sets the limit of the target.
-fn set_limit(target: &mut TargetConfig, limit: &LimitLayers) {
-    let objective = target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
-    target.limit = limit.resolve(limit_cap(target).0, objective);
-}
-
-/// Returns the upper bound of a limit and the key that sets it. In pools each replica has a limit.
-fn limit_cap(target: &TargetConfig) -> (usize, &'static str) {
-    target.pool.as_ref().map_or((target.cap, "cap"), |pool| (pool.cap, "pool.cap"))
-}
-
-/// Rejects a `tpot` that the target sets itself if its limit is fixed.
-fn check_tpot(section: &Section<'_>, target: &mut TargetConfig, limit: &LimitLayers) {
-    let idle = target.tpot.is_some() && target.limit == LimitConfig::Fixed;
-    if let Some(given) = section.get("tpot").filter(|_| idle) {
-        if target.matches.slots_only {
-            given.reject("with url = \"none\" there are no tokens; remove it");
-        } else {
-            given.reject(limit.fixed_reason("ttft"));
-        }
-    }
-    clear_unused_tpot(target);
-}
-
-/// Removes an inherited `tpot` if the limit is fixed.
-fn clear_unused_tpot(target: &mut TargetConfig) {
-    if target.limit == LimitConfig::Fixed {
-        target.tpot = None;
-    }
-}
-
-/// Removes the `tpot` of targets that are not configured if their limit is fixed. Rejects a `tpot`
-/// of `defaults` that applies to no target.
-pub(super) fn resolve_default_tpot(defaults: Option<Given<'_>>, config: &mut Config, limit: &LimitLayers) {
-    let fixed = |target: &TargetConfig| target.limit == LimitConfig::Fixed;
-    let idle = fixed(&config.default_target) && config.targets.iter().all(fixed);
-    if let Some(given) = defaults.and_then(|given| given.child("tpot"))
-        && idle
-        && config.default_target.tpot.is_some()
-    {
-        given.reject(limit.fixed_reason("ttft"));
-    }
-    clear_unused_tpot(&mut config.default_target);
-}
-
-/// Rejects the tokenizer `bpe` in builds without its vocabularies.
-fn check_tokenizer(section: &Section<'_>, target: &mut TargetConfig) {
-    if target.tokenizer == Tokenizer::Bpe && !cfg!(feature = "bpe") {
-        target.tokenizer = Tokenizer::Learned;
-        section.reject(
-            &["tokenizer"],
-            "\"bpe\" needs a build with the feature \"bpe\"; use \"learned\" or \"vllm\"",
-        );
+        Ok(text)
     }
 }

@@ -5,15 +5,32 @@
 //! the builder's methods, the lines of `tidegate check`, and, in a test that compares them, the
 //! reference page and the types of the Python and Node packages.
 
-use super::given::Section;
+use super::given::Given;
+
+/// Key paths, and values with their units.
+pub(crate) type Lines = Vec<(String, String)>;
 
 /// A table of the configuration whose values are one struct.
 pub(crate) trait Group {
     /// Replaces the values of the keys that are given, and reports those that are invalid.
-    fn read(&mut self, section: &Section<'_>);
+    fn read(&mut self, given: &Given<'_>);
 
     /// Appends each key path below `path` and its value.
-    fn list_keys(&self, path: &str, lines: &mut Vec<(String, String)>);
+    fn list_keys(&self, path: &str, lines: &mut Lines);
+
+    /// Returns each key path below `path` and its value.
+    fn lines(&self, path: &str) -> Lines {
+        let mut lines = Lines::new();
+        self.list_keys(path, &mut lines);
+        lines
+    }
+
+    /// Returns the keys and their values, separated by commas.
+    fn on_one_line(&self) -> String {
+        let lines: Vec<String> =
+            self.lines("").into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+        lines.join(", ")
+    }
 }
 
 /// The keys of a table.
@@ -52,14 +69,6 @@ pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
     tables.iter().flat_map(|table| table.names()).collect()
 }
 
-/// Returns the keys of a table and their values, separated by commas.
-pub(crate) fn on_one_line(group: &impl Group) -> String {
-    let mut lines = Vec::new();
-    group.list_keys("", &mut lines);
-    let lines: Vec<String> = lines.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
-    lines.join(", ")
-}
-
 /// The type of a key's value, for the reference and the types of other languages.
 #[cfg(test)]
 pub(crate) enum Kind {
@@ -92,9 +101,9 @@ pub(crate) enum Kind {
 /// settings! {
 ///     /// What the table configures.
 ///     pub struct Limits, table LIMITS "LimitsConfig", builders [LimitsBuilder];
-///     // Reports values that are valid alone and impossible together.
-///     check |limits, section| ();
-///     // Values that are not read from one key.
+///     // Optional: reports values that are valid alone and impossible together.
+///     check check_limits;
+///     // Optional: values that are not read from one key.
 ///     fields {
 ///         /// What the field holds.
 ///         name: Arc<str> = "".into();
@@ -105,7 +114,7 @@ pub(crate) enum Kind {
 ///         /// What the key sets.
 ///         wait: Option<Duration> "per call" = None, TIME => "no limit";
 ///     }
-///     // Keys that the parser reads itself.
+///     // Optional: keys that the parser reads itself.
 ///     special {
 ///         /// What the key sets.
 ///         url: Kind::Text("a base URL") => "none";
@@ -116,12 +125,12 @@ macro_rules! settings {
     (
         $(#[doc = $about:literal])+
         pub struct $Config:ident, table $TABLE:ident $name:literal, builders [$($Builder:ident),*];
-        check $check:expr;
-        fields $fields:tt
+        $(check $check:ident;)?
+        $(fields $fields:tt)?
         keys $keys:tt
-        special $special:tt
+        $(special $special:tt)?
     ) => {
-        settings!(@values $(#[doc = $about])+ $Config $TABLE $name ($check) $fields $keys $special);
+        settings!(@values $(#[doc = $about])+ $Config $TABLE $name [$($check)?] [$($fields)?] $keys [$($special)?]);
         $( settings!(@builder $Builder $keys); )*
     };
     (
@@ -129,7 +138,7 @@ macro_rules! settings {
         table $TABLE:ident $name:literal;
         $( $(#[doc = $doc:literal])+ $key:ident: $kind:expr => $default:literal; )+
     ) => {
-        pub(crate) static $TABLE: KeyTable = KeyTable {
+        pub(crate) static $TABLE: $crate::schema::declaration::KeyTable = $crate::schema::declaration::KeyTable {
             #[cfg(test)]
             name: $name,
             #[cfg(test)]
@@ -138,7 +147,7 @@ macro_rules! settings {
         };
     };
     (@special $key:ident [$($doc:literal),+] ($kind:expr) $default:literal) => {
-        Key {
+        $crate::schema::declaration::Key {
             name: stringify!($key),
             #[cfg(test)]
             docs: &[$($doc),+],
@@ -151,18 +160,18 @@ macro_rules! settings {
         }
     };
     (
-        @values $(#[doc = $about:literal])+ $Config:ident $TABLE:ident $name:literal ($check:expr)
-        { $( $(#[doc = $field_doc:literal])+ $field:ident: $field_type:ty = $field_default:expr; )* }
+        @values $(#[doc = $about:literal])+ $Config:ident $TABLE:ident $name:literal [$($check:ident)?]
+        [$({ $( $(#[doc = $field_doc:literal])+ $field:ident: $field_type:ty = $field_default:expr; )* })?]
         { $(
             $(#[doc = $doc:literal])+
             $key:ident: $type:ident $(<$inner:ident>)? $($unit:literal)? = $default:expr, $bounds:expr $(=> $note:literal)?;
         )* }
-        { $( $(#[doc = $special_doc:literal])+ $special:ident: $kind:expr => $special_default:literal; )* }
+        [$({ $( $(#[doc = $special_doc:literal])+ $special:ident: $kind:expr => $special_default:literal; )* })?]
     ) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, PartialEq)]
         pub struct $Config {
-            $( $(#[doc = $field_doc])+ pub $field: $field_type, )*
+            $($( $(#[doc = $field_doc])+ pub $field: $field_type, )*)?
             $(
                 $(#[doc = $doc])+
                 #[doc = concat!("\n\nDefault: `", stringify!($default), "`" $(, " (", $note, ")")?, ".")]
@@ -170,21 +179,21 @@ macro_rules! settings {
             )*
         }
 
-        pub(crate) static $TABLE: KeyTable = KeyTable {
+        pub(crate) static $TABLE: $crate::schema::declaration::KeyTable = $crate::schema::declaration::KeyTable {
             #[cfg(test)]
             name: $name,
             #[cfg(test)]
             docs: &[$($about),+],
             keys: &[
-                $( settings!(@special $special [$($special_doc),+] ($kind) $special_default), )*
-                $( Key {
+                $($( settings!(@special $special [$($special_doc),+] ($kind) $special_default), )*)?
+                $( $crate::schema::declaration::Key {
                     name: stringify!($key),
                     #[cfg(test)]
                     docs: &[$($doc),+],
                     #[cfg(test)]
                     unit: concat!($($unit)?),
                     #[cfg(test)]
-                    kind: || <$type $(<$inner>)? as Setting>::kind(&$bounds),
+                    kind: || <$type $(<$inner>)? as $crate::schema::setting::Setting>::kind(&$bounds),
                     #[cfg(test)]
                     default: || {
                         let note = concat!($($note)?);
@@ -193,7 +202,7 @@ macro_rules! settings {
                         }
                         let default: $type $(<$inner>)? = $default;
                         let mut lines = Vec::new();
-                        default.list("", "", "none", &mut lines);
+                        $crate::schema::setting::Setting::list(&default, "", "", "none", &mut lines);
                         if let [(_, text)] = &*lines { text.clone() } else { String::new() }
                     },
                 }, )*
@@ -202,45 +211,49 @@ macro_rules! settings {
 
         impl Default for $Config {
             fn default() -> Self {
-                Self { $($field: $field_default,)* $($key: $default,)* }
+                Self { $($($field: $field_default,)*)? $($key: $default,)* }
             }
         }
 
-        impl Group for $Config {
-            fn read(&mut self, section: &Section<'_>) {
-                $( if let Some(given) = section.get(stringify!($key)) {
-                    self.$key.overlay(given, &$bounds);
-                } )*
+        const _: () = {
+            use $crate::schema::declaration::{Group, Lines};
+            use $crate::schema::given::{Given, join};
+            use $crate::schema::setting::Setting;
+
+            impl Group for $Config {
+                fn read(&mut self, given: &Given<'_>) {
+                    $( given.set(stringify!($key), &mut self.$key, &$bounds); )*
+                }
+
+                fn list_keys(&self, path: &str, lines: &mut Lines) {
+                    $( {
+                        let notes: &[&str] = &[$($note)?];
+                        let none = notes.first().copied().unwrap_or("none");
+                        self.$key.list(&join(path, stringify!($key)), concat!($($unit)?), none, lines);
+                    } )*
+                }
             }
 
-            fn list_keys(&self, path: &str, lines: &mut Vec<(String, String)>) {
-                $( {
-                    let notes: &[&str] = &[$($note)?];
-                    let none = notes.first().copied().unwrap_or("none");
-                    self.$key.list(&join(path, stringify!($key)), concat!($($unit)?), none, lines);
-                } )*
-            }
-        }
+            impl Setting for $Config {
+                type Bounds = ();
 
-        impl Setting for $Config {
-            type Bounds = ();
+                fn overlay(&mut self, given: &Given<'_>, (): &()) {
+                    if given.check_table(&[&$TABLE]) {
+                        self.read(given);
+                        $( $check(self, given); )?
+                    }
+                }
 
-            fn overlay(&mut self, given: Given<'_>, (): &()) {
-                let Some(section) = given.section(&names(&[&$TABLE])) else { return };
-                self.read(&section);
-                let check: fn(&Self, &Section<'_>) = $check;
-                check(self, &section);
-            }
+                fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
+                    lines.push((path.to_owned(), self.on_one_line()));
+                }
 
-            fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
-                lines.push((path.to_owned(), on_one_line(self)));
+                #[cfg(test)]
+                fn kind((): &()) -> $crate::schema::declaration::Kind {
+                    $crate::schema::declaration::Kind::Table(&$TABLE)
+                }
             }
-
-            #[cfg(test)]
-            fn kind((): &()) -> Kind {
-                Kind::Table(&$TABLE)
-            }
-        }
+        };
     };
     (
         @builder $Builder:ident
@@ -251,6 +264,20 @@ macro_rules! settings {
     ) => {
         impl $Builder {
             $( settings!(@setter [$(#[doc = $doc])+] $key: $type $(<$inner>)?); )*
+        }
+    };
+    (@set $Builder:ident) => {
+        impl $Builder {
+            pub(crate) fn set(mut self, key: &str, value: impl Into<$crate::schema::tree::Value>) -> Self {
+                self.keys.put(key, value.into());
+                self
+            }
+        }
+
+        impl From<$Builder> for $crate::schema::tree::Value {
+            fn from(builder: $Builder) -> Self {
+                Self::Table(builder.keys)
+            }
         }
     };
     // A pool is created from its replicas.
@@ -271,7 +298,7 @@ macro_rules! settings {
         #[doc = concat!("Sets `", stringify!($key), "`, or switches it off.\n\n")]
         $(#[doc = $doc])+
         pub fn $key<'a>(self, value: impl Into<Option<&'a str>>) -> Self {
-            self.set(stringify!($key), value.into().map_or(Value::Null, |text| Value::Text(text.into())))
+            self.set(stringify!($key), value.into().map(Text::from))
         }
     };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<$inner:ident>) => {
@@ -279,30 +306,23 @@ macro_rules! settings {
         $(#[doc = $doc])+
         pub fn $key(self, value: impl Into<Option<$inner>>) -> Self {
             let value: Option<$inner> = value.into();
-            self.set(stringify!($key), value.to_value())
+            self.set(stringify!($key), value)
         }
     };
     // Maps and lists of tables have setters by name.
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Tenants) => {};
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Lanes) => {};
     (@setter [$(#[doc = $doc:literal])+] $key:ident: RetryConfig) => {
-        settings!(@table [$(#[doc = $doc])+] $key: Retry);
+        settings!(@setter [$(#[doc = $doc])+] $key: Retry);
     };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: TenantConfig) => {
-        settings!(@table [$(#[doc = $doc])+] $key: Tenant);
-    };
-    (@table [$(#[doc = $doc:literal])+] $key:ident: $Builder:ident) => {
-        #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]
-        $(#[doc = $doc])+
-        pub fn $key(self, table: $Builder) -> Self {
-            self.set(stringify!($key), Value::Table(table.keys))
-        }
+        settings!(@setter [$(#[doc = $doc])+] $key: Tenant);
     };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: $type:ident) => {
         #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]
         $(#[doc = $doc])+
         pub fn $key(self, value: $type) -> Self {
-            self.set(stringify!($key), value.to_value())
+            self.set(stringify!($key), value)
         }
     };
 }
@@ -316,16 +336,13 @@ macro_rules! builders {
         $(#[doc = $doc])+
         #[derive(Clone, Default)]
         pub struct $Builder {
-            pub(crate) keys: Table,
+            pub(crate) keys: $crate::schema::tree::Table,
         }
 
         impl $Builder {
             settings!(@new $Builder);
-
-            pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
-                self.keys.put(key, value);
-                self
-            }
         }
+
+        settings!(@set $Builder);
     )+};
 }

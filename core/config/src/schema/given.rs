@@ -1,11 +1,15 @@
-//! Values with their key paths, and tables whose keys are known.
+//! Values with their key paths.
 
+use std::collections::HashSet;
+
+use super::declaration::{KeyTable, names};
 use super::nearest;
 use super::problems::Problems;
-use super::setting::{InvalidValue, Setting};
-use super::tree::{Entry, Table, Value};
+use super::setting::{InvalidValue, Scalar, Setting};
+use super::tree::{Entry, Node, Value};
 
 /// A given value, with the full path of its key and the line it is on.
+#[derive(Clone)]
 pub(crate) struct Given<'a> {
     pub(crate) path: String,
     pub(crate) line: Option<usize>,
@@ -13,127 +17,125 @@ pub(crate) struct Given<'a> {
     pub(crate) problems: &'a Problems,
 }
 
-/// A table that is being read.
-pub(crate) struct Section<'a> {
-    path: String,
-    line: Option<usize>,
-    entries: &'a [Entry],
-    problems: &'a Problems,
-}
-
 impl<'a> Given<'a> {
+    pub(crate) fn new(path: &str, node: &'a Node, problems: &'a Problems) -> Self {
+        Self { path: path.to_owned(), line: node.line, value: &node.value, problems }
+    }
+
     /// Reports a problem with the value.
     pub(crate) fn reject(&self, text: impl Into<String>) {
         self.problems.add(self.line, &self.path, text);
     }
 
+    /// Reports a problem with the first of these keys that is given, or with the table if none is.
+    pub(crate) fn reject_key(&self, keys: &[&str], text: impl Into<String>) {
+        keys.iter().find_map(|key| self.get(key)).as_ref().unwrap_or(self).reject(text);
+    }
+
+    /// Rejects a value above another. Values that are both inherited are rejected where they were
+    /// written.
+    pub(crate) fn reject_above<T: Scalar + PartialOrd>(
+        &self,
+        (key, value): (&str, &T),
+        (bound, most): (&str, &T),
+    ) {
+        if value > most && (self.has(key) || self.has(bound)) {
+            let (value, most) = (value.to_value().show(), most.to_value().show());
+            let text = format!("{key} ({value}) is above {bound} ({most}); lower {key} or raise {bound}");
+            self.reject_key(&[key, bound], text);
+        }
+    }
+
     /// Reads the value. Reports a problem and returns `None` if it is invalid.
     pub(crate) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, InvalidValue>) -> Option<T> {
-        match reader(self.value) {
-            Ok(value) => Some(value),
-            Err(bad) => {
-                self.reject(bad.message(self.value));
-                None
-            }
-        }
-    }
-
-    /// Returns the value of a key, if this is a table that has the key.
-    pub(crate) fn child(&self, key: &str) -> Option<Given<'a>> {
-        let Value::Table(Table { entries }) = self.value else { return None };
-        let entry = entries.iter().find(|entry| entry.key == key)?;
-        let (path, line) = (join(&self.path, key), entry.node.line);
-        Some(Given { path, line, value: &entry.node.value, problems: self.problems })
-    }
-
-    /// Opens a table that may have these keys only. Reports each unknown key with the nearest valid
-    /// one.
-    pub(crate) fn section(self, keys: &[&str]) -> Option<Section<'a>> {
-        self.section_with(keys, |_| None)
-    }
-
-    /// As [`Given::section`]. `meant` returns what to write instead of an unknown key, if that is
-    /// known.
-    pub(crate) fn section_with(
-        self,
-        keys: &[&str],
-        meant: impl Fn(&str) -> Option<String>,
-    ) -> Option<Section<'a>> {
-        let section = self.open("a table")?;
-        for entry in section.entries {
-            if !keys.contains(&entry.key.as_str()) {
-                let advice = meant(&entry.key).unwrap_or_else(|| nearest::advice(&entry.key, keys));
-                section.at(entry).reject_at(entry.line, format!("unknown key; {advice}"));
-            }
-        }
-        Some(section)
-    }
-
-    /// Opens a table whose keys are names that the user chose. Reports invalid names and omits
-    /// them.
-    pub(crate) fn named(self) -> Vec<(&'a str, Given<'a>)> {
-        let Some(section) = self.open("a table of names") else { return Vec::new() };
-        let mut named = Vec::with_capacity(section.entries.len());
-        for entry in section.entries {
-            let given = section.at(entry);
-            match check_name(&entry.key) {
-                Ok(()) => named.push((entry.key.as_str(), given)),
-                Err(why) => given.reject_at(entry.line, why),
-            }
-        }
-        named
-    }
-
-    fn open(self, what: &str) -> Option<Section<'a>> {
-        let Value::Table(Table { entries }) = self.value else {
-            self.reject(format!("expected {what}; got {}", self.value.describe()));
-            return None;
-        };
-        let section = Section { path: self.path, line: self.line, entries, problems: self.problems };
-        let mut seen = std::collections::HashSet::with_capacity(entries.len());
-        for entry in entries {
-            if !seen.insert(entry.key.as_str()) {
-                section.at(entry).reject_at(entry.line, "given twice; keep one");
-            }
-        }
-        Some(section)
-    }
-
-    fn reject_at(self, line: Option<usize>, text: impl Into<String>) {
-        Given { line, ..self }.reject(text);
-    }
-}
-
-impl<'a> Section<'a> {
-    pub(crate) fn get(&self, key: &str) -> Option<Given<'a>> {
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| self.at(entry))
-    }
-
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|entry| entry.key == key)
+        reader(self.value).map_err(|invalid| self.reject(invalid.message(self.value))).ok()
     }
 
     /// Reads a key into `setting`, which is unchanged if the key is absent or invalid.
     pub(crate) fn set<T: Setting>(&self, key: &str, setting: &mut T, bounds: &T::Bounds) {
         if let Some(given) = self.get(key) {
-            setting.overlay(given, bounds);
+            setting.overlay(&given, bounds);
         }
     }
 
-    /// Reports a problem with the first of these keys that is given, or with the table if none is.
-    pub(crate) fn reject(&self, keys: &[&str], text: impl Into<String>) {
-        match keys.iter().find_map(|key| self.get(key)) {
-            Some(given) => given.reject(text),
-            None => self.problems.add(self.line, &self.path, text),
+    /// Returns the value of a key such as `cap` or `limit.start`, if this is a table that has it.
+    pub(crate) fn get(&self, keys: &str) -> Option<Given<'a>> {
+        let (key, rest) = keys.split_once('.').unwrap_or((keys, ""));
+        let entry = self.entries().iter().find(|entry| entry.key == key)?;
+        let given = self.at(entry);
+        if rest.is_empty() { Some(given) } else { given.get(rest) }
+    }
+
+    pub(crate) fn has(&self, keys: &str) -> bool {
+        self.get(keys).is_some()
+    }
+
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.value, Value::Table(_))
+    }
+
+    /// Returns the items of a list, or a value that is not a list.
+    pub(crate) fn items(&self) -> Vec<Given<'a>> {
+        let Value::List(items) = self.value else { return vec![self.clone()] };
+        let item = |(index, node)| Given::new(&format!("{}[{index}]", self.path), node, self.problems);
+        items.iter().enumerate().map(item).collect()
+    }
+
+    /// Returns `true` if the value is a table. Reports each key that is not in `tables` with the
+    /// nearest valid one.
+    pub(crate) fn check_table(&self, tables: &[&KeyTable]) -> bool {
+        self.check_keys(&names(tables), |_| None)
+    }
+
+    /// As [`Given::check_table`]. `advice` returns what to write instead of an unknown key, if that
+    /// is known.
+    pub(crate) fn check_keys(&self, keys: &[&str], advice: impl Fn(&str) -> Option<String>) -> bool {
+        let is_table = self.expect_table("a table");
+        for entry in self.entries().iter().filter(|entry| !keys.contains(&&*entry.key)) {
+            let advice = advice(&entry.key).unwrap_or_else(|| nearest::advice(&entry.key, keys));
+            self.reject_entry(entry, &format!("unknown key; {advice}"));
         }
+        is_table
+    }
+
+    /// Returns the values of a table whose keys are names that the user chose. Reports invalid
+    /// names and omits them.
+    pub(crate) fn named(&self) -> Vec<(&'a str, Given<'a>)> {
+        self.expect_table("a table of names");
+        let is_valid = |entry: &&Entry| match check_name(&entry.key) {
+            Ok(()) => true,
+            Err(why) => {
+                self.reject_entry(entry, why);
+                false
+            }
+        };
+        self.entries().iter().filter(is_valid).map(|entry| (&*entry.key, self.at(entry))).collect()
+    }
+
+    /// Reports a value that is not a table, and keys that are given twice.
+    fn expect_table(&self, what: &str) -> bool {
+        if !self.is_table() {
+            self.reject(format!("expected {what}; got {}", self.value.describe()));
+        }
+        let mut seen = HashSet::new();
+        for entry in self.entries().iter().filter(|entry| !seen.insert(&entry.key)) {
+            self.reject_entry(entry, "given twice; keep one");
+        }
+        self.is_table()
+    }
+
+    fn reject_entry(&self, entry: &Entry, text: &str) {
+        self.problems.add(entry.line, &join(&self.path, &entry.key), text);
     }
 
     fn at(&self, entry: &'a Entry) -> Given<'a> {
-        Given {
-            path: join(&self.path, &entry.key),
-            line: entry.node.line,
-            value: &entry.node.value,
-            problems: self.problems,
+        Given::new(&join(&self.path, &entry.key), &entry.node, self.problems)
+    }
+
+    fn entries(&self) -> &'a [Entry] {
+        match self.value {
+            Value::Table(table) => &table.entries,
+            _ => &[],
         }
     }
 }

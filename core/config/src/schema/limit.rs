@@ -5,10 +5,10 @@ use std::time::Duration;
 
 #[cfg(test)]
 use super::declaration::Kind;
-use super::declaration::{Group, Key, KeyTable, names, on_one_line};
-use super::given::{Given, Section, join};
-use super::setting::{InvalidValue, Scalar, Setting, show_duration};
-use super::tree::{Table, Value};
+use super::declaration::{Group, Lines};
+use super::given::Given;
+use super::setting::{InvalidValue, Scalar, Setting};
+use super::tree::Value;
 use super::{CAP, millis, secs};
 
 /// How many slots of the cap are in force.
@@ -43,8 +43,6 @@ builders! {
 settings! {
     /// How an adaptive limit changes. Its upper bound is the `cap` of the target, tool or pool.
     pub struct AdaptiveConfig, table LIMIT "LimitConfig", builders [LimitSettings];
-    check |_, _| ();
-    fields {}
     keys {
         /// The limit at the start, from `min` to `cap`. The limit doubles from there until the
         /// first decrease. With a percentile detector it increases by 1 per tick instead.
@@ -66,7 +64,6 @@ settings! {
         /// (`"percentile"`, or a table with its settings).
         detector: Detector = Detector::Exceedance, ();
     }
-    special {}
 }
 
 /// How late first tokens are detected.
@@ -82,7 +79,6 @@ settings! {
     /// A percentile of the time to first token over a time window, as the detector of late calls.
     pub struct Percentile, table PERCENTILE "PercentileConfig", builders [];
     check check_tick;
-    fields {}
     keys {
         /// The quantile that is compared with the objective.
         quantile: f64 = 0.99, 0.01..=0.999;
@@ -95,22 +91,11 @@ settings! {
         /// The number of ticks after a decrease before the next one.
         hold: u32 "ticks" = 3, 0..=1_000;
     }
-    special {}
 }
 
 /// Rejects a tick above the window, because no evaluation would see the calls in between.
-fn check_tick(percentile: &Percentile, section: &Section<'_>) {
-    let Percentile { tick, window, .. } = percentile;
-    if tick > window && (section.has("tick") || section.has("window")) {
-        section.reject(
-            &["tick", "window"],
-            format!(
-                "tick ({}) is above window ({}); shorten tick or lengthen window",
-                show_duration(*tick),
-                show_duration(*window)
-            ),
-        );
-    }
+fn check_tick(percentile: &Percentile, given: &Given<'_>) {
+    given.reject_above(("tick", &percentile.tick), ("window", &percentile.window));
 }
 
 /// How far the limit is decreased when calls miss the objective.
@@ -128,16 +113,12 @@ pub enum Decrease {
 /// The range of [`Decrease::Factor`]. Less is a collapse, more is no decrease.
 const FACTOR: RangeInclusive<f64> = 0.1..=0.99;
 
-impl Decrease {
-    fn to_value(self) -> Value {
-        match self {
+impl From<Decrease> for Value {
+    fn from(decrease: Decrease) -> Self {
+        match decrease {
             Decrease::Served => Value::Text("served".to_owned()),
-            Decrease::Factor(share) => Value::Float(share),
-            Decrease::Step(slots) => {
-                let mut step = Table::default();
-                step.put("step", slots.to_value());
-                Value::Table(step)
-            }
+            Decrease::Factor(share) => share.into(),
+            Decrease::Step(slots) => Value::Table([("step", slots.into())].into()),
         }
     }
 }
@@ -145,36 +126,35 @@ impl Decrease {
 impl Setting for Decrease {
     type Bounds = ();
 
-    fn overlay(&mut self, given: Given<'_>, (): &()) {
-        if matches!(given.value, Value::Table(_)) {
-            let Some(section) = given.section(&names(&[&STEP])) else { return };
-            let Some(step) = section.get("step") else {
-                return section.reject(&[], "needs a \"step\": the number of slots of a decrease");
-            };
-            if let Some(slots) = step.read(|value| usize::read(value, &CAP)) {
-                *self = Decrease::Step(slots);
-            }
-            return;
-        }
+    fn overlay(&mut self, given: &Given<'_>, (): &()) {
         let expected = || {
             let (low, high) = (FACTOR.start(), FACTOR.end());
             InvalidValue::expected(format!(
                 "\"served\", the share that remains after a decrease ({low} to {high}), or {{ step = SLOTS }}"
             ))
         };
-        let chosen = given.read(|value| match value {
-            Value::Text(text) if text == "served" => Ok(Decrease::Served),
-            _ => f64::read(value, &FACTOR).map(Decrease::Factor).map_err(|_| match value {
-                Value::Whole(slots) if *slots > 1 => {
-                    expected().hint(format!("to decrease by {slots} slots write {{ step = {slots} }}"))
-                }
-                _ => expected().hint_quotes(value, "write it without quotes"),
+        let chosen = match given.value {
+            Value::Table(_) => {
+                given.check_table(&[&STEP]);
+                let Some(step) = given.get("step") else {
+                    return given.reject("needs a \"step\": the number of slots of a decrease");
+                };
+                step.read(|value| usize::read(value, &CAP)).map(Decrease::Step)
+            }
+            Value::Text(text) if text == "served" => Some(Decrease::Served),
+            _ => given.read(|value| {
+                f64::read(value, &FACTOR).map(Decrease::Factor).map_err(|_| match value {
+                    Value::Whole(slots) if *slots > 1 => {
+                        expected().hint(format!("to decrease by {slots} slots write {{ step = {slots} }}"))
+                    }
+                    _ => expected().hint_quotes(value, "write it without quotes"),
+                })
             }),
-        });
+        };
         *self = chosen.unwrap_or(*self);
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
+    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
         let text = match self {
             Decrease::Served => "to the concurrency that is served".to_owned(),
             Decrease::Factor(share) => format!("to {share} of the limit"),
@@ -208,18 +188,23 @@ impl Detector {
             Detector::Percentile(_) => "percentile",
         }
     }
+}
 
-    fn to_value(&self) -> Value {
-        let Detector::Percentile(Percentile { quantile, window, tick, band, hold }) = self else {
-            return Value::Text(self.as_str().to_owned());
-        };
-        let mut keys = Table::default();
-        keys.put("quantile", quantile.to_value());
-        keys.put("window", window.to_value());
-        keys.put("tick", tick.to_value());
-        keys.put("band", band.to_value());
-        keys.put("hold", hold.to_value());
-        Value::Table(keys)
+impl From<Detector> for Value {
+    fn from(detector: Detector) -> Self {
+        match detector {
+            Detector::Exceedance => Value::Text(detector.as_str().to_owned()),
+            Detector::Percentile(Percentile { quantile, window, tick, band, hold }) => Value::Table(
+                [
+                    ("quantile", quantile.into()),
+                    ("window", window.into()),
+                    ("tick", tick.into()),
+                    ("band", band.into()),
+                    ("hold", hold.into()),
+                ]
+                .into(),
+            ),
+        }
     }
 }
 
@@ -227,35 +212,29 @@ impl Detector {
 impl Setting for Detector {
     type Bounds = ();
 
-    fn overlay(&mut self, given: Given<'_>, (): &()) {
+    fn overlay(&mut self, given: &Given<'_>, (): &()) {
         let mut percentile = match self {
             Detector::Percentile(percentile) => percentile.clone(),
             Detector::Exceedance => Percentile::default(),
         };
-        if matches!(given.value, Value::Table(_)) {
-            percentile.overlay(given, &());
-            *self = Detector::Percentile(percentile);
-            return;
-        }
-        let chosen = given.read(|value| match value {
-            Value::Text(text) if text == "exceedance" => Ok(Detector::Exceedance),
-            Value::Text(text) if text == "percentile" => Ok(Detector::Percentile(percentile.clone())),
-            _ => Err(InvalidValue::expected(
-                "\"exceedance\", \"percentile\" or a table of a percentile's settings",
-            )),
-        });
-        if let Some(chosen) = chosen {
-            *self = chosen;
-        }
-    }
-
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
-        match self {
-            Detector::Exceedance => lines.push((path.to_owned(), self.as_str().to_owned())),
-            Detector::Percentile(percentile) => {
-                lines.push((path.to_owned(), format!("percentile: {}", on_one_line(percentile))));
+        match given.value {
+            Value::Table(_) => percentile.overlay(given, &()),
+            Value::Text(text) if text == "percentile" => {}
+            Value::Text(text) if text == "exceedance" => return *self = Detector::Exceedance,
+            other => {
+                let expected = "\"exceedance\", \"percentile\" or a table of a percentile's settings";
+                return given.reject(InvalidValue::expected(expected).message(other));
             }
         }
+        *self = Detector::Percentile(percentile);
+    }
+
+    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
+        let text = match self {
+            Detector::Exceedance => self.as_str().to_owned(),
+            Detector::Percentile(percentile) => format!("percentile: {}", percentile.on_one_line()),
+        };
+        lines.push((path.to_owned(), text));
     }
 
     #[cfg(test)]

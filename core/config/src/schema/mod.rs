@@ -20,16 +20,13 @@ use std::time::Duration;
 
 #[cfg(test)]
 use self::declaration::Kind;
-use self::declaration::{Key, KeyTable};
 pub use self::keywords::{CostRule, Counting, HeaderPolicy, Mode, OnFull, Predict, Tokenizer};
 #[cfg(test)]
 pub(crate) use self::limit::STEP;
 pub use self::limit::{AdaptiveConfig, Decrease, Detector, LimitConfig, LimitSettings, Percentile};
 pub(crate) use self::limit::{LIMIT, PERCENTILE};
-pub(crate) use self::pool::{
-    DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA, WEIGHT,
-};
-pub use self::pool::{MAX_REPLICAS, Pool, PoolConfig, ReplicaConfig, ReplicaSource};
+pub(crate) use self::pool::{DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA};
+pub use self::pool::{MAX_REPLICAS, Pool, PoolConfig, Replica, ReplicaConfig, ReplicaSource};
 #[cfg(test)]
 use self::setting::Setting;
 #[cfg(test)]
@@ -49,7 +46,7 @@ const QUEUE: RangeInclusive<usize> = 0..=1_000_000;
 /// The range of every rate of requests. It lies within what `governor` counts in.
 const REQUESTS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// The range of every number of tokens.
-pub(crate) const TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
+const TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

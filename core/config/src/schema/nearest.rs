@@ -20,46 +20,6 @@ const LOCATIONS: &[(&str, &KeyTable)] = &[
     ("\"transport\"", &TRANSPORT),
 ];
 
-/// Keys of other tools, normalized, with the key of the same meaning here.
-const SYNONYMS: [(&str, &str); 36] = [
-    ("baseurl", "url"),
-    ("apibase", "url"),
-    ("host", "url"),
-    ("endpoints", "replicas"),
-    ("backends", "replicas"),
-    ("servers", "replicas"),
-    ("members", "replicas"),
-    ("limit", "cap"),
-    ("concurrency", "cap"),
-    ("maxconcurrency", "cap"),
-    ("maxconcurrent", "cap"),
-    ("maxlimit", "cap"),
-    ("initial", "start"),
-    ("initiallimit", "start"),
-    ("floor", "min"),
-    ("minlimit", "min"),
-    ("backoffratio", "decrease"),
-    ("percentile", "quantile"),
-    ("deadband", "band"),
-    ("slo", "ttft"),
-    ("itl", "tpot"),
-    ("timeout", "deadline"),
-    ("maxqueue", "queue"),
-    ("maxattempts", "attempts"),
-    ("retries", "retry"),
-    ("maxretries", "retry"),
-    ("requestsperminute", "rpm"),
-    ("requestsperday", "rpd"),
-    ("tokensperminute", "tpm"),
-    ("tokensperday", "tpd"),
-    ("ratelimit", "rpm"),
-    ("rps", "rpm"),
-    ("maxinput", "max_prompt"),
-    ("background", "batch"),
-    ("realtime", "interactive"),
-    ("normal", "standard"),
-];
-
 /// Returns what to write instead of an unknown key: the valid key that another tool calls so,
 /// otherwise the table where the key belongs, otherwise the most similar valid key, otherwise all
 /// valid keys.
@@ -116,9 +76,33 @@ pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
         .or_else(|| valid.iter().copied().find(|key| shares_prefix(&given, &normalize(key))))
 }
 
-/// Returns the valid key that another tool calls so.
-fn synonym<'a>(normalize: &str, valid: &[&'a str]) -> Option<&'a str> {
-    let ours = SYNONYMS.iter().find(|(other, _)| *other == normalize).map(|(_, ours)| *ours)?;
+/// Returns the valid key that another tool calls so. `normalized` has no dashes and underscores.
+fn synonym<'a>(normalized: &str, valid: &[&'a str]) -> Option<&'a str> {
+    let ours = match normalized {
+        "baseurl" | "apibase" | "host" => "url",
+        "endpoints" | "backends" | "servers" | "members" => "replicas",
+        "limit" | "concurrency" | "maxconcurrency" | "maxconcurrent" | "maxlimit" => "cap",
+        "initial" | "initiallimit" => "start",
+        "floor" | "minlimit" => "min",
+        "backoffratio" => "decrease",
+        "percentile" => "quantile",
+        "deadband" => "band",
+        "slo" => "ttft",
+        "itl" => "tpot",
+        "timeout" => "deadline",
+        "maxqueue" => "queue",
+        "maxattempts" => "attempts",
+        "retries" | "maxretries" => "retry",
+        "requestsperminute" | "ratelimit" | "rps" => "rpm",
+        "requestsperday" => "rpd",
+        "tokensperminute" => "tpm",
+        "tokensperday" => "tpd",
+        "maxinput" => "max_prompt",
+        "background" => "batch",
+        "realtime" => "interactive",
+        "normal" => "standard",
+        _ => return None,
+    };
     valid.iter().copied().find(|key| *key == ours)
 }
 

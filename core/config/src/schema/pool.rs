@@ -9,11 +9,11 @@ use http::HeaderName;
 
 #[cfg(test)]
 use super::declaration::Kind;
-use super::declaration::{Group, Key, KeyTable, names, on_one_line};
-use super::given::{Given, Section, join};
-use super::setting::{Scalar, Setting, Text, URL_PATH};
-use super::tree::{Table, Value};
-use super::{CAP, millis, secs};
+#[cfg(test)]
+use super::setting::Setting;
+use super::setting::{HEADER, Text, URL_PATH};
+use super::tree::Table;
+use super::{CAP, TOKENS, millis, secs};
 
 /// The maximum number of replicas of a pool.
 pub const MAX_REPLICAS: usize = 128;
@@ -46,7 +46,6 @@ settings! {
     /// the program sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file
     /// or DNS names, the first 128 are used.
     pub struct PoolConfig, table POOL "PoolConfig", builders [Pool];
-    check |_, _| ();
     fields {
         /// Where the replicas are named.
         source: ReplicaSource = ReplicaSource::Dynamic;
@@ -75,7 +74,7 @@ settings! {
         slow_start: Option<Duration> = Some(secs(10)), millis(1)..=secs(3600) => "full share at once";
         /// The request header that names a session. The calls of a session are sent to the same
         /// replica, within bounds.
-        session: Option<HeaderName> = Some(HeaderName::from_static("x-session-id")), ();
+        session: Option<HeaderName> = Some(HeaderName::from_static("x-session-id")), HEADER;
         /// Whether calls whose prompts start alike are sent to the same replica, within bounds.
         affinity: bool = true, ();
         /// The time without a first token after which a call is also sent to another replica. The
@@ -110,42 +109,43 @@ settings! {
 
 settings! {
     /// A replica of a pool.
-    table REPLICA "ReplicaConfig";
-    /// The base URL of the replica, with or without `/v1`.
-    url: Kind::Text("an http or https URL") => "required";
-    /// The replica's share of the calls, relative to the weights of the others.
-    weight: <f64 as Setting>::kind(&WEIGHT) => "1";
-    /// The models that the replica serves, by their full names.
-    models: Kind::Special {
-        reference: "a name or a list of names, of 1 to 200 bytes each",
-        typescript: "string | string[]",
-        python: "str | list[str]",
-    } => "requested from the replica (`/v1/models`)";
-    /// The number of tokens that the replica's KV memory holds.
-    kv_tokens: <Option<u64> as Setting>::kind(&super::TOKENS) => "the target's, otherwise requested from the replica";
+    pub struct ReplicaConfig, table REPLICA "ReplicaConfig", builders [Replica];
+    fields {
+        /// The base URL, without a final slash and without `/v1`. Identifies the replica.
+        url: Arc<str> = "".into();
+        /// The models that the replica serves. `None`: requested from the replica.
+        models: Option<Arc<[Arc<str>]>> = None;
+    }
+    keys {
+        /// The replica's share of the calls, relative to the weights of the others.
+        weight: f64 = 1.0, 0.01..=100.0;
+        /// The number of tokens that the replica's KV memory holds.
+        kv_tokens: Option<u64> = None, TOKENS => "the target's, otherwise requested from the replica";
+    }
+    special {
+        /// The base URL of the replica, with or without `/v1`.
+        url: Kind::Text("an http or https URL") => "required";
+        /// The models that the replica serves, by their full names.
+        models: Kind::Special {
+            reference: "a name or a list of names, of 1 to 200 bytes each",
+            typescript: "string | string[]",
+            python: "str | list[str]",
+        } => "requested from the replica (`/v1/models`)";
+    }
 }
 
-/// The range of a replica's weight.
-pub(crate) const WEIGHT: RangeInclusive<f64> = 0.01..=100.0;
-
-/// A replica as the pool's configuration, its file or DNS names it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReplicaConfig {
-    /// The base URL, without a final slash and without `/v1`. Identifies the replica.
-    pub url: Arc<str>,
-    /// The share of the calls, relative to the weights of the others (0.01 to 100).
-    pub weight: f64,
-    /// The models that the replica serves. `None`: requested from the replica.
-    pub models: Option<Arc<[Arc<str>]>>,
-    /// The number of tokens that the replica's KV memory holds. `None`: the target's, otherwise
-    /// requested from the replica.
-    pub kv_tokens: Option<u64>,
+/// A replica of a [`Pool`]. Also made of a base URL.
+#[derive(Clone)]
+pub struct Replica {
+    pub(crate) keys: Table,
 }
+
+settings!(@set Replica);
 
 impl ReplicaConfig {
     /// Creates a replica at this base URL, with weight 1.
     pub fn new(url: &str) -> Self {
-        Self { url: url.trim_end_matches('/').into(), weight: 1.0, models: None, kv_tokens: None }
+        Self { url: url.trim_end_matches('/').into(), ..Self::default() }
     }
 }
 

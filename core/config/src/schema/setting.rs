@@ -10,6 +10,7 @@ use http::uri::PathAndQuery;
 
 #[cfg(test)]
 use super::declaration::Kind;
+use super::declaration::Lines;
 use super::given::Given;
 use super::tree::Value;
 
@@ -20,11 +21,11 @@ pub(crate) trait Setting {
 
     /// Replaces `self` by the given value, or reports a problem and leaves `self` unchanged. Tables
     /// replace only the keys that are given.
-    fn overlay(&mut self, given: Given<'_>, bounds: &Self::Bounds);
+    fn overlay(&mut self, given: &Given<'_>, bounds: &Self::Bounds);
 
     /// Appends each key path at and below `path` with its value in `unit`. The text `none` stands
     /// for a value that is switched off.
-    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Vec<(String, String)>);
+    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Lines);
 
     /// Returns the type, for the reference.
     #[cfg(test)]
@@ -47,16 +48,22 @@ pub(crate) trait Scalar: Sized {
     fn kind(bounds: &Self::Bounds) -> Kind;
 }
 
+impl<T: Scalar> From<T> for Value {
+    fn from(value: T) -> Self {
+        value.to_value()
+    }
+}
+
 impl<T: Scalar> Setting for T {
     type Bounds = T::Bounds;
 
-    fn overlay(&mut self, given: Given<'_>, bounds: &T::Bounds) {
+    fn overlay(&mut self, given: &Given<'_>, bounds: &T::Bounds) {
         if let Some(value) = given.read(|value| T::read(value, bounds)) {
             *self = value;
         }
     }
 
-    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Vec<(String, String)>) {
+    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Lines) {
         let text = match self.to_value() {
             Value::Null => none.to_owned(),
             value => format!("{} {unit}", value.show()).trim_end().to_owned(),
@@ -74,16 +81,17 @@ impl<T: Scalar> Setting for T {
 #[derive(Debug)]
 pub(crate) struct InvalidValue {
     expected: String,
-    hint: Option<String>,
+    /// Empty: no hint.
+    hint: String,
 }
 
 impl InvalidValue {
     pub(crate) fn expected(expected: impl Into<String>) -> Self {
-        Self { expected: expected.into(), hint: None }
+        Self { expected: expected.into(), hint: String::new() }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = hint.into();
         self
     }
 
@@ -94,14 +102,12 @@ impl InvalidValue {
 
     /// Adds the hint if `value` is a number in quotes.
     pub(crate) fn hint_quotes(self, value: &Value, hint: &str) -> Self {
-        match value {
-            Value::Text(text) if text.parse::<f64>().is_ok() => self.hint(hint),
-            _ => self,
-        }
+        let quoted = value.as_text().is_some_and(|text| text.parse::<f64>().is_ok());
+        if quoted { self.hint(hint) } else { self }
     }
 
     pub(crate) fn message(&self, given: &Value) -> String {
-        let hint = self.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let hint = if self.hint.is_empty() { String::new() } else { format!(" ({})", self.hint) };
         format!("expected {}; got {}{hint}", self.expected, given.describe())
     }
 }
@@ -154,10 +160,7 @@ impl Scalar for u64 {
     type Bounds = RangeInclusive<u64>;
 
     fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
-        let scaled = match value {
-            Value::Text(text) => scale(text).map(Value::Whole),
-            _ => None,
-        };
+        let scaled = value.as_text().and_then(scale).map(Value::Whole);
         whole(scaled.as_ref().unwrap_or(value), range)
             .map_err(|invalid| invalid.also(" (also \"450k\", \"2M\")"))
     }
@@ -302,69 +305,71 @@ impl<T: Scalar> Scalar for Option<T> {
 /// Text that a [`TextRule`] accepts.
 pub(crate) type Text = Arc<str>;
 
-/// Which texts a setting accepts.
-pub(crate) struct TextRule {
+/// Which texts a setting accepts, and the value of each.
+pub(crate) struct TextRule<T> {
     pub(crate) expected: &'static str,
-    /// Returns the value of an accepted text.
-    pub(crate) parse: fn(&str) -> Option<Text>,
+    /// Returns the value of an accepted text, otherwise a hint, which may be empty.
+    pub(crate) parse: fn(&str) -> Result<T, &'static str>,
 }
 
-impl Scalar for Text {
-    type Bounds = TextRule;
-
-    fn read(value: &Value, rule: &TextRule) -> Result<Self, InvalidValue> {
-        let text = match value {
-            Value::Text(text) => (rule.parse)(text),
-            _ => None,
-        };
-        text.ok_or_else(|| InvalidValue::expected(rule.expected))
+impl<T> TextRule<T> {
+    pub(crate) fn read(&self, value: &Value) -> Result<T, InvalidValue> {
+        let invalid = InvalidValue::expected(self.expected);
+        match value.as_text().map(self.parse) {
+            Some(parsed) => parsed.map_err(|hint| invalid.hint(hint)),
+            None => Err(invalid),
+        }
     }
 
-    fn to_value(&self) -> Value {
-        Value::Text(self.to_string())
-    }
-
-    #[cfg(test)]
-    fn kind(rule: &TextRule) -> Kind {
-        Kind::Text(rule.expected)
+    /// Reads a text or a list of texts. Reports each invalid item.
+    pub(crate) fn read_list(&self, given: &Given<'_>) -> Vec<T> {
+        given.items().iter().filter_map(|item| item.read(|value| self.read(value))).collect()
     }
 }
+
+macro_rules! texts {
+    ($($type:ty),+) => {$(
+        impl Scalar for $type {
+            type Bounds = TextRule<$type>;
+
+            fn read(value: &Value, rule: &TextRule<$type>) -> Result<Self, InvalidValue> {
+                rule.read(value)
+            }
+
+            fn to_value(&self) -> Value {
+                Value::Text(AsRef::<str>::as_ref(self).to_owned())
+            }
+
+            #[cfg(test)]
+            fn kind(rule: &TextRule<$type>) -> Kind {
+                Kind::Text(rule.expected)
+            }
+        }
+    )+};
+}
+
+texts!(Text, HeaderName);
 
 /// The name of a target.
-pub(crate) const TARGET_NAME: TextRule = TextRule { expected: "the name of a target", parse: not_empty };
+pub(crate) const TARGET_NAME: TextRule<Text> =
+    TextRule { expected: "the name of a target", parse: not_empty };
 /// The name of a shared budget.
-pub(crate) const BUDGET_NAME: TextRule =
+pub(crate) const BUDGET_NAME: TextRule<Text> =
     TextRule { expected: "the name of one of [budgets]", parse: not_empty };
 /// The path of a URL, with or without a query.
-pub(crate) const URL_PATH: TextRule = TextRule {
+pub(crate) const URL_PATH: TextRule<Text> = TextRule {
     expected: "a path such as \"/health\"",
     parse: |path| {
-        let usable = path.starts_with('/') && path.len() <= 200;
-        usable.then(|| path.parse::<PathAndQuery>().ok()).flatten().map(|path| path.as_str().into())
+        let path = Some(path).filter(|path| path.starts_with('/') && path.len() <= 200).ok_or("")?;
+        path.parse::<PathAndQuery>().map(|path| path.as_str().into()).map_err(|_| "")
     },
 };
+/// The name of a request header.
+pub(crate) const HEADER: TextRule<HeaderName> = TextRule {
+    expected: "the name of a request header such as \"x-session-id\"",
+    parse: |name| name.parse().map_err(|_| ""),
+};
 
-fn not_empty(name: &str) -> Option<Text> {
-    (!name.is_empty()).then(|| name.into())
-}
-
-impl Scalar for HeaderName {
-    type Bounds = ();
-
-    fn read(value: &Value, (): &()) -> Result<Self, InvalidValue> {
-        let name = match value {
-            Value::Text(name) => name.parse().ok(),
-            _ => None,
-        };
-        name.ok_or_else(|| InvalidValue::expected("the name of a request header such as \"x-session-id\""))
-    }
-
-    fn to_value(&self) -> Value {
-        Value::Text(self.as_str().to_owned())
-    }
-
-    #[cfg(test)]
-    fn kind((): &()) -> Kind {
-        Kind::Text("the name of a request header")
-    }
+fn not_empty(name: &str) -> Result<Text, &'static str> {
+    if name.is_empty() { Err("") } else { Ok(name.into()) }
 }

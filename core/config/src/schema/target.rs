@@ -8,13 +8,13 @@ use http::HeaderName;
 
 #[cfg(test)]
 use super::declaration::Kind;
-use super::declaration::{Group, Key, KeyTable, names, on_one_line};
-use super::given::{Given, Section, join};
+use super::declaration::Lines;
+use super::given::{Given, join};
 use super::keywords::{CostRule, Counting, HeaderPolicy, OnFull, Predict, Tokenizer};
 use super::limit::{AdaptiveConfig, LimitConfig};
 use super::pool::PoolConfig;
-use super::setting::{BUDGET_NAME, Scalar, Setting, TARGET_NAME, TIME, Text, show_duration};
-use super::tree::{Table, Value};
+use super::setting::{BUDGET_NAME, Setting, TARGET_NAME, TIME, Text};
+use super::tree::Table;
 use super::{CAP, QUEUE, REQUESTS, TOKENS, millis, secs};
 use crate::Lane;
 
@@ -42,18 +42,14 @@ impl Target {
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), keys: Table::default() }
     }
-
-    pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
-        self.keys.put(key, value);
-        self
-    }
 }
+
+settings!(@set Target);
 
 settings! {
     /// How failed attempts of a call are repeated.
     pub struct RetryConfig, table RETRY "RetryConfig", builders [Retry];
     check check_backoff;
-    fields {}
     keys {
         /// The maximum number of attempts of a call, including the first.
         attempts: u32 = 4, 1..=100;
@@ -68,29 +64,16 @@ settings! {
         /// The retry budget: retries that need not be earned.
         reserve: u32 "retries" = 10, 0..=10_000;
     }
-    special {}
 }
 
 /// Rejects a first backoff above the longest one.
-fn check_backoff(retry: &RetryConfig, section: &Section<'_>) {
-    let RetryConfig { base, max, .. } = retry;
-    if base > max && (section.has("base") || section.has("max")) {
-        section.reject(
-            &["base", "max"],
-            format!(
-                "base ({}) is above max ({}); lower base or raise max",
-                show_duration(*base),
-                show_duration(*max)
-            ),
-        );
-    }
+fn check_backoff(retry: &RetryConfig, given: &Given<'_>) {
+    given.reject_above(("base", &retry.base), ("max", &retry.max));
 }
 
 settings! {
     /// A tenant at a target, or at all of them.
     pub struct TenantConfig, table TENANT "TenantConfig", builders [Tenant];
-    check |_, _| ();
-    fields {}
     keys {
         // A weight near zero would make start tags run away to infinity.
         /// The tenant's weight in fair queueing.
@@ -109,14 +92,11 @@ settings! {
         /// full queue.
         shed: bool = true, ();
     }
-    special {}
 }
 
 settings! {
     /// The calls of one lane (priority class) at a target.
     pub struct LaneConfig, table LANE "LaneConfig", builders [LaneSettings];
-    check |_, _| ();
-    fields {}
     keys {
         /// The share of the slots in force that is reserved for the lane. Unused reserved slots may
         /// be borrowed.
@@ -128,15 +108,12 @@ settings! {
         /// The lane's objective for the time to first token, at most `deadline`.
         ttft: Option<Duration> = None, TIME => "the target's";
     }
-    special {}
 }
 
 settings! {
     /// The rates that a provider allows, of a target or of a budget that several targets share. A
     /// rate that is not set is not limited until the headers of a response report one.
     pub struct RateConfig, table RATES "RateConfig", builders [Budget, Target];
-    check |_, _| ();
-    fields {}
     keys {
         /// Requests per minute.
         rpm: Option<u64> "requests per minute" = None, REQUESTS;
@@ -158,7 +135,6 @@ settings! {
         /// What the provider's rate headers may change.
         headers: HeaderPolicy = HeaderPolicy::Follow, ();
     }
-    special {}
 }
 
 /// The default of `deadline`.
@@ -172,7 +148,6 @@ pub(crate) type Lanes = [LaneConfig; 3];
 settings! {
     /// How a target behaves. All of it may also be set in `defaults`.
     pub struct TargetConfig, table SETTINGS "TargetSettings", builders [Target];
-    check |_, _| ();
     fields {
         /// The name of the target in metrics, errors and snapshots.
         name: Arc<str> = "default".into();
@@ -333,38 +308,41 @@ impl TargetConfig {
     }
 }
 
-impl Setting for Tenants {
+/// Tables by names that the user chooses.
+impl<T: Setting<Bounds = ()> + Default> Setting for BTreeMap<Arc<str>, T> {
     type Bounds = ();
 
-    fn overlay(&mut self, given: Given<'_>, (): &()) {
-        for (id, given) in given.named() {
-            self.entry(Arc::from(id)).or_default().overlay(given, &());
+    fn overlay(&mut self, given: &Given<'_>, (): &()) {
+        for (name, given) in given.named() {
+            self.entry(name.into()).or_default().overlay(&given, &());
         }
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
-        for (id, tenant) in self {
-            tenant.list(&join(path, id), "", "", lines);
+    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
+        for (name, table) in self {
+            table.list(&join(path, name), "", "", lines);
         }
     }
 
     #[cfg(test)]
     fn kind((): &()) -> Kind {
-        Kind::Named(&TENANT)
+        match T::kind(&()) {
+            Kind::Table(table) => Kind::Named(table),
+            other => other,
+        }
     }
 }
 
 impl Setting for Lanes {
     type Bounds = ();
 
-    fn overlay(&mut self, given: Given<'_>, (): &()) {
-        let Some(section) = given.section(&Lane::ALL.map(Lane::as_str)) else { return };
-        for (name, lane) in Lane::ALL.map(Lane::as_str).into_iter().zip(self) {
-            section.set(name, lane, &());
-        }
+    fn overlay(&mut self, given: &Given<'_>, (): &()) {
+        let names = Lane::ALL.map(Lane::as_str);
+        given.check_keys(&names, |_| None);
+        names.into_iter().zip(self).for_each(|(name, lane)| given.set(name, lane, &()));
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Vec<(String, String)>) {
+    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
         for (name, lane) in Lane::ALL.map(Lane::as_str).into_iter().zip(self) {
             lane.list(&join(path, name), "", "", lines);
         }

@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-#[cfg(test)]
-use super::declaration::Kind;
-use super::declaration::{Group, Key, KeyTable, names, on_one_line};
-use super::given::{Given, Section, join};
 use super::keywords::OnFull;
 use super::limit::LimitConfig;
-use super::setting::{Scalar, Setting, TIME};
+use super::setting::TIME;
 #[cfg(test)]
 use super::target::LIMIT_KIND;
-use super::tree::{Table, Value};
+use super::tree::Table;
 use super::{CAP, QUEUE, REQUESTS, secs};
 
 builders! {
@@ -32,12 +28,9 @@ impl Tool {
     pub fn new(slots: usize) -> Self {
         Self { keys: Table::default() }.cap(slots)
     }
-
-    pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
-        self.keys.put(key, value);
-        self
-    }
 }
+
+settings!(@set Tool);
 
 impl From<usize> for Tool {
     fn from(slots: usize) -> Self {
@@ -48,7 +41,6 @@ impl From<usize> for Tool {
 settings! {
     /// A tool: a named resource that is not a model, with a cap of its own.
     pub struct ToolConfig, table TOOL "ToolConfig", builders [Tool];
-    check |_, _| ();
     fields {
         /// How many slots of the cap are in force.
         limit: LimitConfig = LimitConfig::Fixed;
@@ -85,8 +77,6 @@ impl ToolConfig {
 settings! {
     /// The settings of connections, of all targets.
     pub struct TransportConfig, table TRANSPORT "TransportConfig", builders [Transport];
-    check |_, _| ();
-    fields {}
     keys {
         /// The maximum time to open a connection.
         connect: Duration = secs(10), TIME;
@@ -104,5 +94,4 @@ settings! {
         /// Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge).
         http2_prior_knowledge: bool = false, ();
     }
-    special {}
 }

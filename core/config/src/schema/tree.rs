@@ -11,6 +11,13 @@ pub(crate) struct Node {
     pub(crate) line: Option<usize>,
 }
 
+/// A value that is not from a file.
+impl From<Value> for Node {
+    fn from(value: Value) -> Self {
+        Self { value, line: None }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) enum Value {
     Null,
@@ -44,6 +51,13 @@ pub(crate) struct Entry {
 const SHOWN: usize = 24;
 
 impl Value {
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Returns the value as the configuration shows it: numbers with thousands separators.
     pub(crate) fn show(&self) -> String {
         match self {
@@ -97,36 +111,47 @@ pub fn describe_text(text: &str) -> String {
     }
 }
 
+impl<const N: usize> From<[(&str, Value); N]> for Table {
+    fn from(keys: [(&str, Value); N]) -> Self {
+        let mut table = Self::default();
+        keys.into_iter().for_each(|(key, value)| table.push(key, value));
+        table
+    }
+}
+
 impl Table {
     /// Sets a key, replacing its value.
     pub(crate) fn put(&mut self, key: &str, value: Value) {
-        let node = Node { value, line: None };
-        match self.entries.iter_mut().find(|entry| entry.key == key) {
-            Some(entry) => entry.node = node,
-            None => self.entries.push(Entry { key: key.into(), line: None, node }),
+        match self.get_mut(key) {
+            Some(old) => *old = value,
+            None => self.push(key, value),
         }
     }
 
     /// Appends to the list of a key.
-    pub(crate) fn append(&mut self, key: &str, value: Value) {
-        let node = Node { value, line: None };
-        for entry in &mut self.entries {
-            if let (true, Value::List(items)) = (entry.key == key, &mut entry.node.value) {
-                return items.push(node);
-            }
+    pub(crate) fn append(&mut self, key: &str, item: Value) {
+        match self.get_mut(key) {
+            Some(Value::List(items)) => items.push(item.into()),
+            _ => self.put(key, Value::List(vec![item.into()])),
         }
-        self.put(key, Value::List(vec![node]));
     }
 
     /// Adds a named table to the table of a key. Keeps one of the same name, so that the duplicate
     /// is rejected when the configuration is read.
-    pub(crate) fn add(&mut self, key: &str, name: String, table: Table) {
-        let named = Entry { key: name, line: None, node: Node { value: Value::Table(table), line: None } };
-        for entry in &mut self.entries {
-            if let (true, Value::Table(names)) = (entry.key == key, &mut entry.node.value) {
-                return names.entries.push(named);
-            }
+    pub(crate) fn add(&mut self, key: &str, name: &str, table: Table) {
+        if !matches!(self.get_mut(key), Some(Value::Table(_))) {
+            self.put(key, Value::Table(Table::default()));
         }
-        self.put(key, Value::Table(Table { entries: vec![named] }));
+        if let Some(Value::Table(named)) = self.get_mut(key) {
+            named.push(name, Value::Table(table));
+        }
+    }
+
+    fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node.value)
+    }
+
+    fn push(&mut self, key: &str, value: Value) {
+        self.entries.push(Entry { key: key.into(), line: None, node: value.into() });
     }
 }
