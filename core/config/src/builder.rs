@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::schema::tree::{Table, Value};
+use super::schema::{Table, Value};
 use super::{
     Budget, Config, ConfigError, Lane, LaneSettings, LimitSettings, Mode, Pool, Replica, ReplicaConfig,
     Target, Tenant, Tool, Transport, parse,

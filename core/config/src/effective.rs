@@ -1,7 +1,6 @@
 //! Lists the settings in force, as key paths and values.
 
-use super::schema::declaration::{Group, Lines};
-use super::schema::setting::Setting;
+use super::schema::{Group, Lines, Setting};
 use super::{
     LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
     TransportConfig,

@@ -39,12 +39,12 @@ pub use error::{ConfigError, ConfigProblem};
 pub use lane::Lane;
 pub use matching::Matcher;
 pub use parse::{replicas_from_json, replicas_in_file};
-pub use schema::tree::describe_text;
 pub use schema::{
     AdaptiveConfig, Budget, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, HeaderPolicy,
     LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS, Mode, OnFull, Percentile, Pool,
     PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource, Retry, RetryConfig, Target,
     TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig,
+    describe_text,
 };
 
 impl Config {

@@ -1,38 +1,34 @@
 //! Base URLs.
 
 use std::fmt;
+use std::ops::Deref;
 
 use http::Uri;
 
 use tidegate_protocol::url;
 
 /// A base URL: scheme, host, port, and the path that others start with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BaseUrl {
+#[derive(Clone, Debug)]
+pub(crate) struct BaseUrl<S = Box<str>> {
     https: bool,
-    /// Lower case, without a final dot; an IPv6 address in its brackets.
-    host: Box<str>,
+    /// Without a final dot; an IPv6 address in its brackets. Lower case, except of a request.
+    host: S,
     port: u16,
-    /// Without a final slash: empty for the root.
-    path: Box<str>,
+    /// Without a final slash, except of a request: empty for the root.
+    path: S,
 }
 
-/// The URL of a request, in the same parts as a [`BaseUrl`].
-pub(super) struct RequestUrl<'a> {
-    https: bool,
-    host: &'a str,
-    port: u16,
-    path: &'a str,
-}
+/// The URL of a request.
+pub(super) type RequestUrl<'a> = BaseUrl<&'a str>;
 
 impl<'a> RequestUrl<'a> {
     /// Splits a URI. Returns `None` if it is not an absolute http or https URL.
     pub(super) fn from_uri(uri: &'a Uri) -> Option<Self> {
-        let https = match uri.scheme_str()? {
-            scheme if scheme.eq_ignore_ascii_case("https") => true,
-            scheme if scheme.eq_ignore_ascii_case("http") => false,
-            _ => return None,
-        };
+        let scheme = uri.scheme_str()?;
+        let https = scheme.eq_ignore_ascii_case("https");
+        if !https && !scheme.eq_ignore_ascii_case("http") {
+            return None;
+        }
         let host = uri.host()?;
         let host = host.strip_suffix('.').unwrap_or(host);
         Some(Self { https, host, port: uri.port_u16().unwrap_or(default_port(https)), path: uri.path() })
@@ -67,8 +63,8 @@ impl BaseUrl {
             return Err("the host is missing");
         }
         let uri: Uri = url.parse().map_err(|_| "it is not a valid URL")?;
-        let place = RequestUrl::from_uri(&uri).ok_or("it is not a valid URL")?;
-        if place.host.is_empty() {
+        let url = RequestUrl::from_uri(&uri).ok_or("it is not a valid URL")?;
+        if url.host.is_empty() {
             return Err("the host is missing");
         }
         // Text after the host that is not a valid port is not parsed as one.
@@ -79,32 +75,20 @@ impl BaseUrl {
         // No call is sent to a path that the transport would change.
         url::check_unchanged(&uri)?;
         Ok(Self {
-            https: place.https,
-            host: place.host.to_ascii_lowercase().into(),
-            port: place.port,
-            path: place.path.trim_end_matches('/').into(),
+            https: url.https,
+            host: url.host.to_ascii_lowercase().into(),
+            port: url.port,
+            path: url.path.trim_end_matches('/').into(),
         })
     }
 
-    pub(super) fn matches(&self, place: &RequestUrl<'_>) -> bool {
+    /// Returns `true` if a URL is this one or below it, or if every URL below another base URL is.
+    pub(super) fn matches<S: Deref<Target = str>>(&self, url: &BaseUrl<S>) -> bool {
         // Fast path: most clients write the host in lower case.
-        self.https == place.https
-            && self.port == place.port
-            && (*self.host == *place.host || self.host.eq_ignore_ascii_case(place.host))
-            && place
-                .path
-                .strip_prefix(&*self.path)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
-
-    /// Returns `true` if every URL below `other` is below this one too.
-    pub(super) fn covers(&self, other: &BaseUrl) -> bool {
-        self.matches(&RequestUrl {
-            https: other.https,
-            host: &other.host,
-            port: other.port,
-            path: &other.path,
-        })
+        self.https == url.https
+            && self.port == url.port
+            && (*self.host == *url.host || self.host.eq_ignore_ascii_case(&url.host))
+            && url.path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 

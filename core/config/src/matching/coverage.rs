@@ -6,53 +6,39 @@
 //! If URLs or models are distinct, the time is near-linear in the number of targets. The time is
 //! quadratic if targets share both, and for model patterns that begin and end with `*`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::TargetRule;
 use super::glob::Glob;
 
-/// The rules so far, by what each of them could cover.
+/// The rules so far, by the URLs and the models that each of them covers.
 #[derive(Debug, Default)]
 pub(crate) struct CoverIndex<'a> {
     rules: Vec<&'a TargetRule>,
-    /// Rules for every URL.
-    every_url: Vec<usize>,
-    /// Rules by the normal form of each base URL.
-    by_url: HashMap<String, Vec<usize>>,
-    /// Rules for every model.
-    every_model: Vec<usize>,
-    /// Rules by each model that is named in full.
-    by_model: HashMap<String, Vec<usize>>,
-    /// Rules by the literal prefix of a model pattern, if it is at least as long as the suffix.
-    by_start: Affixes,
-    /// Rules by the literal suffix, if it is longer.
-    by_end: Affixes,
+    /// The positions of the rules with each pattern, in ascending order.
+    positions: HashMap<Pattern, Vec<usize>>,
 }
 
-/// Rules by a prefix or suffix, and the lengths that occur.
-#[derive(Debug, Default)]
-struct Affixes {
-    rules: HashMap<String, Vec<usize>>,
-    lengths: BTreeSet<usize>,
-}
-
-impl Affixes {
-    fn add(&mut self, affix: &str, at: usize) {
-        self.lengths.insert(affix.len());
-        push(&mut self.rules, affix, at);
-    }
-
-    /// Returns the lists of all affixes of a text; `cut` takes the affix of a length.
-    fn lists<'t>(&self, cut: impl Fn(usize) -> Option<&'t str>) -> impl Iterator<Item = &[usize]> {
-        self.lengths.iter().filter_map(move |length| self.rules.get(cut(*length)?)).map(Vec::as_slice)
-    }
+/// What a rule covers, by one of its URLs or models.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Pattern {
+    EveryUrl,
+    /// The normal form of a base URL.
+    Url(String),
+    EveryModel,
+    /// A model that is named in full.
+    Model(String),
+    /// The literal text before the first `*` of a model pattern, if it is at least as long as the
+    /// text after the last.
+    Prefix(String),
+    /// The literal text after the last `*`, if it is longer.
+    Suffix(String),
 }
 
 impl<'a> CoverIndex<'a> {
     /// Returns the first rule added so far that takes all requests of this one, by its position.
     pub(crate) fn first_cover(&self, rule: &TargetRule) -> Option<usize> {
         let covers = |at: &usize| self.rules.get(*at).is_some_and(|above| above.covers(rule));
-        // Each list is in ascending order.
         self.candidates(rule).into_iter().filter_map(|list| list.iter().copied().find(covers)).min()
     }
 
@@ -60,62 +46,57 @@ impl<'a> CoverIndex<'a> {
     pub(crate) fn add(&mut self, rule: &'a TargetRule) {
         let at = self.rules.len();
         self.rules.push(rule);
+        let mut patterns: Vec<Pattern> = rule.urls.iter().map(|url| Pattern::Url(url.to_string())).collect();
         if rule.urls.is_empty() {
-            self.every_url.push(at);
-        }
-        for url in &rule.urls {
-            push(&mut self.by_url, &url.to_string(), at);
+            patterns.push(Pattern::EveryUrl);
         }
         if rule.models.is_empty() || rule.models.iter().any(Glob::is_any) {
-            return self.every_model.push(at);
+            patterns.push(Pattern::EveryModel);
+        } else {
+            patterns.extend(rule.models.iter().map(|model| match model.ends() {
+                None => Pattern::Model(model.text()),
+                Some((start, end)) if start.len() >= end.len() => Pattern::Prefix(start.to_owned()),
+                Some((_, end)) => Pattern::Suffix(end.to_owned()),
+            }));
         }
-        for model in &rule.models {
-            match model.ends() {
-                None => push(&mut self.by_model, &model.text(), at),
-                Some((start, end)) if start.len() >= end.len() => self.by_start.add(start, at),
-                Some((_, end)) => self.by_end.add(end, at),
+        for pattern in patterns {
+            let positions = self.positions.entry(pattern).or_default();
+            if positions.last() != Some(&at) {
+                positions.push(at);
             }
         }
     }
 
-    /// Returns lists that together hold every rule that takes all requests of this one.
+    /// Returns lists that together hold every rule that takes all requests of this one: the
+    /// shortest of those for each URL and each model.
     fn candidates(&self, rule: &TargetRule) -> Vec<&[usize]> {
-        let urls: Vec<String> = rule.urls.iter().map(ToString::to_string).collect();
-        let models: Vec<String> = rule.models.iter().map(Glob::text).collect();
-        let by_url = urls.iter().map(|url| self.of_url(url));
-        let by_model = models.iter().map(|model| self.of_model(model));
-        let every_url = rule.urls.is_empty().then(|| vec![self.every_url.as_slice()]);
-        let every_model = rule.models.is_empty().then(|| vec![self.every_model.as_slice()]);
-        let all = by_url.chain(by_model).chain(every_url).chain(every_model);
-        all.min_by_key(|lists| lists.iter().map(|list| list.len()).sum::<usize>()).unwrap_or_default()
-    }
-
-    /// Returns the rules whose URLs may cover this one: those of each base URL that it continues.
-    fn of_url(&self, url: &str) -> Vec<&[usize]> {
-        let host = url.find("://").map_or(0, |at| at + 3);
-        let ends = url.match_indices('/').map(|(at, _)| at).filter(|at| *at > host).chain([url.len()]);
-        let bases = ends.filter_map(|end| self.by_url.get(url.get(..end)?)).map(Vec::as_slice);
-        bases.chain([self.every_url.as_slice()]).collect()
-    }
-
-    /// Returns the rules whose models may cover this one, or this pattern.
-    fn of_model(&self, model: &str) -> Vec<&[usize]> {
-        let named = self.by_model.get(model).map(Vec::as_slice);
-        let starts = self.by_start.lists(move |length| model.get(..length));
-        let ends = self.by_end.lists(move |length| model.get(model.len().checked_sub(length)?..));
-        starts.chain(ends).chain(named).chain([self.every_model.as_slice()]).collect()
+        let urls = rule.urls.iter().map(|url| covers_of_url(&url.to_string()));
+        let models = rule.models.iter().map(|model| covers_of_model(&model.text()));
+        let every_url = rule.urls.is_empty().then(|| vec![Pattern::EveryUrl]);
+        let every_model = rule.models.is_empty().then(|| vec![Pattern::EveryModel]);
+        let all = urls.chain(models).chain(every_url).chain(every_model);
+        let lists = all.map(|patterns| {
+            let lists = patterns.iter().filter_map(|pattern| self.positions.get(pattern));
+            lists.map(Vec::as_slice).collect::<Vec<_>>()
+        });
+        lists.min_by_key(|lists| lists.iter().map(|list| list.len()).sum::<usize>()).unwrap_or_default()
     }
 }
 
-/// Appends `at` to a list, unless it is already the last entry.
-fn push(lists: &mut HashMap<String, Vec<usize>>, key: &str, at: usize) {
-    let list = match lists.get_mut(key) {
-        Some(list) => list,
-        None => lists.entry(key.to_owned()).or_default(),
-    };
-    if list.last() != Some(&at) {
-        list.push(at);
-    }
+/// Returns the patterns that may cover a URL: each base URL that it continues.
+fn covers_of_url(url: &str) -> Vec<Pattern> {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let ends = url.match_indices('/').map(|(at, _)| at).filter(|at| *at > host).chain([url.len()]);
+    let bases = ends.filter_map(|end| Some(Pattern::Url(url.get(..end)?.to_owned())));
+    bases.chain([Pattern::EveryUrl]).collect()
+}
+
+/// Returns the patterns that may cover a model, or a model pattern.
+fn covers_of_model(model: &str) -> Vec<Pattern> {
+    let cuts = (0..=model.len()).filter_map(|at| model.split_at_checked(at));
+    let ends =
+        cuts.flat_map(|(start, end)| [Pattern::Prefix(start.to_owned()), Pattern::Suffix(end.to_owned())]);
+    ends.chain([Pattern::Model(model.to_owned()), Pattern::EveryModel]).collect()
 }
 
 #[cfg(test)]

@@ -85,16 +85,15 @@ impl TargetRule {
 
     /// Returns `true` if each URL of `other` is covered by one of this rule.
     pub(super) fn covers_urls_of(&self, other: &TargetRule) -> bool {
-        self.urls.is_empty()
-            || (!other.urls.is_empty()
-                && other.urls.iter().all(|theirs| self.urls.iter().any(|ours| ours.covers(theirs))))
+        let is_covered = |theirs| self.urls.iter().any(|ours| ours.matches(theirs));
+        self.urls.is_empty() || (!other.urls.is_empty() && other.urls.iter().all(is_covered))
     }
 
     /// Returns `true` if each model pattern of `other` is covered by one of this rule.
     pub(super) fn covers_models_of(&self, other: &TargetRule) -> bool {
+        let is_covered = |theirs| self.models.iter().any(|ours| ours.covers(theirs));
         self.models.iter().any(Glob::is_any)
-            || (!other.models.is_empty()
-                && other.models.iter().all(|theirs| self.models.iter().any(|ours| ours.covers(theirs))))
+            || (!other.models.is_empty() && other.models.iter().all(is_covered))
     }
 
     /// Returns `true` if requests for this model match, at a URL that matches.

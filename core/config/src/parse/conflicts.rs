@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::target::ReadTarget;
 use crate::matching::{CoverIndex, TargetRule};
-use crate::schema::given::Given;
+use crate::schema::Given;
 use crate::{Lane, Predict, TargetConfig};
 
 /// Rejects times of a call that are longer than its deadline, because they could never pass. `idle`

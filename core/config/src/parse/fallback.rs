@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::target::ReadTarget;
 use crate::matching::TargetRule;
-use crate::schema::given::{Given, join};
-use crate::schema::nearest;
-use crate::schema::setting::{InvalidValue, TARGET_NAME};
+use crate::schema::{Given, InvalidValue, TARGET_NAME, join, nearest};
 use crate::{TargetConfig, providers};
 
 /// Number of problems from which errors no longer suggest a similar name.

@@ -1,6 +1,6 @@
 //! Converts JSON, which the bindings make of dicts and objects, to the generic tree.
 
-use crate::schema::tree::{Entry, Node, Table, Value};
+use crate::schema::{Entry, Node, Table, Value};
 
 /// The maximum depth of a tree, so that none exhausts the stack. Keys are at most five levels deep.
 const DEEPEST: usize = 32;

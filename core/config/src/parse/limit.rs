@@ -1,10 +1,6 @@
 //! Reads limits: whether a limit is fixed or adaptive, and its settings.
 
-use crate::schema::declaration::{Group, names};
-use crate::schema::given::Given;
-use crate::schema::setting::InvalidValue;
-use crate::schema::tree::Value;
-use crate::schema::{LIMIT, PERCENTILE};
+use crate::schema::{Given, Group, InvalidValue, LIMIT, PERCENTILE, Value, names};
 use crate::{AdaptiveConfig, LimitConfig};
 
 const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table with settings of an adaptive limit";

@@ -20,12 +20,7 @@ mod toml;
 use self::limit::LimitLayers;
 pub(super) use self::pool::replica_list;
 pub use self::pool::replicas_in_file;
-use super::schema::declaration::Group;
-use super::schema::given::Given;
-use super::schema::problems::Problems;
-use super::schema::setting::Scalar;
-use super::schema::tree::Node;
-use super::schema::{CAP, TOOL, TOP};
+use super::schema::{CAP, Given, Group, Node, Problems, Scalar, TOOL, TOP};
 use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ToolConfig};
 
 /// Reads a configuration from TOML.

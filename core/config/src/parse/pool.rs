@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use super::target::{parse_base_url, read_key_env};
 use super::{json, toml};
-use crate::schema::declaration::Group;
-use crate::schema::given::Given;
-use crate::schema::problems::Problems;
-use crate::schema::setting::{InvalidValue, TextRule};
-use crate::schema::tree::{Node, Value};
-use crate::schema::{DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA};
+use crate::schema::{
+    DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, Given, Group, InvalidValue, Node, POOL,
+    Problems, REPLICA, TextRule, Value,
+};
 use crate::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
 /// The keys that name the replicas of a pool, of which it has at most one.

@@ -3,11 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::schema::RATES;
-use crate::schema::declaration::Group;
-use crate::schema::given::Given;
-use crate::schema::nearest;
-use crate::schema::setting::{BUDGET_NAME, InvalidValue};
+use crate::schema::{BUDGET_NAME, Given, Group, InvalidValue, RATES, nearest};
 use crate::{Config, RateConfig, TargetConfig};
 
 /// Shared rates by name. Includes budgets with invalid values, so that the targets that name them

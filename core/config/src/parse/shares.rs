@@ -1,6 +1,6 @@
 //! Checks the floors of tenants and lanes.
 
-use crate::schema::given::{Given, join};
+use crate::schema::{Given, join};
 use crate::{Lane, TargetConfig, TenantConfig};
 
 /// Rejects a floor of `default_tenant`, because the number of tenants without a name is not known.

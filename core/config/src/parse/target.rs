@@ -8,12 +8,9 @@ use super::limit::LimitLayers;
 use super::rates::{self, Budgets};
 use super::{conflicts, fallback, pool, shares};
 use crate::matching::{BaseUrl, TargetRule};
-use crate::schema::declaration::Group;
-use crate::schema::given::Given;
-use crate::schema::nearest;
-use crate::schema::setting::{InvalidValue, Scalar, TextRule};
-use crate::schema::tree::Value;
-use crate::schema::{CAP, OWN, RATES, SETTINGS};
+use crate::schema::{
+    CAP, Given, Group, InvalidValue, OWN, RATES, SETTINGS, Scalar, TextRule, Value, nearest,
+};
 use crate::{LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
 /// The settings of a target or of `defaults`, while they are read. A target starts with those of

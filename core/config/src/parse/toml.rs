@@ -1,10 +1,9 @@
 //! Parses TOML into the generic tree, with line numbers.
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
-use crate::schema::problems::Problems;
-use crate::schema::tree::{Entry, Node, Table, Value};
+use crate::schema::{Entry, Node, Problems, Table, Value};
 
 /// The maximum number of syntax errors that are reported. A file that is not TOML has one per line.
 const MOST_SYNTAX_ERRORS: usize = 20;
@@ -14,8 +13,7 @@ pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
     let lines = Lines::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        let value = Value::Table(table(document.get_ref(), &lines));
-        return Some(Node { value, line: None });
+        return Some(Value::Table(table(document.get_ref(), &lines)).into());
     }
     for error in errors.iter().take(MOST_SYNTAX_ERRORS) {
         // Only the message is used: the crate's display quotes the line, which may hold a
@@ -28,36 +26,29 @@ pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
 }
 
 fn table(table: &DeTable<'_>, lines: &Lines) -> Table {
-    let mut entries = Vec::with_capacity(table.len());
-    for (key, value) in table {
-        let node =
-            Node { value: value_of(value.get_ref(), lines), line: Some(lines.line(value.span().start)) };
-        let line = Some(lines.line(key.span().start));
-        entries.push(Entry { key: key.get_ref().to_string(), line, node });
-    }
-    Table { entries }
+    let entry = |(key, value): (&Spanned<DeString<'_>>, &_)| Entry {
+        key: key.get_ref().to_string(),
+        line: Some(lines.line(key.span().start)),
+        node: node(value, lines),
+    };
+    Table { entries: table.iter().map(entry).collect() }
+}
+
+fn node(value: &Spanned<DeValue<'_>>, lines: &Lines) -> Node {
+    Node { value: value_of(value.get_ref(), lines), line: Some(lines.line(value.span().start)) }
 }
 
 fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {
     match value {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Boolean(flag) => Value::Bool(*flag),
-        DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
-            Ok(number) => Value::Whole(number),
-            Err(_) => Value::Other("a number too large to read"),
-        },
-        DeValue::Float(number) => match number.as_str().parse() {
-            Ok(number) => Value::Float(number),
-            Err(_) => Value::Other("a number that cannot be read"),
-        },
-        DeValue::Datetime(_) => Value::Other("a date or time of day"),
-        DeValue::Array(items) => {
-            let node = |item: &Spanned<DeValue<'_>>| Node {
-                value: value_of(item.get_ref(), lines),
-                line: Some(lines.line(item.span().start)),
-            };
-            Value::List(items.iter().map(node).collect())
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or(Value::Other("a number too large to read"), Value::Whole),
+        DeValue::Float(number) => {
+            number.as_str().parse().map_or(Value::Other("a number that cannot be read"), Value::Float)
         }
+        DeValue::Datetime(_) => Value::Other("a date or time of day"),
+        DeValue::Array(items) => Value::List(items.iter().map(|item| node(item, lines)).collect()),
         DeValue::Table(inner) => Value::Table(table(inner, lines)),
     }
 }

@@ -5,7 +5,7 @@
 //! the builder's methods, the lines of `tidegate check`, and, in a test that compares them, the
 //! reference page and the types of the Python and Node packages.
 
-use super::given::Given;
+use super::Given;
 
 /// Key paths, and values with their units.
 pub(crate) type Lines = Vec<(String, String)>;
@@ -83,10 +83,14 @@ pub(crate) enum Kind {
     /// Each keyword and its documentation.
     Keywords(&'static [(&'static str, &'static [&'static str])]),
     Text(&'static str),
+    /// A text or a list of texts.
+    TextOrList(&'static str),
     OrNone(Box<Kind>),
     Table(&'static KeyTable),
     /// Tables by names that the user chooses.
     Named(&'static KeyTable),
+    /// Tables of this type, or whole numbers, by names that the user chooses.
+    NamedOrCap(&'static str),
     /// Any other type: what the reference, TypeScript and Python call it.
     Special {
         reference: &'static str,
@@ -138,7 +142,7 @@ macro_rules! settings {
         table $TABLE:ident $name:literal;
         $( $(#[doc = $doc:literal])+ $key:ident: $kind:expr => $default:literal; )+
     ) => {
-        pub(crate) static $TABLE: $crate::schema::declaration::KeyTable = $crate::schema::declaration::KeyTable {
+        pub(crate) static $TABLE: $crate::schema::KeyTable = $crate::schema::KeyTable {
             #[cfg(test)]
             name: $name,
             #[cfg(test)]
@@ -147,7 +151,7 @@ macro_rules! settings {
         };
     };
     (@special $key:ident [$($doc:literal),+] ($kind:expr) $default:literal) => {
-        $crate::schema::declaration::Key {
+        $crate::schema::Key {
             name: stringify!($key),
             #[cfg(test)]
             docs: &[$($doc),+],
@@ -179,21 +183,21 @@ macro_rules! settings {
             )*
         }
 
-        pub(crate) static $TABLE: $crate::schema::declaration::KeyTable = $crate::schema::declaration::KeyTable {
+        pub(crate) static $TABLE: $crate::schema::KeyTable = $crate::schema::KeyTable {
             #[cfg(test)]
             name: $name,
             #[cfg(test)]
             docs: &[$($about),+],
             keys: &[
                 $($( settings!(@special $special [$($special_doc),+] ($kind) $special_default), )*)?
-                $( $crate::schema::declaration::Key {
+                $( $crate::schema::Key {
                     name: stringify!($key),
                     #[cfg(test)]
                     docs: &[$($doc),+],
                     #[cfg(test)]
                     unit: concat!($($unit)?),
                     #[cfg(test)]
-                    kind: || <$type $(<$inner>)? as $crate::schema::setting::Setting>::kind(&$bounds),
+                    kind: || <$type $(<$inner>)? as $crate::schema::Setting>::kind(&$bounds),
                     #[cfg(test)]
                     default: || {
                         let note = concat!($($note)?);
@@ -202,7 +206,7 @@ macro_rules! settings {
                         }
                         let default: $type $(<$inner>)? = $default;
                         let mut lines = Vec::new();
-                        $crate::schema::setting::Setting::list(&default, "", "", "none", &mut lines);
+                        $crate::schema::Setting::list(&default, "", "", "none", &mut lines);
                         if let [(_, text)] = &*lines { text.clone() } else { String::new() }
                     },
                 }, )*
@@ -216,9 +220,7 @@ macro_rules! settings {
         }
 
         const _: () = {
-            use $crate::schema::declaration::{Group, Lines};
-            use $crate::schema::given::{Given, join};
-            use $crate::schema::setting::Setting;
+            use $crate::schema::{Given, Group, Lines, Setting, join};
 
             impl Group for $Config {
                 fn read(&mut self, given: &Given<'_>) {
@@ -249,8 +251,8 @@ macro_rules! settings {
                 }
 
                 #[cfg(test)]
-                fn kind((): &()) -> $crate::schema::declaration::Kind {
-                    $crate::schema::declaration::Kind::Table(&$TABLE)
+                fn kind((): &()) -> $crate::schema::Kind {
+                    $crate::schema::Kind::Table(&$TABLE)
                 }
             }
         };
@@ -268,13 +270,13 @@ macro_rules! settings {
     };
     (@set $Builder:ident) => {
         impl $Builder {
-            pub(crate) fn set(mut self, key: &str, value: impl Into<$crate::schema::tree::Value>) -> Self {
+            pub(crate) fn set(mut self, key: &str, value: impl Into<$crate::schema::Value>) -> Self {
                 self.keys.put(key, value.into());
                 self
             }
         }
 
-        impl From<$Builder> for $crate::schema::tree::Value {
+        impl From<$Builder> for $crate::schema::Value {
             fn from(builder: $Builder) -> Self {
                 Self::Table(builder.keys)
             }
@@ -336,7 +338,7 @@ macro_rules! builders {
         $(#[doc = $doc])+
         #[derive(Clone, Default)]
         pub struct $Builder {
-            pub(crate) keys: $crate::schema::tree::Table,
+            pub(crate) keys: $crate::schema::Table,
         }
 
         impl $Builder {

@@ -2,11 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::declaration::{KeyTable, names};
-use super::nearest;
-use super::problems::Problems;
-use super::setting::{InvalidValue, Scalar, Setting};
-use super::tree::{Entry, Node, Value};
+use super::{Entry, InvalidValue, KeyTable, Node, Problems, Scalar, Setting, Value, names, nearest};
 
 /// A given value, with the full path of its key and the line it is on.
 #[derive(Clone)]

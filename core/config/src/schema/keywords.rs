@@ -1,7 +1,6 @@
 //! Settings with a few named choices.
 
-use super::setting::{InvalidValue, Scalar};
-use super::tree::Value;
+use super::{InvalidValue, Scalar, Value};
 
 /// Declares an enum whose variants are keywords of the configuration. The first is the default.
 macro_rules! keywords {

@@ -4,12 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 #[cfg(test)]
-use super::declaration::Kind;
-use super::declaration::{Group, Lines};
-use super::given::Given;
-use super::setting::{InvalidValue, Scalar, Setting};
-use super::tree::Value;
-use super::{CAP, millis, secs};
+use super::Kind;
+use super::{CAP, Given, Group, InvalidValue, Lines, Scalar, Setting, Value, millis, secs};
 
 /// How many slots of the cap are in force.
 #[derive(Clone, Debug, PartialEq)]

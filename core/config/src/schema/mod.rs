@@ -1,43 +1,25 @@
 //! The schema of the configuration: each key is declared here once, in [`settings!`] tables.
 
 #[macro_use]
-pub(crate) mod declaration;
-pub(crate) mod given;
+mod declaration;
+mod given;
 mod keywords;
 mod limit;
 pub(crate) mod nearest;
 mod pool;
-pub(crate) mod problems;
-pub(crate) mod setting;
+mod problems;
+mod setting;
 mod target;
 mod tool;
-pub(crate) mod tree;
+mod tree;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(test)]
-use self::declaration::Kind;
-pub use self::keywords::{CostRule, Counting, HeaderPolicy, Mode, OnFull, Predict, Tokenizer};
-#[cfg(test)]
-pub(crate) use self::limit::STEP;
-pub use self::limit::{AdaptiveConfig, Decrease, Detector, LimitConfig, LimitSettings, Percentile};
-pub(crate) use self::limit::{LIMIT, PERCENTILE};
-pub(crate) use self::pool::{DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, POOL, REPLICA};
-pub use self::pool::{MAX_REPLICAS, Pool, PoolConfig, Replica, ReplicaConfig, ReplicaSource};
-#[cfg(test)]
-use self::setting::Setting;
-#[cfg(test)]
-pub(crate) use self::target::LANE;
-pub use self::target::{
-    Budget, DEFAULT_DEADLINE, LaneConfig, LaneSettings, RateConfig, Retry, RetryConfig, Target, TargetConfig,
-    TargetMatch, Tenant, TenantConfig,
-};
-pub(crate) use self::target::{OWN, RATES, RETRY, SETTINGS, TENANT};
-pub(crate) use self::tool::{TOOL, TRANSPORT};
-pub use self::tool::{Tool, ToolConfig, Transport, TransportConfig};
+pub(crate) use self::{declaration::*, given::*, problems::*, setting::*};
+pub use self::{keywords::*, limit::*, pool::*, target::*, tool::*, tree::*};
 
 /// The range of every number of slots.
 pub(crate) const CAP: RangeInclusive<usize> = 1..=65_536;
@@ -67,22 +49,14 @@ settings! {
     defaults: Kind::Table(&SETTINGS) => "";
     /// The targets by name: a table, or just the cap. The first target that matches a request takes
     /// it, in the order of the file.
-    targets: Kind::Special {
-        reference: "tables or whole numbers by name",
-        typescript: "Record<string, number | TargetConfig>",
-        python: "dict[str, int | TargetConfig]",
-    } => "";
+    targets: Kind::NamedOrCap("TargetConfig") => "";
     /// The tenants of every target by name. `defaults.tenants` replaces single keys of it, and
     /// `targets.NAME.tenants` single keys of both.
     tenants: Kind::Named(&TENANT) => "";
     /// Rates that several targets share, by name: the targets that name it as their `budget`.
     budgets: Kind::Named(&RATES) => "";
     /// The tools by name: a table, or just the cap.
-    tools: Kind::Special {
-        reference: "tables or whole numbers by name",
-        typescript: "Record<string, number | ToolConfig>",
-        python: "dict[str, int | ToolConfig]",
-    } => "";
+    tools: Kind::NamedOrCap("ToolConfig") => "";
     /// The settings of connections, of all targets.
     transport: Kind::Table(&TRANSPORT) => "";
 }

@@ -1,7 +1,8 @@
 //! Suggests valid keys and names in place of unknown ones.
 
-use super::declaration::KeyTable;
-use super::{LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, TENANT, TOOL, TOP, TRANSPORT};
+use super::{
+    KeyTable, LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, TENANT, TOOL, TOP, TRANSPORT,
+};
 use crate::Lane;
 
 /// Where the keys of each table belong.

@@ -7,13 +7,9 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::{CAP, HEADER, TOKENS, Table, Text, URL_PATH, millis, secs};
 #[cfg(test)]
-use super::declaration::Kind;
-#[cfg(test)]
-use super::setting::Setting;
-use super::setting::{HEADER, Text, URL_PATH};
-use super::tree::Table;
-use super::{CAP, TOKENS, millis, secs};
+use super::{Kind, Setting};
 
 /// The maximum number of replicas of a pool.
 pub const MAX_REPLICAS: usize = 128;
@@ -126,11 +122,7 @@ settings! {
         /// The base URL of the replica, with or without `/v1`.
         url: Kind::Text("an http or https URL") => "required";
         /// The models that the replica serves, by their full names.
-        models: Kind::Special {
-            reference: "a name or a list of names, of 1 to 200 bytes each",
-            typescript: "string | string[]",
-            python: "str | list[str]",
-        } => "requested from the replica (`/v1/models`)";
+        models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "requested from the replica (`/v1/models`)";
     }
 }
 

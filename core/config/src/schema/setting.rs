@@ -9,10 +9,8 @@ use http::HeaderName;
 use http::uri::PathAndQuery;
 
 #[cfg(test)]
-use super::declaration::Kind;
-use super::declaration::Lines;
-use super::given::Given;
-use super::tree::Value;
+use super::Kind;
+use super::{Given, Lines, Value};
 
 /// A type whose value is read from one key: a single value, or a table of keys.
 pub(crate) trait Setting {

@@ -7,15 +7,12 @@ use std::time::Duration;
 use http::HeaderName;
 
 #[cfg(test)]
-use super::declaration::Kind;
-use super::declaration::Lines;
-use super::given::{Given, join};
-use super::keywords::{CostRule, Counting, HeaderPolicy, OnFull, Predict, Tokenizer};
-use super::limit::{AdaptiveConfig, LimitConfig};
-use super::pool::PoolConfig;
-use super::setting::{BUDGET_NAME, Setting, TARGET_NAME, TIME, Text};
-use super::tree::Table;
-use super::{CAP, QUEUE, REQUESTS, TOKENS, millis, secs};
+use super::Kind;
+use super::{
+    AdaptiveConfig, BUDGET_NAME, CAP, CostRule, Counting, Given, HeaderPolicy, LimitConfig, Lines, OnFull,
+    PoolConfig, Predict, QUEUE, REQUESTS, Setting, TARGET_NAME, TIME, TOKENS, Table, Text, Tokenizer, join,
+    millis, secs,
+};
 use crate::Lane;
 
 builders! {
@@ -258,17 +255,9 @@ settings! {
     table OWN "TargetConfig";
     /// The base URLs of the requests, with all paths below them. `"none"`: no request is the
     /// target's, and its slots are acquired by name (`acquire_slot`).
-    url: Kind::Special {
-        reference: "a URL or a list of URLs; http or https, without user, query or `*`",
-        typescript: "string | string[]",
-        python: "str | list[str]",
-    } => "of well-known providers and pools, their own; otherwise every URL";
+    url: Kind::TextOrList("a URL or a list of URLs; http or https, without user, query or `*`") => "of well-known providers and pools, their own; otherwise every URL";
     /// The models of the requests. `*` matches any text.
-    models: Kind::Special {
-        reference: "a name or a list of names, of 1 to 200 bytes each",
-        typescript: "string | string[]",
-        python: "str | list[str]",
-    } => "every model";
+    models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "every model";
     /// The model to request for calls that fall back to this target.
     model: Kind::Text("a name without `*`") => "the only name in `models`";
     /// The environment variable with the credential for calls that fall back to this target; never
@@ -277,11 +266,7 @@ settings! {
     key_env: Kind::Text("the name of an environment variable") => "none";
     /// The headers of the caller that this target receives, beside the standard ones, from calls
     /// that fall back to it on another server or with `key_env`.
-    forward_headers: Kind::Special {
-        reference: "a header name or a list of names, without `*`",
-        typescript: "string | string[]",
-        python: "str | list[str]",
-    } => "none";
+    forward_headers: Kind::TextOrList("a header name or a list of names, without `*`") => "none";
     /// The replicas, if the target is not one endpoint: a table, or a list of replicas.
     pool: Kind::Special {
         reference: "a table or a list of replicas",

@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use super::keywords::OnFull;
-use super::limit::LimitConfig;
-use super::setting::TIME;
 #[cfg(test)]
-use super::target::LIMIT_KIND;
-use super::tree::Table;
-use super::{CAP, QUEUE, REQUESTS, secs};
+use super::LIMIT_KIND;
+use super::{CAP, LimitConfig, OnFull, QUEUE, REQUESTS, TIME, Table, secs};
 
 builders! {
     /// The settings of connections, for

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::setting::show_duration;
+use super::show_duration;
 
 /// A value, and its line if it is from a file.
 #[derive(Clone)]

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::Config;
-use crate::schema::declaration::{Key, KeyTable, Kind};
 use crate::schema::{
-    LANE, LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, STEP, TENANT, TOOL, TOP, TRANSPORT,
+    Key, KeyTable, Kind, LANE, LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, STEP, TENANT,
+    TOOL, TOP, TRANSPORT,
 };
 
 /// The reference page.
@@ -131,7 +131,8 @@ fn markdown_kind(kind: &Kind) -> String {
         Kind::Keywords(words) => {
             words.iter().map(|(word, _)| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
         }
-        Kind::Text(what) => (*what).to_owned(),
+        Kind::Text(what) | Kind::TextOrList(what) => (*what).to_owned(),
+        Kind::NamedOrCap(_) => "tables or whole numbers by name".to_owned(),
         Kind::OrNone(kind) => format!("{}, or none", markdown_kind(kind)),
         Kind::Table(_) => "a table".to_owned(),
         Kind::Named(_) => "tables by name".to_owned(),
@@ -209,6 +210,8 @@ fn typescript_kind(kind: &Kind) -> String {
             words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(" | ")
         }
         Kind::Text(_) => "string".to_owned(),
+        Kind::TextOrList(_) => "string | string[]".to_owned(),
+        Kind::NamedOrCap(table) => format!("Record<string, number | {table}>"),
         Kind::OrNone(kind) => format!("{} | Off", typescript_kind(kind)),
         Kind::Table(table) => table.name.to_owned(),
         Kind::Named(table) => format!("Record<string, {}>", table.name),
@@ -262,6 +265,8 @@ fn python_kind(kind: &Kind) -> String {
             format!("Literal[{}]", words.join(", "))
         }
         Kind::Text(_) => "str".to_owned(),
+        Kind::TextOrList(_) => "str | list[str]".to_owned(),
+        Kind::NamedOrCap(table) => format!("dict[str, int | {table}]"),
         Kind::OrNone(kind) => format!("{} | Off", python_kind(kind)),
         Kind::Table(table) => table.name.to_owned(),
         Kind::Named(table) => format!("dict[str, {}]", table.name),
