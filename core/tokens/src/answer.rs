@@ -6,9 +6,7 @@ use tidegate_protocol::prompt::{Prompt, Task};
 /// How long one answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// There is no answer.
-    None,
-    /// The length is determined by the request.
+    /// The length is determined by the request. 0: there is no answer.
     Stated(u64),
     /// The length until it is learned.
     Learned(u64),
@@ -18,7 +16,7 @@ pub(super) enum Answer {
 pub(super) fn answer(task: Task, prompt: Option<&Prompt>) -> Answer {
     let prompt = prompt.copied().unwrap_or_default();
     match task {
-        Task::Embed | Task::Rank | Task::Classify => Answer::None,
+        Task::Embed | Task::Rank | Task::Classify => Answer::Stated(0),
         Task::Image => Answer::Learned(4_160),
         Task::Video => Answer::Learned(2_104),
         Task::Speech => Answer::Stated(prompt.text_bytes.saturating_mul(3).div_ceil(2)),

@@ -1,8 +1,5 @@
 //! Learns what calls cost from what providers counted.
 
-use std::fmt;
-use std::sync::Arc;
-
 use super::UNSEEN_INPUT;
 use super::answer::{Answer, answer};
 use super::average::Average;
@@ -44,6 +41,7 @@ const ABSURD: u64 = 1 << 32;
 ///   impossible.
 /// - *Bounded*: at most 2 MB for any number of tenants and models. The least recently learned are
 ///   forgotten.
+#[derive(Debug)]
 pub struct Estimator {
     inputs: Recent<Input>,
     outputs: Recent<Observed>,
@@ -110,7 +108,7 @@ impl Estimator {
     }
 
     /// Returns the expected cost of a call. Takes about 1.5 µs.
-    pub fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
+    pub fn demand(&self, facts: &RequestFacts, tenant: &str) -> Demand {
         if facts.route == Route::Bypass {
             return Demand::default();
         }
@@ -118,7 +116,6 @@ impl Estimator {
         let most = most(prompt);
         let answers = answers(prompt) as f64;
         let (output, max_output) = match answer(facts.task, prompt) {
-            Answer::None => (0.0, Some(0)),
             Answer::Stated(length) => (length as f64, Some(length)),
             Answer::Learned(cold) => {
                 let mean = self.lengths(facts, tenant, cold).mean;
@@ -132,10 +129,9 @@ impl Estimator {
     }
 
     /// Returns the distribution of a call's output, for memory admission. Takes about 1.5 µs.
-    pub fn expect(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Output {
+    pub fn expect(&self, facts: &RequestFacts, tenant: &str) -> Output {
         let prompt = facts.prompt.as_ref();
         match answer(facts.task, prompt) {
-            Answer::None => Output::none(),
             Answer::Stated(length) => Output::new(Lengths::all(length), Some(length), 1),
             Answer::Learned(cold) => {
                 Output::new(self.lengths(facts, tenant, cold), most(prompt), answers(prompt))
@@ -143,29 +139,18 @@ impl Estimator {
         }
     }
 
-    /// Returns how many input tokens are expected to come from the provider's cache, at most the
-    /// expected input.
-    pub fn cached(&self, facts: &RequestFacts, tenant: &Arc<str>) -> u64 {
-        self.input(facts, tenant).1
-    }
-
     /// Returns the tokens per byte of text of a model, or [`COLD_RATIO`](super::COLD_RATIO) if
     /// nothing is known of it.
-    pub fn ratio(&self, model: Option<&str>) -> f64 {
+    #[cfg(test)]
+    pub(super) fn ratio(&self, model: Option<&str>) -> f64 {
         self.reading(model, None).text.ratio
     }
 
     /// Records that a call has produced `tokens` tokens so far, over all its answers, and
     /// continues: its answers are at least that long.
-    pub fn observe(
-        &mut self,
-        facts: &RequestFacts,
-        tenant: &Arc<str>,
-        sample: &mut LengthSample,
-        produced: u64,
-    ) {
+    pub fn observe(&mut self, facts: &RequestFacts, tenant: &str, sample: &mut LengthSample, produced: u64) {
         if sample.is_due(produced) {
-            self.learn_output(facts, tenant, sample, produced, Observed::reach);
+            self.learn_output(facts, tenant, sample, produced, false);
         }
     }
 
@@ -173,21 +158,15 @@ impl Estimator {
     ///
     /// `usage` covers all its answers, as reported at the end. `sample` is what was observed of
     /// them before.
-    pub fn learn(
-        &mut self,
-        facts: &RequestFacts,
-        tenant: &Arc<str>,
-        sample: &mut LengthSample,
-        usage: &Usage,
-    ) {
+    pub fn learn(&mut self, facts: &RequestFacts, tenant: &str, sample: &mut LengthSample, usage: &Usage) {
         if facts.route == Route::Bypass {
             return;
         }
         self.learn_input(facts, tenant, usage);
-        self.learn_output(facts, tenant, sample, usage.output, Observed::end);
+        self.learn_output(facts, tenant, sample, usage.output, true);
     }
 
-    fn learn_input(&mut self, facts: &RequestFacts, tenant: &Arc<str>, usage: &Usage) {
+    fn learn_input(&mut self, facts: &RequestFacts, tenant: &str, usage: &Usage) {
         // No prompt is empty.
         if usage.input == 0 {
             return;
@@ -200,7 +179,7 @@ impl Estimator {
         let most = before.tokens(prompt).mul_add(OFF, MESSAGE as f64 * OFF);
         let counted = usage.input.min(ABSURD) as f64;
         let cached = usage.cached_input.min(usage.input).min(ABSURD) as f64;
-        for key in [(model, None), (model, Some(&**tenant))] {
+        for key in [(model, None), (model, Some(tenant))] {
             let known = self.inputs.entry(key);
             // Weighted by tokens, because a long prompt from the cache matters more than a short
             // one.
@@ -228,10 +207,10 @@ impl Estimator {
     fn learn_output(
         &mut self,
         facts: &RequestFacts,
-        tenant: &Arc<str>,
+        tenant: &str,
         sample: &mut LengthSample,
         tokens: u64,
-        learn: fn(&mut Observed, &mut u8, u64, u64) -> u64,
+        complete: bool,
     ) {
         let prompt = facts.prompt.as_ref();
         let answers = answers(prompt);
@@ -243,7 +222,7 @@ impl Estimator {
         }
         let Answer::Learned(_) = answer(facts.task, prompt) else { return };
         for (key, next) in keys(facts, tenant).into_iter().zip(&mut sample.next) {
-            learn(self.outputs.entry(key), next, length, most(prompt).unwrap_or(u64::MAX));
+            self.outputs.entry(key).learn(next, length, most(prompt).unwrap_or(u64::MAX), complete);
         }
     }
 
@@ -253,18 +232,18 @@ impl Estimator {
     }
 
     /// Returns the expected input tokens, and how many of them come from the cache.
-    fn input(&self, facts: &RequestFacts, tenant: &Arc<str>) -> (u64, u64) {
+    fn input(&self, facts: &RequestFacts, tenant: &str) -> (u64, u64) {
         let reading = self.reading(facts.model.as_deref(), Some(tenant));
         let input = up(reading.tokens(facts.prompt.as_ref()));
         (input, (reading.cached.clamp(0.0, 1.0) * input as f64) as u64)
     }
 
-    fn reading(&self, model: Option<&str>, tenant: Option<&Arc<str>>) -> Reading {
+    fn reading(&self, model: Option<&str>, tenant: Option<&str>) -> Reading {
         let mut reading = COLD;
         if let Some(known) = self.inputs.get((model, None::<&str>)) {
             reading = reading.with(known, true);
         }
-        if let Some(known) = tenant.and_then(|tenant| self.inputs.get((model, Some(&**tenant)))) {
+        if let Some(known) = tenant.and_then(|tenant| self.inputs.get((model, Some(tenant)))) {
             reading = reading.with(known, false);
         }
         reading
@@ -272,12 +251,14 @@ impl Estimator {
 
     /// Returns the lengths of the answers of such a call, from the most general level to its
     /// tenant. All lengths are `cold` if nothing is known.
-    fn lengths(&self, facts: &RequestFacts, tenant: &Arc<str>, cold: u64) -> Lengths {
-        let levels = keys(facts, tenant).map(|key| self.outputs.get(key));
-        levels.into_iter().enumerate().fold(Lengths::all(cold), |lengths, (level, known)| match known {
-            Some(known) => known.instead_of(lengths, level == 0),
-            None => lengths,
-        })
+    fn lengths(&self, facts: &RequestFacts, tenant: &str, cold: u64) -> Lengths {
+        let mut lengths = Lengths::all(cold);
+        for (level, key) in keys(facts, tenant).into_iter().enumerate() {
+            if let Some(known) = self.outputs.get(key) {
+                lengths = known.instead_of(lengths, level == 0);
+            }
+        }
+        lengths
     }
 }
 
@@ -298,7 +279,7 @@ fn up(tokens: f64) -> u64 {
 type Key<'a> = (Task, Option<&'a str>, Option<Class>, Option<&'a str>);
 
 /// Returns the keys by model, by class and by tenant.
-fn keys<'a>(facts: &'a RequestFacts, tenant: &'a Arc<str>) -> [Key<'a>; 3] {
+fn keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [Key<'a>; 3] {
     let (task, model) = (facts.task, facts.model.as_deref());
     let class = Some(Class::of(facts.prompt.as_ref()));
     [(task, model, None, None), (task, model, class, None), (task, model, class, Some(tenant))]
@@ -335,14 +316,5 @@ fn answers(prompt: Option<&Prompt>) -> u64 {
 impl Default for Estimator {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl fmt::Debug for Estimator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Estimator")
-            .field("inputs", &self.inputs.len())
-            .field("outputs", &self.outputs.len())
-            .finish()
     }
 }

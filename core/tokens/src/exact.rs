@@ -64,25 +64,16 @@ impl Counter {
     /// Counts a parsed value by the rules of the estimate. The parser limits the depth to 128
     /// levels.
     fn walk(&mut self, role: Role, value: &Value) {
-        match (role, value) {
-            (Role::Json, value) => self.text(&value.to_string()),
-            (Role::Prompt | Role::Message | Role::Text | Role::Element, Value::String(text)) => {
-                self.text(text)
+        let is_text = matches!(role, Role::Prompt | Role::Message | Role::Text | Role::Element);
+        match value {
+            _ if role == Role::Ignored => {}
+            _ if role == Role::Json => self.text(&value.to_string()),
+            Value::String(text) if is_text => self.text(text),
+            Value::Array(values) if is_text || role == Role::Settings => {
+                let role = if role == Role::Prompt { Role::Message } else { role };
+                values.iter().for_each(|value| self.walk(role, value));
             }
-            (
-                Role::Prompt | Role::Message | Role::Text | Role::Element | Role::Settings,
-                Value::Array(values),
-            ) => {
-                for value in values {
-                    self.walk(if role == Role::Prompt { Role::Message } else { role }, value);
-                }
-            }
-            (Role::Ignored, _) => {}
-            (role, Value::Object(fields)) => {
-                for (key, value) in fields {
-                    self.walk(role.inside(key), value);
-                }
-            }
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| self.walk(role.inside(key), value)),
             _ => {}
         }
     }

@@ -132,15 +132,15 @@ impl Default for Observed {
 }
 
 impl Observed {
-    /// Counts an answer that is at least `length` tokens long and can be at most `most`. `next` is
-    /// the first bucket in which it is not counted yet. Returns the length that it counts as.
-    pub(super) fn reach(&mut self, next: &mut u8, length: u64, most: u64) -> u64 {
+    /// Counts an answer that is at least `length` tokens long, or exactly if it is complete, and can
+    /// be at most `most`. `next` is the first bucket in which it is not counted yet.
+    pub(super) fn learn(&mut self, next: &mut u8, length: u64, most: u64, complete: bool) {
         if *next == 0 {
             self.forget();
             *next = 1;
         }
         let mut length = length.min(most).clamp(1, LONGEST);
-        let [count, ..] = self.sums;
+        let [count, sum, middles] = self.sums;
         if count >= WARM {
             length = length.min((OFF * self.longest(count).max(OFF)) as u64);
         }
@@ -149,19 +149,11 @@ impl Observed {
             *reached += 1.0;
         }
         *next = (*next).max(to as u8 + 1);
-        length
-    }
-
-    /// Counts an answer that was complete with `length` tokens; see [`Self::reach`].
-    pub(super) fn end(&mut self, next: &mut u8, length: u64, most: u64) -> u64 {
-        let length = self.reach(next, length, most);
         let at = usize::from(*next) - 1;
-        if let Some((ended, middle)) = self.ended.get_mut(at).zip(MIDDLES.get(at)) {
+        if let Some((ended, middle)) = self.ended.get_mut(at).zip(MIDDLES.get(at)).filter(|_| complete) {
             *ended += 1.0;
-            let [count, sum, middles] = self.sums;
             self.sums = [count + 1.0, sum + length as f64, middles + middle];
         }
-        length
     }
 
     fn forget(&mut self) {

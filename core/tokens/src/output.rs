@@ -19,11 +19,6 @@ impl Output {
         Self { lengths, most: most.map_or(f64::INFINITY, |most| most as f64), answers: answers.max(1) as f64 }
     }
 
-    /// Returns the output of a call that has none.
-    pub(super) fn none() -> Self {
-        Self::new(Lengths::all(0), Some(0), 1)
-    }
-
     /// Returns the mean output in tokens.
     pub fn mean(&self) -> u64 {
         whole(self.lengths.mean.min(self.most) * self.answers)

@@ -6,6 +6,7 @@ use lru::LruCache;
 
 /// Keys are stored as hashes, so that the names of a million tenants take no memory. The hash is
 /// keyed, so that nobody can choose colliding names. Colliding keys share what is learned.
+#[derive(Debug)]
 pub(super) struct Recent<V> {
     hasher: RandomState,
     most: usize,
@@ -33,6 +34,7 @@ impl<V: Default> Recent<V> {
         self.values.get_or_insert_mut(key, V::default)
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }

@@ -91,7 +91,7 @@ impl Role {
     }
 
     /// Returns the role of the value of `key` in an object with this role.
-    pub(super) fn inside(self, key: &str) -> Self {
+    pub fn inside(self, key: &str) -> Self {
         match self {
             Role::Json => Role::Json,
             Role::Settings => match key {

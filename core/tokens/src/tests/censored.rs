@@ -241,14 +241,13 @@ proptest! {
         let mut observed = Observed::default();
         let mut begun = vec![0; samples.len()];
         for next in &mut begun {
-            observed.reach(next, 1, u64::MAX);
+            observed.learn(next, 1, u64::MAX, false);
         }
         for ((length, complete), next) in samples.iter().zip(&mut begun) {
             for doubling in (1..13).map(|bit| 1 << bit).take_while(|doubling| doubling < length) {
-                observed.reach(next, doubling, u64::MAX);
+                observed.learn(next, doubling, u64::MAX, false);
             }
-            let learn = if *complete { Observed::end } else { Observed::reach };
-            learn(&mut observed, next, *length, u64::MAX);
+            observed.learn(next, *length, u64::MAX, *complete);
         }
         let found = observed.instead_of(Lengths::all(1 << 15), true);
         let (exact, left) = product_limit(&samples);
@@ -276,11 +275,10 @@ proptest! {
         let mut observed = Observed::default();
         let mut begun = [0; 6];
         for (answer, complete, shift, anew) in steps {
-            let learn = if complete { Observed::end } else { Observed::reach };
             if anew {
                 begun[answer] = 0;
             }
-            learn(&mut observed, &mut begun[answer], u64::MAX >> shift, most);
+            observed.learn(&mut begun[answer], u64::MAX >> shift, most, complete);
         }
         let found = observed.instead_of(Lengths::all(cold), topmost);
         let sum: f32 = found.shares.iter().sum();

@@ -174,7 +174,7 @@ fn nonsense_usage_is_ignored() {
         let demand = estimator.demand(&facts, &a);
         assert!(near(demand.input as f64, 1_004.0, 0.05), "{absurd:?}: {demand:?}");
         assert!(near(demand.output as f64, 300.0, 0.05), "{absurd:?}: {demand:?}");
-        assert!(estimator.cached(&facts, &a) <= demand.input / 100, "{absurd:?}");
+        assert!(estimator.demand(&facts, &a).cached <= demand.input / 100, "{absurd:?}");
         let unseen = RequestFacts { prompt: None, ..facts.clone() };
         assert!(near(estimator.demand(&unseen, &a).input as f64, 1_000.0, 0.125), "{absurd:?}");
     }
@@ -198,7 +198,7 @@ fn cached_share_is_learned() {
     let mut estimator = Estimator::new();
     let a = tenant("a");
     let facts = call(4_000, None);
-    assert_eq!(estimator.cached(&facts, &a), 0);
+    assert_eq!(estimator.demand(&facts, &a).cached, 0);
     for _ in 0..50 {
         estimator.learn(
             &facts,
@@ -209,7 +209,7 @@ fn cached_share_is_learned() {
     }
     let demand = estimator.demand(&facts, &a);
     assert!(near(demand.input as f64, 1_000.0, 0.01), "all of it is read: {demand:?}");
-    assert!(near(estimator.cached(&facts, &a) as f64, 800.0, 0.02));
+    assert!(near(estimator.demand(&facts, &a).cached as f64, 800.0, 0.02));
 }
 
 #[test]
@@ -385,7 +385,7 @@ proptest! {
         prop_assert!(ratio > 0.0 && ratio <= 1.25, "{}", ratio);
         let demand = estimator.demand(&facts, &a);
         prop_assert!(demand.max_output.is_none_or(|most| demand.output <= most), "{:?}", demand);
-        prop_assert!(estimator.cached(&facts, &a) <= demand.input);
+        prop_assert!(estimator.demand(&facts, &a).cached <= demand.input);
         let expected = estimator.expect(&facts, &a);
         let quantiles = [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(|p| expected.quantile(p));
         prop_assert!(quantiles.is_sorted(), "{:?}", quantiles);
