@@ -605,16 +605,9 @@ export interface TransportConfig {
 }
 
 /**
- * The configuration of a gate.
+ * The configuration of a gate, with defaults filled in and every value in its range.
  */
 export interface Config {
-  /**
-   * Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE` (`on`,
-   * `observe` or `off`) overrides it. `"enforce"`: Limits, queues, rejects and retries calls.
-   * `"observe"`: Measures and records what it would have done, but delays, rejects and retries no
-   * call. `"off"`: Hands every call straight to the transport. Default: enforce.
-   */
-  mode?: "enforce" | "observe" | "off";
   /**
    * The settings of every target that does not set them itself, and of targets that are not
    * configured.
@@ -631,15 +624,24 @@ export interface Config {
    */
   tenants?: Record<string, TenantConfig>;
   /**
-   * Rates that several targets share, by name: the targets that name it as their `budget`.
-   */
-  budgets?: Record<string, RateConfig>;
-  /**
    * The tools by name: a table, or just the cap.
    */
   tools?: Record<string, number | ToolConfig>;
   /**
-   * The settings of connections, of all targets.
+   * Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE` (`on`,
+   * `observe` or `off`) overrides it. `"enforce"`: Limits, queues, rejects and retries calls.
+   * `"observe"`: Measures and records what it would have done, but delays, rejects and retries no
+   * call. `"off"`: Hands every call straight to the transport. Default: enforce.
+   */
+  mode?: "enforce" | "observe" | "off";
+  /**
+   * The settings of connections, of all targets. Default: connect 10s, proxy_from_env true,
+   * pool_idle 256 connections per host, pool_idle_timeout 1m 30s, http2_streams 90 streams per
+   * connection, http2_prior_knowledge false.
    */
   transport?: TransportConfig;
+  /**
+   * Rates that several targets share, by name: the targets that name it as their `budget`.
+   */
+  budgets?: Record<string, RateConfig>;
 }

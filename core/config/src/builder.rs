@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::schema::{Table, Value};
+use super::schema::{Builder, Table, Value};
 use super::{
-    Budget, Config, ConfigError, Lane, LaneSettings, LimitSettings, Mode, Pool, Replica, ReplicaConfig,
-    Target, Tenant, Tool, Transport, parse,
+    Budget, Config, ConfigBuilder, ConfigError, Lane, LaneSettings, LimitSettings, Mode, Pool, Replica,
+    ReplicaConfig, Target, Tenant, Tool, Transport, parse,
 };
 
 impl Config {
@@ -32,17 +32,10 @@ impl Config {
     }
 }
 
-/// Builds a [`Config`].
-#[derive(Clone, Default)]
-pub struct ConfigBuilder {
-    root: Table,
-}
-
 impl ConfigBuilder {
     /// Sets `mode`: whether the gate acts, only measures, or is off.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.root.put("mode", mode.into());
-        self
+    pub fn mode(self, mode: Mode) -> Self {
+        self.set("mode", mode)
     }
 
     /// Sets `defaults`: the settings of every target that does not set them itself, and of targets
@@ -54,40 +47,34 @@ impl ConfigBuilder {
     /// assert_eq!(config.default_target.cap, 8);
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
-    pub fn defaults(mut self, set: impl FnOnce(Target) -> Target) -> Self {
-        self.root.put("defaults", set(Target::new("default")).into());
-        self
+    pub fn defaults(self, set: impl FnOnce(Target) -> Target) -> Self {
+        self.set("defaults", set(Target::new("default")))
     }
 
     /// Adds a target to `targets`. The first target that matches a request takes it, in the order
     /// of these calls.
-    pub fn target(mut self, target: Target) -> Self {
-        self.root.add("targets", &target.name, target.keys);
-        self
+    pub fn target(self, target: Target) -> Self {
+        self.add("targets", &target.name, target.keys)
     }
 
     /// Adds a tenant of every target to `tenants`.
-    pub fn tenant(mut self, id: impl Into<String>, tenant: Tenant) -> Self {
-        self.root.add("tenants", &id.into(), tenant.keys);
-        self
+    pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
+        self.add("tenants", &id.into(), tenant.keys)
     }
 
     /// Adds rates to `budgets`, which the targets share that name them ([`Target::budget`]).
-    pub fn budget(mut self, name: impl Into<String>, budget: Budget) -> Self {
-        self.root.add("budgets", &name.into(), budget.keys);
-        self
+    pub fn budget(self, name: impl Into<String>, budget: Budget) -> Self {
+        self.add("budgets", &name.into(), budget.keys)
     }
 
     /// Adds a tool to `tools`: a [`Tool`], or its cap.
-    pub fn tool(mut self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
-        self.root.add("tools", &name.into(), tool.into().keys);
-        self
+    pub fn tool(self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
+        self.add("tools", &name.into(), tool.into().keys)
     }
 
     /// Sets `transport`: the settings of connections.
-    pub fn transport(mut self, transport: Transport) -> Self {
-        self.root.put("transport", transport.into());
-        self
+    pub fn transport(self, transport: Transport) -> Self {
+        self.set("transport", transport)
     }
 
     /// Checks every value and fills in the defaults.
@@ -95,7 +82,7 @@ impl ConfigBuilder {
     /// # Errors
     /// Every key that is out of range or in conflict.
     pub fn build(self) -> Result<Config, ConfigError> {
-        parse::from_tree(&Value::Table(self.root).into())
+        Config::from_tree(&Value::Table(self.keys).into())
     }
 }
 
@@ -105,9 +92,8 @@ fn text(text: impl Into<String>) -> Value {
 
 impl Target {
     /// Adds a base URL to `url`. The target takes the requests to it and to all paths below it.
-    pub fn url(mut self, url: impl Into<String>) -> Self {
-        self.keys.append("url", text(url));
-        self
+    pub fn url(self, url: impl Into<String>) -> Self {
+        self.append("url", text(url))
     }
 
     /// Sets `url = "none"`: no request is the target's, and its slots are acquired by name
@@ -117,9 +103,8 @@ impl Target {
     }
 
     /// Adds a model name or pattern (`gpt-4o*`) to `models`.
-    pub fn model(mut self, pattern: impl Into<String>) -> Self {
-        self.keys.append("models", text(pattern));
-        self
+    pub fn model(self, pattern: impl Into<String>) -> Self {
+        self.append("models", text(pattern))
     }
 
     /// Sets `pool`: the replicas of the target.
@@ -138,15 +123,13 @@ impl Target {
     }
 
     /// Adds a named tenant to `tenants`.
-    pub fn tenant(mut self, id: impl Into<String>, tenant: Tenant) -> Self {
-        self.keys.add("tenants", &id.into(), tenant.keys);
-        self
+    pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
+        self.add("tenants", &id.into(), tenant.keys)
     }
 
     /// Adds the settings of a lane to `lanes`.
-    pub fn lane(mut self, lane: Lane, settings: LaneSettings) -> Self {
-        self.keys.add("lanes", lane.as_str(), settings.keys);
-        self
+    pub fn lane(self, lane: Lane, settings: LaneSettings) -> Self {
+        self.add("lanes", lane.as_str(), settings.keys)
     }
 
     /// Sets `model`: the model to request for calls that fall back to this target. The models of
@@ -163,9 +146,8 @@ impl Target {
 
     /// Adds a header of the caller to `forward_headers`, which this target receives from calls that
     /// fall back to it on another server or with [`Target::key_env`].
-    pub fn forward_header(mut self, name: impl Into<String>) -> Self {
-        self.keys.append("forward_headers", text(name));
-        self
+    pub fn forward_header(self, name: impl Into<String>) -> Self {
+        self.append("forward_headers", text(name))
     }
 }
 
@@ -203,9 +185,8 @@ impl Pool {
     }
 
     /// Adds a replica to `replicas`.
-    pub fn replica(mut self, replica: impl Into<Replica>) -> Self {
-        self.keys.append("replicas", replica.into().into());
-        self
+    pub fn replica(self, replica: impl Into<Replica>) -> Self {
+        self.append("replicas", replica.into())
     }
 
     /// Sets `dns_every`: the time between two lookups.
@@ -231,9 +212,8 @@ impl Replica {
     }
 
     /// Adds a model to `models`, which the replica serves. Without any, the replica is asked.
-    pub fn model(mut self, name: impl Into<String>) -> Self {
-        self.keys.append("models", text(name));
-        self
+    pub fn model(self, name: impl Into<String>) -> Self {
+        self.append("models", text(name))
     }
 
     /// Reads replicas as a file's would be read.

@@ -34,34 +34,14 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use builder::ConfigBuilder;
 pub use error::{ConfigError, ConfigProblem};
 pub use lane::Lane;
 pub use matching::Matcher;
 pub use parse::{replicas_from_json, replicas_in_file};
 pub use schema::{
-    AdaptiveConfig, Budget, Config, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector, HeaderPolicy,
-    LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS, Mode, OnFull, Percentile, Pool,
-    PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource, Retry, RetryConfig, Target,
-    TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig,
-    describe_text,
+    AdaptiveConfig, Budget, Config, ConfigBuilder, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector,
+    HeaderPolicy, LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS, Mode, OnFull,
+    Percentile, Pool, PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource, Retry,
+    RetryConfig, Target, TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig,
+    Transport, TransportConfig, describe_text,
 };
-
-impl Config {
-    /// Reads a configuration from TOML.
-    ///
-    /// # Errors
-    /// Every problem found, each with its line.
-    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        parse::from_toml(text)
-    }
-
-    /// Reads a configuration from JSON, which the bindings make of a dict or an object. The order
-    /// of the targets counts.
-    ///
-    /// # Errors
-    /// Every problem found, without lines.
-    pub fn from_json(value: serde_json::Value) -> Result<Self, ConfigError> {
-        parse::from_json(&value)
-    }
-}

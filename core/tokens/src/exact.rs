@@ -73,7 +73,9 @@ impl Counter {
                 let role = if role == Role::Prompt { Role::Message } else { role };
                 values.iter().for_each(|value| self.walk(role, value));
             }
-            Value::Object(fields) => fields.iter().for_each(|(key, value)| self.walk(role.inside(key), value)),
+            Value::Object(fields) => {
+                fields.iter().for_each(|(key, value)| self.walk(role.inside(key), value))
+            }
             _ => {}
         }
     }

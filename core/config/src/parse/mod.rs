@@ -23,17 +23,33 @@ pub use self::pool::replicas_in_file;
 use super::schema::{CAP, Given, Group, Node, Problems, Scalar, TOOL, TOP};
 use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ToolConfig};
 
-/// Reads a configuration from TOML.
-pub(super) fn from_toml(text: &str) -> Result<Config, ConfigError> {
-    let problems = Problems::default();
-    let config = toml::read(text, &problems).map(|root| read_config(&root, &problems));
-    // Without a root there was a problem, so this default is never seen.
-    problems.into_result(config.unwrap_or_default())
-}
+impl Config {
+    /// Reads a configuration from TOML.
+    ///
+    /// # Errors
+    /// Every problem found, each with its line.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let problems = Problems::default();
+        let config = toml::read(text, &problems).map(|root| read_config(&root, &problems));
+        // Without a root there was a problem, so this default is never seen.
+        problems.into_result(config.unwrap_or_default())
+    }
 
-/// Reads a configuration from JSON.
-pub(super) fn from_json(value: &serde_json::Value) -> Result<Config, ConfigError> {
-    from_tree(&json::read(value))
+    /// Reads a configuration from JSON, which the bindings make of a dict or an object. The order
+    /// of the targets counts.
+    ///
+    /// # Errors
+    /// Every problem found, without lines.
+    pub fn from_json(value: serde_json::Value) -> Result<Self, ConfigError> {
+        Self::from_tree(&json::read(&value))
+    }
+
+    /// Reads a configuration from the tree that a builder wrote.
+    pub(super) fn from_tree(root: &Node) -> Result<Self, ConfigError> {
+        let problems = Problems::default();
+        let config = read_config(root, &problems);
+        problems.into_result(config)
+    }
 }
 
 /// Reads a list of replicas from JSON.
@@ -44,13 +60,6 @@ pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<ReplicaConfig>
     replica_list(&json::read(list))
 }
 
-/// Reads a configuration from the tree that a builder wrote.
-pub(super) fn from_tree(root: &Node) -> Result<Config, ConfigError> {
-    let problems = Problems::default();
-    let config = read_config(root, &problems);
-    problems.into_result(config)
-}
-
 fn read_config(root: &Node, problems: &Problems) -> Config {
     let mut config = Config::default();
     let top = Given::new("", root, problems);
@@ -59,14 +68,12 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
         return config;
     }
     top.check_table(&[&TOP]);
-    top.set("mode", &mut config.mode, &());
-    top.set("transport", &mut config.transport, &());
+    config.read(&top);
     let tools = top.get("tools").map(|given| given.named()).unwrap_or_default();
     config.tools =
         tools.iter().filter_map(|(name, given)| Some(((*name).to_owned(), read_tool(given)?))).collect();
 
     // Each layer is read over the one before: top-level tenants, then defaults, then the target.
-    top.set("budgets", &mut config.budgets, &());
     let mut base = target::TargetReader::new(&config.budgets);
     top.set("tenants", &mut base.config.tenants, &());
     shares::check_floors(&top, &base.config);

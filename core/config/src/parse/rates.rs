@@ -1,14 +1,9 @@
 //! Reads rates: of a target, and of budgets that several targets share.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 
-use crate::schema::{BUDGET_NAME, Given, Group, InvalidValue, RATES, nearest};
+use crate::schema::{BUDGET_NAME, Budgets, Given, Group, InvalidValue, RATES, nearest};
 use crate::{Config, RateConfig, TargetConfig};
-
-/// Shared rates by name. Includes budgets with invalid values, so that the targets that name them
-/// are not rejected too.
-pub(super) type Budgets = BTreeMap<Arc<str>, RateConfig>;
 
 /// Rejects budgets that no target names.
 pub(super) fn check_unused(top: &Given<'_>, config: &Config) {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::limit::LimitLayers;
-use super::rates::{self, Budgets};
-use super::{conflicts, fallback, pool, shares};
+use super::{conflicts, fallback, pool, rates, shares};
 use crate::matching::{BaseUrl, TargetRule};
 use crate::schema::{
-    CAP, Given, Group, InvalidValue, OWN, RATES, SETTINGS, Scalar, TextRule, Value, nearest,
+    Budgets, CAP, Given, Group, InvalidValue, OWN, RATES, SETTINGS, Scalar, TextRule, Value, nearest,
 };
 use crate::{LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 

@@ -5,7 +5,30 @@
 //! the builder's methods, the lines of `tidegate check`, and, in a test that compares them, the
 //! reference page and the types of the Python and Node packages.
 
-use super::Given;
+use super::{Given, Table, Value};
+
+/// A builder: the keys that were set, as a file would give them.
+pub(crate) trait Builder: Sized {
+    fn keys(&mut self) -> &mut Table;
+
+    /// Sets a key.
+    fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.keys().put(key, value.into());
+        self
+    }
+
+    /// Appends to the list of a key.
+    fn append(mut self, key: &str, item: impl Into<Value>) -> Self {
+        self.keys().append(key, item.into());
+        self
+    }
+
+    /// Adds a named table to the table of a key.
+    fn add(mut self, key: &str, name: &str, table: Table) -> Self {
+        self.keys().add(key, name, table);
+        self
+    }
+}
 
 /// Key paths, and values with their units.
 pub(crate) type Lines = Vec<(String, String)>;
@@ -268,11 +291,10 @@ macro_rules! settings {
             $( settings!(@setter [$(#[doc = $doc])+] $key: $type $(<$inner>)?); )*
         }
     };
-    (@set $Builder:ident) => {
-        impl $Builder {
-            pub(crate) fn set(mut self, key: &str, value: impl Into<$crate::schema::Value>) -> Self {
-                self.keys.put(key, value.into());
-                self
+    (@keys $Builder:ident) => {
+        impl $crate::schema::Builder for $Builder {
+            fn keys(&mut self) -> &mut $crate::schema::Table {
+                &mut self.keys
             }
         }
 
@@ -282,8 +304,9 @@ macro_rules! settings {
             }
         }
     };
-    // A pool is created from its replicas.
+    // A pool is created from its replicas, and a configuration by `Config::builder`.
     (@new Pool) => {};
+    (@new ConfigBuilder) => {};
     (@new $Builder:ident) => {
         /// Creates a builder with no key set.
         pub fn new() -> Self {
@@ -300,7 +323,7 @@ macro_rules! settings {
         #[doc = concat!("Sets `", stringify!($key), "`, or switches it off.\n\n")]
         $(#[doc = $doc])+
         pub fn $key<'a>(self, value: impl Into<Option<&'a str>>) -> Self {
-            self.set(stringify!($key), value.into().map(Text::from))
+            $crate::schema::Builder::set(self, stringify!($key), value.into().map(Text::from))
         }
     };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<$inner:ident>) => {
@@ -308,7 +331,7 @@ macro_rules! settings {
         $(#[doc = $doc])+
         pub fn $key(self, value: impl Into<Option<$inner>>) -> Self {
             let value: Option<$inner> = value.into();
-            self.set(stringify!($key), value)
+            $crate::schema::Builder::set(self, stringify!($key), value)
         }
     };
     // Maps and lists of tables have setters by name.
@@ -324,7 +347,7 @@ macro_rules! settings {
         #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]
         $(#[doc = $doc])+
         pub fn $key(self, value: $type) -> Self {
-            self.set(stringify!($key), value)
+            $crate::schema::Builder::set(self, stringify!($key), value)
         }
     };
 }
@@ -345,6 +368,6 @@ macro_rules! builders {
             settings!(@new $Builder);
         }
 
-        settings!(@set $Builder);
+        settings!(@keys $Builder);
     )+};
 }

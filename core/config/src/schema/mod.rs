@@ -38,55 +38,45 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
+/// Rates that several targets share, by name.
+pub(crate) type Budgets = BTreeMap<Arc<str>, RateConfig>;
+
+builders! {
+    /// Builds a [`Config`]. Created by [`Config::builder`].
+    ConfigBuilder;
+}
+
 settings! {
-    /// The configuration of a gate.
-    table TOP "Config";
-    /// Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE` (`on`,
-    /// `observe` or `off`) overrides it.
-    mode: <Mode as Setting>::kind(&()) => "enforce";
-    /// The settings of every target that does not set them itself, and of targets that are not
-    /// configured.
-    defaults: Kind::Table(&SETTINGS) => "";
-    /// The targets by name: a table, or just the cap. The first target that matches a request takes
-    /// it, in the order of the file.
-    targets: Kind::NamedOrCap("TargetConfig") => "";
-    /// The tenants of every target by name. `defaults.tenants` replaces single keys of it, and
-    /// `targets.NAME.tenants` single keys of both.
-    tenants: Kind::Named(&TENANT) => "";
-    /// Rates that several targets share, by name: the targets that name it as their `budget`.
-    budgets: Kind::Named(&RATES) => "";
-    /// The tools by name: a table, or just the cap.
-    tools: Kind::NamedOrCap("ToolConfig") => "";
-    /// The settings of connections, of all targets.
-    transport: Kind::Table(&TRANSPORT) => "";
-}
-
-/// The whole configuration of a gate, with defaults filled in and every value in its range.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// Whether the gate acts, only measures, or is off.
-    pub mode: Mode,
-    /// Targets in the order of the file: the first that matches a request takes it.
-    pub targets: Vec<TargetConfig>,
-    /// The settings of targets that are not configured: one for each origin, credential and model.
-    pub default_target: TargetConfig,
-    /// Tools by name.
-    pub tools: BTreeMap<String, ToolConfig>,
-    /// Rates that several targets share, by name.
-    pub budgets: BTreeMap<Arc<str>, RateConfig>,
-    /// The settings of connections, of all targets.
-    pub transport: TransportConfig,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Enforce,
-            targets: Vec::new(),
-            default_target: TargetConfig::new("default"),
-            tools: BTreeMap::new(),
-            budgets: BTreeMap::new(),
-            transport: TransportConfig::default(),
-        }
+    /// The configuration of a gate, with defaults filled in and every value in its range.
+    pub struct Config, table TOP "Config", builders [];
+    fields {
+        /// Targets in the order of the file: the first that matches a request takes it.
+        targets: Vec<TargetConfig> = Vec::new();
+        /// The settings of targets that are not configured: one for each origin, credential and model.
+        default_target: TargetConfig = TargetConfig::default();
+        /// Tools by name.
+        tools: BTreeMap<String, ToolConfig> = BTreeMap::new();
+    }
+    keys {
+        /// Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE`
+        /// (`on`, `observe` or `off`) overrides it.
+        mode: Mode = Mode::Enforce, ();
+        /// The settings of connections, of all targets.
+        transport: TransportConfig = TransportConfig::default(), ();
+        /// Rates that several targets share, by name: the targets that name it as their `budget`.
+        budgets: Budgets = Budgets::new(), ();
+    }
+    special {
+        /// The settings of every target that does not set them itself, and of targets that are not
+        /// configured.
+        defaults: Kind::Table(&SETTINGS) => "";
+        /// The targets by name: a table, or just the cap. The first target that matches a request
+        /// takes it, in the order of the file.
+        targets: Kind::NamedOrCap("TargetConfig") => "";
+        /// The tenants of every target by name. `defaults.tenants` replaces single keys of it, and
+        /// `targets.NAME.tenants` single keys of both.
+        tenants: Kind::Named(&TENANT) => "";
+        /// The tools by name: a table, or just the cap.
+        tools: Kind::NamedOrCap("ToolConfig") => "";
     }
 }

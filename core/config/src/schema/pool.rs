@@ -132,7 +132,7 @@ pub struct Replica {
     pub(crate) keys: Table,
 }
 
-settings!(@set Replica);
+settings!(@keys Replica);
 
 impl ReplicaConfig {
     /// Creates a replica at this base URL, with weight 1.

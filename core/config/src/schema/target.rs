@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-settings!(@set Target);
+settings!(@keys Target);
 
 settings! {
     /// How failed attempts of a call are repeated.

@@ -26,7 +26,7 @@ impl Tool {
     }
 }
 
-settings!(@set Tool);
+settings!(@keys Tool);
 
 impl From<usize> for Tool {
     fn from(slots: usize) -> Self {
