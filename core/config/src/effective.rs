@@ -1,6 +1,6 @@
 //! Lists the settings in force, as key paths and values.
 
-use super::schema::{Group, Lines, Setting};
+use super::schema::{Group, Lines, show_duration};
 use super::{
     LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
     TransportConfig,
@@ -24,9 +24,8 @@ impl TargetConfig {
         }
         if self.model.is_some() || self.key_env.is_some() {
             lines.push(line("model", self.model.as_deref().unwrap_or("the caller's")));
-            let key = self.key_env.as_deref();
-            lines
-                .push(line("key_env", key.unwrap_or("none: the caller's credential, on the same host only")));
+            let no_key = "none: the caller's credential, on the same host only";
+            lines.push(line("key_env", self.key_env.as_deref().unwrap_or(no_key)));
         }
         if !self.forward_headers.is_empty() {
             let names: Vec<&str> = self.forward_headers.iter().map(|name| name.as_str()).collect();
@@ -78,15 +77,12 @@ fn pool(pool: &PoolConfig) -> Lines {
             replicas.iter().enumerate().map(|(index, member)| (path(index), replica(member))).collect()
         }
         ReplicaSource::Dns { url, every } => {
-            let mut lines = vec![line("pool.dns", &**url)];
-            every.list("pool.dns_every", "", "", &mut lines);
-            lines
+            vec![line("pool.dns", &**url), line("pool.dns_every", show_duration(*every))]
         }
-        ReplicaSource::File { path, every } => {
-            let mut lines = vec![line("pool.file", path.display().to_string())];
-            every.list("pool.file_every", "", "", &mut lines);
-            lines
-        }
+        ReplicaSource::File { path, every } => vec![
+            line("pool.file", path.display().to_string()),
+            line("pool.file_every", show_duration(*every)),
+        ],
         ReplicaSource::Dynamic => vec![line("pool.replicas", "set by the program (set_replicas)")],
     };
     pool.list_keys("pool", &mut lines);
@@ -94,14 +90,8 @@ fn pool(pool: &PoolConfig) -> Lines {
     lines
 }
 
-fn replica(replica: &ReplicaConfig) -> String {
-    let ReplicaConfig { url, weight, models, kv_tokens } = replica;
-    let mut text = format!("{url}, weight {weight}");
-    if let Some(models) = models {
-        text += &format!(", models {}", models.join(", "));
-    }
-    if let Some(tokens) = kv_tokens {
-        text += &format!(", kv_tokens {tokens}");
-    }
-    text
+fn replica(ReplicaConfig { url, weight, models, kv_tokens }: &ReplicaConfig) -> String {
+    let models = models.iter().map(|models| format!(", models {}", models.join(", ")));
+    let kv_tokens = kv_tokens.iter().map(|tokens| format!(", kv_tokens {tokens}"));
+    format!("{url}, weight {weight}") + &models.chain(kv_tokens).collect::<String>()
 }

@@ -67,15 +67,12 @@ struct Graph<'a> {
 
 impl<'a> Graph<'a> {
     fn new(targets: &'a [ReadTarget<'a>]) -> Self {
-        let named = targets.iter().enumerate().rev();
-        let index: HashMap<Arc<str>, usize> =
-            named.map(|(at, target)| (target.config.name.clone(), at)).collect();
+        let named = targets.iter().map(|target| target.config.name.clone());
+        let index: HashMap<Arc<str>, usize> = named.zip(0..).collect();
         let next: Vec<Option<usize>> =
             targets.iter().map(|target| index.get(target.config.fallback.as_ref()?).copied()).collect();
-        let any_depends_on_caller = next
-            .iter()
-            .flatten()
-            .any(|at| targets.get(*at).is_some_and(|target| depends_on_caller(&target.config)));
+        let mut fallbacks = next.iter().flatten().filter_map(|at| targets.get(*at));
+        let any_depends_on_caller = fallbacks.any(|target| depends_on_caller(&target.config));
         Self { targets, index, next, any_depends_on_caller }
     }
 

@@ -66,25 +66,16 @@ impl<'a> TargetReader<'a> {
 
     /// Reads a target: its cap, such as `openai = 64`, or a table.
     fn read_target(&mut self, given: &Given<'_>, is_only_target: bool) {
-        if !given.is_table() {
-            let expected = || {
-                let (low, high) = (CAP.start(), CAP.end());
-                InvalidValue::expected(format!("a table, or the cap: a whole number from {low} to {high}"))
-            };
-            let Some(cap) = given.read(|value| usize::read(value, &CAP).map_err(|_| expected())) else {
-                return;
-            };
+        if given.is_table() {
+            given.check_table(&[&OWN, &SETTINGS, &RATES]);
+        } else {
+            let (low, high) = (CAP.start(), CAP.end());
+            let expected = format!("a table, or the cap: a whole number from {low} to {high}");
+            let read = |value: &_| usize::read(value, &CAP).map_err(|_| InvalidValue::expected(&*expected));
+            let Some(cap) = given.read(read) else { return };
             self.config.cap = cap;
             self.limit.cap_given = true;
-            self.set_limit(given);
-            self.clear_unused_tpot();
-            match provider_urls(&self.config.name, is_only_target) {
-                Ok(urls) => self.config.matches.urls = urls,
-                Err(why) => given.reject(why),
-            }
-            return;
         }
-        given.check_table(&[&OWN, &SETTINGS, &RATES]);
         self.read_matches(given, is_only_target);
         self.read_fallback_keys(given);
         self.read_settings(given);
@@ -160,27 +151,18 @@ impl<'a> TargetReader<'a> {
     fn read_limit(&mut self, given: &Given<'_>) {
         self.limit.read(given);
         if self.config.matches.slots_only {
-            self.limit.force_fixed(
-                given,
-                "with url = \"none\" the limit cannot adapt, because no calls are measured; set a \"cap\"",
-            );
+            let why =
+                "with url = \"none\" the limit cannot adapt, because no calls are measured; set a \"cap\"";
+            self.limit.force_fixed(given, why);
         }
         if self.config.pool.is_some() && !self.limit.cap_given {
             self.config.cap = *CAP.end();
         }
-        let named = if self.config.pool.is_some() { "pool.cap" } else { "cap" };
-        self.limit.check_order(given, self.limit_cap(), named);
-        self.set_limit(given);
-    }
-
-    fn set_limit(&mut self, given: &Given<'_>) {
-        let objective = conflicts::has_objective(&self.config);
-        self.config.limit = self.limit.resolve(given, self.limit_cap(), objective);
-    }
-
-    /// Returns the upper bound of a limit. In pools each replica has a limit.
-    fn limit_cap(&self) -> usize {
-        self.config.pool.as_ref().map_or(self.config.cap, |pool| pool.cap)
+        // In pools each replica has a limit.
+        let pool_cap = self.config.pool.as_ref().map(|pool| (pool.cap, "pool.cap"));
+        let (cap, named) = pool_cap.unwrap_or((self.config.cap, "cap"));
+        self.limit.check_order(given, cap, named);
+        self.config.limit = self.limit.resolve(given, cap, conflicts::has_objective(&self.config));
     }
 
     /// Rejects a `tpot` that the target sets itself if its limit is fixed.
