@@ -31,21 +31,23 @@ export interface RetryConfig {
    */
   attempts?: number;
   /**
-   * The upper bound of the first backoff, at most `max`. It doubles with each attempt (full
-   * jitter). Range: 1ms to 30d. Default: 500ms.
+   * The upper bound of the first backoff, at most `max`. The bound doubles with each attempt, and
+   * the backoff is uniform between 0 and the bound. Range: 1ms to 30d. Default: 500ms.
    */
   base?: Duration;
   /**
-   * The upper bound of every backoff. A provider's Retry-After is a lower bound and may exceed it.
-   * Range: 1ms to 30d. Default: 30s.
+   * The maximum of the upper bound of a backoff. If the provider sends Retry-After, the backoff is
+   * at least that long, even above `max`. Range: 1ms to 30d. Default: 30s.
    */
   max?: Duration;
   /**
-   * The retry budget: retries earned per call of the last 10 s. Range: 0 to 10. Default: 0.2.
+   * The retry budget: the number of retries allowed per call of the last 10 s. Range: 0 to 10.
+   * Default: 0.2.
    */
   ratio?: number;
   /**
-   * The retry budget: retries that need not be earned. Range: 0 to 10000. Default: 10.
+   * The retry budget: the number of retries allowed in addition, regardless of the calls. Range: 0
+   * to 10000. Default: 10.
    */
   reserve?: number;
 }
@@ -124,31 +126,32 @@ export interface LimitConfig {
 }
 
 /**
- * A tenant at a target, or at all of them.
+ * The settings of a tenant at one target, or at all targets.
  */
 export interface TenantConfig {
   /**
-   * The tenant's weight in fair queueing. Range: 0.001 to 1000000. Default: 1.
+   * The weight of the tenant in fair queueing. If both have queued calls, a tenant with weight 2
+   * gets twice the capacity of one with weight 1. Range: 0.001 to 1000000. Default: 1.
    */
   weight?: number;
   /**
-   * The maximum number of slots of the tenant. A value above the target's cap has no effect. Range:
-   * 1 to 65536. Default: the target's.
+   * The maximum number of slots that the tenant uses at a time. A value above the target's `cap`
+   * has no effect. Range: 1 to 65536. Default: the target's.
    */
   cap?: number | Off;
   /**
-   * The maximum number of the tenant's calls in the queue. Range: 0 to 1000000. Default: the
-   * target's.
+   * The maximum number of queued calls of the tenant. Range: 0 to 1000000. Default: the target's.
    */
   queue?: number | Off;
   /**
-   * The share of the slots in force that is reserved for the tenant. Unused reserved slots may be
-   * borrowed. Not for `default_tenant`. Range: 0 to 1. Default: 0.
+   * The share of the slots in force that is reserved for the tenant. Others may borrow the reserved
+   * slots that the tenant does not use. Not allowed for `default_tenant`. Range: 0 to 1. Default:
+   * 0.
    */
   floor?: number;
   /**
-   * The tokens per minute that the tenant may use. Use above the rate is a debt that delays the
-   * tenant's later calls. Range: 1 to 1000000000000. Default: none.
+   * The tokens per minute that the tenant may use. If a call uses more than was reserved, later
+   * calls of the tenant are delayed accordingly. Range: 1 to 1000000000000. Default: none.
    */
   tpm?: Count | Off;
   /**
@@ -159,65 +162,67 @@ export interface TenantConfig {
 }
 
 /**
- * The calls of one lane (priority class) at a target.
+ * The settings of one lane (priority class) at a target.
  */
 export interface LaneConfig {
   /**
-   * The share of the slots in force that is reserved for the lane. Unused reserved slots may be
-   * borrowed. Range: 0 to 1. Default: 0.
+   * The share of the slots in force that is reserved for the lane. Other lanes may borrow the
+   * reserved slots that the lane does not use. Range: 0 to 1. Default: 0.
    */
   floor?: number;
   /**
-   * The maximum number of the lane's calls in the queue, of all tenants together. Range: 0 to
-   * 1000000. Default: none.
+   * The maximum number of queued calls of the lane, of all tenants together. Range: 0 to 1000000.
+   * Default: none.
    */
   queue?: number | Off;
   /**
-   * The wait budget of the lane's calls, at most `deadline`. Range: 1ms to 30d. Default: the
-   * target's.
+   * The maximum time in the queue of a call of the lane, at most `deadline`. Range: 1ms to 30d.
+   * Default: the target's.
    */
   wait?: Duration | Off;
   /**
-   * The lane's objective for the time to first token, at most `deadline`. Range: 1ms to 30d.
-   * Default: the target's.
+   * The objective for the time to first token of the lane's calls, at most `deadline`. Range: 1ms
+   * to 30d. Default: the target's.
    */
   ttft?: Duration | Off;
 }
 
 /**
- * The rates that a provider allows, of a target or of a budget that several targets share. A rate
- * that is not set is not limited until the headers of a response report one.
+ * The rates that a provider allows, for a target or for a budget that several targets share. A rate
+ * that is not set is unlimited, until the headers of a response report one.
  */
 export interface RateConfig {
   /**
-   * Requests per minute. Range: 1 to 1000000000. Default: none.
+   * The maximum number of requests per minute. Range: 1 to 1000000000. Default: none.
    */
   rpm?: Count | Off;
   /**
-   * Requests per day. Range: 1 to 1000000000. Default: none.
+   * The maximum number of requests per day. Range: 1 to 1000000000. Default: none.
    */
   rpd?: Count | Off;
   /**
-   * Tokens per minute, input and output together. Range: 1 to 1000000000000. Default: none.
+   * The maximum number of tokens per minute, input and output together. Range: 1 to 1000000000000.
+   * Default: none.
    */
   tpm?: Count | Off;
   /**
-   * Tokens per day, input and output together. Range: 1 to 1000000000000. Default: none.
+   * The maximum number of tokens per day, input and output together. Range: 1 to 1000000000000.
+   * Default: none.
    */
   tpd?: Count | Off;
   /**
-   * Input tokens per minute, for providers that count input and output separately. Range: 1 to
-   * 1000000000000. Default: none.
+   * The maximum number of input tokens per minute, for providers that count input and output
+   * separately. Range: 1 to 1000000000000. Default: none.
    */
   itpm?: Count | Off;
   /**
-   * Output tokens per minute, for providers that count input and output separately. Range: 1 to
-   * 1000000000000. Default: none.
+   * The maximum number of output tokens per minute, for providers that count input and output
+   * separately. Range: 1 to 1000000000000. Default: none.
    */
   otpm?: Count | Off;
   /**
-   * How much of a rate may be used at once, as the time over which the rate allows it. 6 s is a
-   * tenth of a minute's rate. Range: 100ms to 1m. Default: 6s.
+   * The part of a rate that may be used at once, as a time: 6 s allow a tenth of a rate per minute
+   * at once. Range: 100ms to 1m. Default: 6s.
    */
   burst?: Duration;
   /**
@@ -229,38 +234,41 @@ export interface RateConfig {
   counting?: "auto" | "sum" | "larger" | "actual" | "input";
   /**
    * What the provider's rate headers may change. `"follow"`: They raise and lower the rates.
-   * `"lower"`: They only lower the rates: a configured rate is an upper bound. `"ignore"`: Nothing.
-   * Default: follow.
+   * `"lower"`: They only lower the rates: a configured rate is an upper bound. `"ignore"`: They
+   * change nothing. Default: follow.
    */
   headers?: "follow" | "lower" | "ignore";
 }
 
 /**
- * How a target behaves. All of it may also be set in `defaults`.
+ * The settings of a target. Each of them can also be set in `defaults`.
  */
 export interface TargetSettings extends RateConfig {
   /**
-   * How many slots of the cap are in force. Default: adaptive; fixed with a `cap` and no `ttft`.
+   * How many of the slots that the cap allows are in force. Default: adaptive; fixed with a `cap`
+   * and no `ttft`.
    */
   limit?: Limit;
   /**
-   * The maximum number of slots. It is the limit itself if the limit is fixed, and its upper bound
-   * if the limit is adaptive. For pools it limits the replicas together. Range: 1 to 65536.
+   * The maximum number of calls in flight. A fixed limit equals the cap, and an adaptive limit is
+   * at most the cap. For pools, the cap applies to all replicas together. Range: 1 to 65536.
    * Default: 256; for pools 65536.
    */
   cap?: number;
   /**
-   * The maximum number of calls in the queue, per tenant. Range: 0 to 1000000. Default: 10,000.
+   * The maximum number of queued calls per tenant. Further calls are rejected. Range: 0 to 1000000.
+   * Default: 10,000.
    */
   queue?: number;
   /**
-   * The maximum number of calls in the queue, of all tenants together. Range: 0 to 1000000.
-   * Default: 100,000.
+   * The maximum number of queued calls of all tenants together. Further calls are rejected. Range:
+   * 0 to 1000000. Default: 100,000.
    */
   backlog?: number;
   /**
-   * The wait budget: the maximum time in the queue while the target is open, over all attempts of a
-   * call. At most `deadline`. Range: 1ms to 30d. Default: none but the deadline.
+   * The maximum time of a call in the queue, over all its attempts (the wait budget). Times in
+   * which the target is closed do not count. At most `deadline`. Range: 1ms to 30d. Default: none
+   * but the deadline.
    */
   wait?: Duration | Off;
   /**
@@ -285,28 +293,29 @@ export interface TargetSettings extends RateConfig {
    */
   idle?: Duration | Off;
   /**
-   * The maximum time that the reader of a response may leave a chunk unread. Afterwards its slot is
-   * released. Range: 1ms to 30d. Default: 5m.
+   * The maximum time for which the reader of a response may leave a chunk unread. After that time
+   * the slot of the call is released. Range: 1ms to 30d. Default: 5m.
    */
   stall?: Duration | Off;
   /**
-   * The objective for the time to first token, including the wait. An adaptive limit keeps to it.
-   * At most `deadline`. Range: 1ms to 30d. Default: none.
+   * The objective for the time to first token, including the time in the queue. With it, the limit
+   * is adaptive by default. At most `deadline`. Range: 1ms to 30d. Default: none.
    */
   ttft?: Duration | Off;
   /**
-   * The objective for the time per output token, on average over a call. Needs an adaptive limit.
-   * At most `deadline`. Range: 1ms to 30d. Default: none.
+   * The objective for the time per output token, as the average of a call. Requires an adaptive
+   * limit. At most `deadline`. Range: 1ms to 30d. Default: none.
    */
   tpot?: Duration | Off;
   /**
-   * The wait after which a call moves up one lane. A call that moved up goes before the calls of
-   * that lane, for at most an eighth of the capacity. Range: 1ms to 30d. Default: 30s.
+   * The time in the queue after which a call moves up one lane. A call that has moved up is
+   * admitted before the calls of that lane. Such calls get at most an eighth of the capacity.
+   * Range: 1ms to 30d. Default: 30s.
    */
   aging?: Duration;
   /**
-   * The longest prompt, in estimated tokens. Longer ones are rejected at once with 413. Range: 1 to
-   * 1000000000000. Default: none.
+   * The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once with
+   * 413. Range: 1 to 1000000000000. Default: none.
    */
   max_prompt?: Count | Off;
   /**
@@ -317,29 +326,31 @@ export interface TargetSettings extends RateConfig {
   predict?: "deadline" | "objective" | "off";
   /**
    * The cost that fair queueing charges for a call. `"auto"`: `kv` for pools and for targets with
-   * `kv_tokens`, otherwise `tokens`. `"tokens"`: Input and output tokens. `"kv"`: Tokens held in
-   * the engine's KV memory, times the seconds they are held. `"calls"`: 1 per call. Default: auto.
+   * `kv_tokens`, otherwise `tokens`. `"tokens"`: Input and output tokens. `"kv"`: Tokens in the
+   * engine's KV memory, times the seconds for which the call holds them. `"calls"`: 1 per call.
+   * Default: auto.
    */
   cost?: "auto" | "tokens" | "kv" | "calls";
   /**
-   * The delay of a call of 1000 tokens in its own tenant's queue, in favour of shorter calls.
-   * Proportional to the tokens of the call. Range: 1ms to 30d. Default: none.
+   * How far shorter calls of a tenant are preferred: a call is ordered in the queue of its tenant
+   * as if it had arrived later by this time per 1000 tokens. Range: 1ms to 30d. Default: none.
    */
   short_bias?: Duration | Off;
   /**
-   * Whether a call on a borrowed reserved slot is cancelled and queued again when the owner needs
-   * the slot, if the call has not produced a token. Default: false.
+   * Whether a call on a borrowed reserved slot is cancelled and queued again when the owner of the
+   * reservation needs the slot. Calls that have produced a token are never cancelled. Default:
+   * false.
    */
   reclaim?: boolean;
   /**
-   * The number of tokens that the KV memory of the engine holds, for pools of each replica. A
-   * prefix that several calls share counts once at replicas that report prefix caching, and in full
-   * for each call at other targets. Without it the memory is not limited, except at replicas that
-   * report their size. Range: 1 to 1000000000000. Default: not known.
+   * The size of the engine's KV memory in tokens, for pools of each replica. A prefix that several
+   * calls share is counted once at replicas that report prefix caching, and once per call at other
+   * targets. Without this key, memory limits only replicas that report their size. Range: 1 to
+   * 1000000000000. Default: not known.
    */
   kv_tokens?: Count | Off;
   /**
-   * The share of the KV memory that is kept free. Range: 0 to 0.9. Default: 0.1.
+   * The share of the KV memory that admitted calls must leave free. Range: 0 to 0.9. Default: 0.1.
    */
   kv_headroom?: number;
   /**
@@ -350,36 +361,39 @@ export interface TargetSettings extends RateConfig {
    */
   tokenizer?: "learned" | "bpe" | "vllm";
   /**
-   * Whether to request the token usage of streams if the caller does not, and to remove it from the
-   * response. Default: false.
+   * Whether the gate requests the token usage of streams if the caller does not, and then removes
+   * it from the response. Default: false.
    */
   ask_usage?: boolean;
   /**
-   * The name of a shared budget in `budgets`, in place of the target's own rates. Default: none.
+   * The name of a shared budget in `budgets`. The target then has no rates of its own. Default:
+   * none.
    */
   budget?: string | Off;
   /**
-   * The target that receives the calls that this one rejects. It needs one base URL (or all of this
-   * target's), and a `model` (or all of this target's models in its `models`). In `defaults` it
-   * does not apply to the target that it names. Default: none.
+   * The name of the target that receives the calls that this target rejects. That target needs a
+   * single base URL, or all base URLs of this target. It also needs a `model`, or all models of
+   * this target in its `models`. In `defaults`, this key does not apply to the target that it
+   * names. Default: none.
    */
   fallback?: string | Off;
   /**
-   * How failed attempts are repeated. Default: attempts 4, base 500ms, max 30s, ratio 0.2 retries
-   * per call, reserve 10 retries.
+   * How failed attempts of a call are repeated. Default: attempts 4, base 500ms, max 30s, ratio 0.2
+   * retries per call, reserve 10 retries.
    */
   retry?: RetryConfig;
   /**
-   * The lanes: `interactive`, `standard` and `batch`.
+   * The settings of the lanes `interactive`, `standard` and `batch`.
    */
   lanes?: Partial<Record<Lane, LaneConfig>>;
   /**
-   * The settings of tenants that are not named. Named tenants do not inherit them. Default: weight
-   * 1, cap the target's, queue the target's, floor 0 of the slots, tpm none, shed true.
+   * The settings of tenants that `tenants` does not name. Named tenants do not inherit them.
+   * Default: weight 1, cap the target's, queue the target's, floor 0 of the slots, tpm none, shed
+   * true.
    */
   default_tenant?: TenantConfig;
   /**
-   * Named tenants.
+   * The settings of tenants by tenant id.
    */
   tenants?: Record<string, TenantConfig>;
 }
@@ -410,9 +424,9 @@ export interface ReplicaConfig {
 }
 
 /**
- * A pool: replicas that serve the same models. Clients call it at `http://NAME`, where NAME is the
- * target's. One of `replicas`, `dns` and `file` names the replicas; without any of them the program
- * sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file or DNS names,
+ * A pool of replicas of one target. Clients call the pool at `http://NAME`, where NAME is the name
+ * of the target. One of `replicas`, `dns` and `file` lists the replicas; without any of them the
+ * program sets them (`set_replicas`). A pool has at most 128 replicas. If a file or DNS lists more,
  * the first 128 are used.
  */
 export interface PoolConfig {
@@ -421,18 +435,19 @@ export interface PoolConfig {
    */
   replicas?: (string | ReplicaConfig)[];
   /**
-   * A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`. Each address of
-   * the host is a replica. Default: none.
+   * A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`. Each IP address
+   * of the host is a replica. Default: none.
    */
   dns?: string;
   /**
-   * The time between two lookups of `dns`, while calls are made. A failed lookup changes nothing.
-   * Range: 1s to 1h. Default: 5s.
+   * The time between two lookups of `dns`, while calls are made. If a lookup fails, the replicas
+   * stay as they are. Range: 1s to 1h. Default: 5s.
    */
   dns_every?: Duration;
   /**
-   * A file that names the replicas: TOML or JSON with `replicas`, or one URL per line. A regular
-   * file of at most 1 MiB. A file that cannot be read changes nothing. Default: none.
+   * The path of a file that lists the replicas: TOML or JSON with `replicas`, or one URL per line.
+   * It must be a regular file of at most 1 MiB. If it cannot be read, the replicas stay as they
+   * are. Default: none.
    */
   file?: string;
   /**
@@ -440,8 +455,8 @@ export interface PoolConfig {
    */
   file_every?: Duration;
   /**
-   * The environment variable with the key for requests to `/v1/models` of the replicas. Calls carry
-   * their own key. Default: none.
+   * The environment variable with the API key for requests to `/v1/models` of the replicas. Calls
+   * are sent with the key of the caller. Default: none.
    */
   key_env?: string;
   /**
@@ -450,82 +465,85 @@ export interface PoolConfig {
    */
   cap?: number;
   /**
-   * The path that is requested to check the health of a replica. Any response but a 5xx is healthy.
-   * Switched off, health is known from calls only. Default: not requested.
+   * The path that is requested to check the health of a replica. A replica is healthy if the
+   * response is not a 5xx. Switched off, only calls show whether a replica is healthy. Default: not
+   * requested.
    */
   health?: string | Off;
   /**
-   * The time between two requests for a replica's metrics (`/metrics`), while calls are sent to it.
-   * Range: 50ms to 1m. Default: not requested.
+   * The time between two requests for a replica's metrics (`/metrics`), while calls are sent to the
+   * replica. Range: 50ms to 1m. Default: not requested.
    */
   poll?: Duration | Off;
   /**
-   * The time without a healthy response after which a replica that does not respond is down. Calls
-   * that have not produced a token there are then sent to other replicas. A shorter silence only
-   * keeps new calls away. Range: 100ms to 5m. Default: 2s.
+   * The time without a response after which a replica is down. Its calls that have not produced a
+   * token are then sent to other replicas. Before that time, only new calls avoid a replica that
+   * does not respond. Range: 100ms to 5m. Default: 2s.
    */
   down_after?: Duration;
   /**
-   * The silence after which a stream of a replica that is down is ended as truncated. Range: 100ms
-   * to 1h. Default: 10s.
+   * The time without a chunk after which a stream from a replica that is down ends as truncated.
+   * Range: 100ms to 1h. Default: 10s.
    */
   cut_after?: Duration;
   /**
-   * The time over which a replica that joins or recovers is raised to its full share of the calls.
-   * Range: 1ms to 1h. Default: full share at once.
+   * The time over which the share of the calls of a replica that joins or recovers increases to its
+   * full share. Range: 1ms to 1h. Default: full share at once.
    */
   slow_start?: Duration | Off;
   /**
-   * The request header that names a session. The calls of a session are sent to the same replica,
-   * within bounds. Default: x-session-id.
+   * The request header with the id of a session. The calls of a session are sent to the same
+   * replica, unless its load is too high. Default: x-session-id.
    */
   session?: string | Off;
   /**
-   * Whether calls whose prompts start alike are sent to the same replica, within bounds. Default:
-   * true.
+   * Whether calls whose prompts have a common start are sent to the same replica, unless its load
+   * is too high. Default: true.
    */
   affinity?: boolean;
   /**
    * The time without a first token after which a call is also sent to another replica. The first
-   * response is used, and the other attempt is cancelled. Counts against the retry budget. Only for
-   * streams, in mode `enforce`, and never for clients that keep their own transport. Range: 50ms to
-   * 5m. Default: none.
+   * response is used, and the other attempt is cancelled. The second attempt is charged to the
+   * retry budget. Only for streams, in mode `enforce`, and never for clients that keep their own
+   * transport. Range: 50ms to 5m. Default: none.
    */
   hedge?: Duration | Off;
 }
 
 /**
- * Which requests are a target's, and how calls reach it that fall back to it.
+ * Which requests are sent to a target, and how calls that fall back to it are sent.
  */
 export interface TargetConfig extends TargetSettings {
   /**
-   * The base URLs of the requests, with all paths below them. `"none"`: no request is the target's,
-   * and its slots are acquired by name (`acquire_slot`). Default: of well-known providers and
-   * pools, their own; otherwise every URL.
+   * The base URLs of the target: it takes the requests to them and to all paths below them.
+   * `"none"`: the target takes no requests, and its slots are acquired by name (`acquire_slot`).
+   * Default: of well-known providers and pools, their own; otherwise every URL.
    */
   url?: string | string[];
   /**
-   * The models of the requests. `*` matches any text. Default: every model.
+   * The models whose requests the target takes. `*` matches any text. Default: every model.
    */
   models?: string | string[];
   /**
-   * The model to request for calls that fall back to this target. Default: the only name in
+   * The model that is requested for calls that fall back to this target. Default: the only name in
    * `models`.
    */
   model?: string;
   /**
-   * The environment variable with the credential for calls that fall back to this target; never the
-   * credential itself. Without it, the caller's credential is sent if protocol, host and port are
-   * the same, and otherwise only if `forward_headers` names its header. Default: none.
+   * The name of the environment variable with the credential for calls that fall back to this
+   * target, never the credential itself. Without it, the credential of the caller is sent if
+   * scheme, host and port are the same, and otherwise only if `forward_headers` lists its header.
+   * Default: none.
    */
   key_env?: string;
   /**
-   * The headers of the caller that this target receives, beside the standard ones, from calls that
-   * fall back to it on another server or with `key_env`. Default: none.
+   * The request headers of the caller that are forwarded, in addition to the standard ones, with
+   * calls that fall back to this target on another server or with `key_env`. Default: none.
    */
   forward_headers?: string | string[];
   /**
-   * The replicas, if the target is not one endpoint: a table, or a list of replicas. Default: none.
+   * The replicas of a target that is not a single endpoint: a table, or a list of replicas.
+   * Default: none.
    */
   pool?: PoolConfig | (string | ReplicaConfig)[];
 }
@@ -535,7 +553,8 @@ export interface TargetConfig extends TargetSettings {
  */
 export interface ToolConfig {
   /**
-   * How many slots of the cap are in force. Default: fixed; adaptive with a `latency`.
+   * How many of the slots that `cap` allows are in force. Default: fixed; adaptive with a
+   * `latency`.
    */
   limit?: Limit;
   /**
@@ -543,16 +562,18 @@ export interface ToolConfig {
    */
   cap: number;
   /**
-   * The objective for the time of a call. An adaptive limit keeps to it. Range: 1ms to 30d.
-   * Default: none.
+   * The objective for the duration of a call. With it, the limit is adaptive by default. Range: 1ms
+   * to 30d. Default: none.
    */
   latency?: Duration | Off;
   /**
-   * The maximum number of calls in the queue, per tenant. Range: 0 to 1000000. Default: 10,000.
+   * The maximum number of queued calls per tenant. Further calls are rejected. Range: 0 to 1000000.
+   * Default: 10,000.
    */
   queue?: number;
   /**
-   * The maximum time in the queue. Not with `on_full = "refuse"`. Range: 1ms to 30d. Default: none.
+   * The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`. Range:
+   * 1ms to 30d. Default: none.
    */
   wait?: Duration | Off;
   /**
@@ -562,17 +583,18 @@ export interface ToolConfig {
    */
   on_full?: "wait" | "refuse";
   /**
-   * Calls per second. Range: 0.001 to 1000000. Default: none.
+   * The maximum number of calls per second. Range: 0.001 to 1000000. Default: none.
    */
   rps?: number | Off;
   /**
-   * Calls per minute, in place of `rps`. Range: 1 to 1000000000. Default: none.
+   * The maximum number of calls per minute. Cannot be combined with `rps`. Range: 1 to 1000000000.
+   * Default: none.
    */
   rpm?: Count | Off;
 }
 
 /**
- * The settings of connections, of all targets.
+ * The settings of the connections to all targets.
  */
 export interface TransportConfig {
   /**
@@ -594,8 +616,9 @@ export interface TransportConfig {
    */
   pool_idle_timeout?: Duration;
   /**
-   * The number of streams on an HTTP/2 connection at which another connection is opened. The
-   * default is below 100, the usual limit of servers. Range: 1 to 10000. Default: 90.
+   * The maximum number of concurrent streams on an HTTP/2 connection. For more, another connection
+   * is opened. The default is below 100, the usual limit of servers. Range: 1 to 10000. Default:
+   * 90.
    */
   http2_streams?: number;
   /**
@@ -609,39 +632,40 @@ export interface TransportConfig {
  */
 export interface Config {
   /**
-   * The settings of every target that does not set them itself, and of targets that are not
-   * configured.
+   * The settings that apply to each target that does not set them itself, and to targets that are
+   * not configured.
    */
   defaults?: TargetSettings;
   /**
-   * The targets by name: a table, or just the cap. The first target that matches a request takes
-   * it, in the order of the file.
+   * The targets by name: a table, or only the cap. A request is sent to the first target that
+   * matches it, in the order of the file.
    */
   targets?: Record<string, number | TargetConfig>;
   /**
-   * The tenants of every target by name. `defaults.tenants` replaces single keys of it, and
-   * `targets.NAME.tenants` single keys of both.
+   * The tenants of all targets by name. The keys of a tenant in `defaults.tenants` replace those
+   * given here, and the keys in `targets.NAME.tenants` replace both.
    */
   tenants?: Record<string, TenantConfig>;
   /**
-   * The tools by name: a table, or just the cap.
+   * The tools by name: a table, or only the cap.
    */
   tools?: Record<string, number | ToolConfig>;
   /**
-   * Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE` (`on`,
-   * `observe` or `off`) overrides it. `"enforce"`: Limits, queues, rejects and retries calls.
-   * `"observe"`: Measures and records what it would have done, but delays, rejects and retries no
-   * call. `"off"`: Hands every call straight to the transport. Default: enforce.
+   * Whether the gate acts on calls, only measures them, or is off. The environment variable
+   * `TIDEGATE` (`on`, `observe` or `off`) overrides this key. `"enforce"`: Limits, queues, rejects
+   * and retries calls. `"observe"`: Measures and records what it would have done, but delays,
+   * rejects and retries no call. `"off"`: Hands every call straight to the transport. Default:
+   * enforce.
    */
   mode?: "enforce" | "observe" | "off";
   /**
-   * The settings of connections, of all targets. Default: connect 10s, proxy_from_env true,
+   * The settings of the connections to all targets. Default: connect 10s, proxy_from_env true,
    * pool_idle 256 connections per host, pool_idle_timeout 1m 30s, http2_streams 90 streams per
    * connection, http2_prior_knowledge false.
    */
   transport?: TransportConfig;
   /**
-   * Rates that several targets share, by name: the targets that name it as their `budget`.
+   * Rates that several targets share, by name. A target shares the one that its `budget` names.
    */
   budgets?: Record<string, RateConfig>;
 }

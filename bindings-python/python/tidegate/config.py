@@ -76,20 +76,28 @@ class RetryConfig(TypedDict, total=False):
     base: Duration
     """The upper bound of the first backoff, at most `max`.
 
-    It doubles with each attempt (full jitter). Range: 1ms to 30d. Default: 500ms.
+    The bound doubles with each attempt, and the backoff is uniform between 0 and the bound. Range:
+    1ms to 30d. Default: 500ms.
     """
 
     max: Duration
-    """The upper bound of every backoff.
+    """The maximum of the upper bound of a backoff.
 
-    A provider's Retry-After is a lower bound and may exceed it. Range: 1ms to 30d. Default: 30s.
+    If the provider sends Retry-After, the backoff is at least that long, even above `max`. Range:
+    1ms to 30d. Default: 30s.
     """
 
     ratio: float
-    """The retry budget: retries earned per call of the last 10 s. Range: 0 to 10. Default: 0.2."""
+    """The retry budget: the number of retries allowed per call of the last 10 s.
+
+    Range: 0 to 10. Default: 0.2.
+    """
 
     reserve: int
-    """The retry budget: retries that need not be earned. Range: 0 to 10000. Default: 10."""
+    """The retry budget: the number of retries allowed in addition, regardless of the calls.
+
+    Range: 0 to 10000. Default: 10.
+    """
 
 
 class StepConfig(TypedDict):
@@ -161,19 +169,23 @@ class LimitConfig(TypedDict, total=False):
 
 
 class TenantConfig(TypedDict, total=False):
-    """A tenant at a target, or at all of them."""
+    """The settings of a tenant at one target, or at all targets."""
 
     weight: float
-    """The tenant's weight in fair queueing. Range: 0.001 to 1000000. Default: 1."""
+    """The weight of the tenant in fair queueing.
+
+    If both have queued calls, a tenant with weight 2 gets twice the capacity of one with weight 1.
+    Range: 0.001 to 1000000. Default: 1.
+    """
 
     cap: int | Off
-    """The maximum number of slots of the tenant.
+    """The maximum number of slots that the tenant uses at a time.
 
-    A value above the target's cap has no effect. Range: 1 to 65536. Default: the target's.
+    A value above the target's `cap` has no effect. Range: 1 to 65536. Default: the target's.
     """
 
     queue: int | Off
-    """The maximum number of the tenant's calls in the queue.
+    """The maximum number of queued calls of the tenant.
 
     Range: 0 to 1000000. Default: the target's.
     """
@@ -181,14 +193,15 @@ class TenantConfig(TypedDict, total=False):
     floor: float
     """The share of the slots in force that is reserved for the tenant.
 
-    Unused reserved slots may be borrowed. Not for `default_tenant`. Range: 0 to 1. Default: 0.
+    Others may borrow the reserved slots that the tenant does not use. Not allowed for
+    `default_tenant`. Range: 0 to 1. Default: 0.
     """
 
     tpm: Count | Off
     """The tokens per minute that the tenant may use.
 
-    Use above the rate is a debt that delays the tenant's later calls. Range: 1 to 1000000000000.
-    Default: none.
+    If a call uses more than was reserved, later calls of the tenant are delayed accordingly. Range:
+    1 to 1000000000000. Default: none.
     """
 
     shed: bool
@@ -200,67 +213,76 @@ class TenantConfig(TypedDict, total=False):
 
 
 class LaneConfig(TypedDict, total=False):
-    """The calls of one lane (priority class) at a target."""
+    """The settings of one lane (priority class) at a target."""
 
     floor: float
     """The share of the slots in force that is reserved for the lane.
 
-    Unused reserved slots may be borrowed. Range: 0 to 1. Default: 0.
+    Other lanes may borrow the reserved slots that the lane does not use. Range: 0 to 1. Default: 0.
     """
 
     queue: int | Off
-    """The maximum number of the lane's calls in the queue, of all tenants together.
+    """The maximum number of queued calls of the lane, of all tenants together.
 
     Range: 0 to 1000000. Default: none.
     """
 
     wait: Duration | Off
-    """The wait budget of the lane's calls, at most `deadline`.
+    """The maximum time in the queue of a call of the lane, at most `deadline`.
 
     Range: 1ms to 30d. Default: the target's.
     """
 
     ttft: Duration | Off
-    """The lane's objective for the time to first token, at most `deadline`.
+    """The objective for the time to first token of the lane's calls, at most `deadline`.
 
     Range: 1ms to 30d. Default: the target's.
     """
 
 
 class RateConfig(TypedDict, total=False):
-    """The rates that a provider allows, of a target or of a budget that several targets share.
+    """The rates that a provider allows, for a target or for a budget that several targets share.
 
-    A rate that is not set is not limited until the headers of a response report one.
+    A rate that is not set is unlimited, until the headers of a response report one.
     """
 
     rpm: Count | Off
-    """Requests per minute. Range: 1 to 1000000000. Default: none."""
+    """The maximum number of requests per minute. Range: 1 to 1000000000. Default: none."""
 
     rpd: Count | Off
-    """Requests per day. Range: 1 to 1000000000. Default: none."""
+    """The maximum number of requests per day. Range: 1 to 1000000000. Default: none."""
 
     tpm: Count | Off
-    """Tokens per minute, input and output together. Range: 1 to 1000000000000. Default: none."""
+    """The maximum number of tokens per minute, input and output together.
+
+    Range: 1 to 1000000000000. Default: none.
+    """
 
     tpd: Count | Off
-    """Tokens per day, input and output together. Range: 1 to 1000000000000. Default: none."""
+    """The maximum number of tokens per day, input and output together.
+
+    Range: 1 to 1000000000000. Default: none.
+    """
 
     itpm: Count | Off
-    """Input tokens per minute, for providers that count input and output separately.
+    """The maximum number of input tokens per minute, for providers that count input and output
+    separately.
 
     Range: 1 to 1000000000000. Default: none.
     """
 
     otpm: Count | Off
-    """Output tokens per minute, for providers that count input and output separately.
+    """The maximum number of output tokens per minute, for providers that count input and output
+    separately.
 
     Range: 1 to 1000000000000. Default: none.
     """
 
     burst: Duration
-    """How much of a rate may be used at once, as the time over which the rate allows it.
+    """The part of a rate that may be used at once, as a time: 6 s allow a tenth of a rate per
+    minute at once.
 
-    6 s is a tenth of a minute's rate. Range: 100ms to 1m. Default: 6s.
+    Range: 100ms to 1m. Default: 6s.
     """
 
     counting: Literal["auto", "sum", "larger", "actual", "input"]
@@ -276,43 +298,43 @@ class RateConfig(TypedDict, total=False):
     """What the provider's rate headers may change.
 
     `"follow"`: They raise and lower the rates. `"lower"`: They only lower the rates: a configured
-    rate is an upper bound. `"ignore"`: Nothing. Default: follow.
+    rate is an upper bound. `"ignore"`: They change nothing. Default: follow.
     """
 
 
 class TargetSettings(RateConfig, total=False):
-    """How a target behaves. All of it may also be set in `defaults`."""
+    """The settings of a target. Each of them can also be set in `defaults`."""
 
     limit: Limit
-    """How many slots of the cap are in force.
+    """How many of the slots that the cap allows are in force.
 
     Default: adaptive; fixed with a `cap` and no `ttft`.
     """
 
     cap: int
-    """The maximum number of slots.
+    """The maximum number of calls in flight.
 
-    It is the limit itself if the limit is fixed, and its upper bound if the limit is adaptive. For
-    pools it limits the replicas together. Range: 1 to 65536. Default: 256; for pools 65536.
+    A fixed limit equals the cap, and an adaptive limit is at most the cap. For pools, the cap
+    applies to all replicas together. Range: 1 to 65536. Default: 256; for pools 65536.
     """
 
     queue: int
-    """The maximum number of calls in the queue, per tenant.
+    """The maximum number of queued calls per tenant.
 
-    Range: 0 to 1000000. Default: 10,000.
+    Further calls are rejected. Range: 0 to 1000000. Default: 10,000.
     """
 
     backlog: int
-    """The maximum number of calls in the queue, of all tenants together.
+    """The maximum number of queued calls of all tenants together.
 
-    Range: 0 to 1000000. Default: 100,000.
+    Further calls are rejected. Range: 0 to 1000000. Default: 100,000.
     """
 
     wait: Duration | Off
-    """The wait budget: the maximum time in the queue while the target is open, over all attempts of
-    a call.
+    """The maximum time of a call in the queue, over all its attempts (the wait budget).
 
-    At most `deadline`. Range: 1ms to 30d. Default: none but the deadline.
+    Times in which the target is closed do not count. At most `deadline`. Range: 1ms to 30d.
+    Default: none but the deadline.
     """
 
     on_full: Literal["wait", "refuse"]
@@ -341,34 +363,35 @@ class TargetSettings(RateConfig, total=False):
     """
 
     stall: Duration | Off
-    """The maximum time that the reader of a response may leave a chunk unread.
+    """The maximum time for which the reader of a response may leave a chunk unread.
 
-    Afterwards its slot is released. Range: 1ms to 30d. Default: 5m.
+    After that time the slot of the call is released. Range: 1ms to 30d. Default: 5m.
     """
 
     ttft: Duration | Off
-    """The objective for the time to first token, including the wait.
+    """The objective for the time to first token, including the time in the queue.
 
-    An adaptive limit keeps to it. At most `deadline`. Range: 1ms to 30d. Default: none.
+    With it, the limit is adaptive by default. At most `deadline`. Range: 1ms to 30d. Default: none.
     """
 
     tpot: Duration | Off
-    """The objective for the time per output token, on average over a call.
+    """The objective for the time per output token, as the average of a call.
 
-    Needs an adaptive limit. At most `deadline`. Range: 1ms to 30d. Default: none.
+    Requires an adaptive limit. At most `deadline`. Range: 1ms to 30d. Default: none.
     """
 
     aging: Duration
-    """The wait after which a call moves up one lane.
+    """The time in the queue after which a call moves up one lane.
 
-    A call that moved up goes before the calls of that lane, for at most an eighth of the capacity.
-    Range: 1ms to 30d. Default: 30s.
+    A call that has moved up is admitted before the calls of that lane. Such calls get at most an
+    eighth of the capacity. Range: 1ms to 30d. Default: 30s.
     """
 
     max_prompt: Count | Off
-    """The longest prompt, in estimated tokens.
+    """The maximum prompt, in estimated tokens.
 
-    Longer ones are rejected at once with 413. Range: 1 to 1000000000000. Default: none.
+    Calls with a longer prompt are rejected at once with 413. Range: 1 to 1000000000000. Default:
+    none.
     """
 
     predict: Literal["deadline", "objective", "off"]
@@ -383,33 +406,37 @@ class TargetSettings(RateConfig, total=False):
     """The cost that fair queueing charges for a call.
 
     `"auto"`: `kv` for pools and for targets with `kv_tokens`, otherwise `tokens`. `"tokens"`: Input
-    and output tokens. `"kv"`: Tokens held in the engine's KV memory, times the seconds they are
-    held. `"calls"`: 1 per call. Default: auto.
+    and output tokens. `"kv"`: Tokens in the engine's KV memory, times the seconds for which the
+    call holds them. `"calls"`: 1 per call. Default: auto.
     """
 
     short_bias: Duration | Off
-    """The delay of a call of 1000 tokens in its own tenant's queue, in favour of shorter calls.
+    """How far shorter calls of a tenant are preferred: a call is ordered in the queue of its tenant
+    as if it had arrived later by this time per 1000 tokens.
 
-    Proportional to the tokens of the call. Range: 1ms to 30d. Default: none.
+    Range: 1ms to 30d. Default: none.
     """
 
     reclaim: bool
-    """Whether a call on a borrowed reserved slot is cancelled and queued again when the owner needs
-    the slot, if the call has not produced a token.
+    """Whether a call on a borrowed reserved slot is cancelled and queued again when the owner of
+    the reservation needs the slot.
 
-    Default: false.
+    Calls that have produced a token are never cancelled. Default: false.
     """
 
     kv_tokens: Count | Off
-    """The number of tokens that the KV memory of the engine holds, for pools of each replica.
+    """The size of the engine's KV memory in tokens, for pools of each replica.
 
-    A prefix that several calls share counts once at replicas that report prefix caching, and in
-    full for each call at other targets. Without it the memory is not limited, except at replicas
-    that report their size. Range: 1 to 1000000000000. Default: not known.
+    A prefix that several calls share is counted once at replicas that report prefix caching, and
+    once per call at other targets. Without this key, memory limits only replicas that report their
+    size. Range: 1 to 1000000000000. Default: not known.
     """
 
     kv_headroom: float
-    """The share of the KV memory that is kept free. Range: 0 to 0.9. Default: 0.1."""
+    """The share of the KV memory that admitted calls must leave free.
+
+    Range: 0 to 0.9. Default: 0.1.
+    """
 
     tokenizer: Literal["learned", "bpe", "vllm"]
     """How the tokens of a prompt are counted before the call is sent.
@@ -420,43 +447,44 @@ class TargetSettings(RateConfig, total=False):
     """
 
     ask_usage: bool
-    """Whether to request the token usage of streams if the caller does not, and to remove it from
-    the response.
+    """Whether the gate requests the token usage of streams if the caller does not, and then removes
+    it from the response.
 
     Default: false.
     """
 
     budget: str | Off
-    """The name of a shared budget in `budgets`, in place of the target's own rates.
+    """The name of a shared budget in `budgets`.
 
-    Default: none.
+    The target then has no rates of its own. Default: none.
     """
 
     fallback: str | Off
-    """The target that receives the calls that this one rejects.
+    """The name of the target that receives the calls that this target rejects.
 
-    It needs one base URL (or all of this target's), and a `model` (or all of this target's models
-    in its `models`). In `defaults` it does not apply to the target that it names. Default: none.
+    That target needs a single base URL, or all base URLs of this target. It also needs a `model`,
+    or all models of this target in its `models`. In `defaults`, this key does not apply to the
+    target that it names. Default: none.
     """
 
     retry: RetryConfig
-    """How failed attempts are repeated.
+    """How failed attempts of a call are repeated.
 
     Default: attempts 4, base 500ms, max 30s, ratio 0.2 retries per call, reserve 10 retries.
     """
 
     lanes: LanesConfig
-    """The lanes: `interactive`, `standard` and `batch`."""
+    """The settings of the lanes `interactive`, `standard` and `batch`."""
 
     default_tenant: TenantConfig
-    """The settings of tenants that are not named.
+    """The settings of tenants that `tenants` does not name.
 
     Named tenants do not inherit them. Default: weight 1, cap the target's, queue the target's,
     floor 0 of the slots, tpm none, shed true.
     """
 
     tenants: dict[str, TenantConfig]
-    """Named tenants."""
+    """The settings of tenants by tenant id."""
 
 
 class ReplicaConfig(TypedDict, total=False):
@@ -485,11 +513,11 @@ class ReplicaConfig(TypedDict, total=False):
 
 
 class PoolConfig(TypedDict, total=False):
-    """A pool: replicas that serve the same models.
+    """A pool of replicas of one target.
 
-    Clients call it at `http://NAME`, where NAME is the target's. One of `replicas`, `dns` and
-    `file` names the replicas; without any of them the program sets them (`set_replicas`). A pool
-    has at most 128 replicas: of more that a file or DNS names, the first 128 are used.
+    Clients call the pool at `http://NAME`, where NAME is the name of the target. One of `replicas`,
+    `dns` and `file` lists the replicas; without any of them the program sets them (`set_replicas`).
+    A pool has at most 128 replicas. If a file or DNS lists more, the first 128 are used.
     """
 
     replicas: list[str | ReplicaConfig]
@@ -498,19 +526,21 @@ class PoolConfig(TypedDict, total=False):
     dns: str
     """A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`.
 
-    Each address of the host is a replica. Default: none.
+    Each IP address of the host is a replica. Default: none.
     """
 
     dns_every: Duration
     """The time between two lookups of `dns`, while calls are made.
 
-    A failed lookup changes nothing. Range: 1s to 1h. Default: 5s.
+    If a lookup fails, the replicas stay as they are. Range: 1s to 1h. Default: 5s.
     """
 
     file: str
-    """A file that names the replicas: TOML or JSON with `replicas`, or one URL per line.
+    """The path of a file that lists the replicas: TOML or JSON with `replicas`, or one URL per
+    line.
 
-    A regular file of at most 1 MiB. A file that cannot be read changes nothing. Default: none.
+    It must be a regular file of at most 1 MiB. If it cannot be read, the replicas stay as they are.
+    Default: none.
     """
 
     file_every: Duration
@@ -520,9 +550,9 @@ class PoolConfig(TypedDict, total=False):
     """
 
     key_env: str
-    """The environment variable with the key for requests to `/v1/models` of the replicas.
+    """The environment variable with the API key for requests to `/v1/models` of the replicas.
 
-    Calls carry their own key. Default: none.
+    Calls are sent with the key of the caller. Default: none.
     """
 
     cap: int
@@ -535,45 +565,47 @@ class PoolConfig(TypedDict, total=False):
     health: str | Off
     """The path that is requested to check the health of a replica.
 
-    Any response but a 5xx is healthy. Switched off, health is known from calls only. Default: not
-    requested.
+    A replica is healthy if the response is not a 5xx. Switched off, only calls show whether a
+    replica is healthy. Default: not requested.
     """
 
     poll: Duration | Off
     """The time between two requests for a replica's metrics (`/metrics`), while calls are sent to
-    it.
+    the replica.
 
     Range: 50ms to 1m. Default: not requested.
     """
 
     down_after: Duration
-    """The time without a healthy response after which a replica that does not respond is down.
+    """The time without a response after which a replica is down.
 
-    Calls that have not produced a token there are then sent to other replicas. A shorter silence
-    only keeps new calls away. Range: 100ms to 5m. Default: 2s.
+    Its calls that have not produced a token are then sent to other replicas. Before that time, only
+    new calls avoid a replica that does not respond. Range: 100ms to 5m. Default: 2s.
     """
 
     cut_after: Duration
-    """The silence after which a stream of a replica that is down is ended as truncated.
+    """The time without a chunk after which a stream from a replica that is down ends as truncated.
 
     Range: 100ms to 1h. Default: 10s.
     """
 
     slow_start: Duration | Off
-    """The time over which a replica that joins or recovers is raised to its full share of the
-    calls.
+    """The time over which the share of the calls of a replica that joins or recovers increases to
+    its full share.
 
     Range: 1ms to 1h. Default: full share at once.
     """
 
     session: str | Off
-    """The request header that names a session.
+    """The request header with the id of a session.
 
-    The calls of a session are sent to the same replica, within bounds. Default: x-session-id.
+    The calls of a session are sent to the same replica, unless its load is too high. Default:
+    x-session-id.
     """
 
     affinity: bool
-    """Whether calls whose prompts start alike are sent to the same replica, within bounds.
+    """Whether calls whose prompts have a common start are sent to the same replica, unless its load
+    is too high.
 
     Default: true.
     """
@@ -581,48 +613,48 @@ class PoolConfig(TypedDict, total=False):
     hedge: Duration | Off
     """The time without a first token after which a call is also sent to another replica.
 
-    The first response is used, and the other attempt is cancelled. Counts against the retry budget.
-    Only for streams, in mode `enforce`, and never for clients that keep their own transport. Range:
-    50ms to 5m. Default: none.
+    The first response is used, and the other attempt is cancelled. The second attempt is charged to
+    the retry budget. Only for streams, in mode `enforce`, and never for clients that keep their own
+    transport. Range: 50ms to 5m. Default: none.
     """
 
 
 class TargetConfig(TargetSettings, total=False):
-    """Which requests are a target's, and how calls reach it that fall back to it."""
+    """Which requests are sent to a target, and how calls that fall back to it are sent."""
 
     url: str | list[str]
-    """The base URLs of the requests, with all paths below them.
+    """The base URLs of the target: it takes the requests to them and to all paths below them.
 
-    `"none"`: no request is the target's, and its slots are acquired by name (`acquire_slot`).
+    `"none"`: the target takes no requests, and its slots are acquired by name (`acquire_slot`).
     Default: of well-known providers and pools, their own; otherwise every URL.
     """
 
     models: str | list[str]
-    """The models of the requests. `*` matches any text. Default: every model."""
+    """The models whose requests the target takes. `*` matches any text. Default: every model."""
 
     model: str
-    """The model to request for calls that fall back to this target.
+    """The model that is requested for calls that fall back to this target.
 
     Default: the only name in `models`.
     """
 
     key_env: str
-    """The environment variable with the credential for calls that fall back to this target; never
-    the credential itself.
+    """The name of the environment variable with the credential for calls that fall back to this
+    target, never the credential itself.
 
-    Without it, the caller's credential is sent if protocol, host and port are the same, and
-    otherwise only if `forward_headers` names its header. Default: none.
+    Without it, the credential of the caller is sent if scheme, host and port are the same, and
+    otherwise only if `forward_headers` lists its header. Default: none.
     """
 
     forward_headers: str | list[str]
-    """The headers of the caller that this target receives, beside the standard ones, from calls
-    that fall back to it on another server or with `key_env`.
+    """The request headers of the caller that are forwarded, in addition to the standard ones, with
+    calls that fall back to this target on another server or with `key_env`.
 
     Default: none.
     """
 
     pool: PoolConfig | list[str | ReplicaConfig]
-    """The replicas, if the target is not one endpoint: a table, or a list of replicas.
+    """The replicas of a target that is not a single endpoint: a table, or a list of replicas.
 
     Default: none.
     """
@@ -632,27 +664,30 @@ class ToolConfig(TypedDict, total=False):
     """A tool: a named resource that is not a model, with a cap of its own."""
 
     limit: Limit
-    """How many slots of the cap are in force. Default: fixed; adaptive with a `latency`."""
+    """How many of the slots that `cap` allows are in force.
+
+    Default: fixed; adaptive with a `latency`.
+    """
 
     cap: int
     """The maximum number of slots. Range: 1 to 65536."""
 
     latency: Duration | Off
-    """The objective for the time of a call.
+    """The objective for the duration of a call.
 
-    An adaptive limit keeps to it. Range: 1ms to 30d. Default: none.
+    With it, the limit is adaptive by default. Range: 1ms to 30d. Default: none.
     """
 
     queue: int
-    """The maximum number of calls in the queue, per tenant.
+    """The maximum number of queued calls per tenant.
 
-    Range: 0 to 1000000. Default: 10,000.
+    Further calls are rejected. Range: 0 to 1000000. Default: 10,000.
     """
 
     wait: Duration | Off
-    """The maximum time in the queue.
+    """The maximum time of a call in the queue.
 
-    Not with `on_full = "refuse"`. Range: 1ms to 30d. Default: none.
+    Cannot be combined with `on_full = "refuse"`. Range: 1ms to 30d. Default: none.
     """
 
     on_full: Literal["wait", "refuse"]
@@ -663,14 +698,17 @@ class ToolConfig(TypedDict, total=False):
     """
 
     rps: float | Off
-    """Calls per second. Range: 0.001 to 1000000. Default: none."""
+    """The maximum number of calls per second. Range: 0.001 to 1000000. Default: none."""
 
     rpm: Count | Off
-    """Calls per minute, in place of `rps`. Range: 1 to 1000000000. Default: none."""
+    """The maximum number of calls per minute.
+
+    Cannot be combined with `rps`. Range: 1 to 1000000000. Default: none.
+    """
 
 
 class TransportConfig(TypedDict, total=False):
-    """The settings of connections, of all targets."""
+    """The settings of the connections to all targets."""
 
     connect: Duration
     """The maximum time to open a connection. Range: 1ms to 30d. Default: 10s."""
@@ -693,9 +731,10 @@ class TransportConfig(TypedDict, total=False):
     """The time for which an idle connection is kept. Range: 1ms to 30d. Default: 1m 30s."""
 
     http2_streams: int
-    """The number of streams on an HTTP/2 connection at which another connection is opened.
+    """The maximum number of concurrent streams on an HTTP/2 connection.
 
-    The default is below 100, the usual limit of servers. Range: 1 to 10000. Default: 90.
+    For more, another connection is opened. The default is below 100, the usual limit of servers.
+    Range: 1 to 10000. Default: 90.
     """
 
     http2_prior_knowledge: bool

@@ -12,7 +12,7 @@ use super::{
 };
 
 impl Config {
-    /// Starts a configuration in code. Keys that are not set keep their defaults.
+    /// Returns a builder of a configuration. Keys that are not set have their defaults.
     ///
     /// ```
     /// use std::time::Duration;
@@ -33,13 +33,14 @@ impl Config {
 }
 
 impl ConfigBuilder {
-    /// Sets `mode`: whether the gate acts, only measures, or is off.
+    /// Sets `mode`: whether the gate acts on calls, only measures them, or is off.
     pub fn mode(self, mode: Mode) -> Self {
         self.set("mode", mode)
     }
 
-    /// Sets `defaults`: the settings of every target that does not set them itself, and of targets
-    /// that are not configured. URLs and models are rejected there.
+    /// Sets `defaults`: the settings that apply to each target that does not set them itself, and
+    /// to targets that are not configured. `set` receives an empty target. If it sets URLs, models
+    /// or a pool, [`ConfigBuilder::build`] fails.
     ///
     /// ```
     /// # use tidegate_config::Config;
@@ -51,28 +52,28 @@ impl ConfigBuilder {
         self.set("defaults", set(Target::new("default")))
     }
 
-    /// Adds a target to `targets`. The first target that matches a request takes it, in the order
-    /// of these calls.
+    /// Adds a target to `targets`. A request is sent to the first target that matches it, in the
+    /// order in which the targets were added.
     pub fn target(self, target: Target) -> Self {
         self.add("targets", &target.name, target.keys)
     }
 
-    /// Adds a tenant of every target to `tenants`.
+    /// Adds the settings of a tenant at all targets to `tenants`. `id` is the tenant id.
     pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
         self.add("tenants", &id.into(), tenant.keys)
     }
 
-    /// Adds rates to `budgets`, which the targets share that name them ([`Target::budget`]).
+    /// Adds rates to `budgets`. The targets that set [`Target::budget`] to this name share them.
     pub fn budget(self, name: impl Into<String>, budget: Budget) -> Self {
         self.add("budgets", &name.into(), budget.keys)
     }
 
-    /// Adds a tool to `tools`: a [`Tool`], or its cap.
+    /// Adds a tool to `tools`: a [`Tool`], or only its cap.
     pub fn tool(self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
         self.add("tools", &name.into(), tool.into().keys)
     }
 
-    /// Sets `transport`: the settings of connections.
+    /// Sets `transport`: the settings of the connections to all targets.
     pub fn transport(self, transport: Transport) -> Self {
         self.set("transport", transport)
     }
@@ -80,7 +81,8 @@ impl ConfigBuilder {
     /// Checks every value and fills in the defaults.
     ///
     /// # Errors
-    /// Every key that is out of range or in conflict.
+    /// Returns every problem: values out of range, names used twice, and settings that contradict
+    /// each other.
     pub fn build(self) -> Result<Config, ConfigError> {
         Config::from_tree(&Value::Table(self.keys).into())
     }
@@ -91,18 +93,20 @@ fn text(text: impl Into<String>) -> Value {
 }
 
 impl Target {
-    /// Adds a base URL to `url`. The target takes the requests to it and to all paths below it.
+    /// Adds a base URL to `url`. The target takes the requests to this URL and to all paths below
+    /// it.
     pub fn url(self, url: impl Into<String>) -> Self {
         self.append("url", text(url))
     }
 
-    /// Sets `url = "none"`: no request is the target's, and its slots are acquired by name
+    /// Sets `url = "none"`: the target takes no requests, and its slots are acquired by name
     /// (`Gate::acquire_slot`).
     pub fn slots_only(self) -> Self {
         self.set("url", text("none"))
     }
 
-    /// Adds a model name or pattern (`gpt-4o*`) to `models`.
+    /// Adds a model name or pattern (`gpt-4o*`) to `models`. The target takes only requests for its
+    /// models.
     pub fn model(self, pattern: impl Into<String>) -> Self {
         self.append("models", text(pattern))
     }
@@ -112,17 +116,17 @@ impl Target {
         self.set("pool", pool)
     }
 
-    /// Sets `limit` to adaptive with these settings. The cap is its upper bound.
+    /// Sets `limit` to adaptive, with these settings. The cap is the upper bound of the limit.
     pub fn limit(self, settings: LimitSettings) -> Self {
         self.set("limit", settings)
     }
 
-    /// Sets `limit = "fixed"`: all slots of the cap, always.
+    /// Sets `limit = "fixed"`: the number of slots in force is always the cap.
     pub fn fixed(self) -> Self {
         self.set("limit", text("fixed"))
     }
 
-    /// Adds a named tenant to `tenants`.
+    /// Adds the settings of a tenant at this target to `tenants`. `id` is the tenant id.
     pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
         self.add("tenants", &id.into(), tenant.keys)
     }
@@ -132,32 +136,32 @@ impl Target {
         self.add("lanes", lane.as_str(), settings.keys)
     }
 
-    /// Sets `model`: the model to request for calls that fall back to this target. The models of
-    /// the target's own requests are set by [`Target::model`].
+    /// Sets `model`: the model that is requested for calls that fall back to this target. The
+    /// models of other requests are set by [`Target::model`].
     pub fn fallback_model(self, name: impl Into<String>) -> Self {
         self.set("model", text(name))
     }
 
-    /// Sets `key_env`: the environment variable with the credential for calls that fall back to
-    /// this target.
+    /// Sets `key_env`: the name of the environment variable with the credential for calls that fall
+    /// back to this target.
     pub fn key_env(self, variable: impl Into<String>) -> Self {
         self.set("key_env", text(variable))
     }
 
-    /// Adds a header of the caller to `forward_headers`, which this target receives from calls that
-    /// fall back to it on another server or with [`Target::key_env`].
+    /// Adds the name of a header to `forward_headers`. This header of the caller is forwarded with
+    /// calls that fall back to this target on another server or with [`Target::key_env`].
     pub fn forward_header(self, name: impl Into<String>) -> Self {
         self.append("forward_headers", text(name))
     }
 }
 
 impl Tool {
-    /// Sets `limit` to adaptive with these settings. The cap is its upper bound.
+    /// Sets `limit` to adaptive, with these settings. The cap is the upper bound of the limit.
     pub fn limit(self, settings: LimitSettings) -> Self {
         self.set("limit", settings)
     }
 
-    /// Sets `limit = "fixed"`: all slots of the cap, always.
+    /// Sets `limit = "fixed"`: the number of slots in force is always the cap.
     pub fn fixed(self) -> Self {
         self.set("limit", text("fixed"))
     }
@@ -169,17 +173,18 @@ impl Pool {
         replicas.into_iter().fold(Self::default(), Self::replica)
     }
 
-    /// Creates a pool of the addresses of a host: `url` is scheme `http`, host and port.
+    /// Creates a pool in which each IP address of a host is a replica. `url` has scheme `http`, a
+    /// host and a port, such as `http://vllm.internal:8000`.
     pub fn from_dns(url: impl Into<String>) -> Self {
         Self::default().set("dns", text(url))
     }
 
-    /// Creates a pool of the replicas that a file names.
+    /// Creates a pool of the replicas that the file at `path` lists.
     pub fn from_file(path: impl Into<String>) -> Self {
         Self::default().set("file", text(path))
     }
 
-    /// Creates a pool whose replicas the program sets (`Gate::set_replicas`).
+    /// Creates a pool whose replicas are set later by `Gate::set_replicas`.
     pub fn dynamic() -> Self {
         Self::default()
     }
@@ -189,17 +194,18 @@ impl Pool {
         self.append("replicas", replica.into())
     }
 
-    /// Sets `dns_every`: the time between two lookups.
+    /// Sets `dns_every`: the time between two lookups of the host (1 s to 1 h, 5 s by default).
     pub fn dns_every(self, interval: Duration) -> Self {
         self.set("dns_every", interval)
     }
 
-    /// Sets `file_every`: the time between two reads of the file.
+    /// Sets `file_every`: the time between two reads of the file (100 ms to 1 h, 1 s by default).
     pub fn file_every(self, interval: Duration) -> Self {
         self.set("file_every", interval)
     }
 
-    /// Sets `key_env`: the environment variable with the key for requests to `/v1/models`.
+    /// Sets `key_env`: the name of the environment variable with the API key for requests to
+    /// `/v1/models` of the replicas.
     pub fn key_env(self, variable: impl Into<String>) -> Self {
         self.set("key_env", text(variable))
     }
@@ -211,16 +217,18 @@ impl Replica {
         Self { keys: Table::default() }.set("url", text(url))
     }
 
-    /// Adds a model to `models`, which the replica serves. Without any, the replica is asked.
+    /// Adds the full name of a model that the replica serves to `models`. Without any, the models
+    /// are requested from the replica (`/v1/models`).
     pub fn model(self, name: impl Into<String>) -> Self {
         self.append("models", text(name))
     }
 
-    /// Reads replicas as a file's would be read.
+    /// Checks replicas by the rules of a configuration file, and returns their settings.
     ///
     /// # Errors
-    /// Every invalid value.
-    pub fn members(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<ReplicaConfig>, ConfigError> {
+    /// Returns every problem: invalid values, a replica given twice, or more than
+    /// [`MAX_REPLICAS`](crate::MAX_REPLICAS) replicas.
+    pub fn parse_all(replicas: impl IntoIterator<Item = Self>) -> Result<Vec<ReplicaConfig>, ConfigError> {
         let list = replicas.into_iter().map(|replica| Value::from(replica).into()).collect();
         parse::replica_list(&Value::List(list).into())
     }

@@ -1,14 +1,14 @@
-//! Lists the settings in force, as key paths and values.
+//! Lists the settings in force as key paths and values, for `tidegate check`.
 
-use super::schema::{Group, Lines, show_duration};
+use super::schema::{Lines, SettingGroup, show_duration};
 use super::{
     LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
     TransportConfig,
 };
 
 impl TargetConfig {
-    /// Returns every setting of the target that is in force, defaults included, as key paths and
-    /// values with their units.
+    /// Returns the settings of the target, including defaults, as key paths and values with units.
+    /// Omits settings without effect, such as the rates of a target with a shared budget.
     ///
     /// ```
     /// let config = tidegate_config::Config::from_toml("targets.openai = 64")?;
@@ -37,14 +37,14 @@ impl TargetConfig {
 }
 
 impl RateConfig {
-    /// Returns every rate, as [`TargetConfig::settings`] does.
+    /// Returns the rates as key paths and values; see [`TargetConfig::settings`].
     pub fn settings(&self) -> Lines {
         self.lines("")
     }
 }
 
 impl ToolConfig {
-    /// Returns every setting of the tool that is in force, as [`TargetConfig::settings`] does.
+    /// Returns the settings of the tool as key paths and values; see [`TargetConfig::settings`].
     pub fn settings(&self) -> Lines {
         let mut lines = self.lines("");
         lines.splice(1..1, limit(&self.limit).into_iter().filter(|(key, _)| key != "limit.awaiting"));
@@ -53,7 +53,7 @@ impl ToolConfig {
 }
 
 impl TransportConfig {
-    /// Returns every setting of connections, as [`TargetConfig::settings`] does.
+    /// Returns the settings of connections as key paths and values; see [`TargetConfig::settings`].
     pub fn settings(&self) -> Lines {
         self.lines("")
     }
@@ -63,6 +63,7 @@ fn line(key: &str, value: impl Into<String>) -> (String, String) {
     (key.to_owned(), value.into())
 }
 
+/// Returns `limit` and the settings of an adaptive limit.
 fn limit(limit: &LimitConfig) -> Lines {
     let LimitConfig::Adaptive(settings) = limit else { return vec![line("limit", "fixed")] };
     let mut lines = vec![line("limit", "adaptive")];
@@ -70,6 +71,7 @@ fn limit(limit: &LimitConfig) -> Lines {
     lines
 }
 
+/// Returns the settings of a pool.
 fn pool(pool: &PoolConfig) -> Lines {
     let mut lines = match &pool.source {
         ReplicaSource::Listed(replicas) => {
@@ -90,6 +92,7 @@ fn pool(pool: &PoolConfig) -> Lines {
     lines
 }
 
+/// Returns a replica with its settings on one line.
 fn replica(ReplicaConfig { url, weight, models, kv_tokens }: &ReplicaConfig) -> String {
     let models = models.iter().map(|models| format!(", models {}", models.join(", ")));
     let kv_tokens = kv_tokens.iter().map(|tokens| format!(", kv_tokens {tokens}"));

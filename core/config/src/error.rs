@@ -1,45 +1,44 @@
-//! The error of a configuration that is malformed or impossible.
+//! The error of an invalid configuration.
 
 use std::fmt;
 
-/// Every problem found in a configuration, in the order of the file.
+/// The error of an invalid configuration: all of its problems, in the order of their lines.
 ///
-/// Displays one problem a line. No problem repeats a value that may be a credential.
+/// `Display` prints one problem per line. No problem repeats a value that may be a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     source: Option<String>,
     problems: Vec<ConfigProblem>,
 }
 
-/// One problem of a configuration: what is wrong, where, and what to write instead.
+/// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// The line of the file, from 1. `None` for configurations that are not text.
+    /// The line of the file, from 1. `None` for JSON and builders.
     pub line: Option<usize>,
-    /// The full path of the key (`targets.openai.cap`). Empty if the problem has no key, such as
-    /// malformed TOML.
+    /// The full path of the key (`targets.openai.cap`). Empty if the problem concerns no single
+    /// key, as for malformed TOML.
     pub key: String,
-    /// What is wrong and what to write instead.
+    /// What is wrong, and what to write instead.
     pub message: String,
 }
 
 impl ConfigError {
-    /// Creates the error of these problems, sorted by line.
+    /// Creates the error of these problems, of which there is at least one, and sorts them by line.
     pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
-        // Stable: problems on one line, and those without a line, stay in the order they were
-        // found.
+        // The sort is stable: problems of the same line stay in the order in which they were found.
         problems.sort_by_key(|problem| problem.line);
         Self { source: None, problems }
     }
 
-    /// Names the file or other source of the configuration. Each line of the display then starts
-    /// with it, as in `tidegate.toml:3: ...`; otherwise it starts with `line 3: ...`.
+    /// Sets the name of the file or other source of the configuration. Each printed line then
+    /// starts with `name:3: ` instead of `line 3: `.
     pub fn in_source(mut self, name: &str) -> Self {
         self.source = Some(name.to_owned());
         self
     }
 
-    /// Returns the problems. There is at least one.
+    /// Returns the problems, at least one, sorted by line.
     pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }

@@ -1,15 +1,17 @@
 //! Lanes: the priority classes of calls.
 
-/// The priority class of a call. Calls of a lower lane go before those of a higher one only after
-/// they have waited (`aging`).
+/// The priority class of a call.
+///
+/// Queued calls of a higher lane are admitted before those of a lower lane. A call moves up one
+/// lane each time it has waited for the time `aging`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// A user waits for the response.
+    /// The highest lane, for calls whose response a user waits for.
     Interactive,
-    /// The default.
+    /// The middle lane. The default.
     #[default]
     Standard,
-    /// No user waits for the response.
+    /// The lowest lane, for calls whose response no user waits for.
     Batch,
 }
 
@@ -17,7 +19,7 @@ impl Lane {
     /// All lanes, highest first.
     pub const ALL: [Lane; 3] = [Lane::Interactive, Lane::Standard, Lane::Batch];
 
-    /// Returns the name in the configuration, metrics and errors.
+    /// Returns the name of the lane in the configuration, metrics and errors.
     pub const fn as_str(self) -> &'static str {
         match self {
             Lane::Interactive => "interactive",
@@ -26,7 +28,7 @@ impl Lane {
         }
     }
 
-    /// Returns the lane of this name.
+    /// Returns the lane called `name`, or `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|lane| lane.as_str() == name)
     }

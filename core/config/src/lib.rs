@@ -1,4 +1,4 @@
-//! Configurations: reading, checking and building them.
+//! Reads, checks and builds the configuration of a gate.
 //!
 //! The same keys are accepted from TOML ([`Config::from_toml`]), from JSON ([`Config::from_json`])
 //! and from Rust ([`Config::builder`]). `docs/reference/configuration.md` describes every key.

@@ -1,4 +1,4 @@
-//! The base URLs of well-known providers, which need no `url`.
+//! The base URLs of well-known providers. A target with the name of a provider needs no `url`.
 
 const PROVIDERS: [(&str, &[&str]); 9] = [
     ("openai", &["https://api.openai.com", "https://us.api.openai.com", "https://eu.api.openai.com"]),
@@ -12,12 +12,12 @@ const PROVIDERS: [(&str, &[&str]); 9] = [
     ("deepseek", &["https://api.deepseek.com"]),
 ];
 
-/// Returns the base URLs of the provider that a target is named after.
+/// Returns the base URLs of the provider called `name`, or `None` if it is not well-known.
 pub(super) fn base_urls(name: &str) -> Option<&'static [&'static str]> {
     PROVIDERS.iter().find(|(known, _)| *known == name).map(|(_, urls)| *urls)
 }
 
-/// Returns the names of the providers.
+/// Returns the names of the well-known providers.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PROVIDERS.iter().map(|(name, _)| *name)
 }

@@ -1,51 +1,57 @@
-//! Averages with exponential forgetting.
+//! Weighted averages in which older observations count less.
 
-/// Weight of an observation after each later one: half of it is left after 138.
-pub(super) const KEEP: f64 = 1.0 - 1.0 / 200.0;
+/// The factor by which each observation reduces the weight of the earlier ones. The weight halves
+/// with each 138 observations.
+pub(super) const DECAY: f64 = 1.0 - 1.0 / 200.0;
 
-/// Observations after which nothing is left of the prior belief: eight, less what is forgotten of
-/// them.
-pub(super) const WARM: f64 = 7.8;
+/// The count from which a cold prior has no weight: eight observations, reduced by [`DECAY`].
+pub(super) const WARM_COUNT: f64 = 7.8;
 
-/// Number of own observations that weigh as much as the more general level.
-const SHRINK: f64 = 5.0;
+/// The number of observations of a level (class, tenant) that have the same weight as the level
+/// above it.
+const SHRINKAGE: f64 = 5.0;
 
-/// Returns the weight of `seen` own observations against a belief, from 0 to 1.
+/// Returns the weight, from 0 to 1, of the average of `count` observations against a prior.
 ///
-/// The topmost belief is a guess and gives way after a few observations. A more general level keeps
-/// a share for longer, but not forever, so that a tenant with short answers does not pay for one
-/// with long answers.
-pub(super) fn trust(seen: f64, topmost: bool) -> f64 {
-    if topmost { (seen / WARM).min(1.0) } else { seen * seen / (seen * seen + SHRINK * SHRINK) }
+/// A cold prior is a default, and its weight falls to 0 after eight observations. A prior that was
+/// learned, such as the average of a tenant's model, keeps a weight that approaches 0.
+pub(super) fn own_weight(count: f64, prior_is_cold: bool) -> f64 {
+    if prior_is_cold {
+        (count / WARM_COUNT).min(1.0)
+    } else {
+        count * count / (count * count + SHRINKAGE * SHRINKAGE)
+    }
 }
 
-/// A ratio of two sums in which older terms weigh less. With weights of 1 it is the mean.
+/// The ratio of a sum of values to a sum of weights, both with the older terms reduced by
+/// [`DECAY`]. If all weights are 1, the ratio is the mean of the values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Average {
-    seen: f64,
+    count: f64,
     sum: f64,
     weight: f64,
 }
 
 impl Average {
-    /// Adds a term. Both arguments are finite and not negative.
+    /// Adds an observation. `value` and `weight` are finite and not negative.
     pub(super) fn learn(&mut self, value: f64, weight: f64) {
-        self.seen = self.seen * KEEP + 1.0;
-        self.sum = self.sum * KEEP + value;
-        self.weight = self.weight * KEEP + weight;
+        self.count = self.count * DECAY + 1.0;
+        self.sum = self.sum * DECAY + value;
+        self.weight = self.weight * DECAY + weight;
     }
 
-    /// Returns the number of observations, less what is forgotten.
-    pub(super) fn seen(&self) -> f64 {
-        self.seen
+    /// Returns the number of observations, with the older ones reduced by [`DECAY`].
+    pub(super) fn count(&self) -> f64 {
+        self.count
     }
 
-    /// Returns the average, mixed with `belief` according to the number of observations.
-    pub(super) fn instead_of(&self, belief: f64, topmost: bool) -> f64 {
+    /// Returns the weighted mean of this average and of `prior`; see [`own_weight`]. Returns
+    /// `prior` if nothing was observed.
+    pub(super) fn blended_with(&self, prior: f64, prior_is_cold: bool) -> f64 {
         if self.weight <= 0.0 {
-            return belief;
+            return prior;
         }
-        let trust = trust(self.seen, topmost);
-        trust * (self.sum / self.weight) + (1.0 - trust) * belief
+        let own_weight = own_weight(self.count, prior_is_cold);
+        own_weight * (self.sum / self.weight) + (1.0 - own_weight) * prior
     }
 }

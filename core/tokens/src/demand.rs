@@ -1,33 +1,35 @@
-//! The expected cost of a call.
+//! The expected tokens of a call.
 
 use tidegate_protocol::Dialect;
 
-/// The expected cost of a call in tokens. Unknown values are estimates, and budgets are settled
-/// after the provider has counted.
+/// The expected tokens of a call before it is sent.
+///
+/// Budgets reserve these tokens, and replace them by the reported usage when the call ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Input tokens.
+    /// The expected input tokens, cached ones included.
     pub input: u64,
-    /// Expected output tokens of all answers together, at most `max_output`.
+    /// The expected output tokens of all answers together, at most `max_output`.
     pub output: u64,
-    /// Maximum output tokens, if the call limits them.
+    /// The maximum output tokens of all answers together. `None`: the call does not limit them.
     pub max_output: Option<u64>,
-    /// Input tokens expected to come from the provider's cache.
+    /// The part of `input` that the provider is expected to read from its cache.
     pub cached: u64,
-    /// Whether the input was counted and not estimated.
+    /// Whether `input` was counted by a tokenizer. Otherwise it is an estimate.
     pub exact: bool,
-    /// The call's dialect, if known: providers count in different ways.
+    /// The API dialect of the call, because providers count tokens in different ways. `None`: not
+    /// known.
     pub dialect: Option<Dialect>,
 }
 
 impl Demand {
-    /// Returns the certain minimum of the input tokens. An estimate for a target of which little is
-    /// known may be a third too high.
-    pub fn least_input(&self) -> u64 {
+    /// Returns a lower bound of the input tokens: `input` if it was counted, otherwise 7/10 of it,
+    /// because the first estimates for a model may be a third too high.
+    pub fn min_input(&self) -> u64 {
         if self.exact { self.input } else { self.input / 10 * 7 }
     }
 
-    /// Returns input plus expected output.
+    /// Returns `input` plus `output`, in tokens. Saturates.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }

@@ -1,163 +1,194 @@
-//! Learns what calls cost from what providers counted.
+//! Estimates the tokens of calls, and learns from the token counts that providers report.
 
 use super::UNSEEN_INPUT;
-use super::answer::{Answer, answer};
+use super::answer_length::{AnswerLength, answer_length};
 use super::average::Average;
 use super::demand::Demand;
-use super::lengths::{LengthSample, Lengths, Observed};
-use super::line::{Fit, Line};
+use super::lengths::{LengthCounts, LengthDistribution, LengthSample};
+use super::lru_map::LruMap;
 use super::output::Output;
-use super::recent::Recent;
+use super::regression::{Line, Regression};
 use tidegate_protocol::prompt::{MESSAGE, Prompt, Task};
 use tidegate_protocol::{RequestFacts, Route, Usage};
 
-/// Maximum number of models, and tenants of each, whose input is remembered.
-const INPUTS: usize = 1_024;
+/// The maximum number of entries that [`Estimator`] keeps about input: one per model, and one per
+/// model and tenant.
+const MAX_INPUTS: usize = 1_024;
 
-/// Maximum number of models, classes of `max_tokens` and thinking, and tenants of each, whose
-/// output is remembered.
-const OUTPUTS: usize = 2_048;
+/// The maximum number of entries that [`Estimator`] keeps about output: one per model, one per
+/// model and [`OutputClass`], and one per model, class and tenant.
+const MAX_OUTPUTS: usize = 2_048;
 
-/// Maximum number of answers of one call. Calls with more are not learned from.
-const MOST_ANSWERS: u64 = 1_024;
+/// The maximum number of answers of one call (`n`). Calls with more are not learned from.
+const MAX_ANSWERS: u64 = 1_024;
 
-/// Maximum count that is believed, in tokens.
-const ABSURD: u64 = 1 << 32;
+/// The maximum input, in tokens, that a usage report may claim. Larger reports count as this many.
+const MAX_BELIEVED: u64 = 1 << 32;
 
-/// Estimates the cost of the calls of one target, per model and tenant. Pure: it has no clock.
+/// Estimates the input and output tokens of the calls of one target, per model and tenant.
 ///
-/// *Input* is a line over the bytes of text: a ratio, and what the server adds to each prompt.
-/// *Output* is the distribution of the lengths of one answer, by class (`max_tokens` in steps of
-/// four times, and the amount of thinking). A tenant weighs as much as its model after five of its
-/// calls. Answers in flight and truncated answers count as at least as long as observed
-/// ([`LengthSample`]). The cold values, documented at [`Task`] and
-/// [`COLD_RATIO`](super::COLD_RATIO), are mostly too high; after eight responses of a model nothing
-/// of them is left. What was learned is half forgotten after 138 more.
+/// The estimator is pure: it reads no clock and does no I/O.
+///
+/// - The input tokens of a prompt are a linear function of its bytes of text. The slope is the
+///   model's ratio of tokens to bytes, and the intercept is what the server adds to each prompt.
+/// - The output tokens follow the distribution of the lengths of one answer. There is one
+///   distribution per class of calls: the power of four that `max_tokens` falls in, and that of the
+///   thinking budget. Answers that are in flight or truncated count as at least as long as they are
+///   ([`LengthSample`]).
+/// - A tenant has the same weight as its model after five calls of the tenant.
+/// - Before the first response of a model, the estimates are defaults ([`Task`],
+///   [`COLD_RATIO`](super::COLD_RATIO)), most of which are too high. After eight responses the
+///   defaults have no weight. The weight of a response halves with each 138 later responses.
 ///
 /// # Guarantees
 ///
-/// - *Robust*: once warm, a response counts for at most four times what was expected of its text,
-///   and at most four times the 99th percentile of answers. Zeros are ignored where zero is
-///   impossible.
-/// - *Bounded*: at most 2 MB for any number of tenants and models. The least recently learned are
-///   forgotten.
+/// - *Robust*: after eight responses of a model, the text of one response counts for at most four
+///   times its expected tokens, and one answer for at most four times the 99th percentile of
+///   lengths. Reports of 0 tokens are ignored if 0 is impossible.
+/// - *Bounded*: the memory is at most 2 MB for any number of tenants and models. The entries that
+///   were updated the longest time ago are dropped first.
+///
+/// ```
+/// use tidegate_protocol::{RequestFacts, Usage};
+/// use tidegate_tokens::{Estimator, LengthSample};
+///
+/// let mut estimator = Estimator::new();
+/// let facts = RequestFacts::unknown();
+/// assert_eq!(estimator.demand(&facts, "acme").input, tidegate_tokens::UNSEEN_INPUT);
+/// let usage = Usage { input: 300, output: 40, cached_input: 0 };
+/// for _ in 0..8 {
+///     estimator.learn(&facts, "acme", &mut LengthSample::default(), &usage);
+/// }
+/// assert_eq!(estimator.demand(&facts, "acme").input, 300);
+/// ```
 #[derive(Debug)]
 pub struct Estimator {
-    inputs: Recent<Input>,
-    outputs: Recent<Observed>,
+    inputs: LruMap<InputStats>,
+    outputs: LruMap<LengthCounts>,
 }
 
+/// What was learned about the input of one model, or of one tenant of a model.
 #[derive(Clone, Copy, Debug, Default)]
-struct Input {
-    text: Line,
-    /// Ratio of actual to estimated tokens of images, audio and files.
+struct InputStats {
+    /// Tokens of text over bytes of text.
+    text: Regression,
+    /// Tokens that images, audio and files were counted as, per estimated token.
     media: Average,
-    /// Tokens of content that is not visible here, such as an earlier response that the provider
-    /// stores.
-    kept: Average,
+    /// Tokens of content that the request refers to and does not contain, such as an earlier
+    /// response that the provider stores.
+    stored: Average,
     /// Tokens of a whole prompt.
-    whole: Average,
-    /// Cached tokens per input token.
+    total: Average,
+    /// Tokens read from the provider's cache, per input token.
     cached: Average,
 }
 
-/// The expected input of a call.
+/// The values of [`InputStats`] that estimates are computed from.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
-    text: Fit,
+struct InputModel {
+    text: Line,
     media: f64,
-    kept: f64,
-    whole: f64,
+    stored: f64,
+    total: f64,
     cached: f64,
 }
 
-const COLD: Reading =
-    Reading { text: Fit::COLD, media: 1.0, kept: 0.0, whole: UNSEEN_INPUT as f64, cached: 0.0 };
+/// The values used while nothing was learned about a model.
+const COLD_INPUT: InputModel =
+    InputModel { text: Line::COLD, media: 1.0, stored: 0.0, total: UNSEEN_INPUT as f64, cached: 0.0 };
 
-impl Reading {
-    /// Returns the values learned in `input`, mixed with this belief according to the number of
-    /// samples.
-    fn with(self, input: &Input, topmost: bool) -> Self {
+impl InputModel {
+    /// Returns the average of these values and of the values learned in `input`, weighted by the
+    /// number of observations ([`own_weight`](super::average::own_weight)).
+    fn blended_with(self, input: &InputStats, prior_is_cold: bool) -> Self {
         Self {
-            text: input.text.instead_of(self.text, topmost),
-            media: input.media.instead_of(self.media, topmost),
-            kept: input.kept.instead_of(self.kept, topmost),
-            whole: input.whole.instead_of(self.whole, topmost),
-            cached: input.cached.instead_of(self.cached, topmost),
+            text: input.text.blended_with(self.text, prior_is_cold),
+            media: input.media.blended_with(self.media, prior_is_cold),
+            stored: input.stored.blended_with(self.stored, prior_is_cold),
+            total: input.total.blended_with(self.total, prior_is_cold),
+            cached: input.cached.blended_with(self.cached, prior_is_cold),
         }
     }
 
+    /// Returns the expected input tokens of a prompt, or of a call whose prompt is not known if
+    /// `None`.
     fn tokens(&self, prompt: Option<&Prompt>) -> f64 {
-        let Some(prompt) = prompt else { return self.whole };
-        let kept = if prompt.kept { self.kept } else { 0.0 };
+        let Some(prompt) = prompt else { return self.total };
+        let kept = if prompt.kept { self.stored } else { 0.0 };
         let empty = prompt.text_bytes == 0 && prompt.messages == 0;
-        let text = if empty { 0.0 } else { self.text.at(prompt.text_bytes as f64) };
+        let text = if empty { 0.0 } else { self.text.tokens(prompt.text_bytes as f64) };
         text + framing(prompt) + self.media * prompt.media_tokens as f64 + kept
     }
 }
 
-/// Returns the tokens that are neither text nor media.
+/// Returns the tokens of message separators and of token ids, which are counted exactly.
 fn framing(prompt: &Prompt) -> f64 {
     prompt.messages as f64 * MESSAGE as f64 + prompt.token_ids as f64
 }
 
 impl Estimator {
-    /// Creates an estimator that has learned nothing.
+    /// Creates an estimator that returns the defaults for every model.
     pub fn new() -> Self {
-        Self { inputs: Recent::new(INPUTS), outputs: Recent::new(OUTPUTS) }
+        Self { inputs: LruMap::new(MAX_INPUTS), outputs: LruMap::new(MAX_OUTPUTS) }
     }
 
-    /// Returns the expected cost of a call. Takes about 1.5 µs.
+    /// Returns the expected tokens of a call before it is sent. Takes about 1.5 µs.
+    ///
+    /// A call that runs no model ([`Route::Bypass`]) has a demand of 0.
     pub fn demand(&self, facts: &RequestFacts, tenant: &str) -> Demand {
         if facts.route == Route::Bypass {
             return Demand::default();
         }
         let prompt = facts.prompt.as_ref();
-        let most = most(prompt);
+        let max = max_answer(prompt);
         let answers = answers(prompt) as f64;
-        let (output, max_output) = match answer(facts.task, prompt) {
-            Answer::Stated(length) => (length as f64, Some(length)),
-            Answer::Learned(cold) => {
+        let (output, max_output) = match answer_length(facts.task, prompt) {
+            AnswerLength::Stated(length) => (length as f64, Some(length)),
+            AnswerLength::Learned(cold) => {
                 let mean = self.lengths(facts, tenant, cold).mean;
-                let most = most.map_or(f64::INFINITY, |most| most as f64);
-                (mean.min(most) * answers, prompt.and_then(Prompt::max_output))
+                let max = max.map_or(f64::INFINITY, |max| max as f64);
+                (mean.min(max) * answers, prompt.and_then(Prompt::max_output))
             }
         };
-        let output = up(output).min(max_output.unwrap_or(u64::MAX));
+        let output = round_up(output).min(max_output.unwrap_or(u64::MAX));
         let (input, cached) = self.input(facts, tenant);
         Demand { input, output, max_output, cached, exact: false, dialect: Some(facts.dialect) }
     }
 
-    /// Returns the distribution of a call's output, for memory admission. Takes about 1.5 µs.
-    pub fn expect(&self, facts: &RequestFacts, tenant: &str) -> Output {
+    /// Returns the distribution of the output tokens of a call. Takes about 1.5 µs.
+    pub fn output(&self, facts: &RequestFacts, tenant: &str) -> Output {
         let prompt = facts.prompt.as_ref();
-        match answer(facts.task, prompt) {
-            Answer::Stated(length) => Output::new(Lengths::all(length), Some(length), 1),
-            Answer::Learned(cold) => {
-                Output::new(self.lengths(facts, tenant, cold), most(prompt), answers(prompt))
+        match answer_length(facts.task, prompt) {
+            AnswerLength::Stated(length) => Output::new(LengthDistribution::single(length), Some(length), 1),
+            AnswerLength::Learned(cold) => {
+                Output::new(self.lengths(facts, tenant, cold), max_answer(prompt), answers(prompt))
             }
         }
     }
 
-    /// Returns the tokens per byte of text of a model, or [`COLD_RATIO`](super::COLD_RATIO) if
-    /// nothing is known of it.
+    /// Returns the tokens per byte of text of a model, or [`COLD_RATIO`](super::COLD_RATIO) if none
+    /// of its responses was learned.
     #[cfg(test)]
     pub(super) fn ratio(&self, model: Option<&str>) -> f64 {
-        self.reading(model, None).text.ratio
+        self.input_model(model, None).text.ratio
     }
 
-    /// Records that a call has produced `tokens` tokens so far, over all its answers, and
-    /// continues: its answers are at least that long.
+    /// Records that a call has produced `produced` output tokens so far, over all its answers, and
+    /// has not ended.
+    ///
+    /// Does nothing unless [`LengthSample::is_due`]. `sample` belongs to the attempt.
     pub fn observe(&mut self, facts: &RequestFacts, tenant: &str, sample: &mut LengthSample, produced: u64) {
         if sample.is_due(produced) {
             self.learn_output(facts, tenant, sample, produced, false);
         }
     }
 
-    /// Learns from a call that the provider has counted. Takes about 1.5 µs.
+    /// Learns from the usage that the provider reported for a complete response. Takes about 1.5
+    /// µs.
     ///
-    /// `usage` covers all its answers, as reported at the end. `sample` is what was observed of
-    /// them before.
+    /// `usage` covers all answers of the call. `sample` is the one that was passed to
+    /// [`Estimator::observe`] for the same attempt, or a new one. A call that runs no model
+    /// ([`Route::Bypass`]) changes nothing.
     pub fn learn(&mut self, facts: &RequestFacts, tenant: &str, sample: &mut LengthSample, usage: &Usage) {
         if facts.route == Route::Bypass {
             return;
@@ -166,44 +197,50 @@ impl Estimator {
         self.learn_output(facts, tenant, sample, usage.output, true);
     }
 
+    /// Updates the input statistics of the model and of its tenant.
     fn learn_input(&mut self, facts: &RequestFacts, tenant: &str, usage: &Usage) {
-        // No prompt is empty.
+        // A usage report without input is wrong, because no prompt is empty.
         if usage.input == 0 {
             return;
         }
         let model = facts.model.as_deref();
         let prompt = facts.prompt.as_ref();
-        // The expectation from before this call: what is learned of a tenant is judged by what was
-        // known of it.
-        let before = self.reading(model, Some(tenant));
-        let most = before.tokens(prompt).mul_add(OFF, MESSAGE as f64 * OFF);
-        let counted = usage.input.min(ABSURD) as f64;
-        let cached = usage.cached_input.min(usage.input).min(ABSURD) as f64;
+        // Both levels are compared with the expectation from before this call.
+        let before = self.input_model(model, Some(tenant));
+        let max = before.tokens(prompt).mul_add(MAX_DEVIATION, MESSAGE as f64 * MAX_DEVIATION);
+        let counted = usage.input.min(MAX_BELIEVED) as f64;
+        let cached = usage.cached_input.min(usage.input).min(MAX_BELIEVED) as f64;
         for key in [(model, None), (model, Some(tenant))] {
             let known = self.inputs.entry(key);
-            // Weighted by tokens, because a long prompt from the cache matters more than a short
-            // one.
+            // Weighted by tokens, because a cached long prompt saves more than a cached short one.
             let weight = counted.min(1e6);
             known.cached.learn(cached / counted * weight, weight);
-            let warm = known.whole.seen() >= super::average::WARM;
-            known.whole.learn(if warm { counted.min(before.whole * OFF) } else { counted.min(1e6) }, 1.0);
+            let warm = known.total.count() >= super::average::WARM_COUNT;
+            known
+                .total
+                .learn(if warm { counted.min(before.total * MAX_DEVIATION) } else { counted.min(1e6) }, 1.0);
             let Some(prompt) = prompt else { continue };
             let media = before.media * prompt.media_tokens as f64;
-            let text = before.text.at(prompt.text_bytes as f64);
+            let text = before.text.tokens(prompt.text_bytes as f64);
             let rest = (counted - framing(prompt)).max(0.0);
             if prompt.kept {
-                known.kept.learn((rest - media - text).clamp(0.0, most.max(1e6)), 1.0);
+                known.stored.learn((rest - media - text).clamp(0.0, max.max(1e6)), 1.0);
             } else if prompt.media_tokens == 0 {
                 if prompt.text_bytes > 0 {
                     known.text.learn(prompt.text_bytes as f64, rest, text);
                 }
             } else if media > text {
-                let thought = prompt.media_tokens as f64;
-                known.media.learn((rest - text).clamp(thought / MEDIA_OFF, thought * MEDIA_OFF), thought);
+                let estimated = prompt.media_tokens as f64;
+                known.media.learn(
+                    (rest - text).clamp(estimated / MAX_MEDIA_DEVIATION, estimated * MAX_MEDIA_DEVIATION),
+                    estimated,
+                );
             }
         }
     }
 
+    /// Updates the length statistics of the call's model, class and tenant. `tokens` are those of
+    /// all answers. If not `complete`, the answers are at least that long.
     fn learn_output(
         &mut self,
         facts: &RequestFacts,
@@ -215,14 +252,14 @@ impl Estimator {
         let prompt = facts.prompt.as_ref();
         let answers = answers(prompt);
         let length = tokens.div_ceil(answers);
-        sample.counted(length, answers);
-        // An empty answer is not possible, and calls that run no model say nothing about one.
-        if tokens == 0 || answers > MOST_ANSWERS || facts.route == Route::Bypass {
+        sample.mark_counted(length, answers);
+        // An answer is never empty, and a call that runs no model has none.
+        if tokens == 0 || answers > MAX_ANSWERS || facts.route == Route::Bypass {
             return;
         }
-        let Answer::Learned(_) = answer(facts.task, prompt) else { return };
-        for (key, next) in keys(facts, tenant).into_iter().zip(&mut sample.next) {
-            self.outputs.entry(key).learn(next, length, most(prompt).unwrap_or(u64::MAX), complete);
+        let AnswerLength::Learned(_) = answer_length(facts.task, prompt) else { return };
+        for (key, next) in output_keys(facts, tenant).into_iter().zip(&mut sample.next) {
+            self.outputs.entry(key).learn(next, length, max_answer(prompt).unwrap_or(u64::MAX), complete);
         }
     }
 
@@ -231,84 +268,90 @@ impl Estimator {
         (self.inputs.len(), self.outputs.len())
     }
 
-    /// Returns the expected input tokens, and how many of them come from the cache.
+    /// Returns the expected input tokens, and how many of them the provider reads from its cache.
     fn input(&self, facts: &RequestFacts, tenant: &str) -> (u64, u64) {
-        let reading = self.reading(facts.model.as_deref(), Some(tenant));
-        let input = up(reading.tokens(facts.prompt.as_ref()));
-        (input, (reading.cached.clamp(0.0, 1.0) * input as f64) as u64)
+        let input_model = self.input_model(facts.model.as_deref(), Some(tenant));
+        let input = round_up(input_model.tokens(facts.prompt.as_ref()));
+        (input, (input_model.cached.clamp(0.0, 1.0) * input as f64) as u64)
     }
 
-    fn reading(&self, model: Option<&str>, tenant: Option<&str>) -> Reading {
-        let mut reading = COLD;
+    /// Returns the values for a tenant of a model, or for the whole model if `tenant` is `None`.
+    fn input_model(&self, model: Option<&str>, tenant: Option<&str>) -> InputModel {
+        let mut blend = COLD_INPUT;
         if let Some(known) = self.inputs.get((model, None::<&str>)) {
-            reading = reading.with(known, true);
+            blend = blend.blended_with(known, true);
         }
         if let Some(known) = tenant.and_then(|tenant| self.inputs.get((model, Some(tenant)))) {
-            reading = reading.with(known, false);
+            blend = blend.blended_with(known, false);
         }
-        reading
+        blend
     }
 
-    /// Returns the lengths of the answers of such a call, from the most general level to its
-    /// tenant. All lengths are `cold` if nothing is known.
-    fn lengths(&self, facts: &RequestFacts, tenant: &str, cold: u64) -> Lengths {
-        let mut lengths = Lengths::all(cold);
-        for (level, key) in keys(facts, tenant).into_iter().enumerate() {
+    /// Returns the distribution of the lengths of one answer, in tokens. Starts with `cold` as the
+    /// only length, and blends in the model, the class and the tenant, each if it was observed.
+    fn lengths(&self, facts: &RequestFacts, tenant: &str, cold: u64) -> LengthDistribution {
+        let mut lengths = LengthDistribution::single(cold);
+        for (level, key) in output_keys(facts, tenant).into_iter().enumerate() {
             if let Some(known) = self.outputs.get(key) {
-                lengths = known.instead_of(lengths, level == 0);
+                lengths = known.blended_with(lengths, level == 0);
             }
         }
         lengths
     }
 }
 
-/// Factor by which the media rules may be wrong.
-const MEDIA_OFF: f64 = 16.0;
+/// The maximum factor between the reported and the estimated tokens of media. Larger deviations
+/// are learned as this factor.
+const MAX_MEDIA_DEVIATION: f64 = 16.0;
 
-/// Counts beyond this multiple of the expectation are not believed.
-const OFF: f64 = 16.0;
+/// The maximum factor between the reported and the expected input tokens of a whole prompt. Larger
+/// reports are learned as this factor.
+const MAX_DEVIATION: f64 = 16.0;
 
-/// Relative error of sums of rounded shares.
+/// The relative rounding error of sums of shares.
 const ROUNDING: f64 = 1e-5;
 
-/// Rounds up to whole tokens, ignoring the rounding error of sums. The cast saturates.
-fn up(tokens: f64) -> u64 {
+/// Rounds up to whole tokens, after subtracting the rounding error of sums. The cast saturates.
+fn round_up(tokens: f64) -> u64 {
     (tokens - ROUNDING * tokens.max(1.0)).ceil() as u64
 }
 
-type Key<'a> = (Task, Option<&'a str>, Option<Class>, Option<&'a str>);
+/// A level of the output statistics: task, model, class and tenant. `None` is for all of them.
+type OutputKey<'a> = (Task, Option<&'a str>, Option<OutputClass>, Option<&'a str>);
 
-/// Returns the keys by model, by class and by tenant.
-fn keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [Key<'a>; 3] {
+/// Returns the three levels that a call belongs to: its model, its class and its tenant.
+fn output_keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [OutputKey<'a>; 3] {
     let (task, model) = (facts.task, facts.model.as_deref());
-    let class = Some(Class::of(facts.prompt.as_ref()));
+    let class = Some(OutputClass::from_prompt(facts.prompt.as_ref()));
     [(task, model, None, None), (task, model, class, None), (task, model, class, Some(tenant))]
 }
 
-/// Calls with answers of a similar kind.
+/// The class of a call: calls with similar limits have answers of similar lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Class {
-    most: u8,
+struct OutputClass {
+    /// The step of the `max_tokens` of the call. 0: no limit.
+    max_tokens: u8,
+    /// The step of the thinking budget. 0: none.
     thinking: u8,
 }
 
-impl Class {
-    fn of(prompt: Option<&Prompt>) -> Self {
-        // One to three tokens, four to fifteen, and so on. Calls without a limit are a class of
-        // their own.
+impl OutputClass {
+    fn from_prompt(prompt: Option<&Prompt>) -> Self {
+        // Step 1 is 1 to 3 tokens, step 2 is 4 to 15, and so on.
         let step = |tokens: u64| 1 + (tokens.max(1).ilog2() / 2) as u8;
         Self {
-            most: most(prompt).map_or(0, step),
+            max_tokens: max_answer(prompt).map_or(0, step),
             thinking: prompt.and_then(|prompt| prompt.thinking).map_or(0, step),
         }
     }
 }
 
-/// Returns the maximum length of one answer.
-fn most(prompt: Option<&Prompt>) -> Option<u64> {
+/// Returns the maximum tokens of one answer. `None`: the call does not limit them.
+fn max_answer(prompt: Option<&Prompt>) -> Option<u64> {
     prompt.and_then(|prompt| prompt.max_tokens)
 }
 
+/// Returns the number of answers that the call requests, at least 1.
 fn answers(prompt: Option<&Prompt>) -> u64 {
     prompt.and_then(|prompt| prompt.answers).unwrap_or(1).max(1)
 }

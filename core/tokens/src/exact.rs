@@ -1,12 +1,12 @@
-//! Exact token counts with OpenAI's tokenizers (feature `bpe`).
+//! Counts input tokens with OpenAI's tokenizers (feature `bpe`).
 //!
-//! Text is exact: prompts, messages, inputs. Tools and schemas, which OpenAI renders in an
-//! undocumented format, count as compact JSON. Images, audio and files count by
-//! [`Media`](tidegate_protocol::prompt::Media), and text in a file by the cold ratio.
+//! The counts of text are exact: prompts, messages, inputs. Tools and schemas count as compact
+//! JSON, because OpenAI renders them in an undocumented format. Images, audio and files count by
+//! [`Media`](tidegate_protocol::prompt::Media), and text in a file by [`COLD_RATIO`].
 //!
-//! The speed is 12 to 22 MB/s: a prompt of 100 KB takes 5 to 9 ms, so do not count on a thread that
-//! serves other calls. The first count with each of the two vocabularies also unpacks it, once per
-//! process, in 0.1 to 0.3 s.
+//! Counting runs at 12 to 22 MB/s, so a prompt of 100 KB takes 5 to 9 ms. Do not count on a thread
+//! that serves other calls. The first count with each of the two vocabularies unpacks it, which
+//! takes 0.1 to 0.3 s once per process.
 
 use bpe_openai::Tokenizer;
 use serde_json::Value;
@@ -14,11 +14,14 @@ use serde_json::Value;
 use super::COLD_RATIO;
 use tidegate_protocol::prompt::{MESSAGE, Prompt, Role};
 
-/// Tokens before an answer, once per request.
+/// The tokens that OpenAI adds once per request with messages, before the answer.
 const PRIMING: u64 = 3;
 
-/// Returns the input tokens of a body whose estimate is `prompt`. Returns `None` if the body is not
-/// a JSON object.
+/// Returns the input tokens of a request body, or `None` if the body is not a JSON object.
+///
+/// `prompt` is what [`RequestFacts`](tidegate_protocol::RequestFacts) reads of the same body.
+/// Without a `model`, the newest vocabulary is used. The call blocks for the times that the [module
+/// documentation](self) states.
 pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
     let Value::Object(fields) = serde_json::from_slice(body).ok()? else { return None };
     let mut counter = Counter { tokenizer: tokenizer(model), tokens: 0, bytes: 0 };
@@ -32,7 +35,8 @@ pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
     Some(counter.tokens + uncounted as u64 + framing + prompt.token_ids + prompt.media_tokens)
 }
 
-/// Returns the tokenizer of a model. Unknown names, such as deployments, use the newest vocabulary.
+/// Returns the tokenizer of a model: `cl100k` for the older models, otherwise `o200k`, also for
+/// unknown names such as those of deployments.
 fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
     let name = model.unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
@@ -51,7 +55,7 @@ fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
 struct Counter {
     tokenizer: &'static Tokenizer,
     tokens: u64,
-    /// Bytes of the text that was counted.
+    /// The bytes of text that were counted.
     bytes: u64,
 }
 
@@ -61,8 +65,8 @@ impl Counter {
         self.bytes = self.bytes.saturating_add(text.len() as u64);
     }
 
-    /// Counts a parsed value by the rules of the estimate. The parser limits the depth to 128
-    /// levels.
+    /// Adds the tokens of a value and of the values in it, by its role in the request. The
+    /// recursion is at most 128 levels deep, because the JSON parser rejects deeper bodies.
     fn walk(&mut self, role: Role, value: &Value) {
         let is_text = matches!(role, Role::Prompt | Role::Message | Role::Text | Role::Element);
         match value {
@@ -96,8 +100,9 @@ mod tests {
         count(facts.model.as_deref(), &facts.prompt.expect("JSON"), &body).expect("an object")
     }
 
-    /// The example of OpenAI's cookbook ("How to count tokens with tiktoken"): 129 with `cl100k`, and 124 with `o200k`, as its API counted them.
-    /// Two of its messages have a name, which is a token more; it is text here.
+    /// The example of OpenAI's cookbook ("How to count tokens with tiktoken"): 129 with `cl100k`,
+    /// and 124 with `o200k`, as its API counted them. Two of its messages have a name, which is a
+    /// token more; it is text here.
     #[test]
     fn exact_count_matches_the_api_examples() {
         let said = |name: Option<&str>, content: &str| match name {

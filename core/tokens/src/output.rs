@@ -1,60 +1,63 @@
-//! The distribution of a call's output.
+//! The distribution of the output tokens of a call.
 
-use super::lengths::{Lengths, NOTHING};
+use super::lengths::{LengthDistribution, MIN_MASS};
 
-/// The expected output of a call in tokens, over all its answers and never above what the call
-/// allows.
+/// The distribution of the output tokens of a call, summed over its answers.
 ///
-/// A snapshot: later learning does not change it.
+/// All results are at most the maximum output of the call. The value is a snapshot: responses that
+/// the [`Estimator`](crate::Estimator) learns later do not change it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Output {
-    lengths: Lengths,
-    /// Maximum length of one answer.
-    most: f64,
+    lengths: LengthDistribution,
+    /// The maximum tokens of one answer. Infinite: the call does not limit them.
+    max: f64,
+    /// The number of answers, at least 1.
     answers: f64,
 }
 
 impl Output {
-    pub(super) fn new(lengths: Lengths, most: Option<u64>, answers: u64) -> Self {
-        Self { lengths, most: most.map_or(f64::INFINITY, |most| most as f64), answers: answers.max(1) as f64 }
+    pub(super) fn new(lengths: LengthDistribution, max: Option<u64>, answers: u64) -> Self {
+        Self { lengths, max: max.map_or(f64::INFINITY, |max| max as f64), answers: answers.max(1) as f64 }
     }
 
     /// Returns the mean output in tokens.
     pub fn mean(&self) -> u64 {
-        whole(self.lengths.mean.min(self.most) * self.answers)
+        round(self.lengths.mean.min(self.max) * self.answers)
     }
 
-    /// Returns the output at the given quantile, in tokens. `probability` is clamped to 0..=1.
-    /// Several answers all have that length.
+    /// Returns the output tokens at the given quantile. `probability` is clamped to 0..=1, and NaN
+    /// counts as 1. If the call has several answers, all of them have the length at that quantile.
     pub fn quantile(&self, probability: f64) -> u64 {
         self.remaining_quantile(0, probability)
     }
 
-    /// Returns the mean number of tokens still to come after `produced` tokens, over all answers.
+    /// Returns the mean number of output tokens that remain after `produced` tokens, over all
+    /// answers.
     ///
-    /// Beyond the longest length observed, half as many again.
+    /// If `produced` exceeds every observed length, half of `produced` remains.
     pub fn remaining(&self, produced: u64) -> u64 {
         let so_far = produced as f64 / self.answers;
         let (mut mass, mut sum) = (0.0, 0.0);
-        for (share, from, to) in self.longer_than(so_far) {
+        for (share, from, to) in self.spans_above(so_far) {
             mass += share;
-            sum += share * ((from + to) / 2.0).min(self.most);
+            sum += share * ((from + to) / 2.0).min(self.max);
         }
-        let left = if mass > NOTHING { sum / mass - so_far } else { so_far / 2.0 };
-        self.within(left, produced)
+        let left = if mass > MIN_MASS { sum / mass - so_far } else { so_far / 2.0 };
+        self.clamp_remaining(left, produced)
     }
 
-    /// Returns the number of tokens still to come at the given quantile.
+    /// Returns the output tokens that remain after `produced` tokens, at the given quantile.
+    /// `probability` is clamped to 0..=1, and NaN counts as 1.
     pub fn remaining_quantile(&self, produced: u64, probability: f64) -> u64 {
         let so_far = produced as f64 / self.answers;
         let probability = if probability.is_nan() { 1.0 } else { probability.clamp(0.0, 1.0) };
-        let mass: f64 = self.longer_than(so_far).map(|(share, ..)| share).sum();
-        if mass <= NOTHING {
-            return self.within(so_far / 2.0, produced);
+        let mass: f64 = self.spans_above(so_far).map(|(share, ..)| share).sum();
+        if mass <= MIN_MASS {
+            return self.clamp_remaining(so_far / 2.0, produced);
         }
         let mut wanted = mass * probability;
         let mut reached = so_far;
-        for (share, from, to) in self.longer_than(so_far) {
+        for (share, from, to) in self.spans_above(so_far) {
             if share <= 0.0 {
                 continue;
             }
@@ -64,16 +67,18 @@ impl Output {
                 break;
             }
         }
-        self.within(reached - so_far, produced)
+        self.clamp_remaining(reached - so_far, produced)
     }
 
-    /// Returns the maximum output that the call allows, if it limits it.
-    pub fn most(&self) -> Option<u64> {
-        self.most.is_finite().then(|| whole(self.most * self.answers))
+    /// Returns the maximum output tokens of the call, over all answers. `None`: the call does not
+    /// limit them.
+    pub fn max(&self) -> Option<u64> {
+        self.max.is_finite().then(|| round(self.max * self.answers))
     }
 
-    /// Returns the part of the distribution above a length.
-    fn longer_than(&self, length: f64) -> impl Iterator<Item = (f64, f64, f64)> {
+    /// Returns the part of the distribution above a length in tokens, as (probability, start, end)
+    /// of each bucket.
+    fn spans_above(&self, length: f64) -> impl Iterator<Item = (f64, f64, f64)> {
         self.lengths.spans().filter_map(move |(share, from, to)| {
             if from >= length {
                 return Some((share, from, to));
@@ -82,14 +87,15 @@ impl Output {
         })
     }
 
-    /// Returns the tokens of all answers, limited to what is allowed.
-    fn within(&self, left: f64, produced: u64) -> u64 {
-        let most = self.most().map_or(u64::MAX, |most| most.saturating_sub(produced));
-        whole(left.max(0.0) * self.answers).min(most)
+    /// Returns the tokens of all answers if `left` remain for each, at most what the call still
+    /// allows after `produced` tokens.
+    fn clamp_remaining(&self, left: f64, produced: u64) -> u64 {
+        let max = self.max().map_or(u64::MAX, |max| max.saturating_sub(produced));
+        round(left.max(0.0) * self.answers).min(max)
     }
 }
 
 /// Rounds to whole tokens. The cast saturates.
-fn whole(tokens: f64) -> u64 {
+fn round(tokens: f64) -> u64 {
     tokens.round() as u64
 }

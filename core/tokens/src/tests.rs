@@ -1,4 +1,4 @@
-//! What the estimator learns.
+//! Tests of [`Estimator`](crate::Estimator).
 
 mod censored;
 mod learned;

@@ -1,4 +1,4 @@
-//! Base URLs.
+//! Base URLs of targets, and the URLs of requests that are compared with them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,22 +7,24 @@ use http::Uri;
 
 use tidegate_protocol::url;
 
-/// A base URL: scheme, host, port, and the path that others start with.
+/// A base URL: scheme, host, port, and the first segments of the path.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseUrl<S = Box<str>> {
+    /// Whether the scheme is `https`. Otherwise it is `http`.
     https: bool,
-    /// Without a final dot; an IPv6 address in its brackets. Lower case, except of a request.
+    /// The host without a final dot, with the brackets of an IPv6 address. In lower case, unless
+    /// this is the URL of a request.
     host: S,
     port: u16,
-    /// Without a final slash, except of a request: empty for the root.
+    /// The path without a final slash, unless this is the URL of a request. Empty for the root.
     path: S,
 }
 
-/// The URL of a request.
+/// The URL of a request, in the parts of a [`BaseUrl`].
 pub(super) type RequestUrl<'a> = BaseUrl<&'a str>;
 
 impl<'a> RequestUrl<'a> {
-    /// Splits a URI. Returns `None` if it is not an absolute http or https URL.
+    /// Splits a URI into its parts. Returns `None` if it is not an absolute http or https URL.
     pub(super) fn from_uri(uri: &'a Uri) -> Option<Self> {
         let scheme = uri.scheme_str()?;
         let https = scheme.eq_ignore_ascii_case("https");
@@ -39,9 +41,10 @@ impl BaseUrl {
     /// Parses a base URL.
     ///
     /// # Errors
-    /// What is wrong, without the URL, which may hold a password or a key.
+    /// Returns what is wrong. The text does not repeat the URL, which may contain a password or a
+    /// key.
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
-        // Checked first, because no other error may be shown for such a URL.
+        // Checked first, so that a URL with a password always gets this error.
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         if authority.contains('@') {
@@ -67,12 +70,12 @@ impl BaseUrl {
         if url.host.is_empty() {
             return Err("the host is missing");
         }
-        // Text after the host that is not a valid port is not parsed as one.
+        // The parser ignores text after the host that is not a valid port.
         let bare = uri.host() == Some(authority);
         if !bare && uri.port_u16().is_none_or(|port| port == 0) {
             return Err("the port must be a number from 1 to 65535");
         }
-        // No call is sent to a path that the transport would change.
+        // Calls to a path that the transport would normalize are never sent.
         url::check_unchanged(&uri)?;
         Ok(Self {
             https: url.https,
@@ -82,7 +85,8 @@ impl BaseUrl {
         })
     }
 
-    /// Returns `true` if a URL is this one or below it, or if every URL below another base URL is.
+    /// Returns `true` if `url` is this URL or below it. If `url` is a base URL, then every URL
+    /// below `url` is also below this one.
     pub(super) fn matches<S: Deref<Target = str>>(&self, url: &BaseUrl<S>) -> bool {
         // Fast path: most clients write the host in lower case.
         self.https == url.https
@@ -92,11 +96,12 @@ impl BaseUrl {
     }
 }
 
+/// Returns the port of a URL without one: 443 for `https`, 80 for `http`.
 fn default_port(https: bool) -> u16 {
     if https { 443 } else { 80 }
 }
 
-/// Prints the normal form: base URLs that match the same requests print the same.
+/// Prints the normal form. Base URLs that match the same requests have the same normal form.
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.https { "https" } else { "http" };

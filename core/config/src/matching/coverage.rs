@@ -1,25 +1,26 @@
-//! Finds targets that no request can reach, without comparing every pair of targets.
+//! Finds targets that no request can reach, without comparing each pair of targets.
 //!
-//! If a rule takes all requests of another, then each URL of the other is covered by one of its
-//! URLs, and each model by one of its models. So the rules above are indexed by URL and by model,
-//! and a rule is compared with the shortest of the candidate lists that its URLs and models have.
-//! If URLs or models are distinct, the time is near-linear in the number of targets. The time is
-//! quadratic if targets share both, and for model patterns that begin and end with `*`.
+//! If rule A matches all requests of rule B, then each URL of B is covered by a URL of A, and each
+//! model of B by a model of A. Therefore earlier rules are indexed by URL and by model. Each URL
+//! and each model of a rule yields a list of candidates, and the rule is compared with the
+//! candidates in the shortest list. The time is nearly linear in the number of targets if their
+//! URLs or models differ. It is quadratic if they share both, and for model patterns that begin and
+//! end with `*`.
 
 use std::collections::HashMap;
 
 use super::TargetRule;
 use super::glob::Glob;
 
-/// The rules so far, by the URLs and the models that each of them covers.
+/// The rules that were added so far, indexed by the URLs and the models that each of them covers.
 #[derive(Debug, Default)]
 pub(crate) struct CoverIndex<'a> {
     rules: Vec<&'a TargetRule>,
-    /// The positions of the rules with each pattern, in ascending order.
+    /// For each pattern, the positions in `rules` of the rules that have it, in ascending order.
     positions: HashMap<Pattern, Vec<usize>>,
 }
 
-/// What a rule covers, by one of its URLs or models.
+/// What one URL or one model of a rule covers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Pattern {
     EveryUrl,
@@ -28,21 +29,23 @@ enum Pattern {
     EveryModel,
     /// A model that is named in full.
     Model(String),
-    /// The literal text before the first `*` of a model pattern, if it is at least as long as the
-    /// text after the last.
+    /// The models that start with this text: the literal text before the first `*` of a model
+    /// pattern, if it is at least as long as the text after the last `*`.
     Prefix(String),
-    /// The literal text after the last `*`, if it is longer.
+    /// The models that end with this text: the literal text after the last `*`, if it is longer
+    /// than the text before the first.
     Suffix(String),
 }
 
 impl<'a> CoverIndex<'a> {
-    /// Returns the first rule added so far that takes all requests of this one, by its position.
+    /// Returns the position of the first rule that was added and that matches all requests of
+    /// `rule`, or `None` if there is none.
     pub(crate) fn first_cover(&self, rule: &TargetRule) -> Option<usize> {
         let covers = |at: &usize| self.rules.get(*at).is_some_and(|above| above.covers(rule));
         self.candidates(rule).into_iter().filter_map(|list| list.iter().copied().find(covers)).min()
     }
 
-    /// Adds a rule below all others.
+    /// Adds a rule after all others.
     pub(crate) fn add(&mut self, rule: &'a TargetRule) {
         let at = self.rules.len();
         self.rules.push(rule);
@@ -67,8 +70,8 @@ impl<'a> CoverIndex<'a> {
         }
     }
 
-    /// Returns lists that together hold every rule that takes all requests of this one: the
-    /// shortest of those for each URL and each model.
+    /// Returns lists of positions that together contain every rule that matches all requests of
+    /// `rule`. These are the lists for the URL or model of `rule` that has the fewest candidates.
     fn candidates(&self, rule: &TargetRule) -> Vec<&[usize]> {
         let urls = rule.urls.iter().map(|url| covers_of_url(&url.to_string()));
         let models = rule.models.iter().map(|model| covers_of_model(&model.text()));
@@ -83,7 +86,7 @@ impl<'a> CoverIndex<'a> {
     }
 }
 
-/// Returns the patterns that may cover a URL: each base URL that it continues.
+/// Returns every pattern that covers a base URL: the URL itself, its parent paths, and all URLs.
 fn covers_of_url(url: &str) -> Vec<Pattern> {
     let host = url.find("://").map_or(0, |at| at + 3);
     let ends = url.match_indices('/').map(|(at, _)| at).filter(|at| *at > host).chain([url.len()]);
@@ -91,7 +94,8 @@ fn covers_of_url(url: &str) -> Vec<Pattern> {
     bases.chain([Pattern::EveryUrl]).collect()
 }
 
-/// Returns the patterns that may cover a model, or a model pattern.
+/// Returns every pattern that may cover a model or a model pattern: the model itself, each of its
+/// prefixes and suffixes, and all models.
 fn covers_of_model(model: &str) -> Vec<Pattern> {
     let cuts = (0..=model.len()).filter_map(|at| model.split_at_checked(at));
     let ends =

@@ -1,16 +1,18 @@
-//! Model patterns.
+//! Patterns for model names.
 
-/// A pattern in which `*` matches any text. Case-sensitive.
+/// A case-sensitive pattern in which `*` matches any text, including none.
 #[derive(Clone, Debug)]
 pub(super) struct Glob {
-    /// The literal parts between the stars. One part: no star. Two empty parts: only a star.
+    /// The literal texts before, between and after the stars. One part: the pattern has no star.
+    /// Two empty parts: the pattern is `*`.
     parts: Box<[Box<str>]>,
 }
 
 impl Glob {
+    /// Parses a pattern. Every text is a valid pattern.
     pub(super) fn new(pattern: &str) -> Self {
         let mut parts: Vec<Box<str>> = pattern.split('*').map(Box::from).collect();
-        // Neighbouring stars are one star.
+        // Adjacent stars are the same as one star, so empty parts in the middle are dropped.
         let last = parts.len().saturating_sub(1);
         let mut index = 0;
         parts.retain(|part| {
@@ -21,13 +23,15 @@ impl Glob {
         Self { parts: parts.into() }
     }
 
-    /// Returns `true` for `*` alone, which also matches requests whose model is not known.
+    /// Returns `true` if the pattern is `*`, which also matches requests whose model is not known.
     pub(super) fn is_any(&self) -> bool {
         matches!(&*self.parts, [first, last] if first.is_empty() && last.is_empty())
     }
 
-    /// Returns `true` if the pattern matches the whole text. Takes linear time per part: the
-    /// leftmost match of each part suffices, because it leaves the most text to the parts after it.
+    /// Returns `true` if the pattern matches the whole text.
+    ///
+    /// Each part is matched at its leftmost position, which leaves the most text for later parts.
+    /// Therefore the time is linear in the text for each part.
     pub(super) fn matches(&self, text: &str) -> bool {
         let (first, middle, last) = match &*self.parts {
             [] => return false,
@@ -44,18 +48,20 @@ impl Glob {
         true
     }
 
-    /// Returns `true` if this pattern matches every text that `other` matches. A star of `other`
-    /// must be matched as a whole by a star of this pattern, so `other` can be matched as a text.
+    /// Returns `true` if this pattern matches every text that `other` matches.
+    ///
+    /// Only a star of this pattern can match a star of `other`, so `other` is matched as a text.
     pub(super) fn covers(&self, other: &Glob) -> bool {
         self.matches(&other.text())
     }
 
-    /// Returns the pattern, with each run of stars as one star.
+    /// Returns the pattern as text, with adjacent stars as one star.
     pub(super) fn text(&self) -> String {
         self.parts.join("*")
     }
 
-    /// Returns the literal prefix and suffix of the pattern, or `None` if it has no star.
+    /// Returns the literal texts before the first star and after the last star, or `None` if the
+    /// pattern has no star.
     pub(super) fn ends(&self) -> Option<(&str, &str)> {
         match &*self.parts {
             [start, .., end] => Some((start, end)),

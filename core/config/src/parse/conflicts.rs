@@ -1,14 +1,15 @@
-//! Rejects settings that are valid alone and impossible together.
+//! Reports settings that are valid alone and contradict each other.
 
 use std::collections::HashSet;
 
-use super::target::ReadTarget;
+use super::target::ParsedTarget;
 use crate::matching::{CoverIndex, TargetRule};
 use crate::schema::Given;
 use crate::{Lane, Predict, TargetConfig};
 
-/// Rejects times of a call that are longer than its deadline, because they could never pass. `idle`
-/// and `stall` are exempt: their defaults are long, and a short deadline ends the call first.
+/// Reports each time limit and objective of a target that is longer than its `deadline`, because it
+/// could never be reached. `idle` and `stall` are not checked: their defaults are long, so any
+/// short `deadline` would be rejected.
 pub(super) fn check_times(given: &Given<'_>, target: &TargetConfig) {
     let check = |key: &str, time| {
         if let Some(time) = time {
@@ -25,7 +26,7 @@ pub(super) fn check_times(given: &Given<'_>, target: &TargetConfig) {
     }
 }
 
-/// Rejects `predict = "objective"` without an objective.
+/// Reports `predict = "objective"` if neither the target nor one of its lanes has a `ttft`.
 pub(super) fn check_objective(given: &Given<'_>, target: &TargetConfig) {
     if target.predict == Predict::Objective && !has_objective(target) && given.has("predict") {
         let text = "\"objective\" needs a \"ttft\" of the target or of a lane; set one, or use \"deadline\"";
@@ -38,14 +39,14 @@ pub(super) fn has_objective(target: &TargetConfig) -> bool {
     target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some())
 }
 
-/// Rejects targets that no request can reach, because a target above takes all of their requests
-/// and no target falls back to them. Skips targets with other problems: what they match is not
-/// known.
-pub(super) fn check_reachable(targets: &[ReadTarget<'_>]) {
+/// Reports each target that no request can reach, because an earlier target matches all of its
+/// requests, and no target falls back to it. Ignores targets that have other problems, because
+/// their URLs and models are not known.
+pub(super) fn check_reachable(targets: &[ParsedTarget<'_>]) {
     let fallbacks: HashSet<_> = targets.iter().filter_map(|target| target.config.fallback.as_ref()).collect();
-    let rules: Vec<(&ReadTarget<'_>, TargetRule)> = targets
+    let rules: Vec<(&ParsedTarget<'_>, TargetRule)> = targets
         .iter()
-        .filter(|target| target.sound && !target.config.matches.slots_only)
+        .filter(|target| target.is_valid && !target.config.matches.slots_only)
         .filter_map(|target| Some((target, TargetRule::new(&target.config.matches).ok()?)))
         .collect();
     let mut above = CoverIndex::default();

@@ -1,32 +1,36 @@
-//! Fallbacks: each names a target that exists, can be called with its own settings, and ends.
+//! Checks fallbacks: each names a target that exists and can serve the calls, and none form a
+//! cycle.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::target::ReadTarget;
+use super::target::ParsedTarget;
 use crate::matching::TargetRule;
-use crate::schema::{Given, InvalidValue, TARGET_NAME, join, nearest};
+use crate::schema::{Given, InvalidValue, TARGET_NAME, join, suggest};
 use crate::{TargetConfig, providers};
 
-/// Number of problems from which errors no longer suggest a similar name.
+/// The number of problems up to which errors suggest a similar name. Finding one takes time that is
+/// proportional to the number of targets.
 const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 
-/// Checks every fallback, and sets the model that is requested at each target that is one.
-/// `default_fallback` is the given value of `defaults.fallback`, which `base` inherits.
+/// Reports fallbacks that are impossible, and sets the `model` of each target that is a fallback.
+///
+/// `base` has the settings of targets that are not configured, and `default_fallback` is the value
+/// of `defaults.fallback`, if given.
 pub(super) fn resolve(
-    targets: &mut [ReadTarget<'_>],
+    targets: &mut [ParsedTarget<'_>],
     base: &TargetConfig,
     default_fallback: Option<Given<'_>>,
 ) {
-    for ReadTarget { config, given, .. } in &mut *targets {
-        // An inherited fallback does not apply to the fallback itself, nor to a target without
-        // calls.
+    for ParsedTarget { config, given, .. } in &mut *targets {
+        // An inherited fallback does not apply to the target that it names, nor to a target that
+        // takes no requests.
         let exempt = config.matches.slots_only || config.fallback.as_ref() == Some(&config.name);
         if exempt && !given.has("fallback") {
             config.fallback = None;
         }
     }
-    let graph = Graph::new(targets);
+    let graph = FallbackGraph::new(targets);
     if let Some(given) = default_fallback {
         graph.check(base, &given);
     }
@@ -41,9 +45,9 @@ pub(super) fn resolve(
     }
     let all = graph.targets.iter().map(|target| &target.config).chain([base]);
     let fallbacks: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
-    // A misspelt name, or one that was not read, may have meant any target.
+    // If a name is misspelt, or a target has problems, any target may be meant as a fallback.
     let all_known = fallbacks.iter().all(|name| graph.index.contains_key(name));
-    let certain = all_known && targets.iter().all(|target| target.sound);
+    let certain = all_known && targets.iter().all(|target| target.is_valid);
     for target in targets {
         if fallbacks.contains(&target.config.name) {
             target.config.model = requested_model(&target.config);
@@ -53,20 +57,20 @@ pub(super) fn resolve(
     }
 }
 
-/// The targets, and the fallback of each.
-struct Graph<'a> {
-    targets: &'a [ReadTarget<'a>],
-    /// The index of each target by name.
+/// The targets as a graph, in which an edge leads from each target to its fallback.
+struct FallbackGraph<'a> {
+    targets: &'a [ParsedTarget<'a>],
+    /// The index in `targets` of each target, by its name.
     index: HashMap<Arc<str>, usize>,
-    /// The index of each target's fallback.
+    /// The index in `targets` of the fallback of each target. `None`: it has none.
     next: Vec<Option<usize>>,
-    /// Whether any fallback depends on the target that falls back. Otherwise indirect fallbacks
+    /// Whether [`depends_on_caller`] is `true` for any fallback. Otherwise fallbacks of fallbacks
     /// need no check.
     any_depends_on_caller: bool,
 }
 
-impl<'a> Graph<'a> {
-    fn new(targets: &'a [ReadTarget<'a>]) -> Self {
+impl<'a> FallbackGraph<'a> {
+    fn new(targets: &'a [ParsedTarget<'a>]) -> Self {
         let named = targets.iter().map(|target| target.config.name.clone());
         let index: HashMap<Arc<str>, usize> = named.zip(0..).collect();
         let next: Vec<Option<usize>> =
@@ -76,11 +80,13 @@ impl<'a> Graph<'a> {
         Self { targets, index, next, any_depends_on_caller }
     }
 
-    fn next(&self, at: usize) -> Option<usize> {
+    /// Returns the index of the fallback of a target.
+    fn fallback_of(&self, at: usize) -> Option<usize> {
         self.next.get(at).copied().flatten()
     }
 
-    /// Checks the fallback of a target, and the fallbacks of that fallback.
+    /// Reports why the calls of `target` cannot be sent to its fallback, or to the fallbacks of
+    /// that one. `given` is the value of `fallback`.
     fn check(&self, target: &TargetConfig, given: &Given<'_>) {
         let Some(name) = &target.fallback else { return };
         let Some((at, fallback)) = self.index.get(name).and_then(|at| Some((*at, self.targets.get(*at)?)))
@@ -91,7 +97,7 @@ impl<'a> Graph<'a> {
             return given
                 .reject("with url = \"none\" the target has no requests to fall back; remove one of them");
         }
-        if fallback.sound && fallback.config.name != target.name {
+        if fallback.is_valid && fallback.config.name != target.name {
             obstacles(target, &fallback.config).into_iter().for_each(|why| given.reject(why));
         }
         if self.any_depends_on_caller {
@@ -99,22 +105,24 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Reports that no target is called `name`.
     fn reject_unknown(&self, name: &str, given: &Given<'_>) {
         let mut invalid = InvalidValue::expected(TARGET_NAME.expected);
         if given.problems.count() < MAX_PROBLEMS_WITH_ADVICE {
             let names: Vec<&str> = self.targets.iter().map(|target| &*target.config.name).collect();
-            invalid = invalid.hint(nearest::suggest_name(name, &names, "there are no targets"));
+            invalid = invalid.hint(suggest::suggest_name(name, &names, "there are no targets"));
         }
         given.reject(invalid.message(given.value));
     }
 
-    /// Checks the fallbacks after the first. Each receives the request that the caller sent, so it
-    /// must be able to serve the calls of `target`.
+    /// Reports why the calls of `target` cannot be sent to the fallbacks after `first`. Each
+    /// fallback receives the request that the caller sent, so each must be able to serve these
+    /// calls.
     fn check_chain(&self, target: &TargetConfig, first: usize, given: &Given<'_>) {
         let count = self.next.len();
         let chain: Vec<usize> =
-            std::iter::successors(Some(first), |at| self.next(*at)).take(count + 1).collect();
-        // A longer chain is a cycle, which is reported at its own target.
+            std::iter::successors(Some(first), |at| self.fallback_of(*at)).take(count + 1).collect();
+        // A longer chain has a cycle, which `reject_cycle` reports.
         if chain.len() > count {
             return;
         }
@@ -122,9 +130,9 @@ impl<'a> Graph<'a> {
             let (Some(before), Some(fallback)) = (self.targets.get(*before), self.targets.get(*at)) else {
                 continue;
             };
-            // Obstacles between the two themselves are reported at `before`.
-            let (before, sound, fallback) = (&before.config, fallback.sound, &fallback.config);
-            if depends_on_caller(fallback) && sound && obstacles(before, fallback).is_empty() {
+            // Obstacles for the calls of `before` are reported there.
+            let (before, is_valid, fallback) = (&before.config, fallback.is_valid, &fallback.config);
+            if depends_on_caller(fallback) && is_valid && obstacles(before, fallback).is_empty() {
                 for why in obstacles(target, fallback) {
                     given.reject(format!("through {}: {why}", join("targets", &before.name)));
                 }
@@ -132,24 +140,27 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Returns the cycles of fallbacks, by the first target of each that names a fallback itself.
-    /// The value lists the targets from there back to it.
+    /// Returns the cycles of fallbacks. The key is the first target of the cycle that sets
+    /// `fallback` itself, and the value lists the targets that follow it, up to and including that
+    /// target.
     fn cycles(&self) -> HashMap<usize, Vec<usize>> {
         let names_fallback =
             |at: &usize| self.targets.get(*at).is_some_and(|target| target.given.has("fallback"));
         let mut cycles = HashMap::new();
-        // Start of the walk that first reached each target. A walk that reaches a target of its own
-        // is a cycle.
+        // For each target, the start of the walk that reached it first. A walk that reaches one of
+        // its own targets again has found a cycle.
         let mut walked: HashMap<usize, usize> = HashMap::new();
         for start in 0..self.next.len() {
             let mut at = Some(start);
             while let Some(here) = at.filter(|here| !walked.contains_key(here)) {
                 walked.insert(here, start);
-                at = self.next(here);
+                at = self.fallback_of(here);
             }
             let Some(met) = at.filter(|met| walked.get(met) == Some(&start)) else { continue };
             let round = |from: usize| {
-                std::iter::successors(self.next(from), move |at| self.next(*at).filter(|_| *at != from))
+                std::iter::successors(self.fallback_of(from), move |at| {
+                    self.fallback_of(*at).filter(|_| *at != from)
+                })
             };
             if let Some(first) = round(met).filter(names_fallback).min() {
                 cycles.insert(first, round(first).collect());
@@ -158,6 +169,7 @@ impl<'a> Graph<'a> {
         cycles
     }
 
+    /// Reports a cycle at `given`, a value of `fallback`. `steps` is as in [`Self::cycles`].
     fn reject_cycle(&self, given: &Given<'_>, steps: &[usize]) {
         if steps.len() == 1 {
             return given.reject("a target cannot be its own fallback; name another, or remove the key");
@@ -172,7 +184,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Returns why calls of `target` cannot be sent to `fallback`.
+/// Returns the reasons why calls of `target` cannot be sent to `fallback`. Empty: they can.
 fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     let place = join("targets", &fallback.name);
     if fallback.matches.slots_only {
@@ -202,13 +214,14 @@ fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     obstacles
 }
 
-/// Returns `true` if some targets may fall back to this one and others not: see [`obstacles`].
+/// Returns `true` if it depends on the target that falls back whether `fallback` can serve its
+/// calls; see [`obstacles`].
 fn depends_on_caller(fallback: &TargetConfig) -> bool {
     fallback.matches.slots_only || fallback.matches.urls.len() != 1 || requested_model(fallback).is_none()
 }
 
-/// Returns the model to request for calls that fall back to a target: its `model`, or the only one
-/// of its `models`.
+/// Returns the model that is requested for calls that fall back to a target: its `model`, or the
+/// only one of its `models`. `None`: the model that the caller requested.
 fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     match (&target.model, &*target.matches.models) {
         (Some(model), _) => Some(model.clone()),
@@ -217,7 +230,7 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Rejects the keys for calls that fall back, at a target that is not a fallback.
+/// Reports `model`, `key_env` and `forward_headers` of a target that is not a fallback.
 fn reject_unused(given: &Given<'_>) {
     let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
     if given.has("model") {

@@ -1,18 +1,20 @@
-//! Converts JSON, which the bindings make of dicts and objects, to the generic tree.
+//! Converts JSON to the tree of untyped values.
 
 use crate::schema::{Entry, Node, Table, Value};
 
-/// The maximum depth of a tree, so that none exhausts the stack. Keys are at most five levels deep.
-const DEEPEST: usize = 32;
+/// The maximum depth of nested values, so that reading them does not exhaust the stack. Keys are at
+/// most five levels deep.
+const MAX_DEPTH: usize = 32;
 
 pub(super) fn read(value: &serde_json::Value) -> Node {
     node(value, 0)
 }
 
+/// Converts a value that is nested in `depth` others. Values nested too deeply become invalid.
 fn node(value: &serde_json::Value, depth: usize) -> Node {
     use serde_json::Value as Json;
     let value = match value {
-        Json::Array(_) | Json::Object(_) if depth >= DEEPEST => Value::Other("a value nested too deeply"),
+        Json::Array(_) | Json::Object(_) if depth >= MAX_DEPTH => Value::Other("a value nested too deeply"),
         Json::Null => Value::Null,
         Json::Bool(flag) => Value::Bool(*flag),
         Json::Number(number) => match (number.as_i128(), number.as_f64()) {

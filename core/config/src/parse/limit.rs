@@ -1,23 +1,25 @@
-//! Reads limits: whether a limit is fixed or adaptive, and its settings.
+//! Reads `limit`: whether the limit of a target or tool is fixed or adaptive, and its settings.
 
-use crate::schema::{Given, Group, InvalidValue, LIMIT, PERCENTILE, Value, names};
+use crate::schema::{Given, InvalidValue, LIMIT, PERCENTILE, SettingGroup, Value, names};
 use crate::{AdaptiveConfig, LimitConfig};
 
 const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table with settings of an adaptive limit";
 
-/// The settings of one limit, from `defaults` and the target, or of a tool.
+/// What is known of one limit while it is read: of a target, starting with `defaults`, or of a
+/// tool.
 #[derive(Clone, Default)]
 pub(super) struct LimitLayers {
-    /// Whether a cap is given, for pools that of the target.
+    /// Whether `cap` is given. For pools this is the cap of the target, not that of the pool.
     pub(super) cap_given: bool,
-    /// Whether `limit` makes the limit adaptive. `None`: it is not given.
+    /// Whether `limit` sets the limit to adaptive or to fixed. `None`: it is not given.
     pub(super) adaptive: Option<bool>,
-    /// The settings of an adaptive limit.
+    /// The settings that apply if the limit is adaptive.
     pub(super) keys: AdaptiveConfig,
 }
 
 impl LimitLayers {
-    /// Reads `limit`, and whether `cap` is given. Replaces only the keys that are given.
+    /// Reads the `limit` of a target or tool, and records whether it has a `cap`. Replaces only the
+    /// settings that are given.
     pub(super) fn read(&mut self, given: &Given<'_>) {
         self.cap_given |= given.has("cap");
         let Some(limit) = given.get("limit") else { return };
@@ -30,17 +32,20 @@ impl LimitLayers {
         }
     }
 
-    /// Returns the limit: as `limit` sets it, otherwise fixed if a cap is given and no objective
-    /// is, otherwise adaptive. The objective is the `ttft` of a target or of one of its lanes, or
-    /// the `latency` of a tool. `given` is the table of the target or tool.
+    /// Returns the limit of the target or tool that `given` is the table of.
+    ///
+    /// If `limit` is not given, the limit is fixed if there is a cap and no objective, and adaptive
+    /// otherwise. `objective` is whether there is one: the `ttft` of the target or of one of its
+    /// lanes, or the `latency` of the tool. `cap` is the upper bound of an adaptive limit.
     pub(super) fn resolve(&self, given: &Given<'_>, cap: usize, objective: bool) -> LimitConfig {
-        // The limit of a pool is that of each replica.
+        // In pools each replica has a limit, so the cap of the pool decides.
         let cap_given = if given.has("pool") { given.has("pool.cap") } else { self.cap_given };
         if !self.adaptive.unwrap_or(objective || !cap_given) {
             return LimitConfig::Fixed;
         }
         let mut keys = self.keys.clone();
-        // Inherited values yield. The target's own are in order, unless a problem was reported.
+        // Inherited values are adjusted to the given ones. Given ones that contradict each other
+        // were reported.
         keys.min = keys.min.min(cap);
         if given.has("limit.start") && !given.has("limit.min") {
             keys.min = keys.min.min(keys.start);
@@ -49,8 +54,8 @@ impl LimitLayers {
         LimitConfig::Adaptive(keys)
     }
 
-    /// Returns why a key that needs an adaptive limit is rejected. `objective` is the key that
-    /// would make the limit adaptive.
+    /// Returns the text of the problem with a key that has no effect because the limit is fixed.
+    /// `objective` is the key that would make the limit adaptive.
     pub(super) fn fixed_reason(&self, given: &Given<'_>, objective: &str) -> String {
         if self.adaptive == Some(false) {
             return "has no effect with a fixed limit; set limit = \"adaptive\", or remove it".into();
@@ -61,8 +66,8 @@ impl LimitLayers {
         )
     }
 
-    /// Rejects a `start` or `min` of the target that is above the cap, and a `min` above `start`.
-    /// `named` is the key of the cap.
+    /// Reports a `start` or `min` that is given above the cap, and a given `min` above a given
+    /// `start`. `named` is the key of the cap. Does nothing if the limit is fixed.
     pub(super) fn check_order(&self, given: &Given<'_>, cap: usize, named: &str) {
         if self.adaptive == Some(false) {
             return;
@@ -81,7 +86,7 @@ impl LimitLayers {
         }
     }
 
-    /// Makes the limit fixed. Rejects `limit` if the target sets it to adaptive itself.
+    /// Makes the limit fixed. Reports the problem `why` if the table sets `limit` to adaptive.
     pub(super) fn force_fixed(&mut self, given: &Given<'_>, why: &str) {
         if self.adaptive == Some(true) && given.has("limit") {
             given.reject_key(&["limit"], why);
@@ -104,7 +109,7 @@ fn read_keyword(value: &Value) -> Result<bool, InvalidValue> {
     Err(InvalidValue::expected(EXPECTED).hint(hint))
 }
 
-/// Returns what to write instead of a key that is not one of `limit`.
+/// Returns what to write instead of an unknown key of `limit`. `None`: the most similar key.
 fn misplaced_key(key: &str) -> Option<String> {
     let advice = match key {
         "max" | "ceiling" | "cap" => "the upper bound is the \"cap\", beside \"limit\"",

@@ -1,33 +1,39 @@
 //! Reads TOML, JSON and builders into a checked [`Config`].
 //!
-//! Every source is converted to one generic tree, and the tree is read once. So the same mistake
-//! has the same error in every source: the key path, what was given, what is allowed, and for files
-//! the line. All problems are collected before any is reported.
+//! Every source is first converted to one tree of untyped values. Therefore the same mistake has
+//! the same error in every source: the key path, what was given, what is allowed, and for files the
+//! line. The error has all problems of the configuration.
 //!
-//! Invariant: every value of the result is in its declared range, and no error repeats a value that
-//! may be a credential.
+//! Invariants: every value of a [`Config`] is in its declared range, and no error repeats a value
+//! that may be a credential.
 
 mod conflicts;
 mod fallback;
+mod floors;
 mod json;
 mod limit;
 mod pool;
 mod rates;
-mod shares;
 mod target;
 mod toml;
 
 use self::limit::LimitLayers;
 pub(super) use self::pool::replica_list;
 pub use self::pool::replicas_in_file;
-use super::schema::{CAP, Given, Group, Node, Problems, Scalar, TOOL, TOP};
+use super::schema::{CAP_RANGE, Given, Node, Problems, Scalar, SettingGroup, TOOL, TOP};
 use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ToolConfig};
 
 impl Config {
     /// Reads a configuration from TOML.
     ///
+    /// ```
+    /// let config = tidegate_config::Config::from_toml("[targets]\nopenai = 64\n")?;
+    /// assert_eq!(config.targets[0].cap, 64);
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
-    /// Every problem found, each with its line.
+    /// Returns every problem of the configuration, each with its line.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let problems = Problems::default();
         let config = toml::read(text, &problems).map(|root| read_config(&root, &problems));
@@ -35,16 +41,19 @@ impl Config {
         problems.into_result(config.unwrap_or_default())
     }
 
-    /// Reads a configuration from JSON, which the bindings make of a dict or an object. The order
-    /// of the targets counts.
+    /// Reads a configuration from JSON. The Python and Node packages convert dicts and objects to
+    /// it.
+    ///
+    /// A request is sent to the first target that matches it, so the order of the keys of `targets`
+    /// must be preserved (feature `preserve_order` of `serde_json`).
     ///
     /// # Errors
-    /// Every problem found, without lines.
+    /// Returns every problem of the configuration, without lines.
     pub fn from_json(value: serde_json::Value) -> Result<Self, ConfigError> {
         Self::from_tree(&json::read(&value))
     }
 
-    /// Reads a configuration from the tree that a builder wrote.
+    /// Reads a configuration from JSON or a builder, converted to a tree.
     pub(super) fn from_tree(root: &Node) -> Result<Self, ConfigError> {
         let problems = Problems::default();
         let config = read_config(root, &problems);
@@ -52,14 +61,16 @@ impl Config {
     }
 }
 
-/// Reads a list of replicas from JSON.
+/// Reads a list of at most [`MAX_REPLICAS`](crate::MAX_REPLICAS) replicas from JSON: base URLs, or
+/// objects with the keys of a replica.
 ///
 /// # Errors
-/// Every problem found.
+/// Returns every problem of the list.
 pub fn replicas_from_json(list: &serde_json::Value) -> Result<Vec<ReplicaConfig>, ConfigError> {
     replica_list(&json::read(list))
 }
 
+/// Reads the whole configuration. The result is not valid if a problem was reported.
 fn read_config(root: &Node, problems: &Problems) -> Config {
     let mut config = Config::default();
     let top = Given::new("", root, problems);
@@ -73,10 +84,11 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     config.tools =
         tools.iter().filter_map(|(name, given)| Some(((*name).to_owned(), read_tool(given)?))).collect();
 
-    // Each layer is read over the one before: top-level tenants, then defaults, then the target.
+    // Later layers replace keys of earlier ones: top-level tenants, then `defaults`, then the
+    // target.
     let mut base = target::TargetReader::new(&config.budgets);
     top.set("tenants", &mut base.config.tenants, &());
-    shares::check_floors(&top, &base.config);
+    floors::check_floors(&top, &base.config);
     let defaults = top.get("defaults");
     if let Some(given) = &defaults {
         base.read_defaults(given);
@@ -88,10 +100,10 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     config
 }
 
-/// Reads a tool: its cap, or a table.
+/// Reads a tool: its cap, or a table. Returns `None` if a cap alone is invalid.
 fn read_tool(given: &Given<'_>) -> Option<ToolConfig> {
     if !given.is_table() {
-        return given.read(|value| usize::read(value, &CAP)).map(ToolConfig::with_cap);
+        return given.read(|value| usize::read(value, &CAP_RANGE)).map(ToolConfig::with_cap);
     }
     given.check_table(&[&TOOL]);
     if !given.has("cap") {

@@ -1,4 +1,4 @@
-//! Reads pools and lists of replicas.
+//! Reads `pool`, and lists of replicas in the configuration, in files and from the program.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use super::target::{parse_base_url, read_key_env};
 use super::{json, toml};
 use crate::schema::{
-    DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, Given, Group, InvalidValue, Node, POOL,
-    Problems, REPLICA, TextRule, Value,
+    DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, Given, InvalidValue, Node, POOL, Problems,
+    REPLICA, SettingGroup, TextRule, Value,
 };
 use crate::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
-/// The keys that name the replicas of a pool, of which it has at most one.
+/// The keys that list the replicas of a pool. A pool may have at most one of them.
 const SOURCES: [&str; 3] = ["replicas", "dns", "file"];
-/// The interval of each key that is looked up repeatedly.
+/// Each key for an interval, with the key that it requires.
 const INTERVALS: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
 
-const LIST: &str = "a list of replicas";
-const EXPECTED: &str = "a table, or the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
+const EXPECTED_LIST: &str = "a list of replicas";
+const EXPECTED_POOL: &str = "a table, or the replicas: [\"http://10.0.0.1:8000\", \"http://10.0.0.2:8000\"]";
 
-/// Reads `pool`.
+/// Reads `pool`: a table, or a list of replicas.
 pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
     let mut pool = PoolConfig::default();
     match given.value {
@@ -31,12 +31,12 @@ pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
             pool.key_env = read_key_env(given, "VLLM_API_KEY");
         }
         Value::List(_) => pool.source = ReplicaSource::Listed(read_replicas(given)),
-        other => given.reject(InvalidValue::expected(EXPECTED).message(other)),
+        other => given.reject(InvalidValue::expected(EXPECTED_POOL).message(other)),
     }
     pool
 }
 
-/// Reads where the replicas of a pool are named.
+/// Reads where the list of replicas of a pool comes from.
 fn read_source(given: &Given<'_>) -> ReplicaSource {
     let sources: Vec<&str> = SOURCES.into_iter().filter(|key| given.has(key)).collect();
     if let [first, second, ..] = *sources {
@@ -63,7 +63,7 @@ fn read_source(given: &Given<'_>) -> ReplicaSource {
     ReplicaSource::Dynamic
 }
 
-/// Reads `replicas` of a pool.
+/// Reads the list of replicas of a pool. Reports an empty list.
 fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     let members = read_list(given, "a list of base URLs, or of tables with a \"url\"");
     if let Value::List(items) = given.value {
@@ -75,14 +75,15 @@ fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     members
 }
 
-/// Rejects more replicas than a pool may have.
+/// Reports if there are more replicas than [`MAX_REPLICAS`].
 fn check_count(given: &Given<'_>, count: usize) {
     if count > MAX_REPLICAS {
         given.reject(format!("{count} replicas are given; a pool has at most {MAX_REPLICAS}"));
     }
 }
 
-/// Reads any number of replicas.
+/// Reads a list of any number of replicas. Reports invalid replicas and omits them, and reports
+/// replicas with the same URL.
 fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
     if !matches!(given.value, Value::List(_)) {
         given.reject(InvalidValue::expected(expected).message(given.value));
@@ -100,6 +101,7 @@ fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
     members
 }
 
+/// Reads a replica: a base URL, or a table with `url`. Returns `None` if the URL is invalid.
 fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     if !given.is_table() {
         return given.read(|value| URL.read(value)).map(|url| ReplicaConfig::new(&url));
@@ -120,7 +122,7 @@ fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     Some(member)
 }
 
-/// The base URL of a replica, without `/v1`.
+/// The base URL of a replica. A final `/v1` is removed.
 const URL: TextRule<String> = TextRule {
     expected: "a replica's base URL such as \"http://10.0.0.1:8000\"",
     parse: |text| {
@@ -129,6 +131,7 @@ const URL: TextRule<String> = TextRule {
     },
 };
 
+/// The name of a model that a replica serves, without `*`.
 const MODEL: TextRule<Arc<str>> = TextRule {
     expected: "the name of a model that the replica serves, or a list of them",
     parse: |name| match name.len() {
@@ -138,6 +141,7 @@ const MODEL: TextRule<Arc<str>> = TextRule {
     },
 };
 
+/// A URL with scheme `http`, host and port. A final `/v1` is removed.
 const DNS: TextRule<Arc<str>> = TextRule {
     expected: "scheme, host and port, such as \"http://vllm.internal:8000\"",
     parse: |text| {
@@ -153,19 +157,20 @@ const DNS: TextRule<Arc<str>> = TextRule {
     },
 };
 
+/// The path of a file.
 const FILE: TextRule<PathBuf> = TextRule {
     expected: "the path of a file that names the replicas",
     parse: |path| if path.is_empty() || path.contains('\0') { Err("") } else { Ok(path.into()) },
 };
 
-/// Returns the base URLs of a pool without `url`: its name, the URLs of its replicas, and that of
-/// `dns`.
+/// Returns the base URLs of a pool without `url`: `http://NAME` and `https://NAME`, the URLs of its
+/// replicas, and that of `dns`.
 ///
 /// # Errors
-/// What to write instead, if the name cannot be the host of a URL.
+/// Returns what to write instead if the name of the target cannot be the host of a URL.
 pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
     let named = |scheme: &str| parse_base_url(&format!("{scheme}://{name}")).ok();
-    // Other characters would be part of a port or a path, or are invalid.
+    // Other characters would start a port or a path, or are invalid in a URL.
     let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !is_host || named("http").is_none() {
         return Err(
@@ -182,20 +187,26 @@ pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>,
     Ok(urls)
 }
 
-/// Reads the replicas that the program sets.
+/// Reads the replicas that the program sets, at most [`MAX_REPLICAS`].
 pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
     let given = Given::new("replicas", list, &problems);
-    let members = read_list(&given, LIST);
+    let members = read_list(&given, EXPECTED_LIST);
     check_count(&given, members.len());
     problems.into_result(members)
 }
 
-/// Reads the replicas that a file names: TOML or JSON with `replicas`, a JSON list, or one URL per
-/// line. Their number is not limited.
+/// Reads the text of a file that lists replicas: TOML or JSON with `replicas`, a JSON list, or one
+/// URL per line. The number of replicas is not limited.
+///
+/// ```
+/// let replicas = tidegate_config::replicas_in_file("http://10.0.0.1:8000\nhttp://10.0.0.2:8000\n")?;
+/// assert_eq!(&*replicas[1].url, "http://10.0.0.2:8000");
+/// # Ok::<(), tidegate_config::ConfigError>(())
+/// ```
 ///
 /// # Errors
-/// Every problem found, each with its line.
+/// Returns every problem of the file, each with its line.
 pub fn replicas_in_file(text: &str) -> Result<Vec<ReplicaConfig>, ConfigError> {
     let problems = Problems::default();
     let members = read_file_text(text, &problems);
@@ -209,14 +220,14 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
     };
     if lines().next().is_none() {
-        // A file that is being written may be empty for a moment.
+        // A file that is being written may be empty for a short time, and must not empty the pool.
         problems.add(None, "", "the file is empty; for no replicas write replicas = []");
         return Vec::new();
     }
     if lines().all(|(_, line)| line.starts_with("http://") || line.starts_with("https://")) {
         let node = |(at, line): (usize, &str)| Node { value: Value::Text(line.into()), line: Some(at + 1) };
         let list = Value::List(lines().map(node).collect()).into();
-        return read_list(&Given::new("replicas", &list, problems), LIST);
+        return read_list(&Given::new("replicas", &list, problems), EXPECTED_LIST);
     }
     let root = match serde_json::from_str(text) {
         Ok(value) => json::read(&value),
@@ -231,7 +242,7 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         },
     };
     if matches!(root.value, Value::List(_)) {
-        return read_list(&Given::new("replicas", &root, problems), LIST);
+        return read_list(&Given::new("replicas", &root, problems), EXPECTED_LIST);
     }
     let given = Given::new("", &root, problems);
     let is_replica_key = |key: &str| REPLICA.names().any(|name| name == key);
@@ -241,5 +252,5 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
     if is_table && list.is_none() {
         problems.add(None, "", "the file has no \"replicas\"");
     }
-    list.map(|list| read_list(&list, LIST)).unwrap_or_default()
+    list.map(|list| read_list(&list, EXPECTED_LIST)).unwrap_or_default()
 }

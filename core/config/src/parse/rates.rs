@@ -1,11 +1,11 @@
-//! Reads rates: of a target, and of budgets that several targets share.
+//! Reads the rates of a target, and checks the budgets that targets share.
 
 use std::collections::HashSet;
 
-use crate::schema::{BUDGET_NAME, Budgets, Given, Group, InvalidValue, RATES, nearest};
+use crate::schema::{BUDGET_NAME, Budgets, Given, InvalidValue, RATES, SettingGroup, suggest};
 use crate::{Config, RateConfig, TargetConfig};
 
-/// Rejects budgets that no target names.
+/// Reports each shared budget that no target names.
 pub(super) fn check_unused(top: &Given<'_>, config: &Config) {
     let targets = config.targets.iter().chain([&config.default_target]);
     let used: HashSet<&str> = targets.filter_map(|target| target.budget.as_deref()).collect();
@@ -17,14 +17,16 @@ pub(super) fn check_unused(top: &Given<'_>, config: &Config) {
     }
 }
 
-/// Reads the rates of a target, or the budget that it shares. Each replaces an inherited value of
-/// the other. Both together are rejected.
+/// Reads the rates of a target, and checks the name of its budget, which was read before.
+///
+/// A budget that the target names removes inherited rates. An unknown budget is reported and
+/// removed. Rates that are given to a target with a budget are reported.
 pub(super) fn read_rates(given: &Given<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     let own_budget = given.get("budget");
     let unknown = into.budget.take_if(|name| own_budget.is_some() && !budgets.contains_key(name));
     if let (Some(given), Some(name)) = (&own_budget, unknown) {
         let names: Vec<&str> = budgets.keys().map(|name| &**name).collect();
-        let advice = nearest::suggest_name(&name, &names, "there are no [budgets]");
+        let advice = suggest::suggest_name(&name, &names, "there are no [budgets]");
         given.reject(InvalidValue::expected(BUDGET_NAME.expected).hint(advice).message(given.value));
     }
     if into.budget.is_none() {

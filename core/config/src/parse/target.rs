@@ -1,36 +1,41 @@
-//! Reads targets.
+//! Reads `targets` and `defaults`.
 
 use std::sync::Arc;
 
 use http::HeaderName;
 
 use super::limit::LimitLayers;
-use super::{conflicts, fallback, pool, rates, shares};
+use super::{conflicts, fallback, floors, pool, rates};
 use crate::matching::{BaseUrl, TargetRule};
 use crate::schema::{
-    Budgets, CAP, Given, Group, InvalidValue, OWN, RATES, SETTINGS, Scalar, TextRule, Value, nearest,
+    Budgets, CAP_RANGE, Given, InvalidValue, RATES, SETTINGS, Scalar, SettingGroup, TARGET, TextRule, Value,
+    suggest,
 };
 use crate::{LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
-/// The settings of a target or of `defaults`, while they are read. A target starts with those of
-/// `defaults`.
+/// Reads the settings of one target, or of `defaults`. The reader of a target is a clone of the one
+/// that has read `defaults`.
 #[derive(Clone)]
 pub(super) struct TargetReader<'a> {
     pub(super) config: TargetConfig,
     limit: LimitLayers,
+    /// The shared budgets that a target may name.
     budgets: &'a Budgets,
 }
 
-/// A target that was read.
-pub(super) struct ReadTarget<'a> {
+/// A target that was read, and the value it was read from.
+pub(super) struct ParsedTarget<'a> {
     pub(super) config: TargetConfig,
     pub(super) given: Given<'a>,
     /// Whether the target was read without a problem. Otherwise its URLs and models are not known.
-    pub(super) sound: bool,
+    pub(super) is_valid: bool,
 }
 
-/// Reads `targets`, in the order given. Also returns the settings of targets that are not
-/// configured.
+/// Reads `targets`. Returns the targets in the order in which they are given, and the settings of
+/// targets that are not configured.
+///
+/// `base` has read the value `defaults`. Reports fallbacks that are impossible, and targets that no
+/// request can reach.
 pub(super) fn read_targets(
     given: Option<Given<'_>>,
     defaults: Option<Given<'_>>,
@@ -44,7 +49,11 @@ pub(super) fn read_targets(
         let mut reader = base.clone();
         reader.config.name = name.into();
         reader.read_target(&given, is_only_target);
-        targets.push(ReadTarget { config: reader.config, sound: given.problems.count() == before, given });
+        targets.push(ParsedTarget {
+            config: reader.config,
+            is_valid: given.problems.count() == before,
+            given,
+        });
     }
     let default_fallback = defaults.as_ref().and_then(|given| given.get("fallback"));
     fallback::resolve(&mut targets, &base.config, default_fallback);
@@ -55,23 +64,27 @@ pub(super) fn read_targets(
 }
 
 impl<'a> TargetReader<'a> {
+    /// Creates a reader with the default settings.
     pub(super) fn new(budgets: &'a Budgets) -> Self {
         Self { config: TargetConfig::new("default"), limit: LimitLayers::default(), budgets }
     }
 
+    /// Reads the table `defaults`.
     pub(super) fn read_defaults(&mut self, given: &Given<'_>) {
         given.check_table(&[&SETTINGS, &RATES]);
         self.read_settings(given);
     }
 
-    /// Reads a target: its cap, such as `openai = 64`, or a table.
+    /// Reads a target: a table, or only its cap, as in `openai = 64`. `is_only_target` is whether
+    /// the configuration has no other target.
     fn read_target(&mut self, given: &Given<'_>, is_only_target: bool) {
         if given.is_table() {
-            given.check_table(&[&OWN, &SETTINGS, &RATES]);
+            given.check_table(&[&TARGET, &SETTINGS, &RATES]);
         } else {
-            let (low, high) = (CAP.start(), CAP.end());
+            let (low, high) = (CAP_RANGE.start(), CAP_RANGE.end());
             let expected = format!("a table, or the cap: a whole number from {low} to {high}");
-            let read = |value: &_| usize::read(value, &CAP).map_err(|_| InvalidValue::expected(&*expected));
+            let read =
+                |value: &_| usize::read(value, &CAP_RANGE).map_err(|_| InvalidValue::expected(&*expected));
             let Some(cap) = given.read(read) else { return };
             self.config.cap = cap;
             self.limit.cap_given = true;
@@ -83,7 +96,7 @@ impl<'a> TargetReader<'a> {
         conflicts::check_objective(given, &self.config);
     }
 
-    /// Reads which requests are the target's, and its pool.
+    /// Reads `url`, `models` and `pool`, which select the requests of the target.
     fn read_matches(&mut self, given: &Given<'_>, is_only_target: bool) {
         const NO_REQUESTS: &str = "with url = \"none\" the target takes no requests; remove one of them";
         let slots_only = given.get("url").is_some_and(|url| url.value.as_text() == Some("none"));
@@ -110,7 +123,8 @@ impl<'a> TargetReader<'a> {
         self.config.matches = matches;
     }
 
-    /// Reads the keys for calls that fall back to the target.
+    /// Reads `model`, `key_env` and `forward_headers`, which apply to calls that fall back to the
+    /// target.
     fn read_fallback_keys(&mut self, given: &Given<'_>) {
         if let Some(given) = given.get("model") {
             self.config.model = given.read(|value| MODEL.read(value));
@@ -127,10 +141,10 @@ impl<'a> TargetReader<'a> {
         }
     }
 
-    /// Reads the keys that `defaults` and targets have in common.
+    /// Reads the keys that both `defaults` and targets can have.
     fn read_settings(&mut self, given: &Given<'_>) {
         let config = &mut self.config;
-        // An invalid name does not leave the inherited one in force.
+        // A given name replaces the inherited one even if it is invalid.
         for (key, name) in [("budget", &mut config.budget), ("fallback", &mut config.fallback)] {
             name.take_if(|_| given.has(key));
         }
@@ -140,14 +154,14 @@ impl<'a> TargetReader<'a> {
             let text = "\"bpe\" needs a build with the feature \"bpe\"; use \"learned\" or \"vllm\"";
             given.reject_key(&["tokenizer"], text);
         }
-        shares::no_default_floor(given, &mut config.default_tenant);
+        floors::reject_default_floor(given, &mut config.default_tenant);
         rates::read_rates(given, config, self.budgets);
-        shares::check_floors(given, config);
+        floors::check_floors(given, config);
         conflicts::check_times(given, config);
         self.read_limit(given);
     }
 
-    /// Reads `limit`. The cap and the objectives must have been read before.
+    /// Reads `limit`. The caps and the objectives must have been read before.
     fn read_limit(&mut self, given: &Given<'_>) {
         self.limit.read(given);
         if self.config.matches.slots_only {
@@ -156,7 +170,7 @@ impl<'a> TargetReader<'a> {
             self.limit.force_fixed(given, why);
         }
         if self.config.pool.is_some() && !self.limit.cap_given {
-            self.config.cap = *CAP.end();
+            self.config.cap = *CAP_RANGE.end();
         }
         // In pools each replica has a limit.
         let pool_cap = self.config.pool.as_ref().map(|pool| (pool.cap, "pool.cap"));
@@ -165,7 +179,7 @@ impl<'a> TargetReader<'a> {
         self.config.limit = self.limit.resolve(given, cap, conflicts::has_objective(&self.config));
     }
 
-    /// Rejects a `tpot` that the target sets itself if its limit is fixed.
+    /// Removes `tpot` if the limit is fixed, and reports it if the target sets it itself.
     fn check_tpot(&mut self, given: &Given<'_>) {
         if self.clear_unused_tpot() && given.has("tpot") {
             let why = self.limit.fixed_reason(given, "ttft");
@@ -175,13 +189,13 @@ impl<'a> TargetReader<'a> {
         }
     }
 
-    /// Removes `tpot` if the limit is fixed. Returns `true` if it was set.
+    /// Removes `tpot` if the limit is fixed. Returns `true` if it was removed.
     fn clear_unused_tpot(&mut self) -> bool {
         self.config.limit == LimitConfig::Fixed && self.config.tpot.take().is_some()
     }
 
-    /// Returns the settings of targets that are not configured. Rejects a `tpot` of `defaults` that
-    /// applies to no target.
+    /// Returns the settings of targets that are not configured. Reports a `tpot` of `defaults` if
+    /// the limit of every target is fixed.
     fn into_default_target(mut self, defaults: Option<Given<'_>>, targets: &[TargetConfig]) -> TargetConfig {
         let all_fixed = targets.iter().all(|target| target.limit == LimitConfig::Fixed);
         if let Some(given) = defaults
@@ -194,12 +208,13 @@ impl<'a> TargetReader<'a> {
     }
 }
 
-/// Reads `key_env`, the name of an environment variable.
+/// Reads `key_env`, the name of an environment variable. Reports any other value without repeating
+/// it, and shows `example` instead. Returns `None` if the key is absent or invalid.
 pub(super) fn read_key_env(given: &Given<'_>, example: &str) -> Option<Arc<str>> {
     let given = given.get("key_env")?;
     match given.value {
         Value::Text(name) if is_variable(name) => Some(Arc::from(&**name)),
-        // The value is never shown, because it may be the credential.
+        // The error does not repeat the value, because it may be the credential itself.
         _ => {
             given.reject(format!(
                 "expected the name of an environment variable, such as {example:?}, not the credential itself"
@@ -209,7 +224,8 @@ pub(super) fn read_key_env(given: &Given<'_>, example: &str) -> Option<Arc<str>>
     }
 }
 
-/// Returns `true` if this can be the name of a variable and does not look like a credential.
+/// Returns `true` if this is a possible name of an environment variable and does not look like a
+/// credential: at least 20 characters with lower-case letters and digits.
 fn is_variable(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let random = name.len() >= 20
@@ -221,9 +237,12 @@ fn is_variable(name: &str) -> bool {
         && !name.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// Returns the base URLs of a well-known provider, or none for the only target of a gate, which
-/// matches every request. Among several targets, one that matches every request by accident would
-/// take the requests of the others.
+/// Returns the base URLs of a target without `url`: those of the well-known provider of this name.
+/// The only target of a configuration may have another name, and then gets an empty list, which
+/// matches every URL.
+///
+/// # Errors
+/// Returns what to write if there are several targets and the name is not that of a provider.
 fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String> {
     if let Some(urls) = providers::base_urls(name) {
         return Ok(urls.iter().map(|url| (*url).to_owned()).collect());
@@ -232,7 +251,7 @@ fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String
         return Ok(Vec::new());
     }
     let names: Vec<&str> = providers::names().collect();
-    let advice = match nearest::nearest(name, &names) {
+    let advice = match suggest::nearest(name, &names) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("names with a URL of their own are {}", names.join(", ")),
     };
@@ -241,7 +260,8 @@ fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String
     ))
 }
 
-/// Reads `url` or `models`: a text or a list that is not empty.
+/// Reads `url` or `models`: a text, or a list of texts. Reports an empty list, because the target
+/// would match no request. Returns an empty list if the key is absent.
 fn read_patterns(given: &Given<'_>, key: &str, rule: &TextRule<String>) -> Vec<String> {
     let Some(given) = given.get(key) else { return Vec::new() };
     if given.items().is_empty() {
@@ -250,14 +270,17 @@ fn read_patterns(given: &Given<'_>, key: &str, rule: &TextRule<String>) -> Vec<S
     rule.read_list(&given)
 }
 
+/// A base URL of a target, in its normal form.
 const URL: TextRule<String> =
     TextRule { expected: "a base URL such as \"https://api.openai.com/v1\"", parse: parse_base_url };
 
+/// The name of a model, in which `*` matches any text.
 const MODEL_PATTERN: TextRule<String> = TextRule {
     expected: "the name of a model, in which * matches any text",
     parse: |text| parse_model(text).map(str::to_owned),
 };
 
+/// The name of one model.
 const MODEL: TextRule<Arc<str>> = TextRule {
     expected: "the name of one model",
     parse: |text| match text.contains('*') {
@@ -266,6 +289,7 @@ const MODEL: TextRule<Arc<str>> = TextRule {
     },
 };
 
+/// The name of a request header that is forwarded.
 const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
     expected: "the name of a request header such as \"x-tenant-id\"",
     parse: |name| {
@@ -280,7 +304,7 @@ const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
     },
 };
 
-/// Headers that cannot be forwarded, because the gate or the connection sets them.
+/// The request headers that cannot be forwarded, because each connection sets them itself.
 const CONNECTION_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
@@ -295,10 +319,12 @@ const CONNECTION_HEADERS: [&str; 11] = [
     "http2-settings",
 ];
 
+/// Returns the normal form of a base URL, or why it is invalid.
 pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
     BaseUrl::parse(text).map(|url| url.to_string())
 }
 
+/// Checks the name of a model (1 to 200 bytes). Returns it, or why it is invalid.
 fn parse_model(text: &str) -> Result<&str, &'static str> {
     if text.is_empty() {
         Err("a name must not be empty")

@@ -1,21 +1,22 @@
-//! Parses TOML into the generic tree, with line numbers.
+//! Parses TOML into the tree of untyped values, with line numbers.
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::schema::{Entry, Node, Problems, Table, Value};
 
-/// The maximum number of syntax errors that are reported. A file that is not TOML has one per line.
-const MOST_SYNTAX_ERRORS: usize = 20;
+/// The maximum number of syntax errors that are reported. A file in another format has one per
+/// line.
+const MAX_SYNTAX_ERRORS: usize = 20;
 
-/// Parses TOML. Returns `None` and reports problems if it is malformed.
+/// Parses TOML. If it is malformed, reports the syntax errors and returns `None`.
 pub(super) fn read(text: &str, problems: &Problems) -> Option<Node> {
     let lines = Lines::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         return Some(Value::Table(table(document.get_ref(), &lines)).into());
     }
-    for error in errors.iter().take(MOST_SYNTAX_ERRORS) {
+    for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
         // Only the message is used: the crate's display quotes the line, which may hold a
         // credential.
         let (line, column) = error.span().map(|span| lines.position(text, span.start)).unzip();
@@ -53,7 +54,7 @@ fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {
     }
 }
 
-/// The offset at which each line of a text begins.
+/// The byte offset at which each line of a text starts.
 struct Lines(Vec<usize>);
 
 impl Lines {

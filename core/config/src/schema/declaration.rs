@@ -1,54 +1,56 @@
 //! The declaration of keys.
 //!
 //! [`settings!`] declares the keys of one table, each with its type, unit, range, default and
-//! documentation. From the declaration come the struct with the values, its defaults, the reader,
-//! the builder's methods, the lines of `tidegate check`, and, in a test that compares them, the
-//! reference page and the types of the Python and Node packages.
+//! documentation. It generates the struct with the values, its defaults, the code that reads and
+//! prints it, and the methods of the builder. A test generates the reference page and the types of
+//! the Python and Node packages from the same declarations.
 
 use super::{Given, Table, Value};
 
-/// A builder: the keys that were set, as a file would give them.
+/// A builder of a table: records the keys that were set as untyped values, as if read from a file.
 pub(crate) trait Builder: Sized {
+    /// Returns the keys that were set.
     fn keys(&mut self) -> &mut Table;
 
-    /// Sets a key.
+    /// Sets a key. Replaces the value that it has.
     fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.keys().put(key, value.into());
         self
     }
 
-    /// Appends to the list of a key.
+    /// Appends an item to the list of a key.
     fn append(mut self, key: &str, item: impl Into<Value>) -> Self {
         self.keys().append(key, item.into());
         self
     }
 
-    /// Adds a named table to the table of a key.
+    /// Adds a table named `name` to the table of a key; see [`Table::add`].
     fn add(mut self, key: &str, name: &str, table: Table) -> Self {
         self.keys().add(key, name, table);
         self
     }
 }
 
-/// Key paths, and values with their units.
+/// Key paths, and values with their units, in the order in which `tidegate check` prints them.
 pub(crate) type Lines = Vec<(String, String)>;
 
-/// A table of the configuration whose values are one struct.
-pub(crate) trait Group {
-    /// Replaces the values of the keys that are given, and reports those that are invalid.
+/// A struct with the values of one table of the configuration. Implemented by [`settings!`].
+pub(crate) trait SettingGroup {
+    /// Replaces the values of the keys that the table has. Reports invalid values and leaves the
+    /// fields of those keys unchanged. Ignores unknown keys.
     fn read(&mut self, given: &Given<'_>);
 
-    /// Appends each key path below `path` and its value.
+    /// Appends the path and the value of each key. `path` is that of the table.
     fn list_keys(&self, path: &str, lines: &mut Lines);
 
-    /// Returns each key path below `path` and its value.
+    /// Returns the path and the value of each key. `path` is that of the table.
     fn lines(&self, path: &str) -> Lines {
         let mut lines = Lines::new();
         self.list_keys(path, &mut lines);
         lines
     }
 
-    /// Returns the keys and their values, separated by commas.
+    /// Returns the keys and their values as `key value, key value`.
     fn on_one_line(&self) -> String {
         let lines: Vec<String> =
             self.lines("").into_iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -56,9 +58,9 @@ pub(crate) trait Group {
     }
 }
 
-/// The keys of a table.
+/// The declared keys of a table.
 pub(crate) struct KeyTable {
-    /// The name of its type in Python and TypeScript.
+    /// The name of the table's type in Python and TypeScript.
     #[cfg(test)]
     pub(crate) name: &'static str,
     #[cfg(test)]
@@ -66,7 +68,7 @@ pub(crate) struct KeyTable {
     pub(crate) keys: &'static [Key],
 }
 
-/// A key of a table.
+/// The declaration of one key.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     #[cfg(test)]
@@ -75,13 +77,13 @@ pub(crate) struct Key {
     pub(crate) unit: &'static str,
     #[cfg(test)]
     pub(crate) kind: fn() -> Kind,
-    /// Returns the default as text.
+    /// Returns the default as text for the reference page.
     #[cfg(test)]
     pub(crate) default: fn() -> String,
 }
 
 impl KeyTable {
-    /// Returns the names of the keys.
+    /// Returns the names of the keys in the order of their declaration.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.keys.iter().map(|key| key.name)
     }
@@ -92,14 +94,14 @@ pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
     tables.iter().flat_map(|table| table.names()).collect()
 }
 
-/// The type of a key's value, for the reference and the types of other languages.
+/// The type of a key's value, for the reference page and the types of Python and TypeScript.
 #[cfg(test)]
 pub(crate) enum Kind {
     Number {
         type_name: &'static str,
         range: String,
     },
-    /// A number of tokens or requests, in this range.
+    /// A number of tokens or requests, with its range as text.
     Count(String),
     Duration(String),
     Bool,
@@ -110,11 +112,11 @@ pub(crate) enum Kind {
     TextOrList(&'static str),
     OrNone(Box<Kind>),
     Table(&'static KeyTable),
-    /// Tables by names that the user chooses.
+    /// Tables with these keys, by names that the user chooses.
     Named(&'static KeyTable),
-    /// Tables of this type, or whole numbers, by names that the user chooses.
+    /// Tables of this type, or whole numbers (a cap), by names that the user chooses.
     NamedOrCap(&'static str),
-    /// Any other type: what the reference, TypeScript and Python call it.
+    /// Any other type: its description in the reference, and the types in TypeScript and Python.
     Special {
         reference: &'static str,
         typescript: &'static str,
@@ -139,7 +141,7 @@ pub(crate) enum Kind {
 ///     // it is switched off, or how the default is described.
 ///     keys {
 ///         /// What the key sets.
-///         wait: Option<Duration> "per call" = None, TIME => "no limit";
+///         wait: Option<Duration> "per call" = None, TIME_RANGE => "no limit";
 ///     }
 ///     // Optional: keys that the parser reads itself.
 ///     special {
@@ -243,9 +245,9 @@ macro_rules! settings {
         }
 
         const _: () = {
-            use $crate::schema::{Given, Group, Lines, Setting, join};
+            use $crate::schema::{Given, SettingGroup, Lines, Setting, join};
 
-            impl Group for $Config {
+            impl SettingGroup for $Config {
                 fn read(&mut self, given: &Given<'_>) {
                     $( given.set(stringify!($key), &mut self.$key, &$bounds); )*
                 }
@@ -352,10 +354,10 @@ macro_rules! settings {
     };
 }
 
-/// Declares the builder of a table: the keys that were set, as a file would give them.
+/// Declares the struct of a builder, with [`Builder`] implemented. [`settings!`] adds the setters.
 ///
-/// Values are checked when the configuration is built. Builders have no `Debug`, because a URL may
-/// hold a password until it was checked.
+/// Builders do not implement `Debug`, because a URL may contain a password until
+/// [`ConfigBuilder::build`](crate::ConfigBuilder::build) has rejected it.
 macro_rules! builders {
     ($( $(#[doc = $doc:literal])+ $Builder:ident; )+) => {$(
         $(#[doc = $doc])+

@@ -1,15 +1,18 @@
-//! Values with their key paths.
+//! Values that were given for a key, with the path of the key.
 
 use std::collections::HashSet;
 
-use super::{Entry, InvalidValue, KeyTable, Node, Problems, Scalar, Setting, Value, names, nearest};
+use super::{Entry, InvalidValue, KeyTable, Node, Problems, Scalar, Setting, Value, names, suggest};
 
-/// A given value, with the full path of its key and the line it is on.
+/// A value that was given for a key, with what an error about it needs.
 #[derive(Clone)]
 pub(crate) struct Given<'a> {
+    /// The full path of the key, such as `targets.openai.cap`. Empty for the whole configuration.
     pub(crate) path: String,
+    /// The line of the value in the file, from 1. `None` for JSON and builders.
     pub(crate) line: Option<usize>,
     pub(crate) value: &'a Value,
+    /// Where problems are reported.
     pub(crate) problems: &'a Problems,
 }
 
@@ -18,50 +21,55 @@ impl<'a> Given<'a> {
         Self { path: path.to_owned(), line: node.line, value: &node.value, problems }
     }
 
-    /// Reports a problem with the value.
+    /// Reports a problem with this value. `text` follows the path of the key in the error.
     pub(crate) fn reject(&self, text: impl Into<String>) {
         self.problems.add(self.line, &self.path, text);
     }
 
-    /// Reports a problem with the first of these keys that is given, or with the table if none is.
+    /// Reports a problem with the first of `keys` that this table has, or with the table itself if
+    /// it has none of them.
     pub(crate) fn reject_key(&self, keys: &[&str], text: impl Into<String>) {
         keys.iter().find_map(|key| self.get(key)).as_ref().unwrap_or(self).reject(text);
     }
 
-    /// Rejects a value above another. Values that are both inherited are rejected where they were
-    /// written.
+    /// Reports a problem if the value of `key` is above the value of `bound`, and this table sets
+    /// at least one of them. Values that are both inherited are reported where they are set.
     pub(crate) fn reject_above<T: Scalar + PartialOrd>(
         &self,
         (key, value): (&str, &T),
-        (bound, most): (&str, &T),
+        (bound, bound_value): (&str, &T),
     ) {
-        if value > most && (self.has(key) || self.has(bound)) {
-            let (value, most) = (value.to_value().show(), most.to_value().show());
-            let text = format!("{key} ({value}) is above {bound} ({most}); lower {key} or raise {bound}");
+        if value > bound_value && (self.has(key) || self.has(bound)) {
+            let (value, bound_value) = (value.to_value().show(), bound_value.to_value().show());
+            let text =
+                format!("{key} ({value}) is above {bound} ({bound_value}); lower {key} or raise {bound}");
             self.reject_key(&[key, bound], text);
         }
     }
 
-    /// Reads the value. Reports a problem and returns `None` if it is invalid.
+    /// Converts the value with `reader`. Reports a problem and returns `None` if it is invalid.
     pub(crate) fn read<T>(&self, reader: impl Fn(&Value) -> Result<T, InvalidValue>) -> Option<T> {
         reader(self.value).map_err(|invalid| self.reject(invalid.message(self.value))).ok()
     }
 
-    /// Reads a key into `setting`, which is unchanged if the key is absent or invalid.
+    /// Reads the value of `key` into `setting`. Leaves `setting` unchanged if the key is absent, or
+    /// is invalid, which is reported. `bounds` limits the value.
     pub(crate) fn set<T: Setting>(&self, key: &str, setting: &mut T, bounds: &T::Bounds) {
         if let Some(given) = self.get(key) {
             setting.overlay(&given, bounds);
         }
     }
 
-    /// Returns the value of a key such as `cap` or `limit.start`, if this is a table that has it.
+    /// Returns the value of a key of this table, such as `cap` or `limit.start`. Returns `None` if
+    /// this is not a table or does not have the key.
     pub(crate) fn get(&self, keys: &str) -> Option<Given<'a>> {
         let (key, rest) = keys.split_once('.').unwrap_or((keys, ""));
         let entry = self.entries().iter().find(|entry| entry.key == key)?;
-        let given = self.at(entry);
+        let given = self.entry_value(entry);
         if rest.is_empty() { Some(given) } else { given.get(rest) }
     }
 
+    /// Returns `true` if this is a table that has a key such as `cap` or `limit.start`.
     pub(crate) fn has(&self, keys: &str) -> bool {
         self.get(keys).is_some()
     }
@@ -70,32 +78,32 @@ impl<'a> Given<'a> {
         matches!(self.value, Value::Table(_))
     }
 
-    /// Returns the items of a list, or a value that is not a list.
+    /// Returns the items of a list, or only this value if it is not a list.
     pub(crate) fn items(&self) -> Vec<Given<'a>> {
         let Value::List(items) = self.value else { return vec![self.clone()] };
         let item = |(index, node)| Given::new(&format!("{}[{index}]", self.path), node, self.problems);
         items.iter().enumerate().map(item).collect()
     }
 
-    /// Returns `true` if the value is a table. Reports each key that is not in `tables` with the
-    /// nearest valid one.
+    /// Returns `true` if this is a table. Otherwise reports a problem. Also reports each key that
+    /// none of `tables` declares, with what to write instead.
     pub(crate) fn check_table(&self, tables: &[&KeyTable]) -> bool {
         self.check_keys(&names(tables), |_| None)
     }
 
-    /// As [`Given::check_table`]. `advice` returns what to write instead of an unknown key, if that
-    /// is known.
+    /// As [`Given::check_table`], for these `keys`. `advice` returns what to write instead of an
+    /// unknown key, or `None` for the most similar one of `keys`.
     pub(crate) fn check_keys(&self, keys: &[&str], advice: impl Fn(&str) -> Option<String>) -> bool {
         let is_table = self.expect_table("a table");
         for entry in self.entries().iter().filter(|entry| !keys.contains(&&*entry.key)) {
-            let advice = advice(&entry.key).unwrap_or_else(|| nearest::advice(&entry.key, keys));
+            let advice = advice(&entry.key).unwrap_or_else(|| suggest::suggest_key(&entry.key, keys));
             self.reject_entry(entry, &format!("unknown key; {advice}"));
         }
         is_table
     }
 
-    /// Returns the values of a table whose keys are names that the user chose. Reports invalid
-    /// names and omits them.
+    /// Returns the names and values of a table whose keys are names that the user chose, such as
+    /// `targets`. Omits invalid names. Reports them, and a value that is not a table.
     pub(crate) fn named(&self) -> Vec<(&'a str, Given<'a>)> {
         self.expect_table("a table of names");
         let is_valid = |entry: &&Entry| match check_name(&entry.key) {
@@ -105,10 +113,11 @@ impl<'a> Given<'a> {
                 false
             }
         };
-        self.entries().iter().filter(is_valid).map(|entry| (&*entry.key, self.at(entry))).collect()
+        self.entries().iter().filter(is_valid).map(|entry| (&*entry.key, self.entry_value(entry))).collect()
     }
 
-    /// Reports a value that is not a table, and keys that are given twice.
+    /// Returns `true` if this is a table. Otherwise reports that `what` was expected. Also reports
+    /// keys that the table has twice.
     fn expect_table(&self, what: &str) -> bool {
         if !self.is_table() {
             self.reject(format!("expected {what}; got {}", self.value.describe()));
@@ -120,14 +129,16 @@ impl<'a> Given<'a> {
         self.is_table()
     }
 
+    /// Reports a problem with a key of this table, at the line of the key.
     fn reject_entry(&self, entry: &Entry, text: &str) {
         self.problems.add(entry.line, &join(&self.path, &entry.key), text);
     }
 
-    fn at(&self, entry: &'a Entry) -> Given<'a> {
+    fn entry_value(&self, entry: &'a Entry) -> Given<'a> {
         Given::new(&join(&self.path, &entry.key), &entry.node, self.problems)
     }
 
+    /// Returns the keys and values of a table. Empty if this is not a table.
     fn entries(&self) -> &'a [Entry] {
         match self.value {
             Value::Table(table) => &table.entries,
@@ -136,7 +147,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Checks the name of a target, tenant, budget or tool, which metrics and errors show.
+/// Checks the name of a target, tenant, budget or tool, which metrics and errors contain. Returns
+/// why it is invalid: empty, above 200 bytes, or with control characters.
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.trim().is_empty() {
         Err("a name must not be empty")
@@ -149,10 +161,11 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Appends a key to a path as TOML writes it: quoted if necessary. Cuts keys after 64 characters.
+/// Returns the path of `key` in the table at `path`, as TOML writes it: the key is quoted if
+/// necessary. A key of more than 64 characters is cut and ends with `...`.
 pub(crate) fn join(path: &str, key: &str) -> String {
-    const SHOWN: usize = 64;
-    let cut: String = key.chars().take(SHOWN).collect();
+    const MAX_SHOWN_KEY: usize = 64;
+    let cut: String = key.chars().take(MAX_SHOWN_KEY).collect();
     let more = if cut.len() < key.len() { "..." } else { "" };
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let dot = if path.is_empty() { "" } else { "." };

@@ -1,8 +1,9 @@
-//! Settings with a few named choices.
+//! Settings whose value is one of a few keywords.
 
 use super::{InvalidValue, Scalar, Value};
 
-/// Declares an enum whose variants are keywords of the configuration. The first is the default.
+/// Declares enums whose variants are keywords of the configuration. The first variant is the
+/// default.
 macro_rules! keywords {
     ($(
         $(#[doc = $about:literal])+
@@ -62,7 +63,7 @@ macro_rules! keywords {
     )+};
 }
 
-/// `"a", "b" or "c"`.
+/// Returns the keywords as text: `"a", "b" or "c"`.
 fn one_of(words: impl Iterator<Item = &'static str>) -> String {
     let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
     match words.split_last() {
@@ -72,7 +73,7 @@ fn one_of(words: impl Iterator<Item = &'static str>) -> String {
 }
 
 keywords! {
-    /// Whether the gate acts, only measures, or is off.
+    /// Whether the gate acts on calls, only measures them, or is off.
     Mode {
         /// Limits, queues, rejects and retries calls.
         Enforce = "enforce",
@@ -96,7 +97,7 @@ keywords! {
         Auto = "auto",
         /// Input and output tokens.
         Tokens = "tokens",
-        /// Tokens held in the engine's KV memory, times the seconds they are held.
+        /// Tokens in the engine's KV memory, times the seconds for which the call holds them.
         Kv = "kv",
         /// 1 per call.
         Calls = "calls",
@@ -142,7 +143,7 @@ keywords! {
         Follow = "follow",
         /// They only lower the rates: a configured rate is an upper bound.
         Lower = "lower",
-        /// Nothing.
+        /// They change nothing.
         Ignore = "ignore",
     }
 }

@@ -1,18 +1,18 @@
-//! The number of slots in force: fixed, or adaptive up to a cap.
+//! The keys of `limit`: whether the number of slots in force is fixed, or adaptive up to the cap.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 #[cfg(test)]
 use super::Kind;
-use super::{CAP, Given, Group, InvalidValue, Lines, Scalar, Setting, Value, millis, secs};
+use super::{CAP_RANGE, Given, InvalidValue, Lines, Scalar, Setting, SettingGroup, Value, millis, secs};
 
-/// How many slots of the cap are in force.
+/// How many of the slots that the cap allows are in force.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LimitConfig {
-    /// All of them, always.
+    /// The number of slots in force is always the cap.
     Fixed,
-    /// As many as the upstream can serve within the objective.
+    /// The number of slots in force changes with what the upstream can serve within the objective.
     Adaptive(AdaptiveConfig),
 }
 
@@ -42,12 +42,12 @@ settings! {
     keys {
         /// The limit at the start, from `min` to `cap`. The limit doubles from there until the
         /// first decrease. With a percentile detector it increases by 1 per tick instead.
-        start: usize "slots" = 8, CAP => "8, or the nearest that `min` and `cap` allow";
+        start: usize "slots" = 8, CAP_RANGE => "8, or the nearest that `min` and `cap` allow";
         /// The lower bound of the limit, at most `cap`.
-        min: usize "slots" = 1, CAP;
+        min: usize "slots" = 1, CAP_RANGE;
         /// The maximum number of calls that await their first token at the same time. A value above
         /// the cap has no effect. Not for tools.
-        awaiting: Option<usize> "calls" = None, CAP
+        awaiting: Option<usize> "calls" = None, CAP_RANGE
             => "limited adaptively if decrease is \"served\", otherwise not limited";
         /// How far the limit is decreased when calls miss the objective: to the concurrency that
         /// the upstream was observed to serve (`"served"`), to a share of the limit (0.1 to 0.99),
@@ -62,12 +62,13 @@ settings! {
     }
 }
 
-/// How late first tokens are detected.
+/// How the limit detects that first tokens are late.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detector {
-    /// A sequential test of the share of calls above the objective, per kind of call. The default.
+    /// By a sequential test of the share of calls that exceed the objective, in each class of
+    /// calls. The default.
     Exceedance,
-    /// A percentile over a time window.
+    /// By a percentile of the time to first token over a time window.
     Percentile(Percentile),
 }
 
@@ -89,16 +90,16 @@ settings! {
     }
 }
 
-/// Rejects a tick above the window, because no evaluation would see the calls in between.
+/// Reports a `tick` above `window`, because calls between two windows would not be evaluated.
 fn check_tick(percentile: &Percentile, given: &Given<'_>) {
     given.reject_above(("tick", &percentile.tick), ("window", &percentile.window));
 }
 
-/// How far the limit is decreased when calls miss the objective.
+/// How far the limit is decreased when calls exceed the objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decrease {
-    /// To the concurrency that the upstream was observed to serve, or by a tenth if that is not
-    /// known. The default.
+    /// To the number of concurrent calls that the upstream was observed to serve within the
+    /// objective, or by a tenth if that number is not known. The default.
     Served,
     /// To this share of the limit (0.1 to 0.99).
     Factor(f64),
@@ -106,8 +107,9 @@ pub enum Decrease {
     Step(usize),
 }
 
-/// The range of [`Decrease::Factor`]. Less is a collapse, more is no decrease.
-const FACTOR: RangeInclusive<f64> = 0.1..=0.99;
+/// The range of [`Decrease::Factor`]. A smaller share would nearly close the target, and a larger
+/// one would have no effect.
+const FACTOR_RANGE: RangeInclusive<f64> = 0.1..=0.99;
 
 impl From<Decrease> for Value {
     fn from(decrease: Decrease) -> Self {
@@ -124,7 +126,7 @@ impl Setting for Decrease {
 
     fn overlay(&mut self, given: &Given<'_>, (): &()) {
         let expected = || {
-            let (low, high) = (FACTOR.start(), FACTOR.end());
+            let (low, high) = (FACTOR_RANGE.start(), FACTOR_RANGE.end());
             InvalidValue::expected(format!(
                 "\"served\", the share that remains after a decrease ({low} to {high}), or {{ step = SLOTS }}"
             ))
@@ -135,11 +137,11 @@ impl Setting for Decrease {
                 let Some(step) = given.get("step") else {
                     return given.reject("needs a \"step\": the number of slots of a decrease");
                 };
-                step.read(|value| usize::read(value, &CAP)).map(Decrease::Step)
+                step.read(|value| usize::read(value, &CAP_RANGE)).map(Decrease::Step)
             }
             Value::Text(text) if text == "served" => Some(Decrease::Served),
             _ => given.read(|value| {
-                f64::read(value, &FACTOR).map(Decrease::Factor).map_err(|_| match value {
+                f64::read(value, &FACTOR_RANGE).map(Decrease::Factor).map_err(|_| match value {
                     Value::Whole(slots) if *slots > 1 => {
                         expected().hint(format!("to decrease by {slots} slots write {{ step = {slots} }}"))
                     }
@@ -173,7 +175,7 @@ settings! {
     /// A decrease by a number of slots.
     table STEP "StepConfig";
     /// The number of slots.
-    step: <usize as Setting>::kind(&CAP) => "required";
+    step: <usize as Setting>::kind(&CAP_RANGE) => "required";
 }
 
 impl Detector {
@@ -204,7 +206,7 @@ impl From<Detector> for Value {
     }
 }
 
-/// A percentile's settings replace only the keys that are given.
+/// Reads a keyword or the table of a percentile, of which only the given keys are replaced.
 impl Setting for Detector {
     type Bounds = ();
 

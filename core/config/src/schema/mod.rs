@@ -1,14 +1,14 @@
-//! The schema of the configuration: each key is declared here once, in [`settings!`] tables.
+//! The schema of the configuration: each key is declared once, in a [`settings!`] table.
 
 #[macro_use]
 mod declaration;
 mod given;
 mod keywords;
 mod limit;
-pub(crate) mod nearest;
 mod pool;
 mod problems;
 mod setting;
+pub(crate) mod suggest;
 mod target;
 mod tool;
 mod tree;
@@ -21,14 +21,14 @@ use std::time::Duration;
 pub(crate) use self::{declaration::*, given::*, problems::*, setting::*};
 pub use self::{keywords::*, limit::*, pool::*, target::*, tool::*, tree::*};
 
-/// The range of every number of slots.
-pub(crate) const CAP: RangeInclusive<usize> = 1..=65_536;
-/// The range of every length of a queue.
-const QUEUE: RangeInclusive<usize> = 0..=1_000_000;
-/// The range of every rate of requests. It lies within what `governor` counts in.
-const REQUESTS: RangeInclusive<u64> = 1..=1_000_000_000;
-/// The range of every number of tokens.
-const TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
+/// The range of each number of slots.
+pub(crate) const CAP_RANGE: RangeInclusive<usize> = 1..=65_536;
+/// The range of each maximum number of queued calls.
+const QUEUE_RANGE: RangeInclusive<usize> = 0..=1_000_000;
+/// The range of each rate of requests.
+const REQUEST_RANGE: RangeInclusive<u64> = 1..=1_000_000_000;
+/// The range of each number of tokens.
+const TOKEN_RANGE: RangeInclusive<u64> = 1..=1_000_000_000_000;
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -50,33 +50,36 @@ settings! {
     /// The configuration of a gate, with defaults filled in and every value in its range.
     pub struct Config, table TOP "Config", builders [];
     fields {
-        /// Targets in the order of the file: the first that matches a request takes it.
+        /// The targets in the order of the file. A request is sent to the first one that matches
+        /// it.
         targets: Vec<TargetConfig> = Vec::new();
-        /// The settings of targets that are not configured: one for each origin, credential and model.
+        /// The settings of targets that are not configured. Requests that no target matches get one
+        /// such target for each origin, credential and model.
         default_target: TargetConfig = TargetConfig::default();
-        /// Tools by name.
+        /// The tools by name.
         tools: BTreeMap<String, ToolConfig> = BTreeMap::new();
     }
     keys {
-        /// Whether the gate acts, only measures, or is off. The environment variable `TIDEGATE`
-        /// (`on`, `observe` or `off`) overrides it.
+        /// Whether the gate acts on calls, only measures them, or is off. The environment variable
+        /// `TIDEGATE` (`on`, `observe` or `off`) overrides this key.
         mode: Mode = Mode::Enforce, ();
-        /// The settings of connections, of all targets.
+        /// The settings of the connections to all targets.
         transport: TransportConfig = TransportConfig::default(), ();
-        /// Rates that several targets share, by name: the targets that name it as their `budget`.
+        /// Rates that several targets share, by name. A target shares the one that its `budget`
+        /// names.
         budgets: Budgets = Budgets::new(), ();
     }
     special {
-        /// The settings of every target that does not set them itself, and of targets that are not
-        /// configured.
+        /// The settings that apply to each target that does not set them itself, and to targets
+        /// that are not configured.
         defaults: Kind::Table(&SETTINGS) => "";
-        /// The targets by name: a table, or just the cap. The first target that matches a request
-        /// takes it, in the order of the file.
+        /// The targets by name: a table, or only the cap. A request is sent to the first target
+        /// that matches it, in the order of the file.
         targets: Kind::NamedOrCap("TargetConfig") => "";
-        /// The tenants of every target by name. `defaults.tenants` replaces single keys of it, and
-        /// `targets.NAME.tenants` single keys of both.
+        /// The tenants of all targets by name. The keys of a tenant in `defaults.tenants` replace
+        /// those given here, and the keys in `targets.NAME.tenants` replace both.
         tenants: Kind::Named(&TENANT) => "";
-        /// The tools by name: a table, or just the cap.
+        /// The tools by name: a table, or only the cap.
         tools: Kind::NamedOrCap("ToolConfig") => "";
     }
 }

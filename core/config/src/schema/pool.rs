@@ -1,4 +1,4 @@
-//! Targets that are pools of replicas.
+//! The keys of `pool`, for targets that consist of replicas.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{CAP, HEADER, TOKENS, Table, Text, URL_PATH, millis, secs};
+use super::{CAP_RANGE, HEADER, TOKEN_RANGE, Table, Text, URL_PATH, millis, secs};
 #[cfg(test)]
 use super::{Kind, Setting};
 
@@ -22,7 +22,7 @@ pub(crate) const FILE_EVERY: Duration = secs(1);
 pub(crate) const FILE_EVERY_RANGE: RangeInclusive<Duration> = millis(100)..=secs(3600);
 
 builders! {
-    /// The replicas of a target, for [`Target::pool`](super::Target::pool).
+    /// Builds the replicas of a target, for [`Target::pool`](super::Target::pool).
     ///
     /// ```
     /// use tidegate_config::{Config, Pool, Replica, Target};
@@ -37,46 +37,48 @@ builders! {
 }
 
 settings! {
-    /// A pool: replicas that serve the same models. Clients call it at `http://NAME`, where NAME is
-    /// the target's. One of `replicas`, `dns` and `file` names the replicas; without any of them
-    /// the program sets them (`set_replicas`). A pool has at most 128 replicas: of more that a file
-    /// or DNS names, the first 128 are used.
+    /// A pool of replicas of one target. Clients call the pool at `http://NAME`, where NAME is the
+    /// name of the target. One of `replicas`, `dns` and `file` lists the replicas; without any of
+    /// them the program sets them (`set_replicas`). A pool has at most 128 replicas. If a file or
+    /// DNS lists more, the first 128 are used.
     pub struct PoolConfig, table POOL "PoolConfig", builders [Pool];
     fields {
-        /// Where the replicas are named.
+        /// Where the list of replicas comes from.
         source: ReplicaSource = ReplicaSource::Dynamic;
-        /// The environment variable with the key for requests to `/v1/models` of the replicas.
-        /// `None`: requests without a key.
+        /// The environment variable with the API key for requests to `/v1/models` of the replicas.
+        /// `None`: these requests have no key.
         key_env: Option<Text> = None;
     }
     keys {
         /// The maximum number of slots of each replica. It is the limit itself if the limit is
         /// fixed, and its upper bound if the limit is adaptive.
-        cap: usize "slots per replica" = 256, CAP;
-        /// The path that is requested to check the health of a replica. Any response but a 5xx is
-        /// healthy. Switched off, health is known from calls only.
+        cap: usize "slots per replica" = 256, CAP_RANGE;
+        /// The path that is requested to check the health of a replica. A replica is healthy if the
+        /// response is not a 5xx. Switched off, only calls show whether a replica is healthy.
         health: Option<Text> = Some("/health".into()), URL_PATH => "not requested";
         /// The time between two requests for a replica's metrics (`/metrics`), while calls are sent
-        /// to it.
+        /// to the replica.
         poll: Option<Duration> = Some(secs(1)), millis(50)..=secs(60) => "not requested";
-        /// The time without a healthy response after which a replica that does not respond is down.
-        /// Calls that have not produced a token there are then sent to other replicas. A shorter
-        /// silence only keeps new calls away.
+        /// The time without a response after which a replica is down. Its calls that have not
+        /// produced a token are then sent to other replicas. Before that time, only new calls avoid
+        /// a replica that does not respond.
         down_after: Duration = secs(2), millis(100)..=secs(300);
-        /// The silence after which a stream of a replica that is down is ended as truncated.
+        /// The time without a chunk after which a stream from a replica that is down ends as
+        /// truncated.
         cut_after: Duration = secs(10), millis(100)..=secs(3600);
-        /// The time over which a replica that joins or recovers is raised to its full share of the
-        /// calls.
+        /// The time over which the share of the calls of a replica that joins or recovers increases
+        /// to its full share.
         slow_start: Option<Duration> = Some(secs(10)), millis(1)..=secs(3600) => "full share at once";
-        /// The request header that names a session. The calls of a session are sent to the same
-        /// replica, within bounds.
+        /// The request header with the id of a session. The calls of a session are sent to the same
+        /// replica, unless its load is too high.
         session: Option<HeaderName> = Some(HeaderName::from_static("x-session-id")), HEADER;
-        /// Whether calls whose prompts start alike are sent to the same replica, within bounds.
+        /// Whether calls whose prompts have a common start are sent to the same replica, unless its
+        /// load is too high.
         affinity: bool = true, ();
         /// The time without a first token after which a call is also sent to another replica. The
-        /// first response is used, and the other attempt is cancelled. Counts against the retry
-        /// budget. Only for streams, in mode `enforce`, and never for clients that keep their own
-        /// transport.
+        /// first response is used, and the other attempt is cancelled. The second attempt is
+        /// charged to the retry budget. Only for streams, in mode `enforce`, and never for clients
+        /// that keep their own transport.
         hedge: Option<Duration> = None, millis(50)..=secs(300);
     }
     special {
@@ -86,19 +88,20 @@ settings! {
             typescript: "(string | ReplicaConfig)[]",
             python: "list[str | ReplicaConfig]",
         } => "none";
-        /// A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`. Each
+        /// A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`. Each IP
         /// address of the host is a replica.
         dns: Kind::Text("scheme, host and port") => "none";
-        /// The time between two lookups of `dns`, while calls are made. A failed lookup changes
-        /// nothing.
+        /// The time between two lookups of `dns`, while calls are made. If a lookup fails, the
+        /// replicas stay as they are.
         dns_every: <Duration as Setting>::kind(&DNS_EVERY_RANGE) => "5s";
-        /// A file that names the replicas: TOML or JSON with `replicas`, or one URL per line. A
-        /// regular file of at most 1 MiB. A file that cannot be read changes nothing.
+        /// The path of a file that lists the replicas: TOML or JSON with `replicas`, or one URL per
+        /// line. It must be a regular file of at most 1 MiB. If it cannot be read, the replicas
+        /// stay as they are.
         file: Kind::Text("a path") => "none";
         /// The time between two reads of `file`, while calls are made.
         file_every: <Duration as Setting>::kind(&FILE_EVERY_RANGE) => "1s";
-        /// The environment variable with the key for requests to `/v1/models` of the replicas.
-        /// Calls carry their own key.
+        /// The environment variable with the API key for requests to `/v1/models` of the replicas.
+        /// Calls are sent with the key of the caller.
         key_env: Kind::Text("the name of an environment variable") => "none";
     }
 }
@@ -107,7 +110,7 @@ settings! {
     /// A replica of a pool.
     pub struct ReplicaConfig, table REPLICA "ReplicaConfig", builders [Replica];
     fields {
-        /// The base URL, without a final slash and without `/v1`. Identifies the replica.
+        /// The base URL, without a final slash and without `/v1`. It identifies the replica.
         url: Arc<str> = "".into();
         /// The models that the replica serves. `None`: requested from the replica.
         models: Option<Arc<[Arc<str>]>> = None;
@@ -116,7 +119,7 @@ settings! {
         /// The replica's share of the calls, relative to the weights of the others.
         weight: f64 = 1.0, 0.01..=100.0;
         /// The number of tokens that the replica's KV memory holds.
-        kv_tokens: Option<u64> = None, TOKENS => "the target's, otherwise requested from the replica";
+        kv_tokens: Option<u64> = None, TOKEN_RANGE => "the target's, otherwise requested from the replica";
     }
     special {
         /// The base URL of the replica, with or without `/v1`.
@@ -126,7 +129,7 @@ settings! {
     }
 }
 
-/// A replica of a [`Pool`]. Also made of a base URL.
+/// Builds a replica of a [`Pool`]. A base URL converts to a replica with the default settings.
 #[derive(Clone)]
 pub struct Replica {
     pub(crate) keys: Table,
@@ -135,32 +138,33 @@ pub struct Replica {
 settings!(@keys Replica);
 
 impl ReplicaConfig {
-    /// Creates a replica at this base URL, with weight 1.
+    /// Creates a replica at this base URL, with the default settings. Removes final slashes.
     pub fn new(url: &str) -> Self {
         Self { url: url.trim_end_matches('/').into(), ..Self::default() }
     }
 }
 
-/// Where the replicas of a pool are named.
+/// Where the list of a pool's replicas comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplicaSource {
-    /// In the configuration.
+    /// The configuration lists the replicas.
     Listed(Vec<ReplicaConfig>),
-    /// By DNS: each address of the host is a replica.
+    /// DNS: each IP address of a host is a replica.
     Dns {
         /// Scheme, host and port.
         url: Arc<str>,
         /// The time between two lookups (1 s to 1 h).
         every: Duration,
     },
-    /// In a file, which is read again when it changes.
+    /// A file, which is read periodically.
     File {
-        /// The file: TOML or JSON with `replicas` as in the configuration, or one URL per line.
+        /// The path of the file: TOML or JSON with `replicas` as in the configuration, or one URL
+        /// per line.
         path: PathBuf,
         /// The time between two reads (100 ms to 1 h).
         every: Duration,
     },
-    /// By the program (`Gate::set_replicas`).
+    /// The program sets the replicas (`Gate::set_replicas`).
     Dynamic,
 }
 

@@ -1,23 +1,26 @@
-//! Collects the problems found while a configuration is read.
+//! The problems that are found while a configuration is read.
 
 use std::cell::RefCell;
 
 use crate::{ConfigError, ConfigProblem};
 
+/// Collects problems, so that one [`ConfigError`] reports all of them.
 #[derive(Default)]
 pub(crate) struct Problems(RefCell<Vec<ConfigProblem>>);
 
 impl Problems {
+    /// Adds a problem with the key at a path. `line` is from 1, and `None` for JSON and builders.
     pub(crate) fn add(&self, line: Option<usize>, key: &str, message: impl Into<String>) {
         let problem = ConfigProblem { line, key: key.to_owned(), message: message.into() };
         self.0.borrow_mut().push(problem);
     }
 
+    /// Returns the number of problems so far.
     pub(crate) fn count(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Returns `value` if no problem was added.
+    /// Returns `value` if no problem was added, otherwise the error of all problems.
     pub(crate) fn into_result<T>(self, value: T) -> Result<T, ConfigError> {
         let problems = self.0.into_inner();
         if problems.is_empty() { Ok(value) } else { Err(ConfigError::new(problems)) }

@@ -1,4 +1,4 @@
-//! The types that the value of a key can have: how each is read, written and printed.
+//! The types that the value of a key can have, and how each is read, written and printed.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,36 +12,37 @@ use http::uri::PathAndQuery;
 use super::Kind;
 use super::{Given, Lines, Value};
 
-/// A type whose value is read from one key: a single value, or a table of keys.
+/// A type that can be the value of a key: a single value, or a table of keys.
 pub(crate) trait Setting {
-    /// What limits the values beside their type: a range, a rule, or `()`.
+    /// What limits the values in addition to their type: a range, a [`TextRule`], or `()` for
+    /// nothing.
     type Bounds;
 
-    /// Replaces `self` by the given value, or reports a problem and leaves `self` unchanged. Tables
-    /// replace only the keys that are given.
+    /// Replaces `self` by the given value. If it is invalid, reports a problem and leaves `self`
+    /// unchanged. A table replaces only the keys that are given.
     fn overlay(&mut self, given: &Given<'_>, bounds: &Self::Bounds);
 
-    /// Appends each key path at and below `path` with its value in `unit`. The text `none` stands
-    /// for a value that is switched off.
+    /// Appends the path of each key at and below `path`, and its value followed by `unit`, for
+    /// `tidegate check`. `none` is the text for a value that is switched off.
     fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Lines);
 
-    /// Returns the type, for the reference.
+    /// Returns the type of the value for the reference page and the types of other languages.
     #[cfg(test)]
     fn kind(bounds: &Self::Bounds) -> Kind;
 }
 
 /// A [`Setting`] that is a single value.
 pub(crate) trait Scalar: Sized {
-    /// As [`Setting::Bounds`].
+    /// What limits the values; see [`Setting::Bounds`].
     type Bounds;
 
-    /// Reads a value.
+    /// Converts an untyped value, or returns why it is invalid.
     fn read(value: &Value, bounds: &Self::Bounds) -> Result<Self, InvalidValue>;
 
-    /// Returns the value that [`Scalar::read`] reads as `self`.
+    /// Returns the untyped value that [`Scalar::read`] converts to `self`.
     fn to_value(&self) -> Value;
 
-    /// As [`Setting::kind`].
+    /// Returns the type of the value; see [`Setting::kind`].
     #[cfg(test)]
     fn kind(bounds: &Self::Bounds) -> Kind;
 }
@@ -75,43 +76,47 @@ impl<T: Scalar> Setting for T {
     }
 }
 
-/// Why a value is rejected.
+/// Why a value is invalid: what was expected instead, and a hint.
 #[derive(Debug)]
 pub(crate) struct InvalidValue {
     expected: String,
-    /// Empty: no hint.
+    /// What to do about the given value. Empty: no hint.
     hint: String,
 }
 
 impl InvalidValue {
+    /// Creates the error of a value in place of which `expected` is valid, without a hint.
     pub(crate) fn expected(expected: impl Into<String>) -> Self {
         Self { expected: expected.into(), hint: String::new() }
     }
 
+    /// Sets the hint, which the message shows in parentheses. An empty one removes it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
 
+    /// Adds another valid form to what was expected.
     fn also(mut self, form: &str) -> Self {
         self.expected.push_str(form);
         self
     }
 
-    /// Adds the hint if `value` is a number in quotes.
+    /// Sets the hint if `value` is a number in quotes.
     pub(crate) fn hint_quotes(self, value: &Value, hint: &str) -> Self {
         let quoted = value.as_text().is_some_and(|text| text.parse::<f64>().is_ok());
         if quoted { self.hint(hint) } else { self }
     }
 
+    /// Returns the text of the problem: what was expected, what was given, and the hint.
     pub(crate) fn message(&self, given: &Value) -> String {
         let hint = if self.hint.is_empty() { String::new() } else { format!(" ({})", self.hint) };
         format!("expected {}; got {}{hint}", self.expected, given.describe())
     }
 }
 
-/// Reads a whole number. A float without a fraction is one too, because JSON, and so JavaScript,
-/// has no other kind of number.
+/// Reads a whole number in `range`. Accepts floats without a fraction, because JavaScript has no
+/// other numbers.
 fn whole<T>(value: &Value, range: &RangeInclusive<T>) -> Result<T, InvalidValue>
 where
     T: TryFrom<i128> + PartialOrd + Display,
@@ -129,6 +134,7 @@ where
     })
 }
 
+/// Makes each integer type a [`Scalar`] with a range.
 macro_rules! whole_numbers {
     ($($type:ty),+) => {$(
         impl Scalar for $type {
@@ -153,7 +159,7 @@ macro_rules! whole_numbers {
 
 whole_numbers!(usize, u32);
 
-/// A number of tokens or requests, which may be written in thousands or millions: `"450k"`, `"2M"`.
+/// A number of tokens or requests. Also accepts thousands and millions as text: `"450k"`, `"2M"`.
 impl Scalar for u64 {
     type Bounds = RangeInclusive<u64>;
 
@@ -173,7 +179,8 @@ impl Scalar for u64 {
     }
 }
 
-/// Converts `"1.5M"` to 1,500,000. Exact.
+/// Converts text such as `"1.5M"` to the exact whole number, here 1,500,000. Returns `None` if it
+/// is not of that form.
 fn scale(text: &str) -> Option<i128> {
     let thousands = text.strip_suffix(['k', 'K']).map(|digits| (digits, 3));
     let (digits, zeros) = thousands.or_else(|| text.strip_suffix('M').map(|digits| (digits, 6)))?;
@@ -231,8 +238,9 @@ impl Scalar for bool {
     }
 }
 
-/// The range of durations that have none of their own: timers do not resolve less than 1 ms.
-pub(crate) const TIME: RangeInclusive<Duration> =
+/// The range of durations of keys without a narrower one: 1 ms, the resolution of timers, to 30
+/// days.
+pub(crate) const TIME_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 3600);
 
 impl Scalar for Duration {
@@ -243,8 +251,7 @@ impl Scalar for Duration {
             Value::Time(time) => Some(*time),
             Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
             Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
-            // The bound excludes sums that would overflow: u64::MAX seconds alone take more
-            // characters.
+            // The length limit excludes sums that overflow: u64::MAX seconds is already longer.
             Value::Text(text) if text.len() <= 20 => humantime::parse_duration(text).ok(),
             _ => None,
         };
@@ -273,12 +280,12 @@ impl Scalar for Duration {
     }
 }
 
-/// Prints a duration as the configuration writes it: `1h 30m`.
+/// Returns a duration as text, such as `1h 30m`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     humantime::format_duration(duration).to_string().replace("days", "d").replace("day", "d")
 }
 
-/// Switched off by `false`, `"none"` or null.
+/// An optional value, which `false`, `"none"` and null switch off (`None`).
 impl<T: Scalar> Scalar for Option<T> {
     type Bounds = T::Bounds;
 
@@ -300,17 +307,19 @@ impl<T: Scalar> Scalar for Option<T> {
     }
 }
 
-/// Text that a [`TextRule`] accepts.
+/// A text that a [`TextRule`] accepts.
 pub(crate) type Text = Arc<str>;
 
-/// Which texts a setting accepts, and the value of each.
+/// Which texts a key accepts, and how they are converted to a value.
 pub(crate) struct TextRule<T> {
+    /// What an error says was expected.
     pub(crate) expected: &'static str,
-    /// Returns the value of an accepted text, otherwise a hint, which may be empty.
+    /// Converts a text. The error is a hint for the user; empty: no hint.
     pub(crate) parse: fn(&str) -> Result<T, &'static str>,
 }
 
 impl<T> TextRule<T> {
+    /// Converts a text value, or returns why it is invalid.
     pub(crate) fn read(&self, value: &Value) -> Result<T, InvalidValue> {
         let invalid = InvalidValue::expected(self.expected);
         match value.as_text().map(self.parse) {
@@ -319,12 +328,13 @@ impl<T> TextRule<T> {
         }
     }
 
-    /// Reads a text or a list of texts. Reports each invalid item.
+    /// Reads a text or a list of texts. Reports each invalid item and omits it.
     pub(crate) fn read_list(&self, given: &Given<'_>) -> Vec<T> {
         given.items().iter().filter_map(|item| item.read(|value| self.read(value))).collect()
     }
 }
 
+/// Makes each type a [`Scalar`] that a [`TextRule`] reads.
 macro_rules! texts {
     ($($type:ty),+) => {$(
         impl Scalar for $type {
@@ -348,13 +358,14 @@ macro_rules! texts {
 
 texts!(Text, HeaderName);
 
-/// The name of a target.
+/// Accepts the name of a target: any text that is not empty. Whether it exists is checked later.
 pub(crate) const TARGET_NAME: TextRule<Text> =
     TextRule { expected: "the name of a target", parse: not_empty };
-/// The name of a shared budget.
+/// Accepts the name of a shared budget: any text that is not empty. Whether it exists is checked
+/// later.
 pub(crate) const BUDGET_NAME: TextRule<Text> =
     TextRule { expected: "the name of one of [budgets]", parse: not_empty };
-/// The path of a URL, with or without a query.
+/// Accepts the path of a URL, with or without a query, of at most 200 bytes.
 pub(crate) const URL_PATH: TextRule<Text> = TextRule {
     expected: "a path such as \"/health\"",
     parse: |path| {
@@ -362,7 +373,7 @@ pub(crate) const URL_PATH: TextRule<Text> = TextRule {
         path.parse::<PathAndQuery>().map(|path| path.as_str().into()).map_err(|_| "")
     },
 };
-/// The name of a request header.
+/// Accepts the name of a request header.
 pub(crate) const HEADER: TextRule<HeaderName> = TextRule {
     expected: "the name of a request header such as \"x-session-id\"",
     parse: |name| name.parse().map_err(|_| ""),

@@ -1,4 +1,4 @@
-//! Targets: their settings, their rates, and what tenants and lanes have there.
+//! The keys of targets, and of their rates, retries, tenants and lanes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,25 +9,26 @@ use http::HeaderName;
 #[cfg(test)]
 use super::Kind;
 use super::{
-    AdaptiveConfig, BUDGET_NAME, CAP, CostRule, Counting, Given, HeaderPolicy, LimitConfig, Lines, OnFull,
-    PoolConfig, Predict, QUEUE, REQUESTS, Setting, TARGET_NAME, TIME, TOKENS, Table, Text, Tokenizer, join,
-    millis, secs,
+    AdaptiveConfig, BUDGET_NAME, CAP_RANGE, CostRule, Counting, Given, HeaderPolicy, LimitConfig, Lines,
+    OnFull, PoolConfig, Predict, QUEUE_RANGE, REQUEST_RANGE, Setting, TARGET_NAME, TIME_RANGE, TOKEN_RANGE,
+    Table, Text, Tokenizer, join, millis, secs,
 };
 use crate::Lane;
 
 builders! {
-    /// How failed attempts are repeated, for [`Target::retry`].
+    /// Builds how failed attempts are repeated, for [`Target::retry`].
     Retry;
-    /// A tenant's share of a target.
+    /// Builds the settings of a tenant, for [`Target::tenant`] and
+    /// [`ConfigBuilder::tenant`](crate::ConfigBuilder::tenant).
     Tenant;
-    /// A lane's share of a target, for [`Target::lane`].
+    /// Builds the settings of a lane of a target, for [`Target::lane`].
     LaneSettings;
-    /// Rates that several targets share, for
+    /// Builds rates that several targets share, for
     /// [`ConfigBuilder::budget`](crate::ConfigBuilder::budget).
     Budget;
 }
 
-/// A target, for [`ConfigBuilder::target`](crate::ConfigBuilder::target).
+/// Builds a target, for [`ConfigBuilder::target`](crate::ConfigBuilder::target).
 #[derive(Clone)]
 pub struct Target {
     pub(crate) name: String,
@@ -35,7 +36,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Creates a target of this name. The name of a well-known provider also sets its URLs.
+    /// Creates a target of this name. If the name is that of a well-known provider, such as
+    /// `openai`, the base URLs are those of the provider by default.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), keys: Table::default() }
     }
@@ -50,41 +52,43 @@ settings! {
     keys {
         /// The maximum number of attempts of a call, including the first.
         attempts: u32 = 4, 1..=100;
-        /// The upper bound of the first backoff, at most `max`. It doubles with each attempt (full
-        /// jitter).
-        base: Duration = millis(500), TIME;
-        /// The upper bound of every backoff. A provider's Retry-After is a lower bound and may
-        /// exceed it.
-        max: Duration = secs(30), TIME;
-        /// The retry budget: retries earned per call of the last 10 s.
+        /// The upper bound of the first backoff, at most `max`. The bound doubles with each
+        /// attempt, and the backoff is uniform between 0 and the bound.
+        base: Duration = millis(500), TIME_RANGE;
+        /// The maximum of the upper bound of a backoff. If the provider sends Retry-After, the
+        /// backoff is at least that long, even above `max`.
+        max: Duration = secs(30), TIME_RANGE;
+        /// The retry budget: the number of retries allowed per call of the last 10 s.
         ratio: f64 "retries per call" = 0.2, 0.0..=10.0;
-        /// The retry budget: retries that need not be earned.
+        /// The retry budget: the number of retries allowed in addition, regardless of the calls.
         reserve: u32 "retries" = 10, 0..=10_000;
     }
 }
 
-/// Rejects a first backoff above the longest one.
+/// Reports a `base` above `max`.
 fn check_backoff(retry: &RetryConfig, given: &Given<'_>) {
     given.reject_above(("base", &retry.base), ("max", &retry.max));
 }
 
 settings! {
-    /// A tenant at a target, or at all of them.
+    /// The settings of a tenant at one target, or at all targets.
     pub struct TenantConfig, table TENANT "TenantConfig", builders [Tenant];
     keys {
-        // A weight near zero would make start tags run away to infinity.
-        /// The tenant's weight in fair queueing.
+        // A weight near 0 would make the virtual start times of fair queueing overflow.
+        /// The weight of the tenant in fair queueing. If both have queued calls, a tenant
+        /// with weight 2 gets twice the capacity of one with weight 1.
         weight: f64 = 1.0, 0.001..=1e6;
-        /// The maximum number of slots of the tenant. A value above the target's cap has no effect.
-        cap: Option<usize> "slots" = None, CAP => "the target's";
-        /// The maximum number of the tenant's calls in the queue.
-        queue: Option<usize> "calls" = None, QUEUE => "the target's";
-        /// The share of the slots in force that is reserved for the tenant. Unused reserved slots
-        /// may be borrowed. Not for `default_tenant`.
+        /// The maximum number of slots that the tenant uses at a time. A value above the target's
+        /// `cap` has no effect.
+        cap: Option<usize> "slots" = None, CAP_RANGE => "the target's";
+        /// The maximum number of queued calls of the tenant.
+        queue: Option<usize> "calls" = None, QUEUE_RANGE => "the target's";
+        /// The share of the slots in force that is reserved for the tenant. Others may borrow the
+        /// reserved slots that the tenant does not use. Not allowed for `default_tenant`.
         floor: f64 "of the slots" = 0.0, 0.0..=1.0;
-        /// The tokens per minute that the tenant may use. Use above the rate is a debt that delays
-        /// the tenant's later calls.
-        tpm: Option<u64> "tokens per minute" = None, TOKENS;
+        /// The tokens per minute that the tenant may use. If a call uses more than was reserved,
+        /// later calls of the tenant are delayed accordingly.
+        tpm: Option<u64> "tokens per minute" = None, TOKEN_RANGE;
         /// Whether the tenant's queued calls may be rejected to make room for more urgent ones in a
         /// full queue.
         shed: bool = true, ();
@@ -92,40 +96,42 @@ settings! {
 }
 
 settings! {
-    /// The calls of one lane (priority class) at a target.
+    /// The settings of one lane (priority class) at a target.
     pub struct LaneConfig, table LANE "LaneConfig", builders [LaneSettings];
     keys {
-        /// The share of the slots in force that is reserved for the lane. Unused reserved slots may
-        /// be borrowed.
+        /// The share of the slots in force that is reserved for the lane. Other lanes may borrow
+        /// the reserved slots that the lane does not use.
         floor: f64 "of the slots" = 0.0, 0.0..=1.0;
-        /// The maximum number of the lane's calls in the queue, of all tenants together.
-        queue: Option<usize> "calls" = None, QUEUE;
-        /// The wait budget of the lane's calls, at most `deadline`.
-        wait: Option<Duration> = None, TIME => "the target's";
-        /// The lane's objective for the time to first token, at most `deadline`.
-        ttft: Option<Duration> = None, TIME => "the target's";
+        /// The maximum number of queued calls of the lane, of all tenants together.
+        queue: Option<usize> "calls" = None, QUEUE_RANGE;
+        /// The maximum time in the queue of a call of the lane, at most `deadline`.
+        wait: Option<Duration> = None, TIME_RANGE => "the target's";
+        /// The objective for the time to first token of the lane's calls, at most `deadline`.
+        ttft: Option<Duration> = None, TIME_RANGE => "the target's";
     }
 }
 
 settings! {
-    /// The rates that a provider allows, of a target or of a budget that several targets share. A
-    /// rate that is not set is not limited until the headers of a response report one.
+    /// The rates that a provider allows, for a target or for a budget that several targets share. A
+    /// rate that is not set is unlimited, until the headers of a response report one.
     pub struct RateConfig, table RATES "RateConfig", builders [Budget, Target];
     keys {
-        /// Requests per minute.
-        rpm: Option<u64> "requests per minute" = None, REQUESTS;
-        /// Requests per day.
-        rpd: Option<u64> "requests per day" = None, REQUESTS;
-        /// Tokens per minute, input and output together.
-        tpm: Option<u64> "tokens per minute" = None, TOKENS;
-        /// Tokens per day, input and output together.
-        tpd: Option<u64> "tokens per day" = None, TOKENS;
-        /// Input tokens per minute, for providers that count input and output separately.
-        itpm: Option<u64> "input tokens per minute" = None, TOKENS;
-        /// Output tokens per minute, for providers that count input and output separately.
-        otpm: Option<u64> "output tokens per minute" = None, TOKENS;
-        /// How much of a rate may be used at once, as the time over which the rate allows it. 6 s
-        /// is a tenth of a minute's rate.
+        /// The maximum number of requests per minute.
+        rpm: Option<u64> "requests per minute" = None, REQUEST_RANGE;
+        /// The maximum number of requests per day.
+        rpd: Option<u64> "requests per day" = None, REQUEST_RANGE;
+        /// The maximum number of tokens per minute, input and output together.
+        tpm: Option<u64> "tokens per minute" = None, TOKEN_RANGE;
+        /// The maximum number of tokens per day, input and output together.
+        tpd: Option<u64> "tokens per day" = None, TOKEN_RANGE;
+        /// The maximum number of input tokens per minute, for providers that count input and output
+        /// separately.
+        itpm: Option<u64> "input tokens per minute" = None, TOKEN_RANGE;
+        /// The maximum number of output tokens per minute, for providers that count input and
+        /// output separately.
+        otpm: Option<u64> "output tokens per minute" = None, TOKEN_RANGE;
+        /// The part of a rate that may be used at once, as a time: 6 s allow a tenth of a rate per
+        /// minute at once.
         burst: Duration = secs(6), millis(100)..=secs(60);
         /// How the provider counts a call against its token rates.
         counting: Counting = Counting::Auto, ();
@@ -134,115 +140,121 @@ settings! {
     }
 }
 
-/// The default of `deadline`.
+/// The default of `deadline`, the maximum time of a call: 10 minutes.
 pub const DEFAULT_DEADLINE: Duration = secs(600);
 
-/// Tenants by their ids.
+/// The settings of tenants by tenant id.
 pub(crate) type Tenants = BTreeMap<Arc<str>, TenantConfig>;
-/// Lanes in the order of [`Lane::ALL`].
+/// The settings of the lanes, in the order of [`Lane::ALL`].
 pub(crate) type Lanes = [LaneConfig; 3];
 
 settings! {
-    /// How a target behaves. All of it may also be set in `defaults`.
+    /// The settings of a target. Each of them can also be set in `defaults`.
     pub struct TargetConfig, table SETTINGS "TargetSettings", builders [Target];
     fields {
         /// The name of the target in metrics, errors and snapshots.
         name: Arc<str> = "default".into();
-        /// Which requests are the target's.
+        /// Which requests are sent to the target.
         matches: TargetMatch = TargetMatch::default();
-        /// How many slots of the cap are in force. For pools, the limit of each replica.
+        /// How many of the slots that the cap allows are in force. For pools, the limit of each
+        /// replica.
         limit: LimitConfig = LimitConfig::Adaptive(AdaptiveConfig::default());
-        /// The provider's rates. The default for targets with a `budget`.
+        /// The rates that the provider allows. Not used by targets with a `budget`.
         rates: RateConfig = RateConfig::default();
-        /// The replicas. `None`: the target is one endpoint.
+        /// The pool of replicas. `None`: the target is a single endpoint.
         pool: Option<PoolConfig> = None;
-        /// The model to request for calls that fall back to this target. `None`: the caller's.
+        /// The model that is requested for calls that fall back to this target. `None`: the model
+        /// that the caller requested.
         model: Option<Arc<str>> = None;
-        /// The environment variable with the credential of calls that fall back to this target.
-        /// `None`: the caller's credential is sent to the same protocol, host and port only.
+        /// The environment variable with the credential for calls that fall back to this target.
+        /// `None`: the credential of the caller is sent, but only if scheme, host and port are the
+        /// same.
         key_env: Option<Arc<str>> = None;
-        /// The headers of the caller that this target receives, beside the standard ones, from
-        /// calls that fall back to it on another server or with `key_env`.
+        /// The request headers of the caller that are forwarded, in addition to the standard ones,
+        /// with calls that fall back to this target on another server or with `key_env`.
         forward_headers: Vec<HeaderName> = Vec::new();
     }
     keys {
-        /// The maximum number of slots. It is the limit itself if the limit is fixed, and its upper
-        /// bound if the limit is adaptive. For pools it limits the replicas together.
-        cap: usize "slots" = 256, CAP => "256; for pools 65536";
-        /// The maximum number of calls in the queue, per tenant.
-        queue: usize "calls per tenant" = 10_000, QUEUE;
-        /// The maximum number of calls in the queue, of all tenants together.
-        backlog: usize "calls of all tenants" = 100_000, QUEUE;
-        /// The wait budget: the maximum time in the queue while the target is open, over all
-        /// attempts of a call. At most `deadline`.
-        wait: Option<Duration> = None, TIME => "none but the deadline";
+        /// The maximum number of calls in flight. A fixed limit equals the cap, and an adaptive
+        /// limit is at most the cap. For pools, the cap applies to all replicas together.
+        cap: usize "slots" = 256, CAP_RANGE => "256; for pools 65536";
+        /// The maximum number of queued calls per tenant. Further calls are rejected.
+        queue: usize "calls per tenant" = 10_000, QUEUE_RANGE;
+        /// The maximum number of queued calls of all tenants together. Further calls are rejected.
+        backlog: usize "calls of all tenants" = 100_000, QUEUE_RANGE;
+        /// The maximum time of a call in the queue, over all its attempts (the wait budget). Times
+        /// in which the target is closed do not count. At most `deadline`.
+        wait: Option<Duration> = None, TIME_RANGE => "none but the deadline";
         /// What happens to a call that finds no free slot.
         on_full: OnFull = OnFull::Wait, ();
         /// The maximum time of a call, including its wait, retries and stream.
-        deadline: Duration = DEFAULT_DEADLINE, TIME => "10m, or the client's read timeout if that is longer";
+        deadline: Duration = DEFAULT_DEADLINE, TIME_RANGE => "10m, or the client's read timeout if that is longer";
         /// The maximum time from the start of an attempt to its first token, for streams. At most
         /// `deadline`.
-        first_token: Option<Duration> = None, TIME => "the client's read timeout";
+        first_token: Option<Duration> = None, TIME_RANGE => "the client's read timeout";
         /// The maximum time between two chunks of a response.
-        idle: Option<Duration> = None, TIME => "the client's read timeout";
-        /// The maximum time that the reader of a response may leave a chunk unread. Afterwards its
-        /// slot is released.
-        stall: Option<Duration> = Some(secs(300)), TIME;
-        /// The objective for the time to first token, including the wait. An adaptive limit keeps
-        /// to it. At most `deadline`.
-        ttft: Option<Duration> = None, TIME;
-        /// The objective for the time per output token, on average over a call. Needs an adaptive
-        /// limit. At most `deadline`.
-        tpot: Option<Duration> = None, TIME;
-        /// The wait after which a call moves up one lane. A call that moved up goes before the
-        /// calls of that lane, for at most an eighth of the capacity.
-        aging: Duration "per lane" = secs(30), TIME;
-        /// The longest prompt, in estimated tokens. Longer ones are rejected at once with 413.
-        max_prompt: Option<u64> "tokens" = None, TOKENS;
+        idle: Option<Duration> = None, TIME_RANGE => "the client's read timeout";
+        /// The maximum time for which the reader of a response may leave a chunk unread. After that
+        /// time the slot of the call is released.
+        stall: Option<Duration> = Some(secs(300)), TIME_RANGE;
+        /// The objective for the time to first token, including the time in the queue. With it, the
+        /// limit is adaptive by default. At most `deadline`.
+        ttft: Option<Duration> = None, TIME_RANGE;
+        /// The objective for the time per output token, as the average of a call. Requires an
+        /// adaptive limit. At most `deadline`.
+        tpot: Option<Duration> = None, TIME_RANGE;
+        /// The time in the queue after which a call moves up one lane. A call that has moved up is
+        /// admitted before the calls of that lane. Such calls get at most an eighth of the
+        /// capacity.
+        aging: Duration "per lane" = secs(30), TIME_RANGE;
+        /// The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once
+        /// with 413.
+        max_prompt: Option<u64> "tokens" = None, TOKEN_RANGE;
         /// When a call is rejected at once because of its predicted wait.
         predict: Predict = Predict::Deadline, ();
         /// The cost that fair queueing charges for a call.
         cost: CostRule = CostRule::Auto, ();
-        /// The delay of a call of 1000 tokens in its own tenant's queue, in favour of shorter
-        /// calls. Proportional to the tokens of the call.
-        short_bias: Option<Duration> "per 1000 tokens" = None, TIME;
+        /// How far shorter calls of a tenant are preferred: a call is ordered in the queue of its
+        /// tenant as if it had arrived later by this time per 1000 tokens.
+        short_bias: Option<Duration> "per 1000 tokens" = None, TIME_RANGE;
         /// Whether a call on a borrowed reserved slot is cancelled and queued again when the owner
-        /// needs the slot, if the call has not produced a token.
+        /// of the reservation needs the slot. Calls that have produced a token are never cancelled.
         reclaim: bool = false, ();
-        /// The number of tokens that the KV memory of the engine holds, for pools of each replica.
-        /// A prefix that several calls share counts once at replicas that report prefix caching,
-        /// and in full for each call at other targets. Without it the memory is not limited, except
-        /// at replicas that report their size.
-        kv_tokens: Option<u64> "tokens" = None, TOKENS => "not known";
-        /// The share of the KV memory that is kept free.
+        /// The size of the engine's KV memory in tokens, for pools of each replica. A prefix that
+        /// several calls share is counted once at replicas that report prefix caching, and once per
+        /// call at other targets. Without this key, memory limits only replicas that report their
+        /// size.
+        kv_tokens: Option<u64> "tokens" = None, TOKEN_RANGE => "not known";
+        /// The share of the KV memory that admitted calls must leave free.
         kv_headroom: f64 = 0.1, 0.0..=0.9;
         /// How the tokens of a prompt are counted before the call is sent.
         tokenizer: Tokenizer = Tokenizer::Learned, ();
-        /// Whether to request the token usage of streams if the caller does not, and to remove it
-        /// from the response.
+        /// Whether the gate requests the token usage of streams if the caller does not, and then
+        /// removes it from the response.
         ask_usage: bool = false, ();
-        /// The name of a shared budget in `budgets`, in place of the target's own rates.
+        /// The name of a shared budget in `budgets`. The target then has no rates of its own.
         budget: Option<Text> = None, BUDGET_NAME;
-        /// The target that receives the calls that this one rejects. It needs one base URL (or all
-        /// of this target's), and a `model` (or all of this target's models in its `models`). In
-        /// `defaults` it does not apply to the target that it names.
+        /// The name of the target that receives the calls that this target rejects. That target
+        /// needs a single base URL, or all base URLs of this target. It also needs a `model`, or
+        /// all models of this target in its `models`. In `defaults`, this key does not apply to the
+        /// target that it names.
         fallback: Option<Text> = None, TARGET_NAME;
-        /// How failed attempts are repeated.
+        /// How failed attempts of a call are repeated.
         retry: RetryConfig = RetryConfig::default(), ();
-        /// The lanes: `interactive`, `standard` and `batch`.
+        /// The settings of the lanes `interactive`, `standard` and `batch`.
         lanes: Lanes = Lanes::default(), ();
-        /// The settings of tenants that are not named. Named tenants do not inherit them.
+        /// The settings of tenants that `tenants` does not name. Named tenants do not inherit them.
         default_tenant: TenantConfig = TenantConfig::default(), ();
-        /// Named tenants.
+        /// The settings of tenants by tenant id.
         tenants: Tenants = Tenants::new(), ();
     }
     special {
-        /// How many slots of the cap are in force.
+        /// How many of the slots that the cap allows are in force.
         limit: LIMIT_KIND => "adaptive; fixed with a `cap` and no `ttft`";
     }
 }
 
-/// The type of `limit`, of targets and tools.
+/// The type of the key `limit` of targets and tools.
 #[cfg(test)]
 pub(super) const LIMIT_KIND: Kind = Kind::Special {
     reference: "`\"adaptive\"`, `\"fixed\"`, or a table",
@@ -251,23 +263,24 @@ pub(super) const LIMIT_KIND: Kind = Kind::Special {
 };
 
 settings! {
-    /// Which requests are a target's, and how calls reach it that fall back to it.
-    table OWN "TargetConfig";
-    /// The base URLs of the requests, with all paths below them. `"none"`: no request is the
-    /// target's, and its slots are acquired by name (`acquire_slot`).
+    /// Which requests are sent to a target, and how calls that fall back to it are sent.
+    table TARGET "TargetConfig";
+    /// The base URLs of the target: it takes the requests to them and to all paths below them.
+    /// `"none"`: the target takes no requests, and its slots are acquired by name (`acquire_slot`).
     url: Kind::TextOrList("a URL or a list of URLs; http or https, without user, query or `*`") => "of well-known providers and pools, their own; otherwise every URL";
-    /// The models of the requests. `*` matches any text.
+    /// The models whose requests the target takes. `*` matches any text.
     models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "every model";
-    /// The model to request for calls that fall back to this target.
+    /// The model that is requested for calls that fall back to this target.
     model: Kind::Text("a name without `*`") => "the only name in `models`";
-    /// The environment variable with the credential for calls that fall back to this target; never
-    /// the credential itself. Without it, the caller's credential is sent if protocol, host and
-    /// port are the same, and otherwise only if `forward_headers` names its header.
+    /// The name of the environment variable with the credential for calls that fall back to this
+    /// target, never the credential itself. Without it, the credential of the caller is sent if
+    /// scheme, host and port are the same, and otherwise only if `forward_headers` lists its
+    /// header.
     key_env: Kind::Text("the name of an environment variable") => "none";
-    /// The headers of the caller that this target receives, beside the standard ones, from calls
-    /// that fall back to it on another server or with `key_env`.
+    /// The request headers of the caller that are forwarded, in addition to the standard ones, with
+    /// calls that fall back to this target on another server or with `key_env`.
     forward_headers: Kind::TextOrList("a header name or a list of names, without `*`") => "none";
-    /// The replicas, if the target is not one endpoint: a table, or a list of replicas.
+    /// The replicas of a target that is not a single endpoint: a table, or a list of replicas.
     pool: Kind::Special {
         reference: "a table or a list of replicas",
         typescript: "PoolConfig | (string | ReplicaConfig)[]",
@@ -275,19 +288,20 @@ settings! {
     } => "none";
 }
 
-/// Which requests are a target's. An empty list matches everything.
+/// Which requests are sent to a target: those that match a URL and a model. An empty list matches
+/// every request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetMatch {
     /// Base URLs: scheme, host, port, and a path prefix (`https://api.openai.com/v1`).
     pub urls: Vec<String>,
     /// Model names, in which `*` matches any text (`gpt-4o*`).
     pub models: Vec<String>,
-    /// Whether no request is the target's (`url = "none"`): its slots are acquired by name.
+    /// Whether the target takes no requests (`url = "none"`). Its slots are acquired by name.
     pub slots_only: bool,
 }
 
 impl TargetConfig {
-    /// Creates a target with the default settings, which matches every request.
+    /// Creates a target with the default settings that matches every request.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
     }

@@ -1,26 +1,26 @@
-//! Tools, and the settings of connections.
+//! The keys of tools, and of the connections to targets.
 
 use std::time::Duration;
 
 #[cfg(test)]
 use super::LIMIT_KIND;
-use super::{CAP, LimitConfig, OnFull, QUEUE, REQUESTS, TIME, Table, secs};
+use super::{CAP_RANGE, LimitConfig, OnFull, QUEUE_RANGE, REQUEST_RANGE, TIME_RANGE, Table, secs};
 
 builders! {
-    /// The settings of connections, for
+    /// Builds the settings of connections, for
     /// [`ConfigBuilder::transport`](crate::ConfigBuilder::transport).
     Transport;
 }
 
-/// A tool, for [`ConfigBuilder::tool`](crate::ConfigBuilder::tool). A number is a tool with
-/// this cap: `.tool("db", 8)`.
+/// Builds a tool, for [`ConfigBuilder::tool`](crate::ConfigBuilder::tool). A number converts to a
+/// tool with this cap: `.tool("db", 8)`.
 #[derive(Clone)]
 pub struct Tool {
     pub(crate) keys: Table,
 }
 
 impl Tool {
-    /// Creates a tool with this cap.
+    /// Creates a tool with this cap, the maximum number of slots (1 to 65,536).
     pub fn new(slots: usize) -> Self {
         Self { keys: Table::default() }.cap(slots)
     }
@@ -38,27 +38,27 @@ settings! {
     /// A tool: a named resource that is not a model, with a cap of its own.
     pub struct ToolConfig, table TOOL "ToolConfig", builders [Tool];
     fields {
-        /// How many slots of the cap are in force.
+        /// How many of the slots that `cap` allows are in force.
         limit: LimitConfig = LimitConfig::Fixed;
     }
     keys {
         /// The maximum number of slots.
-        cap: usize "slots" = 1, CAP => "required";
-        /// The objective for the time of a call. An adaptive limit keeps to it.
-        latency: Option<Duration> = None, TIME;
-        /// The maximum number of calls in the queue, per tenant.
-        queue: usize "calls per tenant" = 10_000, QUEUE;
-        /// The maximum time in the queue. Not with `on_full = "refuse"`.
-        wait: Option<Duration> = None, TIME;
+        cap: usize "slots" = 1, CAP_RANGE => "required";
+        /// The objective for the duration of a call. With it, the limit is adaptive by default.
+        latency: Option<Duration> = None, TIME_RANGE;
+        /// The maximum number of queued calls per tenant. Further calls are rejected.
+        queue: usize "calls per tenant" = 10_000, QUEUE_RANGE;
+        /// The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`.
+        wait: Option<Duration> = None, TIME_RANGE;
         /// What happens to a call that finds no free slot.
         on_full: OnFull = OnFull::Wait, ();
-        /// Calls per second.
+        /// The maximum number of calls per second.
         rps: Option<f64> "calls per second" = None, 0.001..=1e6;
-        /// Calls per minute, in place of `rps`.
-        rpm: Option<u64> "calls per minute" = None, REQUESTS;
+        /// The maximum number of calls per minute. Cannot be combined with `rps`.
+        rpm: Option<u64> "calls per minute" = None, REQUEST_RANGE;
     }
     special {
-        /// How many slots of the cap are in force.
+        /// How many of the slots that `cap` allows are in force.
         limit: LIMIT_KIND => "fixed; adaptive with a `latency`";
     }
 }
@@ -71,11 +71,11 @@ impl ToolConfig {
 }
 
 settings! {
-    /// The settings of connections, of all targets.
+    /// The settings of the connections to all targets.
     pub struct TransportConfig, table TRANSPORT "TransportConfig", builders [Transport];
     keys {
         /// The maximum time to open a connection.
-        connect: Duration = secs(10), TIME;
+        connect: Duration = secs(10), TIME_RANGE;
         /// Whether proxies are read from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`:
         /// in Python by the rules of httpx or httpx2, in Node by those of undici, otherwise by
         /// those of the Rust crate.
@@ -83,9 +83,9 @@ settings! {
         /// The maximum number of idle connections that are kept per host.
         pool_idle: usize "connections per host" = 256, 0..=65_536;
         /// The time for which an idle connection is kept.
-        pool_idle_timeout: Duration = secs(90), TIME;
-        /// The number of streams on an HTTP/2 connection at which another connection is opened. The
-        /// default is below 100, the usual limit of servers.
+        pool_idle_timeout: Duration = secs(90), TIME_RANGE;
+        /// The maximum number of concurrent streams on an HTTP/2 connection. For more, another
+        /// connection is opened. The default is below 100, the usual limit of servers.
         http2_streams: usize "streams per connection" = 90, 1..=10_000;
         /// Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge).
         http2_prior_knowledge: bool = false, ();

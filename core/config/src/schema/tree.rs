@@ -1,56 +1,64 @@
-//! The generic tree that files, dicts and builders are converted to before any value is checked.
+//! The tree of untyped values that TOML, JSON and builders are converted to before any value is
+//! checked.
 
 use std::time::Duration;
 
 use super::show_duration;
 
-/// A value, and its line if it is from a file.
+/// A value and its line in the file, from 1. The line is `None` for JSON and builders.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) value: Value,
     pub(crate) line: Option<usize>,
 }
 
-/// A value that is not from a file.
+/// Creates a node without a line.
 impl From<Value> for Node {
     fn from(value: Value) -> Self {
         Self { value, line: None }
     }
 }
 
+/// An untyped value.
 #[derive(Clone)]
 pub(crate) enum Value {
     Null,
     Bool(bool),
-    /// Wide enough for every integer of TOML, JSON and Rust callers.
+    /// A whole number. `i128` holds every integer of TOML, JSON and Rust callers.
     Whole(i128),
     Float(f64),
     Text(String),
-    /// A duration of a builder. Exact, unlike a float of seconds.
+    /// A duration that was passed to a builder. Unlike a float of seconds, it is exact.
     Time(Duration),
     List(Vec<Node>),
     Table(Table),
-    /// A value that no key accepts, such as a TOML date, with its description for errors.
+    /// A value that no key accepts, such as a TOML date, by its description for errors.
     Other(&'static str),
 }
 
+/// A table of untyped values.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
-    /// The keys in the order they were written. Duplicates are rejected when the table is read.
+    /// The keys in the order in which they were given. A key may occur twice; the duplicate is
+    /// rejected when the table is read.
     pub(crate) entries: Vec<Entry>,
 }
 
+/// A key of a [`Table`] and its value.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) key: String,
+    /// The line of the key, from 1. `None` for JSON and builders.
     pub(crate) line: Option<usize>,
     pub(crate) node: Node,
 }
 
-/// The longest string that errors repeat, in characters. A longer one may be a credential.
-const SHOWN: usize = 24;
+/// The maximum length, in characters, of a string that errors repeat. A longer string may be a
+/// credential.
+const MAX_SHOWN_TEXT: usize = 24;
 
 impl Value {
+    /// Returns the text, or `None` if the value is not a text.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -58,7 +66,7 @@ impl Value {
         }
     }
 
-    /// Returns the value as the configuration shows it: numbers with thousands separators.
+    /// Returns the value as `tidegate check` prints it, with thousands separators in whole numbers.
     pub(crate) fn show(&self) -> String {
         match self {
             Value::Whole(number) => group_thousands(&number.to_string()),
@@ -69,7 +77,8 @@ impl Value {
         }
     }
 
-    /// Describes the value in an error, after "got".
+    /// Returns the description of the value in an error, which follows "got". Long texts, which may
+    /// be credentials, are described by their length.
     pub(crate) fn describe(&self) -> String {
         match self {
             Value::Null => "null".into(),
@@ -86,7 +95,7 @@ impl Value {
     }
 }
 
-/// `10,000` for `10000`.
+/// Adds thousands separators: `10,000` for `10000`.
 fn group_thousands(digits: &str) -> String {
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -98,13 +107,22 @@ fn group_thousands(digits: &str) -> String {
     text
 }
 
-/// Describes a string in an error: the string itself if it is short and holds no `@` or `?`,
-/// otherwise its length.
+/// Returns the description of a string in an error.
+///
+/// The description contains the string if it has at most 24 characters and no `@` or `?`.
+/// Otherwise the string may contain a credential, and the description contains only its length.
+///
+/// ```
+/// use tidegate_config::describe_text;
+///
+/// assert_eq!(describe_text("fast"), "the string \"fast\"");
+/// assert_eq!(describe_text("http://user:secret@host"), "a string of 23 characters");
+/// ```
 pub fn describe_text(text: &str) -> String {
     let length = text.chars().count();
     if text.is_empty() {
         "an empty string".into()
-    } else if length <= SHOWN && !text.contains(['@', '?']) {
+    } else if length <= MAX_SHOWN_TEXT && !text.contains(['@', '?']) {
         format!("the string {text:?}")
     } else {
         format!("a string of {length} characters")
@@ -120,7 +138,7 @@ impl<const N: usize> From<[(&str, Value); N]> for Table {
 }
 
 impl Table {
-    /// Sets a key, replacing its value.
+    /// Sets a key. Replaces the value that it has.
     pub(crate) fn put(&mut self, key: &str, value: Value) {
         match self.get_mut(key) {
             Some(old) => *old = value,
@@ -128,7 +146,7 @@ impl Table {
         }
     }
 
-    /// Appends to the list of a key.
+    /// Appends an item to the list that a key has. If the key has no list, it gets a new one.
     pub(crate) fn append(&mut self, key: &str, item: Value) {
         match self.get_mut(key) {
             Some(Value::List(items)) => items.push(item.into()),
@@ -136,8 +154,8 @@ impl Table {
         }
     }
 
-    /// Adds a named table to the table of a key. Keeps one of the same name, so that the duplicate
-    /// is rejected when the configuration is read.
+    /// Adds a table named `name` to the table that `key` has, such as `acme` to `tenants`. A table
+    /// of the same name is not replaced; the duplicate is rejected when the configuration is read.
     pub(crate) fn add(&mut self, key: &str, name: &str, table: Table) {
         if !matches!(self.get_mut(key), Some(Value::Table(_))) {
             self.put(key, Value::Table(Table::default()));

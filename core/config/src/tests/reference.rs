@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Config;
 use crate::schema::{
-    Key, KeyTable, Kind, LANE, LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, STEP, TENANT,
-    TOOL, TOP, TRANSPORT,
+    Key, KeyTable, Kind, LANE, LIMIT, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, STEP, TARGET,
+    TENANT, TOOL, TOP, TRANSPORT,
 };
 
 /// The reference page.
@@ -26,7 +26,7 @@ const TABLES: [&KeyTable; 14] = [
     &SETTINGS,
     &REPLICA,
     &POOL,
-    &OWN,
+    &TARGET,
     &TOOL,
     &TRANSPORT,
     &TOP,

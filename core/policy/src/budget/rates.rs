@@ -199,7 +199,7 @@ impl RateBudgets {
     /// Only what is certain about the call and its counting rule is compared. If an estimate that
     /// is too high rejected calls, no call would ever be sent to correct it.
     pub fn oversize(&self, demand: &Demand) -> Option<(BudgetKind, u64)> {
-        let input = demand.least_input();
+        let input = demand.min_input();
         let known = self.config.counting != Counting::Auto || self.learned.is_some();
         let most = demand.max_output.filter(|_| known).unwrap_or(0);
         let least = |kind| match (kind, self.rule(demand)) {

@@ -143,7 +143,7 @@ impl std::fmt::Debug for Forecast {
 impl From<&Output> for Forecast {
     fn from(output: &Output) -> Self {
         let middle = |part: usize| (part as f64 + 0.5) / POINTS as f64;
-        Self::of((0..POINTS).map(|part| output.quantile(middle(part)))).at_most(output.most())
+        Self::of((0..POINTS).map(|part| output.quantile(middle(part)))).at_most(output.max())
     }
 }
 

@@ -371,7 +371,7 @@ fn learned_forecast_keeps_mean_and_maximum() {
         let usage = Usage { input: 8, output: 50 + 10 * (round % 100), ..Usage::default() };
         estimator.learn(&facts, &tenant, &mut LengthSample::default(), &usage);
     }
-    let output = estimator.expect(&facts, &tenant);
+    let output = estimator.output(&facts, &tenant);
     let forecast = Forecast::from(&output);
     let (mean, learned) = (forecast.mean(), output.mean() as f64);
     assert!((mean / learned - 1.0).abs() < 0.05, "{mean} for {learned}");

@@ -86,7 +86,7 @@ impl Upstream for SingleUpstream {
     fn oversize(&self, ticket: &Ticket, _: &Requirements) -> Option<u64> {
         // The output is uncertain, and an engine cuts an answer that becomes too long.
         let most = self.memory.as_ref()?.most();
-        (ticket.demand.least_input() > most).then_some(most)
+        (ticket.demand.min_input() > most).then_some(most)
     }
 
     fn available(&mut self, _: usize, mut shared: Room) -> Available {

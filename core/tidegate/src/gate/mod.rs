@@ -287,7 +287,7 @@ impl Gate {
         target: &str,
         replicas: impl IntoIterator<Item = R>,
     ) -> Result<(), Error> {
-        self.tell(target, || Replica::members(replicas.into_iter().map(Into::into)))
+        self.tell(target, || Replica::parse_all(replicas.into_iter().map(Into::into)))
     }
 
     /// Replaces the replicas of a pool with a JSON list of base URLs and of objects with the keys

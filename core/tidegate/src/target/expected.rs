@@ -71,7 +71,7 @@ impl Expected {
         let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
         Forecast::later(move || {
             let estimator = expected.estimator.lock();
-            let forecast = Forecast::from(&estimator.expect(&facts, &tenant))
+            let forecast = Forecast::from(&estimator.output(&facts, &tenant))
                 .of_input(exact.unwrap_or_else(|| estimator.demand(&facts, &tenant).input));
             if facts.stream { forecast } else { forecast.in_one_piece() }
         })

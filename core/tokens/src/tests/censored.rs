@@ -1,8 +1,8 @@
-//! Answers in flight, and answers that were broken off, as right-censored samples.
+//! Tests of answers in flight and truncated answers, which are right-censored samples.
 
 use proptest::prelude::*;
 
-use super::super::lengths::{BUCKETS, Lengths, Observed};
+use super::super::lengths::{BUCKETS, LengthCounts, LengthDistribution};
 use super::super::output::Output;
 use super::super::*;
 use super::learned::{Noise, call, near, tenant, usage};
@@ -10,18 +10,18 @@ use tidegate_protocol::{RequestFacts, Route};
 
 const MAX_TOKENS: u64 = 4_096;
 
-/// Answers to calls of one kind, produced step by step.
+/// Simulates the answers of calls of one class, which produce tokens step by step.
 struct Answers {
     estimator: Estimator,
     in_flight: Vec<Answer>,
-    /// Whether the estimator is told of answers in flight.
+    /// Whether answers in flight are passed to the estimator.
     in_flight_counts: bool,
     completed: usize,
 }
 
 struct Answer {
     length: u64,
-    /// Tokens a step.
+    /// Tokens produced per step.
     speed: f64,
     produced: f64,
     sample: LengthSample,
@@ -55,7 +55,7 @@ impl Answers {
     }
 
     fn expected(&self) -> Output {
-        self.estimator.expect(&call(100, Some(MAX_TOKENS)), &tenant("a"))
+        self.estimator.output(&call(100, Some(MAX_TOKENS)), &tenant("a"))
     }
 }
 
@@ -70,7 +70,7 @@ fn quantile(lengths: &[u64], probability: f64) -> f64 {
     sorted[(probability * sorted.len() as f64) as usize] as f64
 }
 
-/// What a burst's estimates are once a share of its calls has completed.
+/// Checks the estimates for a burst of calls after a share of them has completed.
 fn burst(seed: u64, in_flight_counts: bool, even: bool, share: f64) -> (Output, Vec<u64>) {
     let lengths = heavy_tailed(seed, 400);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -90,12 +90,12 @@ fn estimates_during_a_burst_include_unfinished_calls() {
         for share in [0.1, 0.25, 0.5] {
             let (expected, lengths) = burst(seed, true, even, share);
             let name = format!("seed {seed}, even {even}, {share} completed");
-            // What has been seen: to a bucket, and the noise of those that have come so far.
+            // Observed quantiles are exact up to one bucket and the sampling error.
             for probability in [share * 0.5, share * 0.8] {
                 let (found, exact) = (expected.quantile(probability) as f64, quantile(&lengths, probability));
                 assert!(near(found, exact, 0.25), "{name}, p{probability}: {found} for {exact}");
             }
-            // What has not: not below the truth, nor all that the calls allow.
+            // Other quantiles are neither below the true ones nor at the limit of the calls.
             for probability in [0.75, 0.9] {
                 let (found, exact) = (expected.quantile(probability) as f64, quantile(&lengths, probability));
                 assert!(found >= 0.9 * exact, "{name}, p{probability}: {found} for {exact}");
@@ -108,7 +108,7 @@ fn estimates_during_a_burst_include_unfinished_calls() {
     }
 }
 
-/// The same test fails by far if the estimator is told of completed answers only.
+/// The estimates of the other test are far off if only completed answers are passed.
 #[test]
 fn completed_answers_alone_underestimate_a_burst() {
     for seed in 1..=6 {
@@ -120,8 +120,8 @@ fn completed_answers_alone_underestimate_a_burst() {
     }
 }
 
-/// Answers in flight must not count for more than the completed ones that began with them, however
-/// many of these are forgotten.
+/// Answers in flight have the same weight as the completed ones that began with them, even if the
+/// counts were reduced many times since.
 #[test]
 fn estimates_hold_with_more_calls_in_flight_than_remembered() {
     let mut noise = Noise(fastrand::Rng::with_seed(3));
@@ -129,7 +129,7 @@ fn estimates_hold_with_more_calls_in_flight_than_remembered() {
     let mut begun = Vec::new();
     let (mut medians, mut nineties, mut means) = (Vec::new(), Vec::new(), Vec::new());
     for step in 0..2_500 {
-        // The first come one after the other.
+        // The first answers begin one after the other.
         while answers.in_flight.len() < 500.min(1 + step) {
             let length = noise.lognormal(150.0, 0.9);
             begun.push(length);
@@ -150,7 +150,7 @@ fn estimates_hold_with_more_calls_in_flight_than_remembered() {
     assert!(near(middle(&means), mean, 0.1), "{means:?} for {mean}");
 }
 
-/// Takes an answer so far, as it comes: to each doubling, and to its end.
+/// Passes an answer to the estimator at each doubling of its length, and at its full length.
 fn produce(estimator: &mut Estimator, facts: &tidegate_protocol::RequestFacts, length: u64) -> LengthSample {
     let mut sample = LengthSample::default();
     for doubling in (0..64).map(|bit| 1_u64 << bit).take_while(|tokens| *tokens < length) {
@@ -168,18 +168,18 @@ fn truncated_answers_are_censored_and_expire_like_others() {
         estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, 20));
         produce(&mut estimator, &facts, 2_000);
     }
-    let expected = estimator.expect(&facts, &a);
+    let expected = estimator.output(&facts, &a);
     assert!(expected.quantile(0.4) <= 24, "{}", expected.quantile(0.4));
     assert!(expected.quantile(0.6) >= 2_000, "{}", expected.quantile(0.6));
     assert!(estimator.demand(&facts, &a).output >= 1_000);
     for _ in 0..2_000 {
         estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, 20));
     }
-    assert!(estimator.expect(&facts, &a).quantile(0.95) <= 24);
+    assert!(estimator.output(&facts, &a).quantile(0.95) <= 24);
     assert!(near(estimator.demand(&facts, &a).output as f64, 20.0, 0.2));
 }
 
-/// Until answers complete, what is believed of a model that is not known holds.
+/// Until the first answer completes, the defaults of an unknown model stay in force.
 #[test]
 fn answers_in_flight_do_not_shorten_a_cold_estimate() {
     let mut estimator = Estimator::new();
@@ -187,19 +187,19 @@ fn answers_in_flight_do_not_shorten_a_cold_estimate() {
     for _ in 0..50 {
         produce(&mut estimator, &facts, 10);
     }
-    let expected = estimator.expect(&facts, &tenant("a"));
+    let expected = estimator.output(&facts, &tenant("a"));
     assert_eq!((expected.quantile(0.01), expected.quantile(0.5)), (MAX_TOKENS, MAX_TOKENS));
     assert!(near(expected.mean() as f64, MAX_TOKENS as f64, 0.1));
-    // Beyond what is believed: up to as much again.
+    // Beyond the default length: up to one more doubling.
     let facts = call(100, None);
     for _ in 0..50 {
         produce(&mut estimator, &facts, 5_000);
     }
-    let expected = estimator.expect(&facts, &tenant("a"));
+    let expected = estimator.output(&facts, &tenant("a"));
     assert!(expected.quantile(0.9) > 5_000 && expected.quantile(1.0) <= 12_000);
 }
 
-/// What is known of a tenant may be displaced while its answers come.
+/// The entry of a tenant may be dropped while its answers are in flight.
 #[test]
 fn answer_longer_than_expected_is_censored_at_its_length() {
     let mut estimator = Estimator::new();
@@ -211,12 +211,12 @@ fn answer_longer_than_expected_is_censored_at_its_length() {
     }
     estimator.observe(&facts, &a, &mut sample, 500);
     estimator.learn(&facts, &a, &mut sample, &usage(30, 600));
-    let expected = estimator.expect(&facts, &a);
+    let expected = estimator.output(&facts, &a);
     assert!((250..=360).contains(&expected.quantile(0.5)), "{}", expected.quantile(0.5));
 }
 
-/// The share of each quarter doubling of lengths, and what goes on beyond the last: the
-/// product-limit estimate by its definition, from the samples themselves, rounded down.
+/// Returns the product-limit estimate by its definition: the probability of each bucket, and the
+/// probability beyond the last. Samples are (length, complete).
 fn product_limit(samples: &[(u64, bool)]) -> (Vec<f64>, f64) {
     let rounded = |length: u64| (0..BUCKETS).rev().find(|k| (length as f64) >= (*k as f64 / 4.0).exp2());
     let samples: Vec<(usize, bool)> =
@@ -237,8 +237,8 @@ proptest! {
     fn lengths_equal_the_kaplan_meier_estimate(
         samples in prop::collection::vec((2_u64..6_000, prop::bool::weighted(0.6)), 8..60),
     ) {
-        // All begin before any ends, so that none weighs less than another.
-        let mut observed = Observed::default();
+        // All answers begin before the first ends, so all have the same weight.
+        let mut observed = LengthCounts::default();
         let mut begun = vec![0; samples.len()];
         for next in &mut begun {
             observed.learn(next, 1, u64::MAX, false);
@@ -249,7 +249,7 @@ proptest! {
             }
             observed.learn(next, *length, u64::MAX, *complete);
         }
-        let found = observed.instead_of(Lengths::all(1 << 15), true);
+        let found = observed.blended_with(LengthDistribution::single(1 << 15), true);
         let (exact, left) = product_limit(&samples);
         let longest = exact.iter().rposition(|share| *share > 0.0).map_or(0, |at| at + 1);
         for (at, share) in exact.iter().enumerate().take(longest) {
@@ -264,15 +264,15 @@ proptest! {
         }
     }
 
-    /// Whatever comes, in whatever order: shares of lengths that add up to 1, and a finite mean.
+    /// For any observations in any order, the shares add up to 1 and the mean is finite.
     #[test]
     fn any_observations_yield_a_valid_distribution(
         steps in prop::collection::vec((0..6_usize, any::<bool>(), 0..64_u32, any::<bool>()), 0..80),
         cold in 0_u64..10_000,
         most in prop_oneof![Just(u64::MAX), 1_u64..5_000],
-        topmost in any::<bool>(),
+        prior_is_cold in any::<bool>(),
     ) {
-        let mut observed = Observed::default();
+        let mut observed = LengthCounts::default();
         let mut begun = [0; 6];
         for (answer, complete, shift, anew) in steps {
             if anew {
@@ -280,7 +280,7 @@ proptest! {
             }
             observed.learn(&mut begun[answer], u64::MAX >> shift, most, complete);
         }
-        let found = observed.instead_of(Lengths::all(cold), topmost);
+        let found = observed.blended_with(LengthDistribution::single(cold), prior_is_cold);
         let sum: f32 = found.shares.iter().sum();
         prop_assert!((sum - 1.0).abs() < 1e-4 && found.shares.iter().all(|share| *share >= 0.0), "{:?}", found);
         prop_assert!(found.mean.is_finite() && found.mean >= 0.0, "{:?}", found);
@@ -291,11 +291,11 @@ proptest! {
 fn calls_that_run_no_model_are_not_observed() {
     let beside = RequestFacts { route: Route::Bypass, ..call(100, None) };
     let mut estimator = Estimator::new();
-    let cold = estimator.expect(&call(100, None), &tenant("a")).mean();
+    let cold = estimator.output(&call(100, None), &tenant("a")).mean();
     for _ in 0..50 {
         estimator.observe(&beside, &tenant("a"), &mut LengthSample::default(), 9_000);
     }
-    assert_eq!(estimator.expect(&call(100, None), &tenant("a")).mean(), cold);
+    assert_eq!(estimator.output(&call(100, None), &tenant("a")).mean(), cold);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn new_answers_do_not_shorten_the_first_complete_ones() {
     }
     for whole in 1..=10 {
         estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, 2_000));
-        let mean = estimator.expect(&facts, &a).mean() as f64;
+        let mean = estimator.output(&facts, &a).mean() as f64;
         assert!(near(mean, 2_000.0, 0.1), "{whole} of 2,000 tokens: {mean}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the estimator learns, and what it refuses to.
+//! Tests of what the estimator learns and what it ignores.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) fn tenant(name: &str) -> Arc<str> {
     name.into()
 }
 
-/// A chat call with so many bytes of text.
+/// Returns a chat call with one message of `bytes` bytes.
 pub(super) fn call(bytes: u64, max_tokens: Option<u64>) -> RequestFacts {
     RequestFacts {
         model: Some("m".into()),
@@ -27,7 +27,7 @@ pub(super) fn usage(input: u64, output: u64) -> Usage {
     Usage { input, output, cached_input: 0 }
 }
 
-/// Normal by the sum of twelve, with a seed: the same in each run.
+/// Seeded normal noise, as the sum of twelve uniform numbers.
 pub(super) struct Noise(pub(super) fastrand::Rng);
 
 impl Noise {
@@ -103,8 +103,8 @@ fn several_choices_multiply_the_output() {
     assert_eq!(estimator.demand(&call(100, Some(1_000)), &a).output, 100);
     let demand = estimator.demand(&three, &a);
     assert_eq!((demand.output, demand.max_output), (300, Some(3_000)));
-    let expected = estimator.expect(&three, &a);
-    assert_eq!((expected.mean(), expected.most()), (300, Some(3_000)));
+    let expected = estimator.output(&three, &a);
+    assert_eq!((expected.mean(), expected.max()), (300, Some(3_000)));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn line_follows_a_step_change() {
         estimator.demand(&facts, &a)
     };
     teach(&mut estimator, 500, 800.0, 100.0);
-    // Half of the way in 138, all of it but a twelfth in 500: also of steps further than one response is believed to go.
+    // Half of the step after 138 responses and 11/12 after 500, also for steps beyond the clamp.
     let up = teach(&mut estimator, 500, 2_400.0, 4_000.0);
     assert!(near(up.input as f64, 2_400.0, 0.12), "{up:?}");
     assert!(near(up.output as f64, 4_000.0 * 0.125_f64.exp(), 0.2), "{up:?}");
@@ -180,7 +180,7 @@ fn nonsense_usage_is_ignored() {
     }
 }
 
-/// A provider that always says nothing is one of which nothing is known.
+/// A provider that always reports zeros leaves the defaults in force.
 #[test]
 fn zero_usage_is_ignored() {
     let mut estimator = Estimator::new();
@@ -277,7 +277,7 @@ fn number_of_models_and_tenants_is_bounded() {
     assert!(inputs <= 1_024 && outputs <= 2_048, "{inputs}, {outputs}");
 }
 
-/// Against the exact distribution of what was taught: a lognormal, as lengths of answers are.
+/// Compares with the exact quantiles of the learned lengths, which are lognormal.
 #[test]
 fn quantiles_match_the_observations() {
     let mut estimator = Estimator::new();
@@ -288,10 +288,10 @@ fn quantiles_match_the_observations() {
     for length in &lengths {
         estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, *length));
     }
-    // What is remembered is about the last 400.
+    // About the last 400 responses have weight.
     let mut recent: Vec<u64> = lengths[lengths.len() - 400..].to_vec();
     recent.sort_unstable();
-    let expected = estimator.expect(&facts, &a);
+    let expected = estimator.output(&facts, &a);
     for (probability, off) in [(0.1, 0.25), (0.5, 0.2), (0.9, 0.2), (0.95, 0.25)] {
         let exact = recent[(probability * recent.len() as f64) as usize] as f64;
         let found = expected.quantile(probability) as f64;
@@ -304,7 +304,7 @@ fn quantiles_match_the_observations() {
         let found = expected.remaining(produced) as f64;
         assert!(near(found, exact, 0.3), "after {produced}: {found} for {exact}");
     }
-    // Beyond all that was seen: half as many again.
+    // Beyond every observed length, half of the produced tokens remain.
     assert_eq!(expected.remaining(300_000), 150_000);
 }
 
@@ -315,13 +315,13 @@ fn max_tokens_bounds_the_expected_output() {
     for _ in 0..100 {
         estimator.learn(&call(100, None), &a, &mut LengthSample::default(), &usage(30, 1_000));
     }
-    // Of this class nothing was seen: as the model, but no more than it allows.
+    // A class without observations has the lengths of its model, at most its own limit.
     let facts = call(100, Some(300));
     assert_eq!(estimator.demand(&facts, &a).output, 300);
-    let expected = estimator.expect(&facts, &a);
+    let expected = estimator.output(&facts, &a);
     assert_eq!((expected.mean(), expected.quantile(0.99), expected.remaining(100)), (300, 300, 200));
     assert_eq!((expected.remaining(300), expected.remaining(5_000)), (0, 0));
-    // And longer than it allows teaches no more than that.
+    // Longer answers than the limit are learned as the limit.
     for _ in 0..100 {
         estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, 1_000_000));
     }
@@ -370,7 +370,7 @@ const TASKS: [Task; 9] = [
 ];
 
 proptest! {
-    /// Whatever is taught: finite, within what the call allows, and in order.
+    /// For any usage, quantiles are finite, ascending and within the limit of the call.
     #[test]
     fn any_observations_yield_valid_estimates(
         lessons in prop::collection::vec(anything(), 0..40),
@@ -386,13 +386,13 @@ proptest! {
         let demand = estimator.demand(&facts, &a);
         prop_assert!(demand.max_output.is_none_or(|most| demand.output <= most), "{:?}", demand);
         prop_assert!(estimator.demand(&facts, &a).cached <= demand.input);
-        let expected = estimator.expect(&facts, &a);
+        let expected = estimator.output(&facts, &a);
         let quantiles = [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(|p| expected.quantile(p));
         prop_assert!(quantiles.is_sorted(), "{:?}", quantiles);
-        prop_assert!(expected.most().is_none_or(|most| quantiles[5] <= most && expected.mean() <= most));
+        prop_assert!(expected.max().is_none_or(|max| quantiles[5] <= max && expected.mean() <= max));
         for produced in [0, 1, 100, 1 << 20, u64::MAX] {
             let left = expected.remaining(produced);
-            prop_assert!(expected.most().is_none_or(|most| left <= most.saturating_sub(produced).saturating_add(1)));
+            prop_assert!(expected.max().is_none_or(|max| left <= max.saturating_sub(produced).saturating_add(1)));
         }
     }
 
@@ -411,7 +411,7 @@ proptest! {
         prop_assert!(input(bytes) <= input(bytes + more));
     }
 
-    /// A lie moves a mean by no more than an observation so far off as is believed, whatever it says.
+    /// A false report moves a mean by no more than an observation at the clamp does.
     #[test]
     fn one_response_moves_little(lie in any::<u64>(), output in any::<u64>(), sane in 8..300_usize) {
         let mut estimator = Estimator::new();

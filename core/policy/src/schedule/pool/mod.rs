@@ -257,7 +257,7 @@ impl<W> Scheduler<W> {
             let mut known = HashMap::new();
             queue.update_requirements(|ticket, needs| {
                 let model = ticket.wants.as_ref().and_then(|wants| wants.model.clone());
-                let input = ticket.demand.least_input();
+                let input = ticket.demand.min_input();
                 let length = lengths.partition_point(|longest| *longest <= input);
                 let class = *known.entry((model, length)).or_insert_with(|| pool.class(ticket));
                 if class == needs.class {

@@ -101,7 +101,7 @@ impl Upstream for Pool {
     }
 
     fn class(&mut self, ticket: &Ticket) -> CallClass {
-        let places = self.serving(ticket.wants.as_deref(), ticket.demand.least_input());
+        let places = self.serving(ticket.wants.as_deref(), ticket.demand.min_input());
         CallClass::new(self.classes.number(places))
     }
 
@@ -121,7 +121,7 @@ impl Upstream for Pool {
     fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<u64> {
         let replicas = self.replicas_of(needs.class).iter().filter_map(|at| self.replica(at));
         let most = replicas.map(|replica| replica.most().unwrap_or(u64::MAX)).max()?;
-        (ticket.demand.least_input() > most).then_some(most)
+        (ticket.demand.min_input() > most).then_some(most)
     }
 
     fn available(&mut self, in_flight: usize, shared: Room) -> Available {

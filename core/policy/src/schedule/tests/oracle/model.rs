@@ -407,7 +407,7 @@ impl Model {
 
     pub(super) fn is_oversize(&self, call: &Call) -> bool {
         let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::most);
-        call.ticket.demand.least_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
+        call.ticket.demand.min_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
     }
 
     /// Returns whether the rule really keeps the call waiting.

@@ -1,15 +1,15 @@
 //! Suggests valid keys and names in place of unknown ones.
 
 use super::{
-    KeyTable, LIMIT, OWN, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, TENANT, TOOL, TOP, TRANSPORT,
+    KeyTable, LIMIT, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, TARGET, TENANT, TOOL, TOP, TRANSPORT,
 };
 use crate::Lane;
 
-/// Where the keys of each table belong.
+/// Each table of keys, with the words that errors use for the place of the table.
 const LOCATIONS: &[(&str, &KeyTable)] = &[
     ("the top level", &TOP),
     ("\"targets.NAME\" or \"defaults\"", &SETTINGS),
-    ("\"targets.NAME\"", &OWN),
+    ("\"targets.NAME\"", &TARGET),
     ("\"pool\" of a target", &POOL),
     ("a replica of a \"pool\"", &REPLICA),
     ("\"retry\" of a target or of \"defaults\"", &RETRY),
@@ -21,11 +21,12 @@ const LOCATIONS: &[(&str, &KeyTable)] = &[
     ("\"transport\"", &TRANSPORT),
 ];
 
-/// Returns what to write instead of an unknown key: the valid key that another tool calls so,
-/// otherwise the table where the key belongs, otherwise the most similar valid key, otherwise all
-/// valid keys.
-pub(crate) fn advice(given: &str, valid: &[&str]) -> String {
-    // First: `limit` belongs to targets, and yet in a tenant it means the cap.
+/// Returns what to write instead of the unknown key `given`, for the end of an error.
+///
+/// This is, in this order: the key of `valid` for which `given` is a [`synonym`], the table that
+/// `given` belongs to, the most similar key of `valid`, or the list of all keys of `valid`.
+pub(crate) fn suggest_key(given: &str, valid: &[&str]) -> String {
+    // Synonyms first: `limit` is a key of targets, but in a tenant it means `cap`.
     if let Some(key) = synonym(&normalize(given), valid) {
         return format!("did you mean {key:?}?");
     }
@@ -41,26 +42,29 @@ pub(crate) fn advice(given: &str, valid: &[&str]) -> String {
     }
 }
 
-/// Returns what to write instead of an unknown name: the most similar of `names`, otherwise the
-/// first of them, or `none` if there are none.
+/// Returns what to write instead of the unknown name `given`: the most similar of `names`,
+/// otherwise the first eight of them. Returns `none` if there are no names.
 pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
-    const SHOWN: usize = 8;
+    const MAX_NAMES: usize = 8;
     if let Some(near) = nearest(given, names) {
         return format!("did you mean {near:?}?");
     }
-    let shown = names.get(..SHOWN).unwrap_or(names).join(", ");
+    let shown = names.get(..MAX_NAMES).unwrap_or(names).join(", ");
     match names.len() {
         0 => none.to_owned(),
         1 => format!("there is only {shown}"),
-        2..=SHOWN => format!("known are {shown}"),
-        more => format!("known are {shown} and {} more", more - SHOWN),
+        2..=MAX_NAMES => format!("known are {shown}"),
+        more => format!("known are {shown} and {} more", more - MAX_NAMES),
     }
 }
 
-/// Returns the most similar of the valid words: a synonym, a word that differs in case, dashes and
-/// underscores or in at most a third of its letters, or one that starts with the other.
+/// Returns the word of `valid` that `given` probably means, or `None` if no word is similar.
+///
+/// Similar words are, in this order: a [`synonym`], the word with the smallest edit distance if it
+/// is at most a third of its letters, and a word that starts with `given` or that `given` starts
+/// with. Case, dashes and underscores are ignored.
 pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
-    // Nothing this long is a typing mistake, and the distance costs the product of both lengths.
+    // Computing the distance takes time proportional to the product of both lengths.
     if given.len() > 64 {
         return None;
     }
@@ -77,7 +81,8 @@ pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
         .or_else(|| valid.iter().copied().find(|key| shares_prefix(&given, &normalize(key))))
 }
 
-/// Returns the valid key that another tool calls so. `normalized` has no dashes and underscores.
+/// Returns the key of `valid` that has the name `normalized` in other tools, or `None` if there is
+/// none. `normalized` is lower case, without dashes and underscores.
 fn synonym<'a>(normalized: &str, valid: &[&'a str]) -> Option<&'a str> {
     let ours = match normalized {
         "baseurl" | "apibase" | "host" => "url",
@@ -107,11 +112,13 @@ fn synonym<'a>(normalized: &str, valid: &[&'a str]) -> Option<&'a str> {
     valid.iter().copied().find(|key| *key == ours)
 }
 
+/// Returns `true` if one word starts with the other and both have at least three letters.
 fn shares_prefix(given: &str, key: &str) -> bool {
     given.len().min(key.len()) >= 3 && (given.starts_with(key) || key.starts_with(given))
 }
 
-/// Removes case, dashes and underscores: `onFull`, `on-full` and `on_full` are the same word.
+/// Converts to lower case without dashes and underscores: `onFull`, `on-full` and `on_full` become
+/// `onfull`.
 fn normalize(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
