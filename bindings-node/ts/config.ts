@@ -151,7 +151,8 @@ export interface TenantConfig {
   floor?: number;
   /**
    * The tokens per minute that the tenant may use. If a call uses more than was reserved, later
-   * calls of the tenant are delayed accordingly. Range: 1 to 1000000000000. Default: none.
+   * calls of the tenant are delayed accordingly. Unlimited if not set. Range: 1 to 1000000000000.
+   * Default: none.
    */
   tpm?: Count | Off;
   /**
@@ -171,8 +172,8 @@ export interface LaneConfig {
    */
   floor?: number;
   /**
-   * The maximum number of queued calls of the lane, of all tenants together. Range: 0 to 1000000.
-   * Default: none.
+   * The maximum number of queued calls of the lane, of all tenants together. Without it, only the
+   * limits of the target apply. Range: 0 to 1000000. Default: none.
    */
   queue?: number | Off;
   /**
@@ -193,31 +194,33 @@ export interface LaneConfig {
  */
 export interface RateConfig {
   /**
-   * The maximum number of requests per minute. Range: 1 to 1000000000. Default: none.
+   * The maximum number of requests per minute. Unlimited if not set. Range: 1 to 1000000000.
+   * Default: none.
    */
   rpm?: Count | Off;
   /**
-   * The maximum number of requests per day. Range: 1 to 1000000000. Default: none.
+   * The maximum number of requests per day. Unlimited if not set. Range: 1 to 1000000000. Default:
+   * none.
    */
   rpd?: Count | Off;
   /**
-   * The maximum number of tokens per minute, input and output together. Range: 1 to 1000000000000.
-   * Default: none.
+   * The maximum number of tokens per minute, input and output together. Unlimited if not set.
+   * Range: 1 to 1000000000000. Default: none.
    */
   tpm?: Count | Off;
   /**
-   * The maximum number of tokens per day, input and output together. Range: 1 to 1000000000000.
-   * Default: none.
+   * The maximum number of tokens per day, input and output together. Unlimited if not set. Range: 1
+   * to 1000000000000. Default: none.
    */
   tpd?: Count | Off;
   /**
    * The maximum number of input tokens per minute, for providers that count input and output
-   * separately. Range: 1 to 1000000000000. Default: none.
+   * separately. Unlimited if not set. Range: 1 to 1000000000000. Default: none.
    */
   itpm?: Count | Off;
   /**
    * The maximum number of output tokens per minute, for providers that count input and output
-   * separately. Range: 1 to 1000000000000. Default: none.
+   * separately. Unlimited if not set. Range: 1 to 1000000000000. Default: none.
    */
   otpm?: Count | Off;
   /**
@@ -226,16 +229,17 @@ export interface RateConfig {
    */
   burst?: Duration;
   /**
-   * How the provider counts a call against its token rates. `"auto"`: By the provider's API and
-   * what its rate headers show. `"sum"`: The input and the maximum output, at arrival. `"larger"`:
-   * The larger of the input and the maximum output, at arrival. `"actual"`: The input at arrival,
-   * the output as it is produced. `"input"`: The input only. Default: auto.
+   * How the provider counts a call against its token rates. `"auto"`: Chooses one of the other
+   * rules by the provider's API and rate headers. `"sum"`: Counts the input and the maximum output
+   * when the call arrives. `"larger"`: Counts the larger of the input and the maximum output when
+   * the call arrives. `"actual"`: Counts the input when the call arrives, and the output as it is
+   * produced. `"input"`: Counts the input only. Default: auto.
    */
   counting?: "auto" | "sum" | "larger" | "actual" | "input";
   /**
-   * What the provider's rate headers may change. `"follow"`: They raise and lower the rates.
-   * `"lower"`: They only lower the rates: a configured rate is an upper bound. `"ignore"`: They
-   * change nothing. Default: follow.
+   * What the provider's rate headers may change. `"follow"`: The headers increase and decrease the
+   * rates. `"lower"`: The headers only decrease the rates: a configured rate is an upper bound.
+   * `"ignore"`: The headers change no rate. Default: follow.
    */
   headers?: "follow" | "lower" | "ignore";
 }
@@ -294,17 +298,19 @@ export interface TargetSettings extends RateConfig {
   idle?: Duration | Off;
   /**
    * The maximum time for which the reader of a response may leave a chunk unread. After that time
-   * the slot of the call is released. Range: 1ms to 30d. Default: 5m.
+   * the slot of the call is released. Switched off, the time is not limited. Range: 1ms to 30d.
+   * Default: 5m.
    */
   stall?: Duration | Off;
   /**
    * The objective for the time to first token, including the time in the queue. With it, the limit
-   * is adaptive by default. At most `deadline`. Range: 1ms to 30d. Default: none.
+   * is adaptive by default. At most `deadline`. Without it, there is no objective. Range: 1ms to
+   * 30d. Default: none.
    */
   ttft?: Duration | Off;
   /**
    * The objective for the time per output token, as the average of a call. Requires an adaptive
-   * limit. At most `deadline`. Range: 1ms to 30d. Default: none.
+   * limit. At most `deadline`. Without it, there is no objective. Range: 1ms to 30d. Default: none.
    */
   tpot?: Duration | Off;
   /**
@@ -315,25 +321,28 @@ export interface TargetSettings extends RateConfig {
   aging?: Duration;
   /**
    * The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once with
-   * 413. Range: 1 to 1000000000000. Default: none.
+   * 413. Without it, prompts are not limited. Range: 1 to 1000000000000. Default: none.
    */
   max_prompt?: Count | Off;
   /**
-   * When a call is rejected at once because of its predicted wait. `"deadline"`: If its slot is
-   * predicted after its deadline or the end of its wait budget. `"objective"`: Also if its slot is
-   * predicted after the TTFT objective of its lane. `"off"`: Never. Default: deadline.
+   * When a call is rejected at once because of its predicted wait. `"deadline"`: Rejects calls
+   * whose slot is predicted after their deadline or the end of their wait budget. `"objective"`: As
+   * `deadline`. Also rejects calls whose slot is predicted after the TTFT objective of their lane.
+   * `"off"`: Rejects no call because of a prediction. Default: deadline.
    */
   predict?: "deadline" | "objective" | "off";
   /**
-   * The cost that fair queueing charges for a call. `"auto"`: `kv` for pools and for targets with
-   * `kv_tokens`, otherwise `tokens`. `"tokens"`: Input and output tokens. `"kv"`: Tokens in the
-   * engine's KV memory, times the seconds for which the call holds them. `"calls"`: 1 per call.
+   * The cost that fair queueing charges for a call. `"auto"`: The cost is that of `kv` for pools
+   * and for targets with `kv_tokens`, otherwise that of `tokens`. `"tokens"`: The cost is the
+   * number of input and output tokens. `"kv"`: The cost is the number of tokens in the engine's KV
+   * memory, times the seconds for which the call holds them. `"calls"`: The cost of each call is 1.
    * Default: auto.
    */
   cost?: "auto" | "tokens" | "kv" | "calls";
   /**
    * How far shorter calls of a tenant are preferred: a call is ordered in the queue of its tenant
-   * as if it had arrived later by this time per 1000 tokens. Range: 1ms to 30d. Default: none.
+   * as if it had arrived later by this time per 1000 tokens. Without it, the length of a call does
+   * not matter. Range: 1ms to 30d. Default: none.
    */
   short_bias?: Duration | Off;
   /**
@@ -354,10 +363,11 @@ export interface TargetSettings extends RateConfig {
    */
   kv_headroom?: number;
   /**
-   * How the tokens of a prompt are counted before the call is sent. `"learned"`: By the prompt's
-   * length, with a ratio learned from the provider's counts. `"bpe"`: Exactly, with the encoding of
-   * OpenAI's models. Needs a build with the feature `bpe`. `"vllm"`: By a request to `/tokenize` of
-   * the vLLM server. Default: learned.
+   * How the tokens of a prompt are counted before the call is sent. `"learned"`: Estimates the
+   * tokens from the length of the prompt, with a ratio that is learned from the provider's counts.
+   * `"bpe"`: Counts exactly, with the encoding of OpenAI's models. Requires a build with the
+   * feature `bpe`. `"vllm"`: Requests the count from `/tokenize` of the vLLM server. Default:
+   * learned.
    */
   tokenizer?: "learned" | "bpe" | "vllm";
   /**
@@ -366,15 +376,15 @@ export interface TargetSettings extends RateConfig {
    */
   ask_usage?: boolean;
   /**
-   * The name of a shared budget in `budgets`. The target then has no rates of its own. Default:
-   * none.
+   * The name of a shared budget in `budgets`. The target then has no rates of its own. Without it,
+   * the target has its own rates. Default: none.
    */
   budget?: string | Off;
   /**
    * The name of the target that receives the calls that this target rejects. That target needs a
    * single base URL, or all base URLs of this target. It also needs a `model`, or all models of
    * this target in its `models`. In `defaults`, this key does not apply to the target that it
-   * names. Default: none.
+   * names. Without it, the caller receives the rejection. Default: none.
    */
   fallback?: string | Off;
   /**
@@ -493,7 +503,8 @@ export interface PoolConfig {
   slow_start?: Duration | Off;
   /**
    * The request header with the id of a session. The calls of a session are sent to the same
-   * replica, unless its load is too high. Default: x-session-id.
+   * replica, unless its load is too high. Switched off, calls have no session. Default:
+   * x-session-id.
    */
   session?: string | Off;
   /**
@@ -505,7 +516,8 @@ export interface PoolConfig {
    * The time without a first token after which a call is also sent to another replica. The first
    * response is used, and the other attempt is cancelled. The second attempt is charged to the
    * retry budget. Only for streams, in mode `enforce`, and never for clients that keep their own
-   * transport. Range: 50ms to 5m. Default: none.
+   * transport. Without it, no call is sent twice at the same time. Range: 50ms to 5m. Default:
+   * none.
    */
   hedge?: Duration | Off;
 }
@@ -562,8 +574,8 @@ export interface ToolConfig {
    */
   cap: number;
   /**
-   * The objective for the duration of a call. With it, the limit is adaptive by default. Range: 1ms
-   * to 30d. Default: none.
+   * The objective for the duration of a call. With it, the limit is adaptive by default. Without
+   * it, there is no objective. Range: 1ms to 30d. Default: none.
    */
   latency?: Duration | Off;
   /**
@@ -572,8 +584,8 @@ export interface ToolConfig {
    */
   queue?: number;
   /**
-   * The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`. Range:
-   * 1ms to 30d. Default: none.
+   * The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`. Without
+   * it, the time is not limited. Range: 1ms to 30d. Default: none.
    */
   wait?: Duration | Off;
   /**
@@ -583,12 +595,13 @@ export interface ToolConfig {
    */
   on_full?: "wait" | "refuse";
   /**
-   * The maximum number of calls per second. Range: 0.001 to 1000000. Default: none.
+   * The maximum number of calls per second. Without it and `rpm`, the rate is not limited. Range:
+   * 0.001 to 1000000. Default: none.
    */
   rps?: number | Off;
   /**
-   * The maximum number of calls per minute. Cannot be combined with `rps`. Range: 1 to 1000000000.
-   * Default: none.
+   * The maximum number of calls per minute. Cannot be combined with `rps`. Without both, the rate
+   * is not limited. Range: 1 to 1000000000. Default: none.
    */
   rpm?: Count | Off;
 }

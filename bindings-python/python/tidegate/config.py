@@ -200,8 +200,8 @@ class TenantConfig(TypedDict, total=False):
     tpm: Count | Off
     """The tokens per minute that the tenant may use.
 
-    If a call uses more than was reserved, later calls of the tenant are delayed accordingly. Range:
-    1 to 1000000000000. Default: none.
+    If a call uses more than was reserved, later calls of the tenant are delayed accordingly.
+    Unlimited if not set. Range: 1 to 1000000000000. Default: none.
     """
 
     shed: bool
@@ -224,7 +224,7 @@ class LaneConfig(TypedDict, total=False):
     queue: int | Off
     """The maximum number of queued calls of the lane, of all tenants together.
 
-    Range: 0 to 1000000. Default: none.
+    Without it, only the limits of the target apply. Range: 0 to 1000000. Default: none.
     """
 
     wait: Duration | Off
@@ -247,35 +247,41 @@ class RateConfig(TypedDict, total=False):
     """
 
     rpm: Count | Off
-    """The maximum number of requests per minute. Range: 1 to 1000000000. Default: none."""
+    """The maximum number of requests per minute.
+
+    Unlimited if not set. Range: 1 to 1000000000. Default: none.
+    """
 
     rpd: Count | Off
-    """The maximum number of requests per day. Range: 1 to 1000000000. Default: none."""
+    """The maximum number of requests per day.
+
+    Unlimited if not set. Range: 1 to 1000000000. Default: none.
+    """
 
     tpm: Count | Off
     """The maximum number of tokens per minute, input and output together.
 
-    Range: 1 to 1000000000000. Default: none.
+    Unlimited if not set. Range: 1 to 1000000000000. Default: none.
     """
 
     tpd: Count | Off
     """The maximum number of tokens per day, input and output together.
 
-    Range: 1 to 1000000000000. Default: none.
+    Unlimited if not set. Range: 1 to 1000000000000. Default: none.
     """
 
     itpm: Count | Off
     """The maximum number of input tokens per minute, for providers that count input and output
     separately.
 
-    Range: 1 to 1000000000000. Default: none.
+    Unlimited if not set. Range: 1 to 1000000000000. Default: none.
     """
 
     otpm: Count | Off
     """The maximum number of output tokens per minute, for providers that count input and output
     separately.
 
-    Range: 1 to 1000000000000. Default: none.
+    Unlimited if not set. Range: 1 to 1000000000000. Default: none.
     """
 
     burst: Duration
@@ -288,17 +294,18 @@ class RateConfig(TypedDict, total=False):
     counting: Literal["auto", "sum", "larger", "actual", "input"]
     """How the provider counts a call against its token rates.
 
-    `"auto"`: By the provider's API and what its rate headers show. `"sum"`: The input and the
-    maximum output, at arrival. `"larger"`: The larger of the input and the maximum output, at
-    arrival. `"actual"`: The input at arrival, the output as it is produced. `"input"`: The input
-    only. Default: auto.
+    `"auto"`: Chooses one of the other rules by the provider's API and rate headers. `"sum"`: Counts
+    the input and the maximum output when the call arrives. `"larger"`: Counts the larger of the
+    input and the maximum output when the call arrives. `"actual"`: Counts the input when the call
+    arrives, and the output as it is produced. `"input"`: Counts the input only. Default: auto.
     """
 
     headers: Literal["follow", "lower", "ignore"]
     """What the provider's rate headers may change.
 
-    `"follow"`: They raise and lower the rates. `"lower"`: They only lower the rates: a configured
-    rate is an upper bound. `"ignore"`: They change nothing. Default: follow.
+    `"follow"`: The headers increase and decrease the rates. `"lower"`: The headers only decrease
+    the rates: a configured rate is an upper bound. `"ignore"`: The headers change no rate. Default:
+    follow.
     """
 
 
@@ -365,19 +372,22 @@ class TargetSettings(RateConfig, total=False):
     stall: Duration | Off
     """The maximum time for which the reader of a response may leave a chunk unread.
 
-    After that time the slot of the call is released. Range: 1ms to 30d. Default: 5m.
+    After that time the slot of the call is released. Switched off, the time is not limited. Range:
+    1ms to 30d. Default: 5m.
     """
 
     ttft: Duration | Off
     """The objective for the time to first token, including the time in the queue.
 
-    With it, the limit is adaptive by default. At most `deadline`. Range: 1ms to 30d. Default: none.
+    With it, the limit is adaptive by default. At most `deadline`. Without it, there is no
+    objective. Range: 1ms to 30d. Default: none.
     """
 
     tpot: Duration | Off
     """The objective for the time per output token, as the average of a call.
 
-    Requires an adaptive limit. At most `deadline`. Range: 1ms to 30d. Default: none.
+    Requires an adaptive limit. At most `deadline`. Without it, there is no objective. Range: 1ms to
+    30d. Default: none.
     """
 
     aging: Duration
@@ -390,31 +400,33 @@ class TargetSettings(RateConfig, total=False):
     max_prompt: Count | Off
     """The maximum prompt, in estimated tokens.
 
-    Calls with a longer prompt are rejected at once with 413. Range: 1 to 1000000000000. Default:
-    none.
+    Calls with a longer prompt are rejected at once with 413. Without it, prompts are not limited.
+    Range: 1 to 1000000000000. Default: none.
     """
 
     predict: Literal["deadline", "objective", "off"]
     """When a call is rejected at once because of its predicted wait.
 
-    `"deadline"`: If its slot is predicted after its deadline or the end of its wait budget.
-    `"objective"`: Also if its slot is predicted after the TTFT objective of its lane. `"off"`:
-    Never. Default: deadline.
+    `"deadline"`: Rejects calls whose slot is predicted after their deadline or the end of their
+    wait budget. `"objective"`: As `deadline`. Also rejects calls whose slot is predicted after the
+    TTFT objective of their lane. `"off"`: Rejects no call because of a prediction. Default:
+    deadline.
     """
 
     cost: Literal["auto", "tokens", "kv", "calls"]
     """The cost that fair queueing charges for a call.
 
-    `"auto"`: `kv` for pools and for targets with `kv_tokens`, otherwise `tokens`. `"tokens"`: Input
-    and output tokens. `"kv"`: Tokens in the engine's KV memory, times the seconds for which the
-    call holds them. `"calls"`: 1 per call. Default: auto.
+    `"auto"`: The cost is that of `kv` for pools and for targets with `kv_tokens`, otherwise that of
+    `tokens`. `"tokens"`: The cost is the number of input and output tokens. `"kv"`: The cost is the
+    number of tokens in the engine's KV memory, times the seconds for which the call holds them.
+    `"calls"`: The cost of each call is 1. Default: auto.
     """
 
     short_bias: Duration | Off
     """How far shorter calls of a tenant are preferred: a call is ordered in the queue of its tenant
     as if it had arrived later by this time per 1000 tokens.
 
-    Range: 1ms to 30d. Default: none.
+    Without it, the length of a call does not matter. Range: 1ms to 30d. Default: none.
     """
 
     reclaim: bool
@@ -441,9 +453,10 @@ class TargetSettings(RateConfig, total=False):
     tokenizer: Literal["learned", "bpe", "vllm"]
     """How the tokens of a prompt are counted before the call is sent.
 
-    `"learned"`: By the prompt's length, with a ratio learned from the provider's counts. `"bpe"`:
-    Exactly, with the encoding of OpenAI's models. Needs a build with the feature `bpe`. `"vllm"`:
-    By a request to `/tokenize` of the vLLM server. Default: learned.
+    `"learned"`: Estimates the tokens from the length of the prompt, with a ratio that is learned
+    from the provider's counts. `"bpe"`: Counts exactly, with the encoding of OpenAI's models.
+    Requires a build with the feature `bpe`. `"vllm"`: Requests the count from `/tokenize` of the
+    vLLM server. Default: learned.
     """
 
     ask_usage: bool
@@ -456,7 +469,8 @@ class TargetSettings(RateConfig, total=False):
     budget: str | Off
     """The name of a shared budget in `budgets`.
 
-    The target then has no rates of its own. Default: none.
+    The target then has no rates of its own. Without it, the target has its own rates. Default:
+    none.
     """
 
     fallback: str | Off
@@ -464,7 +478,7 @@ class TargetSettings(RateConfig, total=False):
 
     That target needs a single base URL, or all base URLs of this target. It also needs a `model`,
     or all models of this target in its `models`. In `defaults`, this key does not apply to the
-    target that it names. Default: none.
+    target that it names. Without it, the caller receives the rejection. Default: none.
     """
 
     retry: RetryConfig
@@ -599,8 +613,8 @@ class PoolConfig(TypedDict, total=False):
     session: str | Off
     """The request header with the id of a session.
 
-    The calls of a session are sent to the same replica, unless its load is too high. Default:
-    x-session-id.
+    The calls of a session are sent to the same replica, unless its load is too high. Switched off,
+    calls have no session. Default: x-session-id.
     """
 
     affinity: bool
@@ -615,7 +629,7 @@ class PoolConfig(TypedDict, total=False):
 
     The first response is used, and the other attempt is cancelled. The second attempt is charged to
     the retry budget. Only for streams, in mode `enforce`, and never for clients that keep their own
-    transport. Range: 50ms to 5m. Default: none.
+    transport. Without it, no call is sent twice at the same time. Range: 50ms to 5m. Default: none.
     """
 
 
@@ -675,7 +689,8 @@ class ToolConfig(TypedDict, total=False):
     latency: Duration | Off
     """The objective for the duration of a call.
 
-    With it, the limit is adaptive by default. Range: 1ms to 30d. Default: none.
+    With it, the limit is adaptive by default. Without it, there is no objective. Range: 1ms to 30d.
+    Default: none.
     """
 
     queue: int
@@ -687,7 +702,8 @@ class ToolConfig(TypedDict, total=False):
     wait: Duration | Off
     """The maximum time of a call in the queue.
 
-    Cannot be combined with `on_full = "refuse"`. Range: 1ms to 30d. Default: none.
+    Cannot be combined with `on_full = "refuse"`. Without it, the time is not limited. Range: 1ms to
+    30d. Default: none.
     """
 
     on_full: Literal["wait", "refuse"]
@@ -698,12 +714,16 @@ class ToolConfig(TypedDict, total=False):
     """
 
     rps: float | Off
-    """The maximum number of calls per second. Range: 0.001 to 1000000. Default: none."""
+    """The maximum number of calls per second.
+
+    Without it and `rpm`, the rate is not limited. Range: 0.001 to 1000000. Default: none.
+    """
 
     rpm: Count | Off
     """The maximum number of calls per minute.
 
-    Cannot be combined with `rps`. Range: 1 to 1000000000. Default: none.
+    Cannot be combined with `rps`. Without both, the rate is not limited. Range: 1 to 1000000000.
+    Default: none.
     """
 
 

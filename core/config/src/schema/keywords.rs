@@ -26,7 +26,7 @@ macro_rules! keywords {
         impl $name {
             const ALL: &'static [Self] = &[Self::$first, $(Self::$variant),*];
 
-            /// Returns the keyword that the configuration uses.
+            /// Returns the keyword in the configuration.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     Self::$first => $first_word,
@@ -93,57 +93,63 @@ keywords! {
 
     /// The cost that fair queueing charges for a call.
     CostRule {
-        /// `kv` for pools and for targets with `kv_tokens`, otherwise `tokens`.
+        /// The cost is that of `kv` for pools and for targets with `kv_tokens`, otherwise that of
+        /// `tokens`.
         Auto = "auto",
-        /// Input and output tokens.
+        /// The cost is the number of input and output tokens.
         Tokens = "tokens",
-        /// Tokens in the engine's KV memory, times the seconds for which the call holds them.
+        /// The cost is the number of tokens in the engine's KV memory, times the seconds for which
+        /// the call holds them.
         Kv = "kv",
-        /// 1 per call.
+        /// The cost of each call is 1.
         Calls = "calls",
     }
 
     /// When a call is rejected at once because of its predicted wait.
     Predict {
-        /// If its slot is predicted after its deadline or the end of its wait budget.
+        /// Rejects calls whose slot is predicted after their deadline or the end of their wait
+        /// budget.
         Deadline = "deadline",
-        /// Also if its slot is predicted after the TTFT objective of its lane.
+        /// As `deadline`. Also rejects calls whose slot is predicted after the TTFT objective of
+        /// their lane.
         Objective = "objective",
-        /// Never.
+        /// Rejects no call because of a prediction.
         Off = "off",
     }
 
     /// How the tokens of a prompt are counted before the call is sent.
     Tokenizer {
-        /// By the prompt's length, with a ratio learned from the provider's counts.
+        /// Estimates the tokens from the length of the prompt, with a ratio that is learned from
+        /// the provider's counts.
         Learned = "learned",
-        /// Exactly, with the encoding of OpenAI's models. Needs a build with the feature `bpe`.
+        /// Counts exactly, with the encoding of OpenAI's models. Requires a build with the feature
+        /// `bpe`.
         Bpe = "bpe",
-        /// By a request to `/tokenize` of the vLLM server.
+        /// Requests the count from `/tokenize` of the vLLM server.
         Vllm = "vllm",
     }
 
     /// How a provider counts a call against its token rates.
     Counting {
-        /// By the provider's API and what its rate headers show.
+        /// Chooses one of the other rules by the provider's API and rate headers.
         Auto = "auto",
-        /// The input and the maximum output, at arrival.
+        /// Counts the input and the maximum output when the call arrives.
         Sum = "sum",
-        /// The larger of the input and the maximum output, at arrival.
+        /// Counts the larger of the input and the maximum output when the call arrives.
         Larger = "larger",
-        /// The input at arrival, the output as it is produced.
+        /// Counts the input when the call arrives, and the output as it is produced.
         Actual = "actual",
-        /// The input only.
+        /// Counts the input only.
         Input = "input",
     }
 
     /// What a provider's rate headers may change.
     HeaderPolicy {
-        /// They raise and lower the rates.
+        /// The headers increase and decrease the rates.
         Follow = "follow",
-        /// They only lower the rates: a configured rate is an upper bound.
+        /// The headers only decrease the rates: a configured rate is an upper bound.
         Lower = "lower",
-        /// They change nothing.
+        /// The headers change no rate.
         Ignore = "ignore",
     }
 }

@@ -70,7 +70,7 @@ settings! {
         /// to its full share.
         slow_start: Option<Duration> = Some(secs(10)), millis(1)..=secs(3600) => "full share at once";
         /// The request header with the id of a session. The calls of a session are sent to the same
-        /// replica, unless its load is too high.
+        /// replica, unless its load is too high. Switched off, calls have no session.
         session: Option<HeaderName> = Some(HeaderName::from_static("x-session-id")), HEADER;
         /// Whether calls whose prompts have a common start are sent to the same replica, unless its
         /// load is too high.
@@ -78,7 +78,7 @@ settings! {
         /// The time without a first token after which a call is also sent to another replica. The
         /// first response is used, and the other attempt is cancelled. The second attempt is
         /// charged to the retry budget. Only for streams, in mode `enforce`, and never for clients
-        /// that keep their own transport.
+        /// that keep their own transport. Without it, no call is sent twice at the same time.
         hedge: Option<Duration> = None, millis(50)..=secs(300);
     }
     special {

@@ -75,8 +75,8 @@ settings! {
     pub struct TenantConfig, table TENANT "TenantConfig", builders [Tenant];
     keys {
         // A weight near 0 would make the virtual start times of fair queueing overflow.
-        /// The weight of the tenant in fair queueing. If both have queued calls, a tenant
-        /// with weight 2 gets twice the capacity of one with weight 1.
+        /// The weight of the tenant in fair queueing. If both have queued calls, a tenant with
+        /// weight 2 gets twice the capacity of one with weight 1.
         weight: f64 = 1.0, 0.001..=1e6;
         /// The maximum number of slots that the tenant uses at a time. A value above the target's
         /// `cap` has no effect.
@@ -87,7 +87,7 @@ settings! {
         /// reserved slots that the tenant does not use. Not allowed for `default_tenant`.
         floor: f64 "of the slots" = 0.0, 0.0..=1.0;
         /// The tokens per minute that the tenant may use. If a call uses more than was reserved,
-        /// later calls of the tenant are delayed accordingly.
+        /// later calls of the tenant are delayed accordingly. Unlimited if not set.
         tpm: Option<u64> "tokens per minute" = None, TOKEN_RANGE;
         /// Whether the tenant's queued calls may be rejected to make room for more urgent ones in a
         /// full queue.
@@ -102,7 +102,8 @@ settings! {
         /// The share of the slots in force that is reserved for the lane. Other lanes may borrow
         /// the reserved slots that the lane does not use.
         floor: f64 "of the slots" = 0.0, 0.0..=1.0;
-        /// The maximum number of queued calls of the lane, of all tenants together.
+        /// The maximum number of queued calls of the lane, of all tenants together. Without it,
+        /// only the limits of the target apply.
         queue: Option<usize> "calls" = None, QUEUE_RANGE;
         /// The maximum time in the queue of a call of the lane, at most `deadline`.
         wait: Option<Duration> = None, TIME_RANGE => "the target's";
@@ -116,19 +117,20 @@ settings! {
     /// rate that is not set is unlimited, until the headers of a response report one.
     pub struct RateConfig, table RATES "RateConfig", builders [Budget, Target];
     keys {
-        /// The maximum number of requests per minute.
+        /// The maximum number of requests per minute. Unlimited if not set.
         rpm: Option<u64> "requests per minute" = None, REQUEST_RANGE;
-        /// The maximum number of requests per day.
+        /// The maximum number of requests per day. Unlimited if not set.
         rpd: Option<u64> "requests per day" = None, REQUEST_RANGE;
-        /// The maximum number of tokens per minute, input and output together.
+        /// The maximum number of tokens per minute, input and output together. Unlimited if not
+        /// set.
         tpm: Option<u64> "tokens per minute" = None, TOKEN_RANGE;
-        /// The maximum number of tokens per day, input and output together.
+        /// The maximum number of tokens per day, input and output together. Unlimited if not set.
         tpd: Option<u64> "tokens per day" = None, TOKEN_RANGE;
         /// The maximum number of input tokens per minute, for providers that count input and output
-        /// separately.
+        /// separately. Unlimited if not set.
         itpm: Option<u64> "input tokens per minute" = None, TOKEN_RANGE;
         /// The maximum number of output tokens per minute, for providers that count input and
-        /// output separately.
+        /// output separately. Unlimited if not set.
         otpm: Option<u64> "output tokens per minute" = None, TOKEN_RANGE;
         /// The part of a rate that may be used at once, as a time: 6 s allow a tenth of a rate per
         /// minute at once.
@@ -195,27 +197,28 @@ settings! {
         /// The maximum time between two chunks of a response.
         idle: Option<Duration> = None, TIME_RANGE => "the client's read timeout";
         /// The maximum time for which the reader of a response may leave a chunk unread. After that
-        /// time the slot of the call is released.
+        /// time the slot of the call is released. Switched off, the time is not limited.
         stall: Option<Duration> = Some(secs(300)), TIME_RANGE;
         /// The objective for the time to first token, including the time in the queue. With it, the
-        /// limit is adaptive by default. At most `deadline`.
+        /// limit is adaptive by default. At most `deadline`. Without it, there is no objective.
         ttft: Option<Duration> = None, TIME_RANGE;
         /// The objective for the time per output token, as the average of a call. Requires an
-        /// adaptive limit. At most `deadline`.
+        /// adaptive limit. At most `deadline`. Without it, there is no objective.
         tpot: Option<Duration> = None, TIME_RANGE;
         /// The time in the queue after which a call moves up one lane. A call that has moved up is
         /// admitted before the calls of that lane. Such calls get at most an eighth of the
         /// capacity.
         aging: Duration "per lane" = secs(30), TIME_RANGE;
         /// The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once
-        /// with 413.
+        /// with 413. Without it, prompts are not limited.
         max_prompt: Option<u64> "tokens" = None, TOKEN_RANGE;
         /// When a call is rejected at once because of its predicted wait.
         predict: Predict = Predict::Deadline, ();
         /// The cost that fair queueing charges for a call.
         cost: CostRule = CostRule::Auto, ();
         /// How far shorter calls of a tenant are preferred: a call is ordered in the queue of its
-        /// tenant as if it had arrived later by this time per 1000 tokens.
+        /// tenant as if it had arrived later by this time per 1000 tokens. Without it, the length
+        /// of a call does not matter.
         short_bias: Option<Duration> "per 1000 tokens" = None, TIME_RANGE;
         /// Whether a call on a borrowed reserved slot is cancelled and queued again when the owner
         /// of the reservation needs the slot. Calls that have produced a token are never cancelled.
@@ -233,11 +236,12 @@ settings! {
         /// removes it from the response.
         ask_usage: bool = false, ();
         /// The name of a shared budget in `budgets`. The target then has no rates of its own.
+        /// Without it, the target has its own rates.
         budget: Option<Text> = None, BUDGET_NAME;
         /// The name of the target that receives the calls that this target rejects. That target
         /// needs a single base URL, or all base URLs of this target. It also needs a `model`, or
         /// all models of this target in its `models`. In `defaults`, this key does not apply to the
-        /// target that it names.
+        /// target that it names. Without it, the caller receives the rejection.
         fallback: Option<Text> = None, TARGET_NAME;
         /// How failed attempts of a call are repeated.
         retry: RetryConfig = RetryConfig::default(), ();

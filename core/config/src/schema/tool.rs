@@ -45,16 +45,19 @@ settings! {
         /// The maximum number of slots.
         cap: usize "slots" = 1, CAP_RANGE => "required";
         /// The objective for the duration of a call. With it, the limit is adaptive by default.
+        /// Without it, there is no objective.
         latency: Option<Duration> = None, TIME_RANGE;
         /// The maximum number of queued calls per tenant. Further calls are rejected.
         queue: usize "calls per tenant" = 10_000, QUEUE_RANGE;
         /// The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`.
+        /// Without it, the time is not limited.
         wait: Option<Duration> = None, TIME_RANGE;
         /// What happens to a call that finds no free slot.
         on_full: OnFull = OnFull::Wait, ();
-        /// The maximum number of calls per second.
+        /// The maximum number of calls per second. Without it and `rpm`, the rate is not limited.
         rps: Option<f64> "calls per second" = None, 0.001..=1e6;
-        /// The maximum number of calls per minute. Cannot be combined with `rps`.
+        /// The maximum number of calls per minute. Cannot be combined with `rps`. Without both, the
+        /// rate is not limited.
         rpm: Option<u64> "calls per minute" = None, REQUEST_RANGE;
     }
     special {

@@ -1,4 +1,4 @@
-//! The settings of admission by size, tokens, budgets and fallbacks: how they are read and
+//! Tests of how the settings of sizes, tokens, budgets, floors and fallbacks are read and
 //! inherited.
 
 use std::time::Duration;

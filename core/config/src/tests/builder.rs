@@ -1,4 +1,4 @@
-//! The builder gives the same configurations and errors as a file.
+//! Tests that a builder gives the same configurations and errors as a file.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How every key of a file is read, and how layers replace each other.
+//! Tests that every key of a file is read, and that targets replace keys of `defaults`.
 
 use std::time::Duration;
 

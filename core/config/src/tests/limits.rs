@@ -1,4 +1,4 @@
-//! How limits are resolved: as set, by default, and as inherited.
+//! Tests of which limit a target or tool has: a given one, a default, or an inherited one.
 
 use std::time::Duration;
 
@@ -169,7 +169,7 @@ fn inherited_tpot_is_removed_with_a_fixed_limit() {
     assert_eq!(config.default_target.tpot, None);
 }
 
-/// Settings of an adaptive limit, some of them out of order.
+/// Generates settings of an adaptive limit, some of which contradict each other.
 fn limit() -> impl Strategy<Value = Value> {
     let slots = || prop::option::of((1..40usize).prop_map(Value::from));
     let decrease = prop_oneof![

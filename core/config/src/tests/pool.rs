@@ -1,4 +1,4 @@
-//! Pools: every key, the sources of replicas, the limit, and the URLs.
+//! Tests of the keys of a pool, its sources of replicas, its limit and its URLs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     TargetConfig,
 };
 
-/// Every key of a pool, each with a value other than its default.
+/// A file with every key of a pool, each with a value other than its default.
 const FULL: &str = r#"
 [targets.llama.pool]
 replicas = [

@@ -1,5 +1,5 @@
-//! Any input is read or rejected: without a panic, a value out of range, or a secret in an error,
-//! and with the same result from every source.
+//! Property tests: any input is read or rejected without a panic, no value of a configuration is
+//! out of range, no error contains a secret, and all sources give the same result.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     TargetConfig, TenantConfig,
 };
 
-/// Valid keys, so that random trees reach nested tables, and some invalid ones.
+/// Keys for random trees. Most are valid, so that the trees have nested tables.
 const KEYS: &[&str] = &[
     "mode",
     "defaults",
@@ -193,7 +193,7 @@ fn floors(target: &TargetConfig) -> f64 {
     tenants.chain(target.lanes.iter().map(|lane| lane.floor)).sum()
 }
 
-/// Returns `true` if the budget of the target exists and its fallbacks exist and end.
+/// Returns `true` if the budget and the fallbacks of a target exist, without a cycle of fallbacks.
 fn references_are_valid(config: &Config, target: &TargetConfig) -> bool {
     let budget = target.budget.as_ref().is_none_or(|name| config.budgets.contains_key(name));
     let mut at = target;
@@ -205,7 +205,7 @@ fn references_are_valid(config: &Config, target: &TargetConfig) -> bool {
     false
 }
 
-/// Returns `true` if every value of the target is in its range.
+/// Returns `true` if every value of a target is in its range.
 fn target_is_in_range(target: &TargetConfig) -> bool {
     let month = Duration::from_secs(30 * 86_400);
     let possible = |time: Duration| time >= Duration::from_millis(1) && time <= month;
@@ -267,7 +267,7 @@ fn check(result: Result<Config, ConfigError>) {
     }
 }
 
-/// Valid settings of a target, as JSON.
+/// Generates valid settings of a target, as JSON.
 fn valid_target() -> impl Strategy<Value = Value> {
     let time = prop_oneof![
         (1u64..600).prop_map(Value::from),

@@ -1,6 +1,7 @@
-//! The reference page and the types of the Python and Node packages agree with the declarations.
+//! Tests that the reference page and the types of the Python and Node packages agree with the
+//! declared keys.
 //!
-//! `UPDATE_CONFIG_REFERENCE=1 cargo test -p tidegate-config tests::reference` writes them anew.
+//! `UPDATE_CONFIG_REFERENCE=1 cargo test -p tidegate-config tests::reference` regenerates them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use crate::schema::{
     TENANT, TOOL, TOP, TRANSPORT,
 };
 
-/// The reference page.
+/// The path of the reference page.
 const PAGE: &str = "docs/reference/configuration.md";
 
-/// In the order of the generated types: a type follows those that it extends.
+/// All tables, in the order of the generated types. A type follows the types that it extends.
 const TABLES: [&KeyTable; 14] = [
     &RETRY,
     &STEP,
@@ -32,7 +33,7 @@ const TABLES: [&KeyTable; 14] = [
     &TOP,
 ];
 
-/// The keys that must be given: a table, and a key of it.
+/// The required keys, as (table, key).
 const REQUIRED: [(&str, &str); 3] = [("ReplicaConfig", "url"), ("StepConfig", "step"), ("ToolConfig", "cap")];
 
 fn repository() -> PathBuf {
@@ -45,7 +46,7 @@ fn prose(docs: &[&str]) -> String {
     docs.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the documentation of a key, with that of its keywords.
+/// Returns the documentation of a key, followed by that of its keywords.
 fn explanation(key: &Key) -> String {
     let mut text = prose(key.docs);
     let mut kind = (key.kind)();
@@ -60,10 +61,10 @@ fn explanation(key: &Key) -> String {
     text
 }
 
-/// A generated part of a file.
+/// A part of a file that is generated.
 struct Part {
     path: &'static str,
-    /// The start of the line before the part.
+    /// The first characters of the line before the part.
     start: String,
     /// The line after the part. Empty: the part ends with the file.
     end: &'static str,
@@ -239,7 +240,7 @@ fn python() -> String {
     text
 }
 
-/// Returns a docstring: its first sentence on a line of its own if it does not fit one line.
+/// Returns a docstring. If it does not fit on one line, the first sentence has a line of its own.
 fn docstring(text: &str) -> String {
     let line = format!("    \"\"\"{text}\"\"\"\n");
     if line.len() <= 101 {
