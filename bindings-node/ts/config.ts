@@ -67,7 +67,8 @@ export interface StepConfig {
  */
 export interface PercentileConfig {
   /**
-   * The quantile that is compared with the objective. Range: 0.01 to 0.999. Default: 0.99.
+   * The quantile of the time to first token that is compared with the objective. 0.99 is the 99th
+   * percentile. Range: 0.01 to 0.999. Default: 0.99.
    */
   quantile?: number;
   /**
@@ -79,11 +80,13 @@ export interface PercentileConfig {
    */
   tick?: Duration;
   /**
-   * The dead band on either side of the objective, as a share of it. Range: 0 to 0.9. Default: 0.2.
+   * The dead band: the limit stays as it is while the quantile differs from the objective by less
+   * than this share of the objective. Range: 0 to 0.9. Default: 0.2.
    */
   band?: number;
   /**
-   * The number of ticks after a decrease before the next one. Range: 0 to 1000. Default: 3.
+   * The number of ticks after a decrease in which the limit is not decreased again. Range: 0 to
+   * 1000. Default: 3.
    */
   hold?: number;
 }
@@ -441,7 +444,8 @@ export interface ReplicaConfig {
  */
 export interface PoolConfig {
   /**
-   * The replicas: base URLs, with or without `/v1`, or tables. 1 to 128. Default: none.
+   * The list of replicas, each a base URL with or without `/v1`, or a table. 1 to 128 replicas.
+   * Default: none.
    */
   replicas?: (string | ReplicaConfig)[];
   /**
@@ -625,7 +629,7 @@ export interface TransportConfig {
    */
   pool_idle?: number;
   /**
-   * The time for which an idle connection is kept. Range: 1ms to 30d. Default: 1m 30s.
+   * The time after which an idle connection is closed. Range: 1ms to 30d. Default: 1m 30s.
    */
   pool_idle_timeout?: Duration;
   /**

@@ -111,7 +111,10 @@ class PercentileConfig(TypedDict, total=False):
     """A percentile of the time to first token over a time window, as the detector of late calls."""
 
     quantile: float
-    """The quantile that is compared with the objective. Range: 0.01 to 0.999. Default: 0.99."""
+    """The quantile of the time to first token that is compared with the objective.
+
+    0.99 is the 99th percentile. Range: 0.01 to 0.999. Default: 0.99.
+    """
 
     window: Duration
     """The time over which the quantile is computed. Range: 1s to 1h. Default: 30s."""
@@ -120,13 +123,17 @@ class PercentileConfig(TypedDict, total=False):
     """The time between two evaluations, at most `window`. Range: 100ms to 10m. Default: 5s."""
 
     band: float
-    """The dead band on either side of the objective, as a share of it.
+    """The dead band: the limit stays as it is while the quantile differs from the objective by less
+    than this share of the objective.
 
     Range: 0 to 0.9. Default: 0.2.
     """
 
     hold: int
-    """The number of ticks after a decrease before the next one. Range: 0 to 1000. Default: 3."""
+    """The number of ticks after a decrease in which the limit is not decreased again.
+
+    Range: 0 to 1000. Default: 3.
+    """
 
 
 class LimitConfig(TypedDict, total=False):
@@ -535,7 +542,10 @@ class PoolConfig(TypedDict, total=False):
     """
 
     replicas: list[str | ReplicaConfig]
-    """The replicas: base URLs, with or without `/v1`, or tables. 1 to 128. Default: none."""
+    """The list of replicas, each a base URL with or without `/v1`, or a table.
+
+    1 to 128 replicas. Default: none.
+    """
 
     dns: str
     """A URL with scheme `http`, host and port, such as `"http://vllm.internal:8000"`.
@@ -748,7 +758,7 @@ class TransportConfig(TypedDict, total=False):
     """
 
     pool_idle_timeout: Duration
-    """The time for which an idle connection is kept. Range: 1ms to 30d. Default: 1m 30s."""
+    """The time after which an idle connection is closed. Range: 1ms to 30d. Default: 1m 30s."""
 
     http2_streams: int
     """The maximum number of concurrent streams on an HTTP/2 connection.

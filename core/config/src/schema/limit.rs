@@ -77,15 +77,17 @@ settings! {
     pub struct Percentile, table PERCENTILE "PercentileConfig", builders [];
     check check_tick;
     keys {
-        /// The quantile that is compared with the objective.
+        /// The quantile of the time to first token that is compared with the objective. 0.99 is the
+        /// 99th percentile.
         quantile: f64 = 0.99, 0.01..=0.999;
         /// The time over which the quantile is computed.
         window: Duration = secs(30), secs(1)..=secs(3600);
         /// The time between two evaluations, at most `window`.
         tick: Duration = secs(5), millis(100)..=secs(600);
-        /// The dead band on either side of the objective, as a share of it.
+        /// The dead band: the limit stays as it is while the quantile differs from the objective by
+        /// less than this share of the objective.
         band: f64 = 0.2, 0.0..=0.9;
-        /// The number of ticks after a decrease before the next one.
+        /// The number of ticks after a decrease in which the limit is not decreased again.
         hold: u32 "ticks" = 3, 0..=1_000;
     }
 }
@@ -179,7 +181,7 @@ settings! {
 }
 
 impl Detector {
-    /// Returns the keyword that the configuration uses.
+    /// Returns the keyword in the configuration.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Detector::Exceedance => "exceedance",

@@ -82,7 +82,8 @@ settings! {
         hedge: Option<Duration> = None, millis(50)..=secs(300);
     }
     special {
-        /// The replicas: base URLs, with or without `/v1`, or tables. 1 to 128.
+        /// The list of replicas, each a base URL with or without `/v1`, or a table. 1 to 128
+        /// replicas.
         replicas: Kind::Special {
             reference: "a list of URLs or tables",
             typescript: "(string | ReplicaConfig)[]",

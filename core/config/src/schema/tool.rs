@@ -85,7 +85,7 @@ settings! {
         proxy_from_env: bool = true, ();
         /// The maximum number of idle connections that are kept per host.
         pool_idle: usize "connections per host" = 256, 0..=65_536;
-        /// The time for which an idle connection is kept.
+        /// The time after which an idle connection is closed.
         pool_idle_timeout: Duration = secs(90), TIME_RANGE;
         /// The maximum number of concurrent streams on an HTTP/2 connection. For more, another
         /// connection is opened. The default is below 100, the usual limit of servers.
