@@ -106,7 +106,7 @@ fn last_segment(path: &str) -> &str {
 }
 
 /// Returns `true` for `v1`, `v1beta` and the like.
-fn is_version(segment: &str) -> bool {
+pub(super) fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 

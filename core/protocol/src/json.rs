@@ -1,145 +1,205 @@
 //! Lenient JSON: a field of the wrong type is a missing field, and never fails the document.
+//!
+//! [`Json`] connects a [`ReadAny`] to serde, so that readers need one method for all scalars.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
-/// A value that can be made from any JSON. Methods that are not overridden return
-/// [`FromAny::missing`].
-pub(super) trait FromAny: Sized {
-    /// Returns the value for `null` and for types without a meaning here.
-    fn missing() -> Self;
+/// A JSON value without parts.
+pub(super) enum Scalar<'a> {
+    Null,
+    Bool(bool),
+    Unsigned(u64),
+    Negative(i64),
+    Float(f64),
+    Text(&'a str),
+}
 
-    fn flag(_: bool) -> Self {
-        Self::missing()
-    }
+/// A reader of one JSON value of any type.
+pub(super) trait ReadAny<'de>: Sized {
+    type Output;
 
-    fn number(_: f64) -> Self {
-        Self::missing()
-    }
+    fn scalar(self, scalar: Scalar<'_>) -> Self::Output;
 
-    fn text(_: &str) -> Self {
-        Self::missing()
-    }
+    fn array<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Output, A::Error>;
 
-    /// Returns the value for an array or object, which is skipped.
-    fn nested(_empty: bool) -> Self {
-        Self::missing()
+    fn object<A: MapAccess<'de>>(self, object: A) -> Result<Self::Output, A::Error>;
+}
+
+/// Reads a JSON value with a [`ReadAny`].
+pub(super) struct Json<R>(pub(super) R);
+
+impl<'de, R: ReadAny<'de>> DeserializeSeed<'de> for Json<R> {
+    type Value = R::Output;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<R::Output, D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
-/// Deserializes a `T` from any JSON.
-pub(super) struct Any<T>(pub(super) T);
-
-impl<T: FromAny> Default for Any<T> {
-    fn default() -> Self {
-        Self(T::missing())
-    }
-}
-
-impl<'de, T: FromAny> Deserialize<'de> for Any<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyVisitor(PhantomData)).map(Any)
-    }
-}
-
-struct AnyVisitor<T>(PhantomData<T>);
-
-impl<'de, T: FromAny> Visitor<'de> for AnyVisitor<T> {
-    type Value = T;
+impl<'de, R: ReadAny<'de>> Visitor<'de> for Json<R> {
+    type Value = R::Output;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<T, E> {
-        Ok(T::missing())
+    fn visit_unit<E>(self) -> Result<R::Output, E> {
+        Ok(self.0.scalar(Scalar::Null))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<T, E> {
-        Ok(T::flag(value))
+    fn visit_bool<E>(self, value: bool) -> Result<R::Output, E> {
+        Ok(self.0.scalar(Scalar::Bool(value)))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<T, E> {
-        Ok(T::number(value as f64))
+    fn visit_u64<E>(self, value: u64) -> Result<R::Output, E> {
+        Ok(self.0.scalar(Scalar::Unsigned(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<T, E> {
-        Ok(T::number(value as f64))
+    fn visit_i64<E>(self, value: i64) -> Result<R::Output, E> {
+        Ok(self.0.scalar(Scalar::Negative(value)))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<T, E> {
-        Ok(T::number(value))
+    fn visit_f64<E>(self, value: f64) -> Result<R::Output, E> {
+        Ok(self.0.scalar(Scalar::Float(value)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<T, E> {
-        Ok(T::text(value))
+    fn visit_str<E>(self, value: &str) -> Result<R::Output, E> {
+        Ok(self.0.scalar(Scalar::Text(value)))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<T, A::Error> {
-        let mut empty = true;
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            empty = false;
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<R::Output, A::Error> {
+        self.0.array(seq)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<R::Output, A::Error> {
+        self.0.object(map)
+    }
+}
+
+/// Reads a key of an object, and returns what the function makes of it.
+pub(super) struct Key<F>(pub(super) F);
+
+impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Key<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<T, E> {
+        Ok((self.0)(key))
+    }
+}
+
+/// A value that can be made from any JSON. The default stands for types without a meaning here.
+pub(super) trait FromAny: Default {
+    fn from_scalar(scalar: Scalar<'_>) -> Self;
+
+    /// Returns the value for an array or object, whose content is skipped.
+    fn from_nested(_is_empty: bool) -> Self {
+        Self::default()
+    }
+}
+
+/// Deserializes a `T` from any JSON.
+#[derive(Default)]
+pub(super) struct Any<T>(pub(super) T);
+
+impl<'de, T: FromAny> Deserialize<'de> for Any<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json(PhantomData).deserialize(deserializer).map(Any)
+    }
+}
+
+impl<'de, T: FromAny> ReadAny<'de> for PhantomData<T> {
+    type Output = T;
+
+    fn scalar(self, scalar: Scalar<'_>) -> T {
+        T::from_scalar(scalar)
+    }
+
+    fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<T, A::Error> {
+        let mut is_empty = true;
+        while array.next_element::<IgnoredAny>()?.is_some() {
+            is_empty = false;
         }
-        Ok(T::nested(empty))
+        Ok(T::from_nested(is_empty))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
-        let mut empty = true;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            empty = false;
+    fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<T, A::Error> {
+        let mut is_empty = true;
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            is_empty = false;
         }
-        Ok(T::nested(empty))
+        Ok(T::from_nested(is_empty))
     }
 }
 
 /// Whether a value is present: not `null`, `""`, `[]` or `{}`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Present(pub(super) bool);
 
 impl FromAny for Present {
-    fn missing() -> Self {
-        Present(false)
+    fn from_scalar(scalar: Scalar<'_>) -> Self {
+        Self(!matches!(scalar, Scalar::Null | Scalar::Text("")))
     }
 
-    fn flag(_: bool) -> Self {
-        Present(true)
+    fn from_nested(is_empty: bool) -> Self {
+        Self(!is_empty)
     }
+}
 
-    fn number(_: f64) -> Self {
-        Present(true)
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json(PhantomData).deserialize(deserializer)
     }
+}
 
-    fn text(text: &str) -> Self {
-        Present(!text.is_empty())
-    }
-
-    fn nested(empty: bool) -> Self {
-        Present(!empty)
+impl FromAny for bool {
+    fn from_scalar(scalar: Scalar<'_>) -> Self {
+        matches!(scalar, Scalar::Bool(true))
     }
 }
 
 /// A number of tokens, which some servers write as `12.0`.
 impl FromAny for Option<u64> {
-    fn missing() -> Self {
-        None
-    }
-
-    fn number(value: f64) -> Self {
-        // The cast saturates; no provider counts beyond 2^53.
-        (value >= 0.0).then_some(value as u64)
+    fn from_scalar(scalar: Scalar<'_>) -> Self {
+        match scalar {
+            Scalar::Unsigned(value) => Some(value),
+            // The cast saturates.
+            Scalar::Float(value) if value >= 0.0 => Some(value as u64),
+            _ => None,
+        }
     }
 }
 
-impl FromAny for Option<String> {
-    fn missing() -> Self {
-        None
+impl FromAny for String {
+    fn from_scalar(scalar: Scalar<'_>) -> Self {
+        if let Scalar::Text(text) = scalar { text.to_owned() } else { Self::new() }
     }
+}
 
-    fn text(text: &str) -> Self {
-        Some(text.to_owned())
-    }
+/// Reads a whole document that is an object.
+pub(super) fn read_object<'de, V: Visitor<'de>>(
+    mut document: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+    visitor: V,
+) -> serde_json::Result<V::Value> {
+    let value = document.deserialize_map(visitor)?;
+    document.end()?;
+    Ok(value)
 }
 
 /// Parses a document. Invalid UTF-8 inside strings is replaced, because a provider that splits a

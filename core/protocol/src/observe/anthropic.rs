@@ -3,29 +3,30 @@
 use serde::Deserialize;
 
 use super::usage::Fields;
-use super::{Observer, Signal};
+use super::{OnSignal, Progress, is_error};
 use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
-pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
-    let kind = super::kind(event);
-    match kind.as_ref() {
-        b"content_block_delta" => observer.on_delta(on),
-        b"content_block_start" if event.oversized || begins_with_output(event.data) => observer.on_delta(on),
-        b"message_start" => {
-            let start = json::parse::<MessageStart>(event.data).unwrap_or_default();
-            observer.on_usage(start.message.usage, on);
+impl Progress {
+    pub(super) fn on_anthropic(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        match super::kind(event).as_ref() {
+            b"content_block_delta" => self.on_delta(on),
+            b"content_block_start" if event.oversized || begins_with_output(event.data) => self.on_delta(on),
+            b"message_start" => {
+                let start = json::parse::<MessageStart>(event.data).unwrap_or_default();
+                self.on_usage(start.message.usage, on);
+            }
+            b"message_delta" => {
+                let delta = json::parse::<Message>(event.data).unwrap_or_default();
+                self.on_usage(delta.usage, on);
+            }
+            b"message_stop" => self.on_terminal(on),
+            b"error" => self.on_error(event.data, on),
+            b"content_block_start" | b"content_block_stop" | b"ping" => {}
+            // Unknown events are possible, but gateways also add errors in their own format.
+            _ if is_error(event) => self.on_error(event.data, on),
+            _ => {}
         }
-        b"message_delta" => {
-            let delta = json::parse::<Message>(event.data).unwrap_or_default();
-            observer.on_usage(delta.usage, on);
-        }
-        b"message_stop" => observer.on_terminal(on),
-        b"error" => observer.on_error(event.data, on),
-        b"content_block_start" | b"content_block_stop" | b"ping" => {}
-        // Unknown events are possible, but gateways also add errors in their own format.
-        _ if super::is_error(event) => observer.on_error(event.data, on),
-        _ => {}
     }
 }
 
@@ -50,18 +51,17 @@ struct BlockStart {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Block {
-    r#type: Any<Option<String>>,
-    text: Any<Present>,
-    thinking: Any<Present>,
+    r#type: Any<String>,
+    text: Present,
+    thinking: Present,
 }
 
 /// Returns `true` if a block starts with output. Text and thinking start empty and are followed by
 /// deltas. A tool call starts with its name, and redacted thinking and results arrive whole.
 fn begins_with_output(data: &[u8]) -> bool {
     let block = json::parse::<BlockStart>(data).unwrap_or_default().content_block;
-    match block.r#type.0.as_deref() {
-        Some("text" | "thinking") => block.text.0.0 || block.thinking.0.0,
-        Some(_) => true,
-        None => false,
+    match &*block.r#type.0 {
+        "text" | "thinking" => block.text.0 || block.thinking.0,
+        kind => !kind.is_empty(),
     }
 }

@@ -6,6 +6,7 @@ use std::mem;
 use crate::sse::Event;
 
 /// The incremental splitter. Holds at most one element, within its limit.
+#[derive(Default)]
 pub(super) struct ElementSplitter {
     limit: usize,
     /// Open brackets within the element, or 0 between elements.
@@ -19,7 +20,7 @@ pub(super) struct ElementSplitter {
 impl ElementSplitter {
     /// Creates a splitter that keeps elements of up to `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, depth: 0, in_string: false, escaped: false, element: Vec::new(), oversized: false }
+        Self { limit, ..Self::default() }
     }
 
     /// Reads the next bytes of the body. Reports each completed object as an event without a name.

@@ -6,50 +6,47 @@
 //! stream that breaks off after the first event cannot be distinguished from a complete one.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::output_keys::{self, HasOutput};
+use super::output_keys::{HasOutput, OutputKeys};
 use super::usage::Counts;
-use super::{Observer, Signal};
+use super::{OnSignal, Progress, is_error};
 use crate::json::{self, Any};
 use crate::sse::Event;
 
-pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
-    if event.oversized {
-        // Probably an image, possibly with the finishReason.
-        observer.expects_terminal = false;
-        return observer.on_delta(on);
-    }
-    if super::is_error(event) {
-        return observer.on_error(event.data, on);
-    }
-    let Some(chunk) = json::parse::<Chunk>(event.data) else {
-        // Complete JSON of an unknown format, as for chat.
-        observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
-        return;
-    };
-    for candidate in chunk.candidates.iter().flatten() {
-        let index = candidate.index.0.unwrap_or(0);
-        let parts = candidate.content.as_ref().and_then(|content| content.parts.as_ref());
-        if parts.is_some_and(|parts| parts.iter().any(|part| part.0)) {
-            observer.choices.begin(index);
-            observer.on_delta(on);
+impl Progress {
+    pub(super) fn on_gemini(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        if event.oversized {
+            // Probably an image, possibly with the finishReason.
+            self.expects_terminal = false;
+            return self.on_delta(on);
         }
-        if is_set(&candidate.finish_reason) {
-            observer.choices.finish(index);
+        if is_error(event) {
+            return self.on_error(event.data, on);
         }
-    }
-    observer.on_usage(chunk.usage_metadata, on);
-    let blocked = chunk.prompt_feedback.is_some_and(|feedback| is_set(&feedback.block_reason));
-    if blocked || observer.choices.all_finished() {
-        observer.on_terminal(on);
+        let Some(chunk) = json::parse::<Chunk>(event.data) else { return self.on_unknown(event) };
+        for candidate in chunk.candidates.iter().flatten() {
+            let index = candidate.index.0.unwrap_or(0);
+            let mut parts = candidate.content.iter().flat_map(|content| &content.parts).flatten();
+            if parts.any(|part| part.0) {
+                self.choices.begin(index);
+                self.on_delta(on);
+            }
+            if is_set(&candidate.finish_reason) {
+                self.choices.finish(index);
+            }
+        }
+        self.on_usage(chunk.usage_metadata, on);
+        let is_blocked = chunk.prompt_feedback.is_some_and(|feedback| is_set(&feedback.block_reason));
+        if is_blocked || self.choices.all_finished() {
+            self.on_terminal(on);
+        }
     }
 }
 
 /// Returns `true` if an enumeration of Google's API has a value. Its zero value means that it has
 /// none.
-fn is_set(reason: &Any<Option<String>>) -> bool {
-    reason.0.as_deref().is_some_and(|reason| !reason.is_empty() && !reason.ends_with("_UNSPECIFIED"))
+fn is_set(reason: &Any<String>) -> bool {
+    !reason.0.is_empty() && !reason.0.ends_with("_UNSPECIFIED")
 }
 
 #[derive(Deserialize, Default)]
@@ -65,7 +62,7 @@ struct Chunk {
 struct Candidate {
     index: Any<Option<u64>>,
     content: Option<Content>,
-    finish_reason: Any<Option<String>>,
+    finish_reason: Any<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -77,7 +74,7 @@ struct Content {
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Feedback {
-    block_reason: Any<Option<String>>,
+    block_reason: Any<String>,
 }
 
 /// The usage so far. Thinking is counted separately from candidates, and tool results separately
@@ -108,24 +105,21 @@ impl From<Metadata> for Counts {
 
 /// Whether a part holds output: not only a signature, and not empty text. A thought is marked
 /// beside its text.
-type Part = HasOutput<Key>;
+type Part = HasOutput<PartKeys>;
 
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum Key {
-    Text,
-    FunctionCall,
-    InlineData,
-    FileData,
-    ExecutableCode,
-    CodeExecutionResult,
-    ToolCall,
-    #[serde(other)]
-    Other,
-}
+struct PartKeys;
 
-impl output_keys::Key for Key {
-    fn is_output(&self) -> bool {
-        !matches!(self, Key::Other)
+impl OutputKeys for PartKeys {
+    fn is_output(key: &str) -> bool {
+        matches!(
+            key,
+            "text"
+                | "functionCall"
+                | "toolCall"
+                | "inlineData"
+                | "fileData"
+                | "executableCode"
+                | "codeExecutionResult"
+        )
     }
 }

@@ -1,23 +1,27 @@
 //! Reads selected members of a JSON document of any length, incrementally and in bounded memory.
 
+use std::mem;
+
 use memchr::memchr2;
 
 /// Maximum length of a wanted key, including quotes.
 const LONGEST_KEY: usize = 32;
 
 /// The incremental reader.
+#[derive(Default)]
 pub(super) struct MemberReader {
     wanted: &'static [&'static str],
     limit: usize,
     depth: usize,
     in_string: bool,
     escaped: bool,
+    /// Whether any byte has arrived.
+    has_bytes: bool,
+    /// Whether a value has begun.
     begun: bool,
-    /// Whether no byte has arrived.
-    empty: bool,
     /// Whether the document is an object. Strings at the top of a list are no keys.
     is_object: bool,
-    place: Position,
+    position: Position,
     key: Vec<u8>,
     /// The wanted members, as a document without its closing bracket.
     kept: Vec<u8>,
@@ -26,8 +30,9 @@ pub(super) struct MemberReader {
 }
 
 /// Position of the next byte within a member.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Position {
+    #[default]
     Key,
     Wanted,
     Unwanted,
@@ -36,30 +41,17 @@ enum Position {
 impl MemberReader {
     /// Creates a reader of the members with these names that keeps up to `limit` bytes.
     pub(super) fn new(wanted: &'static [&'static str], limit: usize) -> Self {
-        Self {
-            wanted,
-            limit,
-            depth: 0,
-            in_string: false,
-            escaped: false,
-            begun: false,
-            empty: true,
-            is_object: false,
-            place: Position::Key,
-            key: Vec::new(),
-            kept: Vec::new(),
-            member: 0,
-        }
+        Self { wanted, limit, ..Self::default() }
     }
 
     /// Reads the next bytes of the document.
     pub(super) fn push(&mut self, chunk: &[u8]) {
-        self.empty = self.empty && chunk.is_empty();
+        self.has_bytes |= !chunk.is_empty();
         let mut rest = chunk;
         while let Some((byte, tail)) = rest.split_first() {
             rest = tail;
             self.step(*byte);
-            if self.place == Position::Unwanted && !self.escaped {
+            if self.position == Position::Unwanted && !self.escaped {
                 rest = rest.get(self.skippable(rest)..).unwrap_or_default();
             }
         }
@@ -67,18 +59,15 @@ impl MemberReader {
 
     /// Returns the wanted members as a document of their own, or `None` if the document is
     /// incomplete. An empty body is not incomplete: the framing shows whether bytes are missing.
-    pub(super) fn finish(mut self) -> Option<Vec<u8>> {
-        if self.empty {
-            return Some(b"{}".to_vec());
-        }
-        if !self.begun || self.depth > 0 || self.in_string {
+    pub(super) fn finish(&mut self) -> Option<Vec<u8>> {
+        if self.has_bytes && (!self.begun || self.depth > 0 || self.in_string) {
             return None;
         }
         if self.kept.is_empty() {
             self.kept.push(b'{');
         }
         self.kept.push(b'}');
-        Some(self.kept)
+        Some(mem::take(&mut self.kept))
     }
 
     /// Returns how many of the bytes can be skipped because they are text or numbers inside an
@@ -116,12 +105,13 @@ impl MemberReader {
                 self.depth += 1;
                 self.copy(byte);
             }
-            b'}' | b']' if self.depth <= 1 => self.depth = 0,
             b'}' | b']' => {
-                self.depth -= 1;
-                self.copy(byte);
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth > 0 {
+                    self.copy(byte);
+                }
             }
-            b':' if at_top && self.place == Position::Key => self.start_value(),
+            b':' if at_top && self.position == Position::Key => self.start_value(),
             b',' if at_top => self.begin(Position::Key),
             b' ' | b'\t' | b'\r' | b'\n' => {}
             _ => {
@@ -131,9 +121,9 @@ impl MemberReader {
         }
     }
 
-    fn begin(&mut self, place: Position) {
+    fn begin(&mut self, position: Position) {
         self.key.clear();
-        self.place = place;
+        self.position = position;
         self.member = self.kept.len();
     }
 
@@ -141,17 +131,17 @@ impl MemberReader {
     fn start_value(&mut self) {
         let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
         if !name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name)) {
-            self.place = Position::Unwanted;
+            self.position = Position::Unwanted;
             return;
         }
-        self.place = Position::Wanted;
+        self.position = Position::Wanted;
         self.kept.push(if self.kept.is_empty() { b'{' } else { b',' });
         self.kept.append(&mut self.key);
         self.kept.push(b':');
     }
 
     fn copy(&mut self, byte: u8) {
-        match self.place {
+        match self.position {
             Position::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),
             Position::Wanted if self.kept.len() < self.limit => self.kept.push(byte),
             Position::Unwanted => {}
@@ -159,7 +149,7 @@ impl MemberReader {
             // a whole.
             Position::Key | Position::Wanted => {
                 self.kept.truncate(self.member);
-                self.place = Position::Unwanted;
+                self.position = Position::Unwanted;
             }
         }
     }

@@ -43,6 +43,7 @@ use std::sync::LazyLock;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use memchr::memmem::{self, Finder};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::classify::{Verdict, classify_event};
 use super::headers::is_compressed;
@@ -86,16 +87,8 @@ pub enum End {
 
 /// Observes one response. Its `Debug` output shows counts and no content.
 pub struct Observer {
-    dialect: Dialect,
     body: Body,
-    usage: Usage,
-    events: u64,
-    deltas: u64,
-    terminal: bool,
-    failed: bool,
-    /// Whether an end without a terminal event is a truncation: all events were known and read.
-    expects_terminal: bool,
-    choices: openai::Choices,
+    progress: Progress,
 }
 
 enum Body {
@@ -108,12 +101,25 @@ enum Body {
     Opaque,
 }
 
+/// What the events so far have shown.
+struct Progress {
+    dialect: Dialect,
+    usage: Usage,
+    events: u64,
+    deltas: u64,
+    terminal: bool,
+    failed: bool,
+    /// Whether an end without a terminal event is a truncation: all events were known and read.
+    expects_terminal: bool,
+    choices: openai::Choices,
+}
+
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer")
-            .field("dialect", &self.dialect)
-            .field("deltas", &self.deltas)
-            .field("usage", &self.usage)
+            .field("dialect", &self.progress.dialect)
+            .field("deltas", &self.progress.deltas)
+            .field("usage", &self.progress.usage)
             .field("end", &self.end())
             .finish_non_exhaustive()
     }
@@ -129,6 +135,7 @@ impl Observer {
         let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
         let is =
             |text: &[u8]| content_type.as_deref().is_some_and(|value| memmem::find(value, text).is_some());
+        let is_known = dialect != Dialect::Other;
         let body = if is_compressed(headers) {
             Body::Opaque
         } else if is(b"text/event-stream") {
@@ -137,41 +144,32 @@ impl Observer {
             Body::List(ElementSplitter::new(MAX_EVENT))
         } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
             Body::Json(MemberReader::new(MEMBERS, MAX_MEMBERS))
-        } else if dialect != Dialect::Other && stream {
+        } else if is_known && stream {
             Body::Events(Scanner::new())
-        } else if dialect != Dialect::Other && content_type.is_none() {
+        } else if is_known && content_type.is_none() {
             Body::Json(MemberReader::new(MEMBERS, MAX_MEMBERS))
         } else {
             Body::Opaque
         };
-        Self {
+        let progress = Progress {
             dialect,
-            expects_terminal: dialect != Dialect::Other && matches!(body, Body::Events(_) | Body::List(_)),
-            body,
             usage: Usage::default(),
             events: 0,
             deltas: 0,
             terminal: false,
             failed: false,
+            expects_terminal: is_known && matches!(body, Body::Events(_) | Body::List(_)),
             choices: openai::Choices::default(),
-        }
+        };
+        Self { body, progress }
     }
 
     /// Reads the next bytes of the body. Calls `on` for each signal.
     pub fn push(&mut self, chunk: &[u8], mut on: impl FnMut(Signal)) {
-        match std::mem::replace(&mut self.body, Body::Opaque) {
-            Body::Events(mut scanner) => {
-                scanner.push(chunk, |event| self.event(&event, &mut on));
-                self.body = Body::Events(scanner);
-            }
-            Body::List(mut elements) => {
-                elements.push(chunk, |event| self.event(&event, &mut on));
-                self.body = Body::List(elements);
-            }
-            Body::Json(mut members) => {
-                members.push(chunk);
-                self.body = Body::Json(members);
-            }
+        match &mut self.body {
+            Body::Events(scanner) => scanner.push(chunk, |event| self.progress.on_event(&event, &mut on)),
+            Body::List(elements) => elements.push(chunk, |event| self.progress.on_event(&event, &mut on)),
+            Body::Json(members) => members.push(chunk),
             Body::Opaque => {}
         }
     }
@@ -179,34 +177,22 @@ impl Observer {
     /// Ends the body. Call this once, and only if the body ended by itself. [`Observer::end`] is
     /// then final.
     pub fn finish(&mut self, mut on: impl FnMut(Signal)) {
-        match std::mem::replace(&mut self.body, Body::Opaque) {
-            Body::Events(mut scanner) => {
-                scanner.finish(|event| self.event(&event, &mut on));
-                self.body = Body::Events(scanner);
+        match &mut self.body {
+            Body::Events(scanner) => scanner.finish(|event| self.progress.on_event(&event, &mut on)),
+            Body::Json(members) => {
+                self.progress.on_document(members.finish(), &mut on);
+                self.body = Body::Opaque;
             }
-            Body::Json(members) => self.json(members, &mut on),
-            list @ Body::List(_) => self.body = list,
-            Body::Opaque => {}
-        }
-    }
-
-    /// Reads one event, for callers with their own scanner.
-    pub fn event(&mut self, event: &Event<'_>, mut on: impl FnMut(Signal)) {
-        self.events += 1;
-        match self.dialect {
-            Dialect::OpenAiChat | Dialect::OpenAiCompletions => openai::event(self, event, &mut on),
-            Dialect::OpenAiResponses => responses::event(self, event, &mut on),
-            Dialect::AnthropicMessages => anthropic::event(self, event, &mut on),
-            Dialect::Gemini => gemini::event(self, event, &mut on),
-            Dialect::Other => other(self, event, &mut on),
+            Body::List(_) | Body::Opaque => {}
         }
     }
 
     /// Returns how the response ended, according to its events. Final after [`Observer::finish`].
     pub fn end(&self) -> End {
-        if self.failed {
+        let Progress { failed, terminal, expects_terminal, choices, .. } = &self.progress;
+        if *failed {
             End::Failed
-        } else if self.terminal || !self.expects_terminal || self.choices.all_finished() {
+        } else if *terminal || !expects_terminal || choices.all_finished() {
             End::Complete
         } else {
             End::Truncated
@@ -220,36 +206,53 @@ impl Observer {
 
     /// Returns the number of events so far, without comments.
     pub fn events(&self) -> u64 {
-        self.events
+        self.progress.events
     }
 
     /// Returns the number of output deltas so far. One delta is one token or a few.
     pub fn deltas(&self) -> u64 {
-        self.deltas
+        self.progress.deltas
     }
 
     /// Returns the tokens so far, if the provider has reported them.
     pub fn usage(&self) -> Option<Usage> {
-        (self.usage != Usage::default()).then_some(self.usage)
+        Some(self.progress.usage).filter(|usage| *usage != Usage::default())
+    }
+}
+
+type OnSignal<'a> = &'a mut dyn FnMut(Signal);
+
+impl Progress {
+    fn on_event(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        self.events += 1;
+        match self.dialect {
+            Dialect::OpenAiChat | Dialect::OpenAiCompletions => self.on_openai(event, on),
+            Dialect::OpenAiResponses => self.on_responses(event, on),
+            Dialect::AnthropicMessages => self.on_anthropic(event, on),
+            Dialect::Gemini => self.on_gemini(event, on),
+            // Each event with data is a delta, and only events that look like errors are errors.
+            Dialect::Other if is_error(event) => self.on_error(event.data, on),
+            Dialect::Other if event.name == b"ping" || event.data == b"[DONE]" => {}
+            Dialect::Other => self.on_delta(on),
+        }
     }
 
-    /// Handles the end of a body that is one JSON document.
-    fn json(&mut self, members: MemberReader, on: &mut dyn FnMut(Signal)) {
+    /// Handles the end of a body that is one JSON document. `members` is `None` if it was cut off.
+    fn on_document(&mut self, members: Option<Vec<u8>>, on: OnSignal<'_>) {
         #[derive(Deserialize, Default)]
         #[serde(default, rename_all = "camelCase")]
         struct Answer {
-            error: Any<Present>,
+            error: Present,
             usage: Option<usage::Fields>,
             usage_metadata: Option<gemini::Metadata>,
         }
 
-        let Some(members) = members.finish() else {
-            // An incomplete document was cut off.
+        let Some(members) = members else {
             self.expects_terminal = self.dialect != Dialect::Other;
             return;
         };
         let answer = json::parse::<Answer>(&members).unwrap_or_default();
-        if answer.error.0.0 {
+        if answer.error.0 {
             return self.on_error(&members, on);
         }
         self.on_usage(answer.usage, on);
@@ -258,48 +261,42 @@ impl Observer {
     }
 
     /// Counts an output delta.
-    fn on_delta(&mut self, on: &mut dyn FnMut(Signal)) {
+    fn on_delta(&mut self, on: OnSignal<'_>) {
         self.deltas += 1;
         if self.deltas == 1 {
             on(Signal::FirstToken);
         }
     }
 
-    fn on_usage(&mut self, said: Option<impl Into<usage::Counts>>, on: &mut dyn FnMut(Signal)) {
-        if let Some(said) = said
-            && self.usage.update(said.into())
-        {
+    fn on_usage(&mut self, reported: Option<impl Into<usage::Counts>>, on: OnSignal<'_>) {
+        if reported.is_some_and(|reported| self.usage.update(reported.into())) {
             on(Signal::Usage(self.usage));
         }
     }
 
-    fn on_terminal(&mut self, on: &mut dyn FnMut(Signal)) {
+    fn on_terminal(&mut self, on: OnSignal<'_>) {
         if !self.terminal && !self.failed {
             self.terminal = true;
             on(Signal::Terminal);
         }
     }
 
-    fn on_error(&mut self, error: &[u8], on: &mut dyn FnMut(Signal)) {
+    fn on_error(&mut self, error: &[u8], on: OnSignal<'_>) {
         if !self.failed {
             self.failed = true;
             on(Signal::Error(classify_event(error)));
         }
     }
+
+    /// Handles an event that is no known JSON. Complete JSON of an unknown format may have held the
+    /// end of an answer. An incomplete event did not.
+    fn on_unknown(&mut self, event: &Event<'_>) {
+        self.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
+    }
 }
 
 /// A search that is built once, because building it costs more than searching a chunk.
 type Words = LazyLock<Finder<'static>>;
-
-/// Handles an event of an unknown dialect: each event with data is a delta, and only events that
-/// look like errors are errors.
-fn other(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
-    if is_error(event) {
-        observer.on_error(event.data, on);
-    } else if event.name != b"ping" && event.data != b"[DONE]" {
-        observer.on_delta(on);
-    }
-}
 
 /// Returns `true` if the event is an error in the OpenAI-compatible format: by name, or by an
 /// `error` at the top of its JSON.
@@ -307,16 +304,14 @@ fn is_error(event: &Event<'_>) -> bool {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Top {
-        error: Any<Present>,
+        error: Present,
     }
 
     static ERROR: Words = Words::new(|| Finder::new(b"\"error\""));
 
-    if event.name == b"error" {
-        return true;
-    }
     // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
-    ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0.0)
+    event.name == b"error"
+        || ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0)
 }
 
 /// Returns the type of an event in the dialects that name them: its `event` field, or its `type` if
@@ -325,14 +320,13 @@ fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Top {
-        r#type: Any<Option<String>>,
+        r#type: Any<String>,
     }
 
     if !event.name.is_empty() {
         return Cow::Borrowed(event.name);
     }
-    let kind = json::parse::<Top>(event.data).and_then(|top| top.r#type.0);
-    Cow::Owned(kind.unwrap_or_default().into_bytes())
+    Cow::Owned(json::parse::<Top>(event.data).unwrap_or_default().r#type.0.into_bytes())
 }
 
 #[cfg(test)]

@@ -10,11 +10,10 @@
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::output_keys::{self, HasOutput};
+use super::output_keys::{HasOutput, OutputKeys};
 use super::usage::Fields;
-use super::{Observer, Signal, Words};
+use super::{OnSignal, Progress, Words, is_error};
 use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
@@ -46,42 +45,39 @@ fn bit(index: u64) -> u64 {
     1 << index.min(63)
 }
 
-pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
-    if event.oversized {
-        // Probably an image or audio, possibly with the finish_reason.
-        observer.expects_terminal = false;
-        return observer.on_delta(on);
-    }
-    if event.data == b"[DONE]" {
-        if observer.choices.any_finished || !observer.expects_terminal {
-            observer.on_terminal(on);
+impl Progress {
+    pub(super) fn on_openai(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        if event.oversized {
+            // Probably an image or audio, possibly with the finish_reason.
+            self.expects_terminal = false;
+            return self.on_delta(on);
         }
-        return;
-    }
-    if super::is_error(event) {
-        return observer.on_error(event.data, on);
-    }
-    if is_plain(event.data) {
-        observer.choices.begin(0);
-        return observer.on_delta(on);
-    }
-    let Some(chunk) = json::parse::<Chunk>(event.data) else {
-        // Complete JSON of an unknown format, which may have held the finish_reason. An incomplete
-        // chunk did not.
-        observer.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
-        return;
-    };
-    for choice in chunk.choices.iter().flatten() {
-        let index = choice.index.0.unwrap_or(0);
-        if choice.delta.as_ref().is_some_and(|delta| delta.0) || choice.text.0.0 {
-            observer.choices.begin(index);
-            observer.on_delta(on);
+        if event.data == b"[DONE]" {
+            if self.choices.any_finished || !self.expects_terminal {
+                self.on_terminal(on);
+            }
+            return;
         }
-        if choice.finish_reason.0.0 {
-            observer.choices.finish(index);
+        if is_error(event) {
+            return self.on_error(event.data, on);
         }
+        if is_plain(event.data) {
+            self.choices.begin(0);
+            return self.on_delta(on);
+        }
+        let Some(chunk) = json::parse::<Chunk>(event.data) else { return self.on_unknown(event) };
+        for choice in chunk.choices.iter().flatten() {
+            let index = choice.index.0.unwrap_or(0);
+            if choice.delta.as_ref().is_some_and(|delta| delta.0) || choice.text.0 {
+                self.choices.begin(index);
+                self.on_delta(on);
+            }
+            if choice.finish_reason.0 {
+                self.choices.finish(index);
+            }
+        }
+        self.on_usage(chunk.usage, on);
     }
-    observer.on_usage(chunk.usage, on);
 }
 
 /// Returns `true` if a chunk can only be more text of its single choice, as nearly all are.
@@ -116,33 +112,22 @@ struct Choice {
     index: Any<Option<u64>>,
     delta: Option<Delta>,
     /// Output text of legacy completions, which have no delta.
-    text: Any<Present>,
-    finish_reason: Any<Present>,
+    text: Present,
+    finish_reason: Present,
 }
 
 /// Whether a delta holds output: not only a role, and not empty strings.
-type Delta = HasOutput<Key>;
+type Delta = HasOutput<DeltaKeys>;
 
-/// Keys that hold output. Reasoning has a different name on each server.
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
-    Content,
-    Reasoning,
-    ReasoningContent,
-    ReasoningText,
-    Thinking,
-    Refusal,
-    ToolCalls,
-    FunctionCall,
-    Audio,
-    #[serde(other)]
-    Other,
-}
+struct DeltaKeys;
 
-impl output_keys::Key for Key {
-    fn is_output(&self) -> bool {
-        !matches!(self, Key::Other)
+impl OutputKeys for DeltaKeys {
+    fn is_output(key: &str) -> bool {
+        match key {
+            "content" | "tool_calls" | "function_call" | "refusal" | "audio" => true,
+            // Reasoning has a different name on each server.
+            _ => matches!(key, "reasoning" | "reasoning_content" | "reasoning_text" | "thinking"),
+        }
     }
 }
 
@@ -152,9 +137,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::observe::{End, Observer, Signal};
     use crate::request::Dialect;
 
-    fn observe(chunks: &[String]) -> (Vec<Signal>, u64, super::super::End) {
+    fn observe(chunks: &[String]) -> (Vec<Signal>, u64, End) {
         let mut observer = Observer::new(Dialect::OpenAiChat, &HeaderMap::new(), true);
         let mut signals = Vec::new();
         for chunk in chunks {

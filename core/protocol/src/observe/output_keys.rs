@@ -5,41 +5,38 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::json::{Any, Present};
+use crate::json::{Key, Present};
 
-/// A key of such an object.
-pub(super) trait Key {
+/// The keys of such an object.
+pub(super) trait OutputKeys {
     /// Returns `true` if a value under this key is output.
-    fn is_output(&self) -> bool;
+    fn is_output(key: &str) -> bool;
 }
 
 /// Whether the object has a non-empty value under an output key.
 pub(super) struct HasOutput<K>(pub(super) bool, PhantomData<K>);
 
-impl<'de, K: Key + Deserialize<'de>> Deserialize<'de> for HasOutput<K> {
+impl<'de, K: OutputKeys> Deserialize<'de> for HasOutput<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Fields(PhantomData))
+        deserializer.deserialize_map(Self(false, PhantomData))
     }
 }
 
-struct Fields<K>(PhantomData<K>);
-
-impl<'de, K: Key + Deserialize<'de>> Visitor<'de> for Fields<K> {
-    type Value = HasOutput<K>;
+impl<'de, K: OutputKeys> Visitor<'de> for HasOutput<K> {
+    type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HasOutput<K>, A::Error> {
-        let mut output = false;
-        while let Some(key) = map.next_key::<K>()? {
-            if key.is_output() {
-                output |= map.next_value::<Any<Present>>()?.0.0;
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some(is_output) = map.next_key_seed(Key(K::is_output))? {
+            if is_output {
+                self.0 |= map.next_value::<Present>()?.0;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(HasOutput(output, PhantomData))
+        Ok(self)
     }
 }

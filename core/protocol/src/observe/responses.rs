@@ -4,30 +4,31 @@
 use serde::Deserialize;
 
 use super::usage::Fields;
-use super::{Observer, Signal};
+use super::{OnSignal, Progress, is_error};
 use crate::json;
 use crate::sse::Event;
 
-pub(super) fn event(observer: &mut Observer, event: &Event<'_>, on: &mut dyn FnMut(Signal)) {
-    let kind = super::kind(event);
-    match kind.as_ref() {
-        b"response.completed" | b"response.incomplete" => {
-            // The event contains the whole answer and may be too long to keep. Its name alone is
-            // then the terminal.
-            let last = json::parse::<Last>(event.data).unwrap_or_default();
-            observer.on_usage(last.response.usage, on);
-            observer.on_terminal(on);
+impl Progress {
+    pub(super) fn on_responses(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        let kind = super::kind(event);
+        match kind.as_ref() {
+            b"response.completed" | b"response.incomplete" | b"response.failed" => {
+                // The event contains the whole answer and may be too long to keep. Its name alone
+                // is then the terminal.
+                let last = json::parse::<Last>(event.data).unwrap_or_default();
+                self.on_usage(last.response.usage, on);
+                if kind.ends_with(b"failed") {
+                    self.on_error(event.data, on);
+                } else {
+                    self.on_terminal(on);
+                }
+            }
+            b"error" => self.on_error(event.data, on),
+            kind if is_output(kind) => self.on_delta(on),
+            kind if kind.starts_with(b"response.") => {}
+            _ if event.data != b"[DONE]" && is_error(event) => self.on_error(event.data, on),
+            _ => {}
         }
-        b"response.failed" => {
-            let last = json::parse::<Last>(event.data).unwrap_or_default();
-            observer.on_usage(last.response.usage, on);
-            observer.on_error(event.data, on);
-        }
-        b"error" => observer.on_error(event.data, on),
-        kind if is_output(kind) => observer.on_delta(on),
-        kind if kind.starts_with(b"response.") => {}
-        _ if event.data != b"[DONE]" && super::is_error(event) => observer.on_error(event.data, on),
-        _ => {}
     }
 }
 

@@ -1,12 +1,11 @@
 //! Counts a JSON value while it is parsed, and keeps nothing of it.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
 
 use super::Prompt;
 use super::part::Piece;
 use super::role::{Role, effort};
+use crate::json::{Json, Key, ReadAny, Scalar};
 
 /// Counts one value into a prompt. Returns as a [`Piece`] what describes a part but belongs to the
 /// enclosing object.
@@ -17,30 +16,9 @@ struct Walk<'a> {
 
 impl Prompt {
     /// Counts the next value of a request.
-    pub(crate) fn take<'de, A: MapAccess<'de>>(&mut self, role: Role, map: &mut A) -> Result<(), A::Error> {
+    pub(crate) fn count<'de, A: MapAccess<'de>>(&mut self, role: Role, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(Walk { prompt: self, role })?.settle(self);
         Ok(())
-    }
-}
-
-impl Walk<'_> {
-    fn number(self, value: u64) -> Piece {
-        match self.role {
-            Role::MaxTokens => self.prompt.max_tokens = self.prompt.max_tokens.max(Some(value)),
-            Role::Answers => self.prompt.answers = self.prompt.answers.max(Some(value)),
-            Role::Thinking => self.prompt.thinking = self.prompt.thinking.max(Some(value)),
-            Role::Json => self.prompt.text(u64::from(value.checked_ilog10().unwrap_or(0)) + 1),
-            Role::Message | Role::Element => self.prompt.token_id(),
-            _ => {}
-        }
-        Piece::default()
-    }
-
-    fn json(self, bytes: usize) -> Piece {
-        if self.role == Role::Json {
-            self.prompt.text(bytes as u64);
-        }
-        Piece::default()
     }
 }
 
@@ -51,69 +29,41 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
         if self.role == Role::Ignored {
             return deserializer.deserialize_ignored_any(IgnoredAny).map(|_| Piece::default());
         }
-        deserializer.deserialize_any(self)
+        deserializer.deserialize_any(Json(self))
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = Piece;
+impl<'de> ReadAny<'de> for Walk<'_> {
+    type Output = Piece;
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Piece, E> {
-        Ok(self.json("null".len()))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Piece, E> {
-        Ok(self.json(if value { "true" } else { "false" }.len()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Piece, E> {
-        Ok(self.number(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Piece, E> {
-        let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
-        Ok(self.json(1 + digits))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Piece, E> {
-        Ok(match self.role {
+    fn scalar(self, scalar: Scalar<'_>) -> Piece {
+        let Walk { prompt, role } = self;
+        match (role, scalar) {
+            (Role::Json, scalar) => prompt.add_text(json_length(scalar)),
+            (Role::MaxTokens | Role::Answers | Role::Thinking, Scalar::Unsigned(value)) => {
+                prompt.raise(role, Some(value));
+            }
             // Some clients write `12.0`. The cast saturates.
-            Role::MaxTokens | Role::Answers | Role::Thinking if value >= 0.0 => self.number(value as u64),
-            // With an exponent if JSON has one: written out, a large number has hundreds of digits.
-            _ => self.json(format!("{value:?}").len()),
-        })
+            (Role::MaxTokens | Role::Answers | Role::Thinking, Scalar::Float(value)) if value >= 0.0 => {
+                prompt.raise(role, Some(value as u64));
+            }
+            (Role::Thinking, Scalar::Text(word)) => prompt.raise(role, effort(word)),
+            (Role::Message | Role::Element, Scalar::Unsigned(_)) => prompt.token_ids += 1,
+            (Role::Prompt | Role::Message | Role::Text | Role::Element, Scalar::Text(text)) => {
+                prompt.add_text(text.len() as u64);
+            }
+            (Role::Kept, Scalar::Text(name)) => prompt.kept |= !name.is_empty(),
+            (Role::Type, Scalar::Text(name)) => return Piece::typed(name),
+            (Role::Format, Scalar::Text(format)) => return Piece::formatted(format),
+            (Role::Detail, Scalar::Text(detail)) => return Piece::detailed(detail),
+            (Role::Data(media), Scalar::Text(data)) => return Piece::data(data, media),
+            (Role::Reference(media), Scalar::Text(url)) => return Piece::reference(url, media),
+            _ => {}
+        }
+        Piece::default()
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Piece, E> {
-        let piece = match self.role {
-            Role::Json => return Ok(self.json(text.len() + 2)),
-            Role::Prompt | Role::Message | Role::Text | Role::Element => {
-                self.prompt.text(text.len() as u64);
-                Piece::default()
-            }
-            Role::Type => Piece::typed(text),
-            Role::Format => Piece::formatted(text),
-            Role::Detail => Piece::detailed(text),
-            Role::Data(kind) => Piece::data(text, kind),
-            Role::Reference(kind) => Piece::reference(text, kind),
-            Role::Thinking => {
-                self.prompt.thinking = self.prompt.thinking.max(effort(text));
-                Piece::default()
-            }
-            Role::Kept => {
-                self.prompt.kept |= !text.is_empty();
-                Piece::default()
-            }
-            Role::Settings | Role::MaxTokens | Role::Answers | Role::Ignored => Piece::default(),
-        };
-        Ok(piece)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Piece, A::Error> {
+    fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Piece, A::Error> {
         let Walk { prompt, role } = self;
         let role_of_each = match role {
             Role::Prompt => Role::Message,
@@ -122,63 +72,53 @@ impl<'de> Visitor<'de> for Walk<'_> {
             _ => Role::Element,
         };
         if role == Role::Json {
-            prompt.text(2);
+            prompt.add_text(2);
         }
-        while let Some(piece) = seq.next_element_seed(Walk { prompt, role: role_of_each })? {
+        while let Some(piece) = array.next_element_seed(Walk { prompt, role: role_of_each })? {
             // The comma.
             if role == Role::Json {
-                prompt.text(1);
+                prompt.add_text(1);
             }
             piece.settle(prompt);
         }
         Ok(Piece::default())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Piece, A::Error> {
+    fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<Piece, A::Error> {
         let Walk { prompt, role } = self;
         match role {
-            Role::Message => prompt.message(),
-            Role::Json => prompt.text(2),
+            Role::Message => prompt.messages += 1,
+            Role::Json => prompt.add_text(2),
             // A conversation is given by its id, or by an object with it.
             Role::Kept => prompt.kept = true,
             _ => {}
         }
         let mut whole = Piece::default();
-        while let Some((of_value, length)) = map.next_key_seed(Key(role))? {
+        let key = |key: &str| (role.inside(key), key.len());
+        while let Some((of_value, length)) = object.next_key_seed(Key(key))? {
             if role == Role::Json {
                 // Quotes, colon and comma.
-                prompt.text(length as u64 + 4);
+                prompt.add_text(length as u64 + 4);
             }
-            let piece = map.next_value_seed(Walk { prompt, role: of_value })?;
-            whole.join(piece);
+            whole.join(object.next_value_seed(Walk { prompt, role: of_value })?);
         }
-        if let Role::Data(kind) | Role::Reference(kind) = role {
-            whole.stands_under(kind);
+        if let Role::Data(media) | Role::Reference(media) = role {
+            whole.join(Piece::under_key(media));
         }
         Ok(whole.settle_if_known(prompt))
     }
 }
 
-/// Reads a key of an object with this role. Returns the role of its value and the length of the
-/// key.
-struct Key(Role);
-
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = (Role, usize);
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl Visitor<'_> for Key {
-    type Value = (Role, usize);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok((self.0.inside(key), key.len()))
+/// Returns the bytes of a scalar as JSON, without escapes.
+fn json_length(scalar: Scalar<'_>) -> u64 {
+    let digits = |number: u64| u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
+    match scalar {
+        Scalar::Null | Scalar::Bool(true) => 4,
+        Scalar::Bool(false) => 5,
+        Scalar::Unsigned(value) => digits(value),
+        Scalar::Negative(value) => 1 + digits(value.unsigned_abs()),
+        // With an exponent if JSON has one: written out, a large number has hundreds of digits.
+        Scalar::Float(value) => format!("{value:?}").len() as u64,
+        Scalar::Text(text) => text.len() as u64 + 2,
     }
 }

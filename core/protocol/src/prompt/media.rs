@@ -22,6 +22,10 @@ pub enum Media {
     Video,
     /// A document with pages, a PDF mostly.
     File,
+    /// Text, although it is given as data.
+    Text,
+    /// Data that only the provider reads.
+    Opaque,
 }
 
 /// Seconds assumed for media given by reference.
@@ -29,16 +33,45 @@ const MINUTE: u64 = 60;
 
 impl Media {
     /// Returns the tokens of the media. `bytes` is the decoded size, or `None` if it is given by
-    /// reference.
-    pub(super) fn tokens(self, bytes: Option<u64>, form: Form) -> u64 {
-        let units = |unit: u64, else_: u64| bytes.map_or(else_, |bytes| bytes.div_ceil(unit).max(1));
-        match self {
+    /// reference. Returns `None` for text and for data that costs nothing.
+    pub(super) fn tokens(self, bytes: Option<u64>, form: Form) -> Option<u64> {
+        let units = |unit: u64, unknown: u64| bytes.map_or(unknown, |bytes| bytes.div_ceil(unit).max(1));
+        Some(match self {
             Media::Image if form.low => 85,
             Media::Image => 1_600,
             Media::Sound => 32 * units(if form.wav { 32_000 } else { 16_000 }, MINUTE),
             Media::Video => 263 * units(125_000, MINUTE),
             Media::File => 2_000 * units(50_000, 1),
-        }
+            Media::Text | Media::Opaque => return None,
+        })
+    }
+
+    /// Returns the media of a MIME type (`image/png`) or format (`wav`).
+    pub(super) fn of_format(format: &str) -> Option<Self> {
+        let class = format.split_once('/').map_or(format, |(class, _)| class);
+        Some(match class {
+            "image" | "png" | "jpeg" | "jpg" | "gif" | "webp" => Media::Image,
+            "audio" | "wav" | "mp3" | "pcm16" | "flac" | "opus" | "ogg" | "aac" => Media::Sound,
+            "video" | "mp4" | "mov" | "webm" | "mkv" => Media::Video,
+            "application" | "pdf" | "doc" | "docx" | "xls" | "xlsx" => Media::File,
+            "text" | "txt" | "md" | "csv" | "html" => Media::Text,
+            _ => return None,
+        })
+    }
+
+    /// Returns the media of a part's `type` (`input_image`, `document`).
+    pub(super) fn of_type(name: &str) -> Option<Self> {
+        const WORDS: [(&str, Media); 8] = [
+            ("image", Media::Image),
+            ("screenshot", Media::Image),
+            ("audio", Media::Sound),
+            ("video", Media::Video),
+            ("file", Media::File),
+            ("document", Media::File),
+            ("redacted", Media::Opaque),
+            ("encrypted", Media::Opaque),
+        ];
+        WORDS.iter().find(|(word, _)| name.contains(word)).map(|(_, media)| *media)
     }
 }
 
@@ -49,48 +82,4 @@ pub(super) struct Form {
     pub(super) wav: bool,
     /// An image of low detail.
     pub(super) low: bool,
-}
-
-/// What kind of part this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Media, counted by its own rule.
-    Media(Media),
-    /// Text, although it is given as data.
-    Text,
-    /// Data that only the provider reads.
-    Opaque,
-}
-
-impl Kind {
-    /// Returns the kind of a MIME type (`image/png`) or format (`wav`).
-    pub(super) fn of_format(format: &str) -> Option<Self> {
-        let class = format.split_once('/').map_or(format, |(class, _)| class);
-        Some(match class {
-            "image" | "png" | "jpeg" | "jpg" | "gif" | "webp" => Kind::Media(Media::Image),
-            "audio" | "wav" | "mp3" | "pcm16" | "flac" | "opus" | "ogg" | "aac" => Kind::Media(Media::Sound),
-            "video" | "mp4" | "mov" | "webm" | "mkv" => Kind::Media(Media::Video),
-            "application" | "pdf" | "doc" | "docx" | "xls" | "xlsx" => Kind::Media(Media::File),
-            "text" | "txt" | "md" | "csv" | "html" => Kind::Text,
-            _ => return None,
-        })
-    }
-
-    /// Returns the kind of a part's `type` (`input_image`, `document`).
-    pub(super) fn of_type(name: &str) -> Option<Self> {
-        let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
-        if named(&["image", "screenshot"]) {
-            Some(Kind::Media(Media::Image))
-        } else if named(&["audio"]) {
-            Some(Kind::Media(Media::Sound))
-        } else if named(&["video"]) {
-            Some(Kind::Media(Media::Video))
-        } else if named(&["file", "document"]) {
-            Some(Kind::Media(Media::File))
-        } else if named(&["redacted", "encrypted"]) {
-            Some(Kind::Opaque)
-        } else {
-            None
-        }
-    }
 }

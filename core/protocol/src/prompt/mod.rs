@@ -11,7 +11,9 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+use media::Form;
 pub use media::Media;
+use part::Data;
 pub use role::Role;
 pub use task::Task;
 
@@ -58,45 +60,45 @@ impl Prompt {
     }
 
     /// Adds a file of a form: audio if the task takes audio, otherwise by its MIME type.
-    pub(crate) fn file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
-        let form = media::Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
-        let kind = match task {
-            Task::Transcribe => Some(media::Kind::Media(Media::Sound)),
-            Task::Image => Some(media::Kind::Media(Media::Image)),
-            _ => format.and_then(media::Kind::of_format),
+    pub(crate) fn add_file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
+        let media = match task {
+            Task::Transcribe => Media::Sound,
+            Task::Image => Media::Image,
+            _ => format.and_then(Media::of_format).unwrap_or(Media::File),
         };
-        match kind {
-            Some(media::Kind::Media(media)) => self.add(media.tokens(Some(bytes), form)),
-            Some(media::Kind::Text) => self.text(bytes),
-            Some(media::Kind::Opaque) => {}
-            None => self.add(Media::File.tokens(Some(bytes), form)),
-        }
+        let form = Form { wav: format.is_some_and(|format| format.contains("wav")), low: false };
+        self.add_part(media, Data { text: bytes, bytes: Some(bytes) }, form);
     }
 
     /// Adds a field of a form.
-    pub(crate) fn field(&mut self, name: &str, text: &str) {
+    pub(crate) fn add_field(&mut self, name: &str, text: &str) {
         match Role::of_field(name) {
-            Some(Role::Prompt) => self.text(text.len() as u64),
-            Some(Role::Answers) => self.answers = self.answers.max(text.parse().ok()),
-            Some(Role::MaxTokens) => self.max_tokens = self.max_tokens.max(text.parse().ok()),
+            Some(Role::Prompt) => self.add_text(text.len() as u64),
+            Some(role @ (Role::Answers | Role::MaxTokens)) => self.raise(role, text.parse().ok()),
             _ => {}
         }
     }
 
-    fn text(&mut self, bytes: u64) {
+    fn add_part(&mut self, media: Media, data: Data, form: Form) {
+        if let Some(tokens) = media.tokens(data.bytes, form) {
+            self.media += 1;
+            self.media_tokens = self.media_tokens.saturating_add(tokens);
+        } else if media == Media::Text {
+            self.add_text(data.text);
+        }
+    }
+
+    fn add_text(&mut self, bytes: u64) {
         self.text_bytes = self.text_bytes.saturating_add(bytes);
     }
 
-    fn message(&mut self) {
-        self.messages = self.messages.saturating_add(1);
-    }
-
-    fn token_id(&mut self) {
-        self.token_ids = self.token_ids.saturating_add(1);
-    }
-
-    fn add(&mut self, tokens: u64) {
-        self.media = self.media.saturating_add(1);
-        self.media_tokens = self.media_tokens.saturating_add(tokens);
+    /// Raises the limit of this role to `value`, if it is larger.
+    fn raise(&mut self, role: Role, value: Option<u64>) {
+        let limit = match role {
+            Role::MaxTokens => &mut self.max_tokens,
+            Role::Answers => &mut self.answers,
+            _ => &mut self.thinking,
+        };
+        *limit = value.max(*limit);
     }
 }

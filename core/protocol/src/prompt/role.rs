@@ -1,11 +1,6 @@
 //! The role of a JSON value, from its key in the spellings of all providers.
 
-use super::media::{Kind, Media};
-
-const IMAGE: Option<Kind> = Some(Kind::Media(Media::Image));
-const SOUND: Option<Kind> = Some(Kind::Media(Media::Sound));
-const VIDEO: Option<Kind> = Some(Kind::Media(Media::Video));
-const FILE: Option<Kind> = Some(Kind::Media(Media::File));
+use super::media::Media;
 
 /// Returns the thinking tokens that a word stands for, as in Google's documentation of Gemini.
 /// Returns `None` for unknown words.
@@ -37,9 +32,9 @@ pub enum Role {
     /// The level of detail of an image.
     Detail,
     /// Base64, or an object around it. The kind applies if nothing else states one.
-    Data(Option<Kind>),
+    Data(Option<Media>),
     /// A URL or id, or an object around it.
-    Reference(Option<Kind>),
+    Reference(Option<Media>),
     /// A value that the model reads as JSON.
     Json,
     /// An object with some of the top-level fields.
@@ -65,7 +60,7 @@ impl Role {
             | "message" | "chat_history" | "preamble" | "documents" | "query" | "texts" | "inputs" => {
                 Role::Prompt
             }
-            "images" => Role::Data(IMAGE),
+            "images" => Role::Data(Some(Media::Image)),
             "tools" | "functions" => Role::Json,
             "generationConfig" | "generation_config" | "inferenceConfig" | "toolConfig" | "options"
             | "parameters" | "response_format" | "text" | "output_config" | "output_format" | "thinking"
@@ -116,14 +111,14 @@ impl Role {
             "mimeType" | "mime_type" | "media_type" | "format" => Role::Format,
             "detail" => Role::Detail,
             "data" | "bytes" | "result" => Role::Data(None),
-            "images" | "b64_json" => Role::Data(IMAGE),
+            "images" | "b64_json" => Role::Data(Some(Media::Image)),
             // In Gemini's older spelling it is an object that states its own MIME type.
-            "file_data" => Role::Data(FILE),
+            "file_data" => Role::Data(Some(Media::File)),
             "url" | "uri" | "fileUri" | "file_uri" => Role::Reference(None),
-            "image_url" | "image" => Role::Reference(IMAGE),
-            "input_audio" | "audio_url" | "audio" => Role::Reference(SOUND),
-            "video_url" | "video" => Role::Reference(VIDEO),
-            "file" | "file_id" | "file_url" | "document" => Role::Reference(FILE),
+            "image_url" | "image" => Role::Reference(Some(Media::Image)),
+            "input_audio" | "audio_url" | "audio" => Role::Reference(Some(Media::Sound)),
+            "video_url" | "video" => Role::Reference(Some(Media::Video)),
+            "file" | "file_id" | "file_url" | "document" => Role::Reference(Some(Media::File)),
             "input" | "args" | "arguments" | "response" | "parameters" | "json" => Role::Json,
             "role" | "id" | "call_id" | "tool_call_id" | "tool_use_id" | "toolUseId" | "model" | "status"
             | "filename" | "cache_control" | "cachePoint" | "annotations" | "logprobs" | "signature"

@@ -58,33 +58,31 @@ pub fn affinity(
     session: Option<&HeaderName>,
 ) -> Affinity {
     let content = body.and_then(|body| decompress(headers, body));
-    let shared = content.and_then(|content| PromptHashes::read(&content)).unwrap_or_default();
-    let mut whose = ChunkHasher::default();
-    whose.text(facts.model.as_deref().unwrap_or_default());
-    whose.text(shared.salt.as_deref().unwrap_or_default());
-    let whose = whose.hash();
+    let hashes = content.and_then(|content| PromptHashes::read(&content)).unwrap_or_default();
+    let mut seed = ChunkHasher::default();
+    seed.add(facts.model.as_deref().unwrap_or_default());
+    seed.add(&hashes.salt);
+    let seed = seed.hash();
     let named = session.and_then(|name| headers.get(name)).filter(|value| !value.is_empty());
-    let session = named.map(|value| value.as_bytes()).or(shared.session.as_deref().map(str::as_bytes));
-    let session = session.map(|session| {
-        let mut of = ChunkHasher::after(!whose);
-        of.bytes(session);
-        of.hash()
+    let named = named.map_or(hashes.session.as_bytes(), |value| value.as_bytes());
+    let session = (!named.is_empty()).then(|| {
+        let mut session = ChunkHasher::after(!seed);
+        session.add(named);
+        session.hash()
     });
     // The bytes of media, and of content that the server stores, say nothing about tokens.
     let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.kept);
-    match shared.length().filter(|_| is_text) {
-        Some(bytes) => {
-            // Many engines place the instructions before the tools, so in memory, tools are shared
-            // only under the same instructions.
-            let (tools, instructions) = shared.tools_and_instructions();
-            let mut affinity = Affinity::from_hashes_with_lengths(session, shared.prefixes(whose), bytes);
-            if tools > 0 {
-                affinity.prefix = affinity.prefix.rehashed(tools, |hash| combine(instructions, hash));
-            }
-            affinity
-        }
-        None => Affinity::from_hashes(session, shared.prefixes(whose).map(|(hash, _)| hash)),
+    let Some(bytes) = hashes.length().filter(|_| is_text) else {
+        return Affinity::from_hashes(session, hashes.prefixes(seed).map(|(hash, _)| hash));
+    };
+    // Many engines place the instructions before the tools, so in memory, tools are shared only
+    // under the same instructions.
+    let (tools, instructions) = hashes.tools_and_instructions();
+    let mut affinity = Affinity::from_hashes_with_lengths(session, hashes.prefixes(seed), bytes);
+    if tools > 0 {
+        affinity.prefix = affinity.prefix.rehashed(tools, |hash| combine(instructions, hash));
     }
+    affinity
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde_json::Deserializer;
 
 use super::parse_model;
-use crate::json::{Any, FromAny};
+use crate::json::{Any, FromAny, Key, Scalar, read_object};
 use crate::prompt::{Prompt, Role};
 
 /// The relevant fields of a body.
@@ -19,101 +20,52 @@ pub(super) struct BodyFields {
 
 impl BodyFields {
     pub(super) fn json(body: &[u8]) -> Self {
-        let read = |fields: Fields| {
-            let mut json = serde_json::Deserializer::from_slice(body);
-            let fields = fields.deserialize(&mut json)?;
-            json.end().map(|()| fields)
+        let read = |prompt| {
+            let empty = Self { prompt, ..Self::default() };
+            read_object(Deserializer::from_slice(body), empty)
         };
         // Counting parses values that are otherwise skipped, and may fail on invalid UTF-8 or deep
         // nesting.
-        read(Fields { counted: true }).or_else(|_| read(Fields { counted: false })).unwrap_or_default()
+        read(Some(Prompt::default())).or_else(|_| read(None)).unwrap_or_default()
     }
 }
 
-enum Key {
+impl FromAny for Option<Arc<str>> {
+    fn from_scalar(scalar: Scalar<'_>) -> Self {
+        if let Scalar::Text(text) = scalar { parse_model(text) } else { None }
+    }
+}
+
+enum Field {
     Model,
     Stream,
     Counted(Role),
     Other,
 }
 
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-
-        impl Visitor<'_> for Name {
-            type Value = Key;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-
-            fn visit_str<E>(self, key: &str) -> Result<Key, E> {
-                Ok(match key {
-                    "model" => Key::Model,
-                    "stream" => Key::Stream,
-                    key => Role::of_field(key).map_or(Key::Other, Key::Counted),
-                })
-            }
-        }
-
-        deserializer.deserialize_identifier(Name)
-    }
-}
-
-impl FromAny for Option<Arc<str>> {
-    fn missing() -> Self {
-        None
-    }
-
-    fn text(text: &str) -> Self {
-        parse_model(text)
-    }
-}
-
-impl FromAny for bool {
-    fn missing() -> Self {
-        false
-    }
-
-    fn flag(value: bool) -> Self {
-        value
-    }
-}
-
-/// Reads the fields of a body, with or without counting it. Written by hand, because a derived
-/// reader rejects duplicate keys, while all known servers use the last one.
-struct Fields {
-    counted: bool,
-}
-
-impl<'de> DeserializeSeed<'de> for Fields {
-    type Value = BodyFields;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<BodyFields, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Fields {
-    type Value = BodyFields;
+/// Fills in the fields. Written by hand, because a derived reader rejects duplicate keys, while all
+/// known servers use the last one.
+impl<'de> Visitor<'de> for BodyFields {
+    type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BodyFields, A::Error> {
-        let mut fields = BodyFields { prompt: self.counted.then(Prompt::default), ..BodyFields::default() };
-        while let Some(key) = map.next_key()? {
-            match (key, &mut fields.prompt) {
-                (Key::Model, _) => fields.model = map.next_value::<Any<_>>()?.0,
-                (Key::Stream, _) => fields.stream = map.next_value::<Any<_>>()?.0,
-                (Key::Counted(role), Some(prompt)) => prompt.take(role, &mut map)?,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        let field = |key: &str| match key {
+            "model" => Field::Model,
+            "stream" => Field::Stream,
+            key => Role::of_field(key).map_or(Field::Other, Field::Counted),
+        };
+        while let Some(field) = map.next_key_seed(Key(field))? {
+            match (field, &mut self.prompt) {
+                (Field::Model, _) => self.model = map.next_value::<Any<_>>()?.0,
+                (Field::Stream, _) => self.stream = map.next_value::<Any<_>>()?.0,
+                (Field::Counted(role), Some(prompt)) => prompt.count(role, &mut map)?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(fields)
+        Ok(self)
     }
 }

@@ -109,15 +109,8 @@ impl RequestFacts {
     pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap, body: Option<&[u8]>) -> Self {
         if method != Method::POST {
             // No provider runs a model with another method.
-            return Self {
-                route: Route::Bypass,
-                dialect: Dialect::Other,
-                model: None,
-                stream: false,
-                repeatable: method.is_idempotent(),
-                prompt: None,
-                task: Task::Other,
-            };
+            let repeatable = method.is_idempotent();
+            return Self { route: Route::Bypass, repeatable, ..Self::unknown() };
         }
         let path = Path::read(uri.path());
         let mut facts = Self {
@@ -129,28 +122,20 @@ impl RequestFacts {
             prompt: None,
             task: path.task,
         };
-        if facts.route == Route::Inference {
-            match body {
-                Some(body) => facts.read_body(headers, body),
-                None if multipart::is_multipart(headers) => {
-                    facts.prompt = multipart::from_headers(headers, facts.task)
-                }
-                None => {}
-            }
+        if facts.route == Route::Bypass {
+            return facts;
         }
-        facts
-    }
-
-    fn read_body(&mut self, headers: &HeaderMap, body: &[u8]) {
-        let Some(content) = decompress(headers, body) else { return };
-        let fields = if multipart::is_multipart(headers) {
-            multipart::read(headers, &content, self.task)
-        } else {
-            BodyFields::json(&content)
+        let is_form = multipart::is_multipart(headers);
+        let fields = match body.map(|body| decompress(headers, body)) {
+            Some(Some(content)) if is_form => multipart::read(headers, &content, facts.task),
+            Some(Some(content)) => BodyFields::json(&content),
+            None if is_form => multipart::from_headers(headers, facts.task),
+            _ => return facts,
         };
-        self.model = self.model.take().or(fields.model);
-        self.stream |= fields.stream;
-        self.prompt = fields.prompt;
+        facts.model = facts.model.or(fields.model);
+        facts.stream |= fields.stream;
+        facts.prompt = fields.prompt;
+        facts
     }
 }
 

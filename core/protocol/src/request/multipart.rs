@@ -16,12 +16,8 @@ pub(super) fn is_multipart(headers: &HeaderMap) -> bool {
 
 /// Returns the boundary of a form's parts, at most 70 characters by RFC 2046.
 fn boundary(headers: &HeaderMap) -> Option<&str> {
-    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    let value = kind.split(';').find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
-    })?;
-    (1..=70).contains(&value.len()).then_some(value)
+    let boundary = parameter(headers.get(CONTENT_TYPE)?.to_str().ok()?, "boundary")?;
+    (1..=70).contains(&boundary.len()).then_some(boundary)
 }
 
 /// Reads a form. Files count by their size only.
@@ -31,17 +27,18 @@ pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     let mut prompt = Prompt::default();
     for (part, whole) in parts(body, boundary) {
         let Some((head, value)) = split(part) else { continue };
-        if parameter(head, "filename").is_some() {
+        let parameter = |name| parameter(line(head, "content-disposition")?, name);
+        if parameter("filename").is_some() {
             let format = line(head, "content-type").map(str::trim);
-            prompt.file(task, format, value.len() as u64);
+            prompt.add_file(task, format, value.len() as u64);
             continue;
         }
         let text = Some(value).filter(|value| whole && value.len() <= MAX_FIELD);
         let Some(text) = text.and_then(|value| std::str::from_utf8(value).ok()) else { continue };
-        match parameter(head, "name") {
+        match parameter("name") {
             Some("model") => fields.model = parse_model(text),
             Some("stream") => fields.stream = text == "true",
-            Some(name) => prompt.field(name, text),
+            Some(name) => prompt.add_field(name, text),
             None => {}
         }
     }
@@ -50,14 +47,14 @@ pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
 }
 
 /// Estimates an upload whose body is not available, from its content length.
-pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> Option<Prompt> {
-    if !matches!(task, Task::Transcribe | Task::Image) {
-        return None;
-    }
-    let length = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
-    let mut prompt = Prompt::default();
-    prompt.file(task, None, length);
-    Some(prompt)
+pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> BodyFields {
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let prompt = length.filter(|_| matches!(task, Task::Transcribe | Task::Image)).map(|length| {
+        let mut prompt = Prompt::default();
+        prompt.add_file(task, None, length);
+        prompt
+    });
+    BodyFields { prompt, ..BodyFields::default() }
 }
 
 /// Returns the parts between the boundaries, and whether each is complete: the last part of a
@@ -89,9 +86,9 @@ fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns a parameter of the `Content-Disposition` line.
-fn parameter<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    line(head, "content-disposition")?.split(';').skip(1).find_map(|parameter| {
+/// Returns a parameter of a header's value.
+fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
+    value.split(';').skip(1).find_map(|parameter| {
         let (key, value) = parameter.split_once('=')?;
         // `filename*` says the same in another alphabet.
         let key = key.trim().trim_end_matches('*');

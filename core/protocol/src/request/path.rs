@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{Dialect, Route};
+use crate::base_url::is_version;
 use crate::json_edit::range_of;
 use crate::prompt::Task;
 
@@ -90,12 +91,47 @@ impl<'a> Path<'a> {
             ("responses" | "runs" | "interactions", _, "cancel") => Self::bypass(),
             // Changes the metadata of a stored completion.
             ("chat", "completions", _) => Self::bypass(),
-            _ if collection(path) => Self::bypass(),
-            _ => Self::unknown(),
+            _ => {
+                let version = path.split('/').position(is_version).map_or(0, |at| at + 1);
+                path.split('/').skip(version).find_map(Self::collection).unwrap_or_else(Self::unknown)
+            }
         };
         match deployment(path) {
             Some(model) => facts.named(model),
             None => facts,
+        }
+    }
+
+    /// Collections whose POSTs create or change things and run no model while the caller waits.
+    fn collection(segment: &str) -> Option<Self> {
+        match segment {
+            "assistants"
+            | "batches"
+            | "batchPredictionJobs"
+            | "cachedContents"
+            | "chatkit"
+            | "containers"
+            | "conversations"
+            | "corpora"
+            | "evals"
+            | "fileSearchStores"
+            | "files"
+            | "fine_tuning"
+            | "fine-tunes"
+            | "jobs"
+            | "organization"
+            | "organizations"
+            | "realtime"
+            | "skills"
+            | "threads"
+            | "tunedModels"
+            | "uploads"
+            | "vector_stores"
+            | "webhooks" => Some(Self::bypass()),
+            // vLLM's administration.
+            "load_lora_adapter" | "unload_lora_adapter" => Some(Self::bypass()),
+            "reset_prefix_cache" | "sleep" | "wake_up" => Some(Self::bypass()),
+            _ => None,
         }
     }
 
@@ -114,57 +150,11 @@ impl<'a> Path<'a> {
             "streamRawPredict" | "serverStreamingPredict" => {
                 Self::inference(Dialect::Other).named(model).streamed(true)
             }
-            "countTokens"
-            | "computeTokens"
-            | "count-tokens"
-            | "batchGenerateContent"
-            | "asyncBatchEmbedContent"
-            | "cancel"
-            | "fetchPredictOperation" => Self::bypass(),
+            "countTokens" | "computeTokens" | "count-tokens" | "cancel" => Self::bypass(),
+            "batchGenerateContent" | "asyncBatchEmbedContent" | "fetchPredictOperation" => Self::bypass(),
             _ => Self::unknown().named(model),
         }
     }
-}
-
-/// Collections whose POSTs create or change things and run no model while the caller waits.
-const COLLECTIONS: [&str; 28] = [
-    "assistants",
-    "batches",
-    "batchPredictionJobs",
-    "cachedContents",
-    "chatkit",
-    "containers",
-    "conversations",
-    "corpora",
-    "evals",
-    "fileSearchStores",
-    "files",
-    "fine_tuning",
-    "fine-tunes",
-    "jobs",
-    "load_lora_adapter",
-    "organization",
-    "organizations",
-    "realtime",
-    "reset_prefix_cache",
-    "skills",
-    "sleep",
-    "threads",
-    "tunedModels",
-    "unload_lora_adapter",
-    "uploads",
-    "vector_stores",
-    "wake_up",
-    "webhooks",
-];
-
-/// Whether a collection is named behind the version segment, or anywhere where there is none.
-fn collection(path: &str) -> bool {
-    let version = |segment: &str| {
-        segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-    };
-    let from = path.split('/').position(version).map_or(0, |at| at + 1);
-    path.split('/').skip(from).any(|segment| COLLECTIONS.contains(&segment))
 }
 
 /// The deployment of an Azure path: `/openai/deployments/{deployment}/...`.

@@ -1,6 +1,7 @@
 //! Incremental hash of text that reports the hash at the end of each chunk.
 
 use super::CHUNK;
+use crate::json::Scalar;
 
 /// Maximum number of chunks reported.
 const MAX_COUNT: usize = 960;
@@ -14,9 +15,8 @@ pub(super) struct ChunkHasher {
     state: u64,
     /// Bytes since the last chunk end.
     since: usize,
-    pub(super) ends: Vec<u64>,
-    /// Bytes before the end of each chunk.
-    pub(super) lengths: Vec<u64>,
+    /// The hash of everything before the end of each chunk, and its length in bytes.
+    pub(super) ends: Vec<(u64, u64)>,
     /// Bytes so far.
     pub(super) length: u64,
     /// Whether any data was added whose bytes the model does not read.
@@ -33,16 +33,28 @@ impl ChunkHasher {
         fold_multiply(self.state ^ MULTIPLIER, self.since as u64 ^ MULTIPLIER)
     }
 
-    pub(super) fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
+    pub(super) fn scalar(&mut self, scalar: Scalar<'_>) {
+        let bits = match scalar {
+            Scalar::Null => return,
+            Scalar::Bool(value) => return self.mark(1 + u64::from(value)),
+            Scalar::Text(text) if text.starts_with("data:") => return self.opaque(text),
+            Scalar::Text(text) => return self.add(text),
+            Scalar::Unsigned(value) => value,
+            Scalar::Negative(value) => value as u64,
+            Scalar::Float(value) => value.to_bits(),
+        };
+        self.mark(bits);
+        // A token id, or a few digits.
+        self.add([0; 4]);
     }
 
-    pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
+    pub(super) fn add(&mut self, bytes: impl AsRef<[u8]>) {
+        let mut bytes = bytes.as_ref();
         let mut reached = self.length;
         self.length += bytes.len() as u64;
         while self.ends.len() < MAX_COUNT {
             let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.since));
-            self.take(now);
+            self.mix(now);
             self.since += now.len();
             reached += now.len() as u64;
             if self.since < CHUNK {
@@ -56,9 +68,9 @@ impl ChunkHasher {
     /// Adds data whose bytes the model does not read, such as an image, without chunk ends.
     pub(super) fn opaque(&mut self, data: &str) {
         let mut whole = Self::default();
-        whole.take(data.as_bytes());
+        whole.mix(data.as_bytes());
         self.opaque = true;
-        self.bytes(&whole.state.to_le_bytes());
+        self.add(whole.state.to_le_bytes());
     }
 
     /// Adds a marker that distinguishes equal bytes. It has no length.
@@ -75,11 +87,10 @@ impl ChunkHasher {
 
     fn end(&mut self, length: u64) {
         self.since = 0;
-        self.ends.push(self.state);
-        self.lengths.push(length);
+        self.ends.push((self.state, length));
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    fn mix(&mut self, bytes: &[u8]) {
         let mut state = self.state ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
