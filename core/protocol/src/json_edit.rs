@@ -16,8 +16,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::json::read_object;
 
 /// A JSON object, parsed into the positions of its members.
 pub struct Object<'a> {
@@ -41,15 +43,15 @@ impl<'a> Object<'a> {
     /// Parses an object. Returns `None` if the text is not a JSON object.
     pub fn read(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let RawMembers(entries) = serde_json::from_str(text).ok()?;
+        let entries = read_object(serde_json::Deserializer::from_str(text), Entries).ok()?;
         let mut members: Vec<Member<'a>> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let value = value.get();
-            let at = range_of(text, value)?;
+            let value_range = range_of(text, value)?;
             let before = members.last().map_or(0, |member| member.value_range.end);
             // A comma and white space stand between two members, a bracket before the first.
-            let start = before + text.get(before..at.start)?.find('"')?;
-            members.push(Member { key, start, value_range: at, value });
+            let start = before + text.get(before..value_range.start)?.find('"')?;
+            members.push(Member { key, start, value_range, value });
         }
         Some(Self { text, members })
     }
@@ -62,54 +64,44 @@ impl<'a> Object<'a> {
     /// Returns the text with `key` set to the value `json`. Replaces each member with that key, or
     /// appends one.
     pub fn set(&self, key: &str, json: &str) -> Vec<u8> {
-        let mut edits: Vec<_> = self
-            .members
-            .iter()
-            .filter(|member| member.key == key)
-            .map(|member| (member.value_range.clone(), json.to_owned()))
-            .collect();
-        if edits.is_empty() {
-            edits.push(self.insertion(key, json));
+        let members = self.members.iter().filter(|member| member.key == key);
+        let edits: Vec<_> = members.map(|member| (member.value_range.clone(), json)).collect();
+        if !edits.is_empty() {
+            return edit(self.text, &edits);
         }
-        edit(self.text, &edits)
+        let (comma, at) = match self.members.last() {
+            Some(last) => (",", last.value_range.end),
+            None => ("", self.text.find('{').map_or(self.text.len(), |bracket| bracket + 1)),
+        };
+        edit(self.text, &[(at..at, &format!("{comma}{}:{json}", quoted(key)))])
     }
 
     /// Returns the text with another value of one member.
     pub fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
-        edit(self.text, &[(member.value_range.clone(), json.to_owned())])
+        edit(self.text, &[(member.value_range.clone(), json)])
     }
 
     /// Returns the text without the unwanted members.
     pub fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
         let mut edits = Vec::new();
-        let mut index = 0;
-        for run in self.members.chunk_by(|a, b| unwanted(a) == unwanted(b)) {
-            let next = index + run.len();
-            if let (Some(first), Some(last)) = (run.first().filter(|member| unwanted(member)), run.last()) {
-                let before = index.checked_sub(1).and_then(|before| self.members.get(before));
-                // Each member is removed with the comma before it. The first one has none and takes
-                // the comma after it.
-                edits.push(match (before, self.members.get(next)) {
-                    (Some(before), _) => (before.value_range.end..last.value_range.end, String::new()),
-                    (None, Some(after)) => (first.start..after.start, String::new()),
-                    (None, None) => (first.start..last.value_range.end, String::new()),
-                });
+        // End of the member before, once a member is kept.
+        let mut before = None;
+        for (index, member) in self.members.iter().enumerate() {
+            let end = member.value_range.end;
+            if !unwanted(member) {
+                before = Some(end);
+                continue;
             }
-            index = next;
+            // Each member is removed with the comma before it. Those before the first kept member
+            // take the comma after them.
+            edits.push(match (before, self.members.get(index + 1)) {
+                (Some(before), _) => (before..end, ""),
+                (None, Some(after)) => (member.start..after.start, ""),
+                (None, None) => (member.start..end, ""),
+            });
+            before = before.map(|_| end);
         }
         edit(self.text, &edits)
-    }
-
-    /// Returns where a new member is inserted, and its text.
-    fn insertion(&self, key: &str, json: &str) -> (Range<usize>, String) {
-        let member = format!("{}:{json}", quoted(key));
-        match self.members.last() {
-            Some(last) => (last.value_range.end..last.value_range.end, format!(",{member}")),
-            None => {
-                let inside = self.text.find('{').map_or(self.text.len(), |bracket| bracket + 1);
-                (inside..inside, member)
-            }
-        }
     }
 }
 
@@ -126,46 +118,39 @@ pub fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
 }
 
 /// Returns the text with these ranges replaced, which must be in ascending order.
-fn edit(text: &str, edits: &[(Range<usize>, String)]) -> Vec<u8> {
-    let mut made = Vec::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+fn edit(text: &str, edits: &[(Range<usize>, &str)]) -> Vec<u8> {
+    let mut edited =
+        String::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
     let mut copied = 0;
-    for (place, new) in edits {
-        made.extend_from_slice(text.get(copied..place.start).unwrap_or_default().as_bytes());
-        made.extend_from_slice(new.as_bytes());
-        copied = place.end;
+    for (range, new) in edits {
+        edited += text.get(copied..range.start).unwrap_or_default();
+        edited += new;
+        copied = range.end;
     }
-    made.extend_from_slice(text.get(copied..).unwrap_or_default().as_bytes());
-    made
+    edited += text.get(copied..).unwrap_or_default();
+    edited.into_bytes()
 }
 
-/// All members in order, including those with duplicate keys.
-struct RawMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// Reads all members in order, including those with duplicate keys.
+struct Entries;
 
 /// A key, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for RawMembers<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Walk;
+impl<'de> Visitor<'de> for Entries {
+    type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
 
-        impl<'de> Visitor<'de> for Walk {
-            type Value = RawMembers<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawMembers<'de>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some((Key(key), value)) = map.next_entry()? {
-                    entries.push((key, value));
-                }
-                Ok(RawMembers(entries))
-            }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((Key(key), value)) = map.next_entry()? {
+            entries.push((key, value));
         }
-
-        deserializer.deserialize_map(Walk)
+        Ok(entries)
     }
 }
 

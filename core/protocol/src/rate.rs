@@ -6,11 +6,11 @@
 //! read as a set of words. Windows of an hour or a month are ignored, because no known provider
 //! puts them on a 429.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{DATE, HeaderMap};
 
-use super::time;
+use super::{duration, time};
 
 /// One budget as the provider reports it. A value that is missing, or that Azure reports as -1, is
 /// `None`.
@@ -72,8 +72,7 @@ impl RateHeaders {
                 Field::Limit => window.limit = count(value),
                 Field::Remaining => window.remaining = count(value),
                 Field::Reset => {
-                    let now = *now.get_or_insert_with(|| clock(headers, wall));
-                    window.reset = reset(value, now);
+                    window.reset = reset(value, *now.get_or_insert_with(|| clock(headers, wall)));
                 }
             }
         }
@@ -90,7 +89,7 @@ impl RateHeaders {
 
     /// Returns `true` if nothing is left of at least one budget.
     pub fn has_exhausted(&self) -> bool {
-        self.windows().iter().any(|window| window.remaining == Some(0))
+        self.exhausted().next().is_some()
     }
 
     /// Returns the time until each exhausted budget is full again, or `None` if no budget is known
@@ -99,22 +98,14 @@ impl RateHeaders {
     /// Resets of other budgets say nothing about the failure and are ignored. The largest reset
     /// counts, because each budget must have capacity.
     pub fn longest_exhausted_reset(&self) -> Option<Duration> {
-        self.windows()
-            .into_iter()
-            .filter(|window| window.remaining == Some(0))
-            .filter_map(|window| window.reset)
-            .max()
+        self.exhausted().filter_map(|window| window.reset).max()
     }
 
-    fn windows(&self) -> [&Window; 6] {
-        [
-            &self.requests,
-            &self.tokens,
-            &self.input_tokens,
-            &self.output_tokens,
-            &self.requests_per_day,
-            &self.tokens_per_day,
-        ]
+    /// Returns the budgets of which nothing is left.
+    fn exhausted(&self) -> impl Iterator<Item = &Window> {
+        let totals = [&self.requests, &self.tokens, &self.requests_per_day, &self.tokens_per_day];
+        let windows = totals.into_iter().chain([&self.input_tokens, &self.output_tokens]);
+        windows.filter(|window| window.remaining == Some(0))
     }
 
     fn window_for(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
@@ -171,25 +162,23 @@ pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
 
 /// Parses a count. Of `100, 100;w=60`, it is the first.
 fn count(value: &str) -> Option<u64> {
-    let first = value.split([',', ';']).next()?;
-    let value = time::number(first)?;
+    let count = time::number(value.split([',', ';']).next()?)?;
     // The cast saturates, so that "more than can be counted" is preserved.
-    (value >= 0.0).then_some(value as u64)
+    (count >= 0.0).then_some(count as u64)
 }
 
 /// Parses a reset: a duration, a time in RFC 3339, or a bare number. A number from 10^9 is Unix
 /// time in seconds, one from 10^12 in milliseconds: as a delay it would be thirty years.
 fn reset(value: &str, now: SystemTime) -> Option<Duration> {
-    let value = value.trim();
-    let Some(number) = time::number(value) else {
-        return time::duration(value).or_else(|| time::rfc3339(value).map(|then| time::until(then, now)));
+    let until = |then| time::until(then, now);
+    let unix = match time::number(value) {
+        None => return time::parse_duration(value).or_else(|| time::rfc3339(value).map(until)),
+        Some(number) if number < 1e9 => return time::seconds(number),
+        Some(number) if number < 1e12 => number,
+        Some(number) => number / 1e3,
     };
-    if number < 1e9 {
-        return time::seconds(number);
-    }
-    let since = if number < 1e12 { number } else { number / 1e3 };
-    let then = Duration::try_from_secs_f64(since).ok().and_then(time::unix);
-    Some(then.map_or(time::MAX_DURATION, |then| time::until(then, now)))
+    let then = Duration::try_from_secs_f64(unix).ok().and_then(|since| UNIX_EPOCH.checked_add(since));
+    Some(then.map_or(duration::MAX, until))
 }
 
 #[cfg(test)]

@@ -55,7 +55,6 @@ pub struct Event<'a> {
 /// assert_eq!(events, [b"hello"]);
 /// ```
 pub struct Scanner {
-    limit: usize,
     /// Start of a line whose end has not arrived.
     line: Vec<u8>,
     /// Whether the current line exceeds the limit and is skipped.
@@ -70,6 +69,8 @@ pub struct Scanner {
 /// The event being assembled.
 #[derive(Default)]
 struct Pending {
+    /// Maximum length of a line and of the data.
+    limit: usize,
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
@@ -98,7 +99,7 @@ impl fmt::Debug for Event<'_> {
 impl fmt::Debug for Scanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scanner")
-            .field("limit", &self.limit)
+            .field("limit", &self.event.limit)
             .field("held", &(self.line.len() + self.event.data.len()))
             .finish_non_exhaustive()
     }
@@ -118,43 +119,26 @@ impl Scanner {
 
     /// Creates a scanner with a limit of `limit` bytes, at least 16, for lines and events.
     pub fn with_limit(limit: usize) -> Self {
-        Self {
-            limit: limit.max(MIN_LIMIT),
-            line: Vec::new(),
-            skipping: false,
-            after_cr: false,
-            first_line: true,
-            event: Pending::default(),
-        }
+        let event = Pending { limit: limit.max(MIN_LIMIT), ..Pending::default() };
+        Self { line: Vec::new(), skipping: false, after_cr: false, first_line: true, event }
     }
 
     /// Parses the next bytes of the body. Calls `on_event` for each completed event.
     pub fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         let mut rest = chunk;
-        if mem::take(&mut self.after_cr) {
-            match rest {
-                [b'\n', tail @ ..] => rest = tail,
-                // The chunk was empty, so the LF may still follow.
-                [] => self.after_cr = true,
-                _ => {}
-            }
+        if self.after_cr && !chunk.is_empty() {
+            self.after_cr = false;
+            rest = chunk.strip_prefix(b"\n").unwrap_or(chunk);
         }
         while let Some(end) = memchr2(b'\n', b'\r', rest) {
             let (line, tail) = rest.split_at(end);
-            rest = match tail {
-                [b'\r', b'\n', tail @ ..] => tail,
-                [b'\r'] => {
-                    self.after_cr = true;
-                    &[]
-                }
-                [_, tail @ ..] => tail,
-                [] => &[],
-            };
+            self.after_cr = tail == b"\r";
+            rest = tail.strip_prefix(b"\r\n").or(tail.get(1..)).unwrap_or_default();
             self.end_line(line, &mut borrowed, &mut on_event);
         }
         self.buffer(rest);
-        self.event.copy_borrowed(&mut borrowed, self.limit);
+        self.event.copy_borrowed(&mut borrowed);
     }
 
     /// Ends the body. Reports an event without its closing empty line.
@@ -175,21 +159,14 @@ impl Scanner {
         if self.skipping || part.is_empty() {
             return;
         }
-        if self.line.len() + part.len() <= self.limit {
-            self.line.extend_from_slice(part);
-            return;
+        if self.line.len() + part.len() <= self.event.limit {
+            return self.line.extend_from_slice(part);
         }
         if self.line.len() < MIN_LIMIT {
             self.line.extend_from_slice(part.get(..MIN_LIMIT).unwrap_or(part));
         }
-        self.skip_line();
-    }
-
-    /// Drops the buffered line. Only a field that is part of an event makes that event oversized.
-    fn skip_line(&mut self) {
         self.skipping = true;
-        let line = mem::take(&mut self.line);
-        self.event.overflow(strip_bom(&line, self.first_line));
+        self.event.overflow(strip_bom(&mem::take(&mut self.line), self.first_line));
     }
 
     fn end_line<'a>(
@@ -199,27 +176,21 @@ impl Scanner {
         on_event: &mut impl FnMut(Event<'_>),
     ) {
         if self.line.is_empty() && !self.skipping {
-            let line = tail;
-            if line.len() > self.limit {
-                self.event.overflow(strip_bom(line, self.first_line));
+            let line = strip_bom(tail, self.first_line);
+            if tail.len() > self.event.limit {
+                self.event.overflow(line);
+            } else if line.is_empty() {
+                self.event.dispatch(borrowed, on_event);
             } else {
-                let line = strip_bom(line, self.first_line);
-                if line.is_empty() {
-                    self.event.dispatch(borrowed, on_event);
-                } else {
-                    self.event.field(line, borrowed, self.limit);
-                }
+                self.event.add_field(line, borrowed);
             }
         } else {
             self.buffer(tail);
             if !mem::take(&mut self.skipping) {
                 let line = mem::take(&mut self.line);
-                let whole = strip_bom(&line, self.first_line);
-                if !whole.is_empty() {
-                    let mut carried = Borrowed::default();
-                    self.event.field(whole, &mut carried, self.limit);
-                    self.event.copy_borrowed(&mut carried, self.limit);
-                }
+                let mut carried = Borrowed::default();
+                self.event.add_field(strip_bom(&line, self.first_line), &mut carried);
+                self.event.copy_borrowed(&mut carried);
                 self.line = reuse(line);
             }
         }
@@ -228,42 +199,34 @@ impl Scanner {
 }
 
 impl Pending {
-    /// Handles a line that is neither empty nor too long.
-    fn field<'a>(&mut self, line: &'a [u8], borrowed: &mut Borrowed<'a>, limit: usize) {
+    /// Adds a line that is not too long.
+    fn add_field<'a>(&mut self, line: &'a [u8], borrowed: &mut Borrowed<'a>) {
+        let is_continued = self.has_data || borrowed.data.is_some();
         // No field begins with a brace.
-        if self.is_bare_json || line.first() == Some(&b'{') && !self.has_data && borrowed.data.is_none() {
-            self.is_bare_json = true;
-            return self.append(line, limit);
+        self.is_bare_json |= line.starts_with(b"{") && !is_continued;
+        if self.is_bare_json {
+            return self.append(line);
         }
-        let (name, value) = match memchr(b':', line) {
-            Some(colon) => {
-                let (name, value) = line.split_at(colon);
-                let value = value.get(1..).unwrap_or_default();
-                (name, value.strip_prefix(b" ").unwrap_or(value))
-            }
-            None => (line, &[][..]),
-        };
+        let colon = memchr(b':', line).unwrap_or(line.len());
+        let (name, value) = line.split_at(colon);
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
         match name {
-            b"data" => {
-                if self.has_data || borrowed.data.is_some() {
-                    self.copy_borrowed(borrowed, limit);
-                    self.append(value, limit);
-                } else {
-                    borrowed.data = Some(value);
-                }
+            b"data" if is_continued => {
+                self.copy_borrowed(borrowed);
+                self.append(value);
             }
-            b"event" => {
-                self.name.clear();
-                borrowed.name = Some(value);
-            }
+            b"data" => borrowed.data = Some(value),
+            b"event" => borrowed.name = Some(value),
             // Comments (an empty name), `id`, `retry` and unknown fields.
             _ => {}
         }
     }
 
-    /// Handles a line that was too long to keep.
-    fn overflow(&mut self, beginning: &[u8]) {
-        let name = memchr(b':', beginning).and_then(|colon| beginning.get(..colon)).unwrap_or(beginning);
+    /// Drops a line that is too long. Only a field that is part of an event makes that event
+    /// oversized.
+    fn overflow(&mut self, line: &[u8]) {
+        let name = memchr(b':', line).and_then(|colon| line.get(..colon)).unwrap_or(line);
         if name == b"data" || name == b"event" {
             self.oversized = true;
             self.data = Vec::new();
@@ -271,51 +234,41 @@ impl Pending {
     }
 
     /// Copies the parts that lie in the chunk, before the chunk is released.
-    fn copy_borrowed(&mut self, borrowed: &mut Borrowed<'_>, limit: usize) {
+    fn copy_borrowed(&mut self, borrowed: &mut Borrowed<'_>) {
         if let Some(name) = borrowed.name.take() {
             self.name.clear();
             self.name.extend_from_slice(name);
         }
         if let Some(data) = borrowed.data.take() {
-            self.append(data, limit);
+            self.append(data);
         }
     }
 
-    fn append(&mut self, value: &[u8], limit: usize) {
-        if self.oversized {
-            // This still is data, so what follows in the event is no bare document.
-            self.has_data = true;
-            return;
-        }
-        let joint = usize::from(self.has_data);
-        if self.data.len() + joint + value.len() > limit {
-            self.oversized = true;
-            self.data = Vec::new();
-            return;
-        }
-        if self.has_data {
-            self.data.push(b'\n');
-        }
-        self.data.extend_from_slice(value);
+    fn append(&mut self, value: &[u8]) {
+        let joint: &[u8] = if self.has_data { b"\n" } else { b"" };
+        // An oversized event has data too, so what follows in it is no bare document.
         self.has_data = true;
+        self.oversized |= self.data.len() + joint.len() + value.len() > self.limit;
+        if self.oversized {
+            self.data = Vec::new();
+        } else {
+            self.data.extend_from_slice(joint);
+            self.data.extend_from_slice(value);
+        }
     }
 
-    /// Handles the empty line: reports the pending event, if any, and starts the next one.
+    /// Reports the pending event, if any, at its empty line, and starts the next one.
     fn dispatch(&mut self, borrowed: &mut Borrowed<'_>, on_event: &mut impl FnMut(Event<'_>)) {
         let name = borrowed.name.take().unwrap_or(&self.name);
         let data = borrowed.data.take();
         if self.oversized {
             on_event(Event { name, data: b"", oversized: true });
-        } else if let Some(data) = data {
-            on_event(Event { name, data, oversized: false });
-        } else if self.has_data {
-            on_event(Event { name, data: &self.data, oversized: false });
+        } else if data.is_some() || self.has_data {
+            on_event(Event { name, data: data.unwrap_or(&self.data), oversized: false });
         }
         self.name.clear();
         self.data = reuse(mem::take(&mut self.data));
-        self.has_data = false;
-        self.oversized = false;
-        self.is_bare_json = false;
+        (self.has_data, self.oversized, self.is_bare_json) = (false, false, false);
     }
 }
 

@@ -3,16 +3,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-// Longer Retry-After values are reduced to ten years.
-pub(super) use crate::duration::MAX as MAX_DURATION;
+use crate::duration;
 
-/// Converts seconds to a duration of at most [`MAX_DURATION`]. Returns `None` for negative numbers
+/// Converts seconds to a duration of at most [`duration::MAX`]. Returns `None` for negative numbers
 /// and NaN.
 pub(super) fn seconds(value: f64) -> Option<Duration> {
-    if value.is_nan() || value < 0.0 {
-        return None;
-    }
-    Some(if value < MAX_DURATION.as_secs_f64() { Duration::from_secs_f64(value) } else { MAX_DURATION })
+    duration::from_secs(value.clamp(f64::MIN, f64::MAX))
 }
 
 /// Parses a decimal number. `inf` and `NaN`, which Rust would parse, are rejected; `1e999` is a
@@ -24,13 +20,14 @@ pub(super) fn number(text: &str) -> Option<f64> {
 }
 
 /// Parses a whole string as a duration: a bare number of seconds, or numbers with units.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
-    if let Some(value) = number(text) {
-        return seconds(value);
+    match number(text) {
+        Some(value) => seconds(value),
+        None => {
+            duration_prefix(text.as_bytes()).filter(|(_, used)| *used == text.len()).map(|(found, _)| found)
+        }
     }
-    let (found, used) = duration_prefix(text.as_bytes())?;
-    (used == text.len()).then_some(found)
 }
 
 /// Parses the duration with units that a text begins with. Returns it with its length in bytes:
@@ -68,12 +65,7 @@ fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
 
 /// Returns the time from `now` to `then`, or zero if `then` has passed.
 pub(super) fn until(then: SystemTime, now: SystemTime) -> Duration {
-    then.duration_since(now).unwrap_or(Duration::ZERO).min(MAX_DURATION)
-}
-
-/// Returns the time that is `since` after the Unix epoch.
-pub(super) fn unix(since: Duration) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(since)
+    then.duration_since(now).unwrap_or(Duration::ZERO).min(duration::MAX)
 }
 
 /// Parses RFC 3339, such as `2026-11-21T08:48:00Z`, with an optional fraction and any offset.
@@ -89,18 +81,15 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     let mut clock = clock.split(':');
     let (hour, minute) = (digits(clock.next()?)?, digits(clock.next()?)?);
     let second: f64 = number(clock.next()?)?;
-    if date.next().is_some() || clock.next().is_some() {
-        return None;
-    }
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    if hour > 23 || minute > 59 || !(0.0..61.0).contains(&second) {
+    let is_date = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    let is_clock = hour <= 23 && minute <= 59 && (0.0..61.0).contains(&second);
+    if !is_date || !is_clock || date.next().is_some() || clock.next().is_some() {
         return None;
     }
     let whole_seconds =
         days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 - offset(zone)?;
-    unix(Duration::from_secs(u64::try_from(whole_seconds).ok()?).checked_add(seconds(second)?)?)
+    let since = Duration::from_secs(u64::try_from(whole_seconds).ok()?).checked_add(seconds(second)?)?;
+    UNIX_EPOCH.checked_add(since)
 }
 
 /// Returns the offset of a time zone in seconds east of Greenwich.
@@ -116,10 +105,9 @@ fn offset(zone: &str) -> Option<i64> {
 }
 
 fn digits(text: &str) -> Option<i64> {
-    if text.is_empty() || text.len() > 4 || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
+    // A sign would parse too.
+    let is_number = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 /// Returns the number of days since 1970 in the proleptic Gregorian calendar. Years are counted

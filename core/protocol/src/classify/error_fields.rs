@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::header::HeaderMap;
 use memchr::memmem;
 use serde_json::Value;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 #[derive(Default)]
 pub(super) struct ErrorFields {
     /// `error.code` as text, Bedrock's exception, or Gemini's `status`.
-    code: Option<String>,
+    pub(super) code: Option<String>,
     /// `error.type`.
     kind: Option<String>,
     /// `error.code` as a number.
@@ -23,42 +22,26 @@ pub(super) struct ErrorFields {
 
 impl ErrorFields {
     /// Reads the fields from a body, which may be cut off or not JSON.
-    pub(super) fn extract(headers: &HeaderMap, body: &[u8]) -> Self {
-        let mut fields = match serde_json::from_slice::<Value>(body) {
-            Ok(value) => Self::from_json(&value),
-            Err(_) => Self::search(body),
-        };
-        // For example `ServiceQuotaExceededException:http://internal.amazon.com/...`
-        if let Some(exception) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
-            fields.code = exception.split(':').next().map(str::to_owned);
-        }
-        fields
-    }
-
-    fn from_json(value: &Value) -> Self {
+    pub(super) fn read(body: &[u8]) -> Self {
+        let Ok(document) = serde_json::from_slice::<Value>(body) else { return Self::search(body) };
         // Gemini wraps the error in a list if the answer would have been one.
-        let value = value.get(0).unwrap_or(value);
-        let error = match value.get("error").or_else(|| value.get("response")?.get("error")) {
-            Some(error) if !error.is_null() => error,
-            _ => value,
-        };
-        let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
-        let code = error.get("code");
-        let number = code.or_else(|| error.get("statusCode")).and_then(|code| {
+        let document = document.get(0).unwrap_or(&document);
+        let error = document.get("error").or_else(|| document.get("response")?.get("error"));
+        let error = error.filter(|error| !error.is_null()).unwrap_or(document);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let field = |name| error.get(name).and_then(text);
+        let number = error.get("code").or_else(|| error.get("statusCode")).and_then(|code| {
             code.as_u64().or_else(|| code.as_str()?.parse().ok()).and_then(|code| u16::try_from(code).ok())
         });
-        let message =
-            text("message").or_else(|| error.as_str().map(str::to_owned)).or_else(|| text("detail"));
-        let details = error.get("details").map(Value::to_string).unwrap_or_default();
         Self {
-            code: text("code")
+            code: field("code")
                 .filter(|_| number.is_none())
-                .or_else(|| text("status"))
-                .or_else(|| text("__type")),
-            kind: text("type").or_else(|| value.get("error_type")?.as_str().map(str::to_owned)),
+                .or_else(|| field("status"))
+                .or_else(|| field("__type")),
+            kind: field("type").or_else(|| document.get("error_type").and_then(text)),
             number,
-            message: message.unwrap_or_default(),
-            daily: details.contains("PerDay"),
+            message: field("message").or_else(|| text(error)).or_else(|| field("detail")).unwrap_or_default(),
+            daily: error.get("details").is_some_and(|details| details.to_string().contains("PerDay")),
         }
     }
 
@@ -77,15 +60,12 @@ impl ErrorFields {
     }
 
     /// Returns the identifier to report: the most specific field that looks like an identifier.
-    pub(super) fn code(&self) -> Option<Arc<str>> {
-        let identifier = |text: &&str| {
-            let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-            !text.is_empty()
-                && text.len() <= 64
-                && text.bytes().all(allowed)
-                && !text.bytes().all(|b| b.is_ascii_digit())
+    pub(super) fn identifier(&self) -> Option<Arc<str>> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        let is_identifier = |name: &&str| {
+            name.len() <= 64 && name.bytes().all(allowed) && !name.bytes().all(|b| b.is_ascii_digit())
         };
-        self.names().find(identifier).map(Arc::from)
+        self.names().find(is_identifier).map(Arc::from)
     }
 
     /// Returns the names of the error, the most specific first.
@@ -101,30 +81,21 @@ impl ErrorFields {
 
     /// Returns `true` if the error is about a quota that a short wait does not refill.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
-        let by_name = self.names().any(|name| {
-            matches!(
-                name,
-                "insufficient_quota"
-                    | "credit_balance_exhausted"
-                    | "organization_usage_limit_exceeded"
-                    | "billing_hard_limit_reached"
-                    | "billing_error"
-                    | "ServiceQuotaExceeded"
-                    | "ServiceQuotaExceededException"
-                    | "serviceQuotaExceededException"
-            ) || name.ends_with("spend_limit_exceeded")
+        let by_name = self.names().any(|name| match name {
+            "insufficient_quota" | "billing_error" | "ServiceQuotaExceeded" => true,
+            "credit_balance_exhausted" | "organization_usage_limit_exceeded" => true,
+            "billing_hard_limit_reached" => true,
+            "ServiceQuotaExceededException" | "serviceQuotaExceededException" => true,
+            _ => name.ends_with("spend_limit_exceeded"),
         });
-        let message_has = |text: &str| self.message.contains(text);
+        let says = |text: &str| self.message.contains(text);
         by_name
             || match status {
                 // Anthropic names these two only in the message.
-                400 => {
-                    message_has("credit balance is too low")
-                        || message_has("reached your specified API usage limits")
-                }
+                400 => says("credit balance is too low") || says("reached your specified API usage limits"),
                 // Azure API Management: the token quota, for example per month.
-                403 => message_has("quota") || message_has("Quota"),
-                429 => self.daily || self.has_zero_limit() || message_has("spend limit"),
+                403 => says("quota") || says("Quota"),
+                429 => self.daily || self.has_zero_limit() || says("spend limit"),
                 _ => false,
             }
     }
@@ -132,11 +103,8 @@ impl ErrorFields {
     /// Returns `true` for Gemini's `limit: 0`, which means that the plan does not include the
     /// model. `limit: 0.5` and `limit: 05` are different.
     fn has_zero_limit(&self) -> bool {
-        self.message
-            .split("limit: 0")
-            .skip(1)
-            .any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
-            || self.message.ends_with("limit: 0.")
+        let mut rests = self.message.split("limit: 0").skip(1);
+        rests.any(|rest| rest == "." || !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
     }
 }
 

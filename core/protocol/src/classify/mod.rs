@@ -21,8 +21,7 @@ mod error_fields;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
-use http::header::HeaderMap;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::retry_after;
 use error_fields::ErrorFields;
@@ -56,21 +55,6 @@ pub enum Class {
 }
 
 impl Class {
-    /// All classes, so that each metric series exists from the start.
-    pub const ALL: [Class; 11] = [
-        Class::RateLimited,
-        Class::Overloaded,
-        Class::ServerError,
-        Class::Timeout,
-        Class::Conflict,
-        Class::QuotaExhausted,
-        Class::BadRequest,
-        Class::Unauthorized,
-        Class::TooLarge,
-        Class::NotFound,
-        Class::Other,
-    ];
-
     /// Returns the stable name used in metrics, such as `"rate_limited"`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -146,19 +130,23 @@ pub struct Verdict {
 /// assert_eq!(verdict.delay, Some(Duration::from_secs(3)));
 /// ```
 pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Verdict {
-    let fields = ErrorFields::extract(headers, body);
-    let should_retry = headers.get("x-should-retry").and_then(|value| match value.as_bytes() {
-        b"true" => Some(true),
-        b"false" => Some(false),
+    let mut fields = ErrorFields::read(body);
+    // For example `ServiceQuotaExceededException:http://internal.amazon.com/...`
+    if let Some(exception) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
+        fields.code = exception.split(':').next().map(str::to_owned);
+    }
+    let should_retry = match headers.get("x-should-retry").map(HeaderValue::as_bytes) {
+        Some(b"true") => Some(true),
+        Some(b"false") => Some(false),
         _ => None,
-    });
+    };
     decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
 }
 
 /// Classifies an error that arrived as an event, or as a whole JSON body, under a success status.
 /// `error` is its JSON, with or without the enclosing `{"error": ...}`.
 pub fn classify_event(error: &[u8]) -> Verdict {
-    let fields = ErrorFields::extract(&HeaderMap::new(), error);
+    let fields = ErrorFields::read(error);
     // An error without a type is a server error.
     let status = fields.status().unwrap_or(500);
     decide(status, &fields, None, || retry_after::in_body(error))
@@ -173,8 +161,8 @@ fn decide(
 ) -> Verdict {
     let class =
         if fields.quota_exhausted(status) { Class::QuotaExhausted } else { Class::from_status(status) };
-    let by_status = matches!(status, 408 | 409 | 429 | 500..) && !matches!(status, 501 | 505);
     let quota = class == Class::QuotaExhausted;
+    let by_status = matches!(status, 408 | 409 | 429 | 500 | 502..=504 | 506..);
     let retryable = !quota && should_retry.unwrap_or(by_status);
     Verdict {
         class,
@@ -182,7 +170,7 @@ fn decide(
         retryable,
         // Texts of other errors may quote the prompt, which may contain "retry in 5h".
         delay: if retryable || quota { delay() } else { None },
-        code: fields.code(),
+        code: fields.identifier(),
         never_executed: matches!(class, Class::RateLimited | Class::Overloaded),
     }
 }
