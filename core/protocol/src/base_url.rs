@@ -16,8 +16,8 @@
 //! assert_eq!(moved, "http://replica-0:8000/v1/chat/completions");
 //! ```
 
+use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Uri, uri};
 
 /// Providers whose API has a root path that base URLs without a path omit.
 const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
@@ -61,24 +61,18 @@ impl BaseUrl {
     /// Returns the URL of a request below this base URL. `from` is the base URL that contains the
     /// request, if any.
     pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {
-        let tail = match from {
-            Some(from) => tail(uri.path(), &from.path),
-            None => tail(uri.path(), api_root(uri.host().unwrap_or_default())),
-        };
-        let tail = match tail.get(1..).and_then(|tail| tail.split_once('/')) {
-            Some((version, _)) if is_version(version) && is_version(last_segment(&self.path)) => {
-                tail.get(1 + version.len()..)?
-            }
-            _ => tail,
-        };
+        let prefix = from.map_or_else(|| api_root(uri.host().unwrap_or_default()), |from| &from.path);
+        let mut tail = tail(uri.path(), prefix);
+        if let Some((version, _)) = tail.get(1..).and_then(|tail| tail.split_once('/'))
+            && is_version(version)
+            && is_version(last_segment(&self.path))
+        {
+            tail = tail.get(1 + version.len()..)?;
+        }
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
         let path: PathAndQuery = format!("{}{tail}{query}", self.path).parse().ok()?;
-        uri::Builder::new()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(path)
-            .build()
-            .ok()
+        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
+        uri.path_and_query(path).build().ok()
     }
 }
 
@@ -86,10 +80,7 @@ impl BaseUrl {
 fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
     let Some(rest) = strip_path_prefix(path, prefix) else { return path };
     let version = last_segment(prefix);
-    if !is_version(version) {
-        return rest;
-    }
-    let from = path.len() - rest.len() - version.len() - 1;
+    let from = path.len() - rest.len() - if is_version(version) { version.len() + 1 } else { 0 };
     path.get(from..).unwrap_or(rest)
 }
 

@@ -133,8 +133,11 @@ impl Scanner {
         }
         while let Some(end) = memchr2(b'\n', b'\r', rest) {
             let (line, tail) = rest.split_at(end);
-            self.after_cr = tail == b"\r";
-            rest = tail.strip_prefix(b"\r\n").or(tail.get(1..)).unwrap_or_default();
+            self.after_cr = matches!(tail, [b'\r']);
+            rest = match tail {
+                [b'\r', b'\n', rest @ ..] | [_, rest @ ..] => rest,
+                [] => &[],
+            };
             self.end_line(line, &mut borrowed, &mut on_event);
         }
         self.buffer(rest);

@@ -121,44 +121,23 @@ fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
 
 /// Returns the status that an error name stands for.
 fn status_of(name: &str) -> Option<u16> {
-    Some(match name {
-        "invalid_request_error"
-        | "invalid_prompt"
-        | "context_length_exceeded"
-        | "INVALID_ARGUMENT"
-        | "FAILED_PRECONDITION"
-        | "BadRequestError"
-        | "validationException"
-        | "ValidationException" => 400,
-        "authentication_error" | "invalid_api_key" | "UNAUTHENTICATED" => 401,
-        "billing_error" => 402,
-        "permission_error" | "PERMISSION_DENIED" | "AccessDeniedException" => 403,
-        "not_found_error" | "model_not_found" | "NOT_FOUND" | "NotFoundError" => 404,
-        "modelTimeoutException" | "ModelTimeoutException" => 408,
-        "request_too_large" => 413,
-        "modelStreamErrorException" | "ModelStreamErrorException" => 424,
-        "rate_limit_error"
-        | "rate_limit_exceeded"
-        | "insufficient_quota"
-        | "RESOURCE_EXHAUSTED"
-        | "requests"
-        | "tokens"
-        | "throttlingException"
-        | "ThrottlingException" => 429,
-        "api_error"
-        | "server_error"
-        | "internal_error"
-        | "INTERNAL"
-        | "InternalServerError"
-        | "internalServerException" => 500,
-        "slow_down"
-        | "service_unavailable"
-        | "UNAVAILABLE"
-        | "ServiceUnavailableError"
-        | "overloaded"
-        | "serviceUnavailableException" => 503,
-        "timeout_error" | "timeout" | "DEADLINE_EXCEEDED" => 504,
-        "overloaded_error" => 529,
-        _ => return None,
-    })
+    const NAMES: [(u16, &str); 16] = [
+        (400, "invalid_request_error invalid_prompt context_length_exceeded INVALID_ARGUMENT"),
+        (400, "FAILED_PRECONDITION BadRequestError validationException ValidationException"),
+        (401, "authentication_error invalid_api_key UNAUTHENTICATED"),
+        (402, "billing_error"),
+        (403, "permission_error PERMISSION_DENIED AccessDeniedException"),
+        (404, "not_found_error model_not_found NOT_FOUND NotFoundError"),
+        (408, "modelTimeoutException ModelTimeoutException"),
+        (413, "request_too_large"),
+        (424, "modelStreamErrorException ModelStreamErrorException"),
+        (429, "rate_limit_error rate_limit_exceeded insufficient_quota RESOURCE_EXHAUSTED requests tokens"),
+        (429, "throttlingException ThrottlingException"),
+        (500, "api_error server_error internal_error INTERNAL InternalServerError internalServerException"),
+        (503, "slow_down service_unavailable UNAVAILABLE ServiceUnavailableError overloaded"),
+        (503, "serviceUnavailableException"),
+        (504, "timeout_error timeout DEADLINE_EXCEEDED"),
+        (529, "overloaded_error"),
+    ];
+    NAMES.iter().find(|(_, names)| names.split(' ').any(|known| known == name)).map(|(status, _)| *status)
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::usage::Fields;
+use super::usage::WithUsage;
 use super::{OnSignal, Progress, is_error};
 use crate::json::{self, Any, Present};
 use crate::sse::Event;
@@ -17,7 +17,7 @@ impl Progress {
                 self.on_usage(start.message.usage, on);
             }
             b"message_delta" => {
-                let delta = json::parse::<Message>(event.data).unwrap_or_default();
+                let delta = json::parse::<WithUsage>(event.data).unwrap_or_default();
                 self.on_usage(delta.usage, on);
             }
             b"message_stop" => self.on_terminal(on),
@@ -33,13 +33,7 @@ impl Progress {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct MessageStart {
-    message: Message,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Message {
-    usage: Option<Fields>,
+    message: WithUsage,
 }
 
 #[derive(Deserialize, Default)]

@@ -93,32 +93,22 @@ impl MemberReader {
         }
         let at_top = self.depth == 1 && self.is_object;
         match byte {
-            b'"' => {
-                (self.in_string, self.begun) = (true, true);
-                self.copy(byte);
-            }
             b'{' | b'[' if self.depth == 0 => {
                 (self.depth, self.begun, self.is_object) = (1, true, byte == b'{');
-                self.begin(if self.is_object { Position::Key } else { Position::Unwanted });
+                return self.begin(if self.is_object { Position::Key } else { Position::Unwanted });
             }
-            b'{' | b'[' => {
-                self.depth += 1;
-                self.copy(byte);
-            }
-            b'}' | b']' => {
-                self.depth = self.depth.saturating_sub(1);
-                if self.depth > 0 {
-                    self.copy(byte);
-                }
-            }
-            b':' if at_top && self.position == Position::Key => self.start_value(),
-            b',' if at_top => self.begin(Position::Key),
-            b' ' | b'\t' | b'\r' | b'\n' => {}
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' if self.depth <= 1 => return self.depth = 0,
+            b'}' | b']' => self.depth -= 1,
+            b':' if at_top && self.position == Position::Key => return self.start_value(),
+            b',' if at_top => return self.begin(Position::Key),
+            b' ' | b'\t' | b'\r' | b'\n' => return,
             _ => {
+                self.in_string = byte == b'"';
                 self.begun = true;
-                self.copy(byte);
             }
         }
+        self.copy(byte);
     }
 
     fn begin(&mut self, position: Position) {

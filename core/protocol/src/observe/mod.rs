@@ -102,6 +102,7 @@ enum Body {
 }
 
 /// What the events so far have shown.
+#[derive(Default)]
 struct Progress {
     dialect: Dialect,
     usage: Usage,
@@ -151,17 +152,8 @@ impl Observer {
         } else {
             Body::Opaque
         };
-        let progress = Progress {
-            dialect,
-            usage: Usage::default(),
-            events: 0,
-            deltas: 0,
-            terminal: false,
-            failed: false,
-            expects_terminal: is_known && matches!(body, Body::Events(_) | Body::List(_)),
-            choices: openai::Choices::default(),
-        };
-        Self { body, progress }
+        let expects_terminal = is_known && matches!(body, Body::Events(_) | Body::List(_));
+        Self { body, progress: Progress { dialect, expects_terminal, ..Progress::default() } }
     }
 
     /// Reads the next bytes of the body. Calls `on` for each signal.

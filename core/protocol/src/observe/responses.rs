@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::usage::Fields;
+use super::usage::WithUsage;
 use super::{OnSignal, Progress, is_error};
 use crate::json;
 use crate::sse::Event;
@@ -40,11 +40,5 @@ fn is_output(kind: &[u8]) -> bool {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Last {
-    response: Response,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Response {
-    usage: Option<Fields>,
+    response: WithUsage,
 }

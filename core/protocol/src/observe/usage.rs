@@ -24,6 +24,13 @@ pub(super) struct Counts {
     pub(super) cached_input: Option<u64>,
 }
 
+/// An object with a `usage`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct WithUsage {
+    pub(super) usage: Option<Fields>,
+}
+
 /// A `usage` object. Chat and completions use `prompt_tokens`, Responses and Anthropic
 /// `input_tokens`.
 #[derive(Deserialize, Default)]

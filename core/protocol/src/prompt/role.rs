@@ -65,22 +65,14 @@ impl Role {
             "generationConfig" | "generation_config" | "inferenceConfig" | "toolConfig" | "options"
             | "parameters" | "response_format" | "text" | "output_config" | "output_format" | "thinking"
             | "reasoning" | "thinkingConfig" | "thinking_config" => Role::Settings,
-            "max_tokens"
-            | "max_completion_tokens"
-            | "max_output_tokens"
-            | "max_tokens_to_sample"
-            | "max_new_tokens"
-            | "maxOutputTokens"
-            | "maxTokens"
-            | "num_predict" => Role::MaxTokens,
+            "max_tokens" | "max_output_tokens" | "max_new_tokens" | "num_predict" => Role::MaxTokens,
+            "max_completion_tokens" | "max_tokens_to_sample" => Role::MaxTokens,
+            "maxOutputTokens" | "maxTokens" => Role::MaxTokens,
             // All `best_of` answers are generated and billed, though only `n` are returned.
             "n" | "best_of" | "candidateCount" | "candidate_count" => Role::Answers,
             "reasoning_effort" | "thinking_token_budget" => Role::Thinking,
-            "previous_response_id"
-            | "previous_interaction_id"
-            | "conversation"
-            | "cachedContent"
-            | "cached_content" => Role::Kept,
+            "previous_response_id" | "previous_interaction_id" | "conversation" => Role::Kept,
+            "cachedContent" | "cached_content" => Role::Kept,
             _ => return None,
         })
     }

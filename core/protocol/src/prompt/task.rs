@@ -39,17 +39,17 @@ pub enum Task {
 impl Task {
     /// Returns the task that a model's name implies, for endpoints that serve several tasks.
     pub fn from_model(model: &str) -> Self {
-        let named = |words: &[&str]| words.iter().any(|word| model.contains(word));
-        if named(&["embed"]) {
-            Task::Embed
-        } else if named(&["rerank"]) {
-            Task::Rank
-        } else if named(&["imagen", "imagegeneration", "stable-diffusion", "image-generator", "canvas"]) {
-            Task::Image
-        } else if named(&["veo", "nova-reel"]) {
-            Task::Video
-        } else {
-            Task::Other
-        }
+        const WORDS: [(&str, Task); 9] = [
+            ("embed", Task::Embed),
+            ("rerank", Task::Rank),
+            ("imagen", Task::Image),
+            ("imagegeneration", Task::Image),
+            ("stable-diffusion", Task::Image),
+            ("image-generator", Task::Image),
+            ("canvas", Task::Image),
+            ("veo", Task::Video),
+            ("nova-reel", Task::Video),
+        ];
+        WORDS.iter().find(|(word, _)| model.contains(word)).map_or(Task::Other, |(_, task)| *task)
     }
 }

@@ -60,8 +60,8 @@ pub fn affinity(
     let content = body.and_then(|body| decompress(headers, body));
     let hashes = content.and_then(|content| PromptHashes::read(&content)).unwrap_or_default();
     let mut seed = ChunkHasher::default();
-    seed.add(facts.model.as_deref().unwrap_or_default());
-    seed.add(&hashes.salt);
+    seed.add(facts.model.as_deref().unwrap_or_default().as_bytes());
+    seed.add(hashes.salt.as_bytes());
     let seed = seed.hash();
     let named = session.and_then(|name| headers.get(name)).filter(|value| !value.is_empty());
     let named = named.map_or(hashes.session.as_bytes(), |value| value.as_bytes());

@@ -27,18 +27,16 @@ const MAX_CODINGS: usize = 3;
 /// Returns the content of a body, decompressed according to its headers. Returns `None` if that is
 /// not possible or exceeds [`MAX_DECOMPRESSED`].
 pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-    let mut content = Cow::Borrowed(body);
-    if !headers.contains_key(CONTENT_ENCODING) {
-        return Some(content);
-    }
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
-        codings.extend(value.to_str().ok()?.split(',').map(str::trim).filter(|coding| !coding.is_empty()));
+        let listed = value.to_str().ok()?.split(',').map(str::trim);
+        codings
+            .extend(listed.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity")));
     }
-    codings.retain(|coding| !coding.eq_ignore_ascii_case("identity"));
     if codings.len() > MAX_CODINGS {
         return None;
     }
+    let mut content = Cow::Borrowed(body);
     // Codings are listed in the order in which they were applied, so the last one is removed first.
     for coding in codings.iter().rev() {
         if content.len() > MAX_DECOMPRESSED {

@@ -35,7 +35,7 @@ use crate::prompt::{Prompt, Task};
 pub const MAX_MODEL: usize = 256;
 
 /// API dialect: the format of the response stream and of its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
     /// `chat/completions`.
@@ -49,6 +49,7 @@ pub enum Dialect {
     /// `generateContent` and `streamGenerateContent`, on Google's own API and on Vertex.
     Gemini,
     /// Any other API. Its responses are forwarded and never judged as truncated.
+    #[default]
     Other,
 }
 
@@ -112,16 +113,8 @@ impl RequestFacts {
             let repeatable = method.is_idempotent();
             return Self { route: Route::Bypass, repeatable, ..Self::unknown() };
         }
-        let path = Path::read(uri.path());
-        let mut facts = Self {
-            route: path.route,
-            dialect: path.dialect,
-            model: path.model.and_then(name),
-            stream: path.stream,
-            repeatable: path.route == Route::Inference && path.known,
-            prompt: None,
-            task: path.task,
-        };
+        let Path { mut facts, model } = Path::read(uri.path());
+        facts.model = model.and_then(|model| parse_model(&percent_decode_str(model).decode_utf8_lossy()));
         if facts.route == Route::Bypass {
             return facts;
         }
@@ -137,11 +130,6 @@ impl RequestFacts {
         facts.prompt = fields.prompt;
         facts
     }
-}
-
-/// Returns the model named in a path segment.
-fn name(segment: &str) -> Option<Arc<str>> {
-    parse_model(&percent_decode_str(segment).decode_utf8_lossy())
 }
 
 fn parse_model(model: &str) -> Option<Arc<str>> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Dialect, Route};
+use super::{Dialect, RequestFacts, Route};
 use crate::base_url::is_version;
 use crate::json_edit::range_of;
 use crate::prompt::Task;
@@ -15,39 +15,39 @@ pub fn model_in_path(path: &str) -> Option<Range<usize>> {
 
 /// What the path alone says about a request.
 pub(super) struct Path<'a> {
-    pub(super) route: Route,
-    pub(super) dialect: Dialect,
-    /// Whether it is an inference call of a known kind.
-    pub(super) known: bool,
+    /// The facts, without the model.
+    pub(super) facts: RequestFacts,
+    /// The model as it is written in the path.
     pub(super) model: Option<&'a str>,
-    pub(super) stream: bool,
-    pub(super) task: Task,
+}
+
+impl From<RequestFacts> for Path<'_> {
+    fn from(facts: RequestFacts) -> Self {
+        Self { facts, model: None }
+    }
 }
 
 impl<'a> Path<'a> {
     fn inference(dialect: Dialect) -> Self {
         let task = if dialect == Dialect::Other { Task::Other } else { Task::Text };
-        Self { route: Route::Inference, dialect, known: true, model: None, stream: false, task }
+        RequestFacts { dialect, task, repeatable: true, ..RequestFacts::unknown() }.into()
     }
 
     fn task(task: Task) -> Self {
-        Self { task, ..Self::inference(Dialect::Other) }
+        RequestFacts { task, repeatable: true, ..RequestFacts::unknown() }.into()
     }
 
     fn bypass() -> Self {
-        Self { route: Route::Bypass, ..Self::inference(Dialect::Other) }
-    }
-
-    fn unknown() -> Self {
-        Self { known: false, ..Self::inference(Dialect::Other) }
+        RequestFacts { route: Route::Bypass, ..RequestFacts::unknown() }.into()
     }
 
     fn named(self, model: &'a str) -> Self {
         Self { model: Some(model), ..self }
     }
 
-    fn streamed(self, stream: bool) -> Self {
-        Self { stream, ..self }
+    fn streamed(mut self) -> Self {
+        self.facts.stream = true;
+        self
     }
 
     pub(super) fn read(path: &'a str) -> Self {
@@ -64,7 +64,7 @@ impl<'a> Path<'a> {
         let facts = match (third, second, last) {
             ("threads", _, "messages") => Self::bypass(),
             ("threads", _, "runs") | (_, "threads", "runs") | (_, _, "submit_tool_outputs") => {
-                Self::unknown()
+                RequestFacts::unknown().into()
             }
             (_, "chat", "completions") => Self::inference(Dialect::OpenAiChat),
             (_, "fim" | "agents", "completions") => Self::inference(Dialect::OpenAiChat),
@@ -72,10 +72,10 @@ impl<'a> Path<'a> {
             (_, _, "responses") => Self::inference(Dialect::OpenAiResponses),
             (_, _, "messages") => Self::inference(Dialect::AnthropicMessages),
             ("model", model, "converse") => Self::task(Task::Text).named(model),
-            ("model", model, "converse-stream") => Self::task(Task::Text).named(model).streamed(true),
+            ("model", model, "converse-stream") => Self::task(Task::Text).named(model).streamed(),
             ("model", model, "invoke") => Self::task(Task::from_model(model)).named(model),
             ("model", model, "invoke-with-response-stream") => {
-                Self::inference(Dialect::Other).named(model).streamed(true)
+                Self::inference(Dialect::Other).named(model).streamed()
             }
             (_, "images", "generations" | "edits" | "variations") => Self::task(Task::Image),
             (_, "audio", "speech") => Self::task(Task::Speech),
@@ -86,14 +86,17 @@ impl<'a> Path<'a> {
             (_, "responses", "compact")
             | (_, "api", "chat" | "generate")
             | (_, "v1" | "v2", "chat" | "complete" | "ocr") => Self::task(Task::Text),
-            (_, _, "videos") => Self { task: Task::Video, ..Self::unknown() },
+            (_, _, "videos") => RequestFacts { task: Task::Video, ..RequestFacts::unknown() }.into(),
             (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::bypass(),
             ("responses" | "runs" | "interactions", _, "cancel") => Self::bypass(),
             // Changes the metadata of a stored completion.
             ("chat", "completions", _) => Self::bypass(),
             _ => {
                 let version = path.split('/').position(is_version).map_or(0, |at| at + 1);
-                path.split('/').skip(version).find_map(Self::collection).unwrap_or_else(Self::unknown)
+                path.split('/')
+                    .skip(version)
+                    .find_map(Self::collection)
+                    .unwrap_or_else(|| RequestFacts::unknown().into())
             }
         };
         match deployment(path) {
@@ -144,15 +147,15 @@ impl<'a> Path<'a> {
                 Self::inference(Dialect::AnthropicMessages).named(model)
             }
             "generateContent" => Self::inference(Dialect::Gemini).named(model),
-            "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(true),
+            "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(),
             "embedContent" | "batchEmbedContents" => Self::task(Task::Embed).named(model),
             "predict" | "rawPredict" => Self::task(Task::from_model(model)).named(model),
             "streamRawPredict" | "serverStreamingPredict" => {
-                Self::inference(Dialect::Other).named(model).streamed(true)
+                Self::inference(Dialect::Other).named(model).streamed()
             }
             "countTokens" | "computeTokens" | "count-tokens" | "cancel" => Self::bypass(),
             "batchGenerateContent" | "asyncBatchEmbedContent" | "fetchPredictOperation" => Self::bypass(),
-            _ => Self::unknown().named(model),
+            _ => Self::from(RequestFacts::unknown()).named(model),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Prometheus' text format, as far as it is needed: the few series that tell how an engine stands.
 
+use std::collections::BTreeMap;
+
 /// How a replica stood when it was asked (`/metrics`), all its engines together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineMetrics {
@@ -24,93 +26,83 @@ pub struct EngineMetrics {
 
 /// How the engines behind an address stand, by the text of its `/metrics`. `None` where it does not say how many calls run and wait there.
 pub fn standing(text: &[u8]) -> Option<EngineMetrics> {
-    let mut seen = Seen::default();
+    let mut sums = BTreeMap::<Series, Sum>::new();
+    let mut caches_prefixes = false;
     for line in text.split(|byte| *byte == b'\n') {
-        if let Some(sample) = std::str::from_utf8(line).ok().and_then(Sample::read) {
-            seen.take(&sample);
+        let Some(sample) = std::str::from_utf8(line).ok().and_then(Sample::read) else { continue };
+        let Some(series) = Series::of(sample.name) else { continue };
+        let mut value = sample.value;
+        if sample.name == "vllm:cache_config_info" {
+            caches_prefixes = sample.label("enable_prefix_caching") == Some("True");
+            let Some(tokens) = kv_tokens(&sample) else { continue };
+            value = tokens;
+        }
+        // NaN and infinity are not valid counts.
+        if value.is_finite() && value >= 0.0 {
+            let sum = sums.entry(series).or_default();
+            sum.total += value;
+            sum.count += 1.0;
         }
     }
+    let total = |series| sums.get(&series).map(|sum| sum.total);
+    let usage = sums.get(&Series::Usage).or(sums.get(&Series::OldUsage));
     Some(EngineMetrics {
-        running: seen.running.total?,
-        waiting: seen.waiting.total?,
-        kv_usage: seen.usage.mean().or(seen.old_usage.mean()).map(|share| share.min(1.0)),
-        kv_tokens: seen.tokens.total.map(|tokens| tokens as u64).filter(|tokens| *tokens > 0),
-        prefix_queries: seen.queries.total.or(seen.old_queries.total),
-        prefix_hits: seen.hits.total.or(seen.old_hits.total),
-        prompt_tokens: seen.prompts.total,
+        running: total(Series::Running)?,
+        waiting: total(Series::Waiting)?,
+        kv_usage: usage.map(|sum| (sum.total / sum.count).min(1.0)),
+        kv_tokens: total(Series::Tokens).map(|tokens| tokens as u64).filter(|tokens| *tokens > 0),
+        prefix_queries: total(Series::Queries).or(total(Series::OldQueries)),
+        prefix_hits: total(Series::Hits).or(total(Series::OldHits)),
+        prompt_tokens: total(Series::Prompts),
         // Each of several engines holds a beginning of its own.
-        shares_prefixes: seen.tokens.of == 1.0 && seen.caches_prefixes,
+        shares_prefixes: caches_prefixes && sums.get(&Series::Tokens).is_some_and(|sum| sum.count == 1.0),
     })
 }
 
 /// Sum of a series over its labels (engines and models).
 #[derive(Default)]
 struct Sum {
-    total: Option<f64>,
-    of: f64,
+    total: f64,
+    count: f64,
 }
 
-impl Sum {
-    fn add(&mut self, value: f64) {
-        // NaN and infinity are not valid counts.
-        if value.is_finite() && value >= 0.0 {
-            *self.total.get_or_insert(0.0) += value;
-            self.of += 1.0;
-        }
-    }
-
-    fn mean(&self) -> Option<f64> {
-        self.total.map(|total| total / self.of)
-    }
+/// A series that is read. Series that were renamed may be reported under both names. They are kept
+/// apart, and the newer name counts.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Series {
+    Running,
+    Waiting,
+    Usage,
+    OldUsage,
+    Tokens,
+    Queries,
+    OldQueries,
+    Hits,
+    OldHits,
+    Prompts,
 }
 
-/// Series that were renamed may be reported under both names. They are kept apart, and the newer
-/// name counts.
-#[derive(Default)]
-struct Seen {
-    running: Sum,
-    waiting: Sum,
-    usage: Sum,
-    old_usage: Sum,
-    tokens: Sum,
-    queries: Sum,
-    old_queries: Sum,
-    hits: Sum,
-    old_hits: Sum,
-    prompts: Sum,
-    caches_prefixes: bool,
-}
-
-impl Seen {
-    fn take(&mut self, sample: &Sample<'_>) {
-        let counter = sample.name.strip_suffix("_total").unwrap_or(sample.name);
-        let sum = match counter {
-            "vllm:num_requests_running" | "sglang:num_running_reqs" => &mut self.running,
-            "vllm:num_requests_waiting" | "sglang:num_queue_reqs" => &mut self.waiting,
-            "vllm:kv_cache_usage_perc" | "sglang:token_usage" => &mut self.usage,
-            "vllm:gpu_cache_usage_perc" => &mut self.old_usage,
-            "vllm:prefix_cache_queries" => &mut self.queries,
-            "vllm:gpu_prefix_cache_queries" => &mut self.old_queries,
-            "vllm:prefix_cache_hits" => &mut self.hits,
-            "vllm:gpu_prefix_cache_hits" => &mut self.old_hits,
-            "vllm:prompt_tokens" => &mut self.prompts,
-            "sglang:max_total_num_tokens" => &mut self.tokens,
-            "vllm:cache_config_info" => {
-                if let Some(tokens) = capacity(sample) {
-                    self.tokens.add(tokens);
-                }
-                self.caches_prefixes = sample.label("enable_prefix_caching") == Some("True");
-                return;
-            }
-            _ => return,
-        };
-        sum.add(sample.value);
+impl Series {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name.strip_suffix("_total").unwrap_or(name) {
+            "vllm:num_requests_running" | "sglang:num_running_reqs" => Self::Running,
+            "vllm:num_requests_waiting" | "sglang:num_queue_reqs" => Self::Waiting,
+            "vllm:kv_cache_usage_perc" | "sglang:token_usage" => Self::Usage,
+            "vllm:gpu_cache_usage_perc" => Self::OldUsage,
+            "vllm:prefix_cache_queries" => Self::Queries,
+            "vllm:gpu_prefix_cache_queries" => Self::OldQueries,
+            "vllm:prefix_cache_hits" => Self::Hits,
+            "vllm:gpu_prefix_cache_hits" => Self::OldHits,
+            "vllm:prompt_tokens" => Self::Prompts,
+            "sglang:max_total_num_tokens" | "vllm:cache_config_info" => Self::Tokens,
+            _ => return None,
+        })
     }
 }
 
 /// Returns the KV-cache tokens of one engine, from the labels of its configuration. Returns `None`
 /// if they are unknown.
-fn capacity(sample: &Sample<'_>) -> Option<f64> {
+fn kv_tokens(sample: &Sample<'_>) -> Option<f64> {
     let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
     let tokens = label("kv_cache_size_tokens");
     let blocks = || label("num_gpu_blocks")?.checked_mul(label("block_size")?);
@@ -168,12 +160,9 @@ fn closing(text: &str) -> Option<usize> {
 /// Returns the end of a value: the first quote that is not escaped.
 fn quote(text: &str) -> Option<usize> {
     let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'"' if !escaped => return Some(at),
-            b'\\' => escaped = !escaped,
-            _ => escaped = false,
-        }
-    }
-    None
+    text.bytes().position(|byte| {
+        let is_end = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        is_end
+    })
 }

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Maximum number of models kept per replica, more than any server has, adapters included.
-const MOST: usize = 1024;
+const MAX_MODELS: usize = 1024;
 /// Maximum length of a model name in bytes. Longer names are dropped.
-const LONGEST: usize = 200;
+const MAX_NAME: usize = 200;
 
 /// A model that a replica serves, including LoRA adapters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ struct List {
 /// Parses the body of `/v1/models`, up to 1,024 models. Returns `None` if it is no such list.
 pub fn models(body: &[u8]) -> Option<Vec<Model>> {
     let List { data } = serde_json::from_slice(body).ok()?;
-    Some(data.iter().filter_map(model).take(MOST).collect())
+    Some(data.iter().filter_map(model).take(MAX_MODELS).collect())
 }
 
 fn model(entry: &Value) -> Option<Model> {
     let text =
-        |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=LONGEST).contains(&text.len()));
+        |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=MAX_NAME).contains(&text.len()));
     Some(Model {
         name: text("id")?.into(),
         longest: entry.get("max_model_len").and_then(Value::as_u64).filter(|tokens| *tokens > 0),

@@ -33,23 +33,23 @@ impl ChunkHasher {
         fold_multiply(self.state ^ MULTIPLIER, self.since as u64 ^ MULTIPLIER)
     }
 
+    #[inline]
     pub(super) fn scalar(&mut self, scalar: Scalar<'_>) {
         let bits = match scalar {
             Scalar::Null => return,
             Scalar::Bool(value) => return self.mark(1 + u64::from(value)),
             Scalar::Text(text) if text.starts_with("data:") => return self.opaque(text),
-            Scalar::Text(text) => return self.add(text),
+            Scalar::Text(text) => return self.add(text.as_bytes()),
             Scalar::Unsigned(value) => value,
             Scalar::Negative(value) => value as u64,
             Scalar::Float(value) => value.to_bits(),
         };
         self.mark(bits);
         // A token id, or a few digits.
-        self.add([0; 4]);
+        self.add(&[0; 4]);
     }
 
-    pub(super) fn add(&mut self, bytes: impl AsRef<[u8]>) {
-        let mut bytes = bytes.as_ref();
+    pub(super) fn add(&mut self, mut bytes: &[u8]) {
         let mut reached = self.length;
         self.length += bytes.len() as u64;
         while self.ends.len() < MAX_COUNT {
@@ -70,7 +70,7 @@ impl ChunkHasher {
         let mut whole = Self::default();
         whole.mix(data.as_bytes());
         self.opaque = true;
-        self.add(whole.state.to_le_bytes());
+        self.add(&whole.state.to_le_bytes());
     }
 
     /// Adds a marker that distinguishes equal bytes. It has no length.

@@ -135,7 +135,7 @@ impl Walk<'_> {
         } else if key == "cache_control" {
             Field::Unread
         } else {
-            self.text.add(key);
+            self.text.add(key.as_bytes());
             Field::Other
         }
     }
@@ -192,7 +192,7 @@ impl<'de> ReadAny<'de> for &mut Turns {
                     is_user = role == "user";
                     instructs = matches!(&*role, "system" | "developer");
                     self.text.mark(role.len() as u64);
-                    self.text.add(role);
+                    self.text.add(role.as_bytes());
                 }
                 _ => object.next_value_seed(Json(Walk { text: &mut self.text, keys: false }))?,
             }
