@@ -127,6 +127,7 @@ impl<'de, T: FromAny> Deserialize<'de> for Any<T> {
 impl<'de, T: FromAny> ReadAny<'de> for PhantomData<T> {
     type Output = T;
 
+    #[inline]
     fn scalar(self, scalar: Scalar<'_>) -> T {
         T::from_scalar(scalar)
     }

@@ -104,6 +104,7 @@ enum Field {
 }
 
 impl Field {
+    #[inline]
     fn of(key: &str) -> Self {
         match key {
             "tools" | "functions" | "documents" | "chat_template_kwargs" => Self::Tools,
@@ -129,6 +130,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Hashes the key if keys are included.
+    #[inline]
     fn field(&mut self, key: &str) -> Field {
         if !self.keys {
             Field::of(key)
@@ -144,6 +146,7 @@ impl Walk<'_> {
 impl<'de> ReadAny<'de> for Walk<'_> {
     type Output = ();
 
+    #[inline]
     fn scalar(self, scalar: Scalar<'_>) {
         self.text.scalar(scalar);
     }
@@ -153,6 +156,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         Ok(())
     }
 
+    #[inline]
     fn object<A: MapAccess<'de>>(mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(field) = object.next_key_seed(Key(|key: &str| self.field(key)))? {
             match field {
@@ -169,6 +173,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
 impl<'de> ReadAny<'de> for &mut Turns {
     type Output = ();
 
+    #[inline]
     fn scalar(self, scalar: Scalar<'_>) {
         if let Scalar::Text(_) | Scalar::Unsigned(_) = scalar {
             self.text.scalar(scalar);
@@ -182,6 +187,7 @@ impl<'de> ReadAny<'de> for &mut Turns {
     }
 
     /// Reads one message.
+    #[inline]
     fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
         let (mut is_user, mut instructs) = (false, false);
         while let Some(field) = object.next_key_seed(Key(Field::of))? {
