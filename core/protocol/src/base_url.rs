@@ -19,7 +19,7 @@
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-/// Providers whose API has a root path that base URLs without a path omit.
+/// Hosts whose API has a root path, and that path. Base URLs without a path omit it.
 const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
 
 /// A base URL: scheme, host, port and path prefix.
@@ -27,7 +27,7 @@ const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.firewor
 pub struct BaseUrl {
     scheme: Scheme,
     authority: Authority,
-    /// Path without a trailing slash, empty for the root.
+    /// Path without a trailing slash. Empty for the root.
     path: Box<str>,
 }
 
@@ -40,8 +40,9 @@ impl BaseUrl {
         Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), path: path.into() })
     }
 
-    /// Returns `true` if the request's URL is below this base URL. Default ports and a final dot of
-    /// the host are ignored, as in target matching.
+    /// Returns `true` if a request URL is below this base URL: same scheme, host and port, and a
+    /// path that starts with the base path. Default ports, the letter case of the host and a final
+    /// dot of the host are ignored, as in the configuration of targets.
     pub fn contains(&self, uri: &Uri) -> bool {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         uri.scheme() == Some(&self.scheme)
@@ -52,14 +53,16 @@ impl BaseUrl {
             && strip_path_prefix(uri.path(), &self.path).is_some()
     }
 
-    /// Returns the length of the path in bytes. Of two base URLs that contain a request, the one
-    /// with the longer path is more specific.
+    /// Returns the length of the path in bytes. If several base URLs contain a request, the one
+    /// with the longest path is the most specific.
     pub fn path_len(&self) -> usize {
         self.path.len()
     }
 
-    /// Returns the URL of a request below this base URL. `from` is the base URL that contains the
-    /// request, if any.
+    /// Returns the URL of a request, rewritten to this base URL. `from` is the base URL that
+    /// contains the request; without it, the whole path is appended.
+    ///
+    /// Returns `None` if the result is not a valid URL.
     pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {
         let prefix = from.map_or_else(|| api_root(uri.host().unwrap_or_default()), |from| &from.path);
         let mut tail = tail(uri.path(), prefix);
@@ -76,7 +79,8 @@ impl BaseUrl {
     }
 }
 
-/// Returns the path below a prefix, including the version that the prefix ends with.
+/// Returns the path below `prefix`. If the prefix ends with a version, the result starts with that
+/// version. Returns the whole path if it does not start with the prefix.
 fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
     let Some(rest) = strip_path_prefix(path, prefix) else { return path };
     let version = last_segment(prefix);
@@ -88,6 +92,7 @@ fn without_final_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
+/// Returns the path below `prefix`, or `None` if the path does not start with whole segments of it.
 fn strip_path_prefix<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -96,7 +101,7 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns `true` for `v1`, `v1beta` and the like.
+/// Returns `true` for path segments such as `v1` and `v1beta`.
 pub(super) fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }

@@ -1,15 +1,15 @@
-//! Durations from outside: their limit, and additions that cannot overflow.
+//! Durations from callers, configurations and providers: their upper limit, and additions that
+//! cannot overflow.
 //!
-//! Callers, configurations and providers may set any duration, and `Instant + Duration` panics if
-//! the sum cannot be represented. Two rules prevent the panic:
+//! `Instant + Duration` panics if the sum cannot be represented. Two rules prevent the panic:
 //!
-//! - A duration is limited to [`MAX`] where it enters the process: [`from_secs`] converts numbers.
+//! - A duration is limited to [`MAX`] where it enters the process. [`from_secs`] converts numbers.
 //! - The moment at which such a duration ends is computed by [`after`], unless the duration was
 //!   already limited to less.
 
 use std::time::{Duration, Instant};
 
-/// The longest duration that is used: ten years of 365 days. A longer one is shortened to it.
+/// The longest duration that is used: ten years of 365 days. Longer durations are reduced to it.
 pub const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Converts seconds to a duration of at most [`MAX`].
@@ -31,7 +31,7 @@ pub fn from_secs(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds.min(MAX.as_secs_f64())).ok()
 }
 
-/// Returns the moment that is `duration`, at most [`MAX`], after `at`.
+/// Returns the moment `duration` after `at`. A duration above [`MAX`] counts as [`MAX`].
 ///
 /// Returns `at` if the clock cannot represent the sum.
 pub fn after(at: Instant, duration: Duration) -> Instant {

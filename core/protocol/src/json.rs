@@ -1,6 +1,7 @@
-//! Lenient JSON: a field of the wrong type is a missing field, and never fails the document.
+//! Lenient JSON: a field of the wrong type is read as a missing field, and does not fail the
+//! document.
 //!
-//! [`Json`] connects a [`ReadAny`] to serde, so that readers need one method for all scalars.
+//! A [`ReadAny`] needs one method for all scalars. [`Json`] makes it a visitor and a seed of serde.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,17 +10,20 @@ use serde::de::{
     Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-/// A JSON value without parts.
+/// A JSON value that is neither an array nor an object.
 pub(super) enum Scalar<'a> {
     Null,
     Bool(bool),
+    /// An integer of at least zero.
     Unsigned(u64),
+    /// An integer below zero.
     Negative(i64),
+    /// A number with a fraction or an exponent, or an integer outside of 64 bits.
     Float(f64),
     Text(&'a str),
 }
 
-/// A reader of one JSON value of any type.
+/// Reads one JSON value of any type into an `Output`.
 pub(super) trait ReadAny<'de>: Sized {
     type Output;
 
@@ -30,7 +34,7 @@ pub(super) trait ReadAny<'de>: Sized {
     fn object<A: MapAccess<'de>>(self, object: A) -> Result<Self::Output, A::Error>;
 }
 
-/// Reads a JSON value with a [`ReadAny`].
+/// Connects a [`ReadAny`] to serde.
 pub(super) struct Json<R>(pub(super) R);
 
 impl<'de, R: ReadAny<'de>> DeserializeSeed<'de> for Json<R> {
@@ -81,7 +85,7 @@ impl<'de, R: ReadAny<'de>> Visitor<'de> for Json<R> {
     }
 }
 
-/// Reads a key of an object, and returns what the function makes of it.
+/// Reads a key of an object. Returns the result of the function for that key.
 pub(super) struct Key<F>(pub(super) F);
 
 impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<F> {
@@ -104,17 +108,17 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Key<F> {
     }
 }
 
-/// A value that can be made from any JSON. The default stands for types without a meaning here.
+/// A value that can be made from any JSON. Types without a meaning here give the default value.
 pub(super) trait FromAny: Default {
     fn from_scalar(scalar: Scalar<'_>) -> Self;
 
-    /// Returns the value for an array or object, whose content is skipped.
+    /// Makes the value from an array or object whose content is skipped.
     fn from_nested(_is_empty: bool) -> Self {
         Self::default()
     }
 }
 
-/// Deserializes a `T` from any JSON.
+/// Deserializes a `T` from any JSON, see [`FromAny`].
 #[derive(Default)]
 pub(super) struct Any<T>(pub(super) T);
 
@@ -149,7 +153,7 @@ impl<'de, T: FromAny> ReadAny<'de> for PhantomData<T> {
     }
 }
 
-/// Whether a value is present: not `null`, `""`, `[]` or `{}`.
+/// Whether a value is present: anything except `null`, `""`, `[]` and `{}`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Present(pub(super) bool);
 
@@ -169,13 +173,15 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
+/// `true` only for the JSON value `true`.
 impl FromAny for bool {
     fn from_scalar(scalar: Scalar<'_>) -> Self {
         matches!(scalar, Scalar::Bool(true))
     }
 }
 
-/// A number of tokens, which some servers write as `12.0`.
+/// A number of tokens, which some servers write as `12.0`. `None` for negative numbers and other
+/// types.
 impl FromAny for Option<u64> {
     fn from_scalar(scalar: Scalar<'_>) -> Self {
         match scalar {
@@ -187,13 +193,15 @@ impl FromAny for Option<u64> {
     }
 }
 
+/// A string. Empty for other types.
 impl FromAny for String {
     fn from_scalar(scalar: Scalar<'_>) -> Self {
         if let Scalar::Text(text) = scalar { text.to_owned() } else { Self::new() }
     }
 }
 
-/// Reads a whole document that is an object.
+/// Parses a whole document that is an object, with `visitor`. Returns an error for anything else,
+/// and if text follows the object.
 pub(super) fn read_object<'de, V: Visitor<'de>>(
     mut document: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
     visitor: V,
@@ -203,8 +211,10 @@ pub(super) fn read_object<'de, V: Visitor<'de>>(
     Ok(value)
 }
 
-/// Parses a document. Invalid UTF-8 inside strings is replaced, because a provider that splits a
-/// character has still sent a token.
+/// Parses a document, or returns `None` if it does not have the form of `T`.
+///
+/// Invalid UTF-8 is replaced, because providers that split a character between two events have
+/// still sent a token.
 pub(super) fn parse<T: DeserializeOwned>(data: &[u8]) -> Option<T> {
     match serde_json::from_slice(data) {
         Ok(value) => Some(value),

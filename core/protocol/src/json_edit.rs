@@ -21,21 +21,21 @@ use serde_json::value::RawValue;
 
 use crate::json::read_object;
 
-/// A JSON object, parsed into the positions of its members.
+/// A JSON object, parsed into its members and their positions.
 pub struct Object<'a> {
     text: &'a str,
     members: Vec<Member<'a>>,
 }
 
-/// One member of an object.
+/// One member of an [`Object`].
 pub struct Member<'a> {
     /// The key, with escapes resolved.
     pub key: Cow<'a, str>,
-    /// Start of the key in the text, at its quote.
+    /// Position of the key's opening quote in the text.
     start: usize,
     /// Range of the value in the text.
     value_range: Range<usize>,
-    /// Text of the value.
+    /// The value, as JSON text.
     pub value: &'a str,
 }
 
@@ -56,13 +56,14 @@ impl<'a> Object<'a> {
         Some(Self { text, members })
     }
 
-    /// Returns the last member with this key, which is the one that servers use.
+    /// Returns the last member with this key, which is the one that servers use, or `None` if there
+    /// is none.
     pub fn last(&self, key: &str) -> Option<&Member<'a>> {
         self.members.iter().rev().find(|member| member.key == key)
     }
 
-    /// Returns the text with `key` set to the value `json`. Replaces each member with that key, or
-    /// appends one.
+    /// Returns the text with the value of `key` set to `json`, which must be valid JSON. Replaces
+    /// the value of each member with that key, or appends a member if there is none.
     pub fn set(&self, key: &str, json: &str) -> Vec<u8> {
         let members = self.members.iter().filter(|member| member.key == key);
         let edits: Vec<_> = members.map(|member| (member.value_range.clone(), json)).collect();
@@ -76,12 +77,13 @@ impl<'a> Object<'a> {
         edit(self.text, &[(at..at, &format!("{comma}{}:{json}", quoted(key)))])
     }
 
-    /// Returns the text with another value of one member.
+    /// Returns the text with the value of one member replaced by `json`, which must be valid JSON.
     pub fn replace(&self, member: &Member<'_>, json: &str) -> Vec<u8> {
         edit(self.text, &[(member.value_range.clone(), json)])
     }
 
-    /// Returns the text without the unwanted members.
+    /// Returns the text without the members for which `unwanted` is `true`, and without their
+    /// commas.
     pub fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
         let mut edits = Vec::new();
         // End of the member before, once a member is kept.
@@ -105,19 +107,20 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Returns a string as JSON, with quotes and escapes.
+/// Returns `text` as a JSON string, with quotes and escapes.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the range of `part` in `text`, if `part` is a slice of `text`.
+/// Returns the position of `part` in `text`, or `None` if `part` is not a slice of `text`.
 pub fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let range = start..start + part.len();
     (text.get(range.clone())? == part).then_some(range)
 }
 
-/// Returns the text with these ranges replaced, which must be in ascending order.
+/// Returns the text with each range replaced by the text beside it. The ranges must be in ascending
+/// order.
 fn edit(text: &str, edits: &[(Range<usize>, &str)]) -> Vec<u8> {
     let mut edited =
         String::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
@@ -131,10 +134,10 @@ fn edit(text: &str, edits: &[(Range<usize>, &str)]) -> Vec<u8> {
     edited.into_bytes()
 }
 
-/// Reads all members in order, including those with duplicate keys.
+/// Reads all members of an object in order, including those with duplicate keys.
 struct Entries;
 
-/// A key, borrowed if it has no escapes.
+/// A key, borrowed from the text if it contains no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -1,10 +1,10 @@
-//! Rate-limit headers: what is left of each budget, and when it is full again.
+//! Rate-limit headers: the size of each budget, what is left of it, and when it is full again.
 //!
-//! Each provider has its own spelling: `x-ratelimit-remaining-tokens`,
+//! Each provider spells the headers differently: `x-ratelimit-remaining-tokens`,
 //! `anthropic-ratelimit-tokens-remaining`, `x-ratelimit-limit-tokens-prompt`,
-//! `x-ratelimitbysize-remaining`. The words are the same and only their order differs, so a name is
-//! read as a set of words. Windows of an hour or a month are ignored, because no known provider
-//! puts them on a 429.
+//! `x-ratelimitbysize-remaining`. The words are the same and only their order differs, so a header
+//! name is read as a set of words. Budgets per hour or per month are ignored, because no known
+//! provider rejects requests with 429 because of them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,42 +12,43 @@ use http::header::{DATE, HeaderMap};
 
 use super::{duration, time};
 
-/// One budget as the provider reports it. A value that is missing, or that Azure reports as -1, is
-/// `None`.
+/// One budget as reported by the provider. A value is `None` if it is missing or negative (Azure
+/// reports -1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Size of the budget, in requests or tokens per window.
+    /// Size of the budget: requests or tokens per period.
     pub limit: Option<u64>,
     /// Requests or tokens left.
     pub remaining: Option<u64>,
-    /// Time until the budget is full again. Zero if that time has passed.
+    /// Time until the budget is full again. Zero if the stated time has passed.
     pub reset: Option<Duration>,
-    /// Window of the limit, if its name tells. `None`: usually a minute, sometimes a day.
+    /// Period of the limit, if the header name shows it. `None` usually means a minute, and
+    /// sometimes a day.
     pub over: Option<Duration>,
 }
 
-/// The budgets that one response reports.
+/// The budgets that one response reports. A budget that is not reported has only `None` values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateHeaders {
-    /// Requests, per minute unless stated otherwise. (Groq reports requests per day under this
-    /// name.)
+    /// Requests, per minute unless [`Window::over`] is set. Groq reports its requests per day here.
     pub requests: Window,
     /// Input and output tokens together.
     pub tokens: Window,
-    /// Input tokens, if counted separately.
+    /// Input tokens, if the provider limits them separately.
     pub input_tokens: Window,
-    /// Output tokens, if counted separately.
+    /// Output tokens, if the provider limits them separately.
     pub output_tokens: Window,
-    /// Requests per day, if reported in addition.
+    /// Requests per day, if reported in addition to a shorter period.
     pub requests_per_day: Window,
-    /// Tokens per day, if reported in addition.
+    /// Tokens per day, if reported in addition to a shorter period.
     pub tokens_per_day: Window,
 }
 
-/// Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and the headers without a
-/// unit beside it) use limits per second.
+/// Period of the limits of Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and
+/// headers without a unit in the same response).
 const SECOND: Duration = Duration::from_secs(1);
 
+/// What a header states about its budget.
 enum Field {
     Limit,
     Remaining,
@@ -55,8 +56,10 @@ enum Field {
 }
 
 impl RateHeaders {
-    /// Reads the budgets from a response. `wall` is the local wall clock, used only if the response
-    /// has no `Date` header.
+    /// Reads the budgets from the headers of a response. Headers that cannot be read are ignored.
+    ///
+    /// `wall` is the local wall clock, which is used for absolute reset times if the response has
+    /// no `Date` header.
     pub fn read(headers: &HeaderMap, wall: SystemTime) -> Self {
         let mut rates = Self::default();
         let mut now = None;
@@ -92,11 +95,10 @@ impl RateHeaders {
         self.exhausted().next().is_some()
     }
 
-    /// Returns the time until each exhausted budget is full again, or `None` if no budget is known
-    /// to be exhausted.
+    /// Returns the time until all exhausted budgets are full again. Returns `None` if no exhausted
+    /// budget reports its reset.
     ///
-    /// Resets of other budgets say nothing about the failure and are ignored. The largest reset
-    /// counts, because each budget must have capacity.
+    /// Budgets that are not exhausted did not cause the failure and are ignored.
     pub fn longest_exhausted_reset(&self) -> Option<Duration> {
         self.exhausted().filter_map(|window| window.reset).max()
     }
@@ -108,6 +110,8 @@ impl RateHeaders {
         windows.filter(|window| window.remaining == Some(0))
     }
 
+    /// Returns the budget that a header is about, and what it states. Returns `None` if the name
+    /// contains an unknown word. `words` is the name without its prefix.
     fn window_for(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
         let mut field = None;
         let mut tokens = name.starts_with("x-ratelimitbysize") || is_together(name);
@@ -142,33 +146,36 @@ impl RateHeaders {
     }
 }
 
+/// Returns `true` for the headers that only Together sends.
 fn is_together(name: &str) -> bool {
     name.starts_with("x-tokenlimit-")
 }
 
-/// Returns the part of a header's name that names the budget and its field.
+/// Returns the name of a rate-limit header without its prefix, or `None` for any other header.
 fn budget_words(name: &str) -> Option<&str> {
     const PREFIXES: [&str; 5] =
         ["x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "x-ratelimitbysize-", "x-tokenlimit-"];
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }
 
-/// Returns the response's own time, or `wall` if it has none. Against the local clock, a reset
-/// would be wrong by the clock skew.
+/// Returns the time in the response's `Date` header, or `wall` without a valid one. Compared with
+/// the local clock, a reset would be wrong by the difference between the clocks.
 pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
     date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(wall)
 }
 
-/// Parses a count. Of `100, 100;w=60`, it is the first.
+/// Parses a count of requests or tokens. For `100, 100;w=60` it is the first number. Returns `None`
+/// for negative and invalid numbers.
 fn count(value: &str) -> Option<u64> {
     let count = time::number(value.split([',', ';']).next()?)?;
     // The cast saturates, so that "more than can be counted" is preserved.
     (count >= 0.0).then_some(count as u64)
 }
 
-/// Parses a reset: a duration, a time in RFC 3339, or a bare number. A number from 10^9 is Unix
-/// time in seconds, one from 10^12 in milliseconds: as a delay it would be thirty years.
+/// Parses a reset: a duration, a time in RFC 3339, or a number. Numbers below 10^9 are seconds,
+/// numbers below 10^12 are Unix time in seconds, and larger ones are Unix time in milliseconds.
+/// Returns `None` for anything else.
 fn reset(value: &str, now: SystemTime) -> Option<Duration> {
     let until = |then| time::until(then, now);
     let unix = match time::number(value) {

@@ -1,20 +1,20 @@
-//! Reads how long a provider asks callers to wait.
+//! Reads how long a provider asks callers to wait after a failure.
 //!
 //! # Algorithm
 //!
-//! 1. Explicit statements about the failure: `retry-after-ms`, `Retry-After` (seconds, also
-//!    fractional, or an HTTP date), and in the body Gemini's `RetryInfo.retryDelay` or a sentence
-//!    ("Please retry in 10h17m5.7s", "try again in 20s", "retry after 26 seconds"). The largest
-//!    counts, because the delay is a lower bound. Exception: `retry-after-ms` and a `Retry-After`
-//!    at most one second above it are the same value, rounded, and the finer one counts.
-//! 2. Only without these: the `reset` of the budgets whose `remaining` is 0. A reset says when a
-//!    budget is *full* again, often long after one call would fit, so it never extends an explicit
-//!    statement.
+//! 1. The largest explicit delay counts, because each is a lower bound. Explicit delays are
+//!    `retry-after-ms`, `Retry-After` (seconds, also fractional, or an HTTP date), and in the body
+//!    Gemini's `RetryInfo.retryDelay` or a sentence ("Please retry in 10h17m5.7s", "try again in
+//!    20s", "retry after 26 seconds"). Exception: if `Retry-After` exceeds `retry-after-ms` by at
+//!    most one second, it is the same delay rounded up, and `retry-after-ms` counts.
+//! 2. Without an explicit delay, the `reset` of the budgets whose `remaining` is 0 counts. A reset
+//!    is the time until a budget is *full* again, which is often long after it has room for one
+//!    call, so it never extends an explicit delay.
 //!
 //! # Guarantees
 //!
-//! Negative, NaN, infinite and unreadable values are ignored. A date in the past is zero. Values
-//! beyond ten years are ten years.
+//! Negative, NaN, infinite and invalid values are ignored. A date in the past gives zero. Values
+//! above ten years give ten years.
 
 use std::time::{Duration, SystemTime};
 
@@ -26,15 +26,16 @@ use crate::RateHeaders;
 
 /// Returns how long the provider asks callers to wait, or `None` if it does not say.
 ///
-/// `body` is the error body or its first part. `wall` is the local wall clock, used only if the
+/// `body` is the error body or its first part. `wall` is the local wall clock, which is used if the
 /// response has no `Date` header. Call this for failures only: for a success, it would return the
-/// resets of budgets that the call has just used up.
+/// reset of a budget that the call has just exhausted.
 pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
     in_headers(headers, wall)
         .max(in_body(body))
         .or_else(|| RateHeaders::read(headers, wall).longest_exhausted_reset())
 }
 
+/// Returns the delay stated by `retry-after-ms` and `Retry-After`, or `None` if there is none.
 fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let texts =
         |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
@@ -46,6 +47,7 @@ fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     }
 }
 
+/// Parses the value of `Retry-After`. Returns `None` if it is invalid.
 fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     match time::number(text) {
         Some(seconds) => time::seconds(seconds),
@@ -56,7 +58,8 @@ fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<
     }
 }
 
-/// Returns the delay that an error body states, found by its words because the body may be cut off.
+/// Returns the largest delay stated in an error body, or `None` if there is none. The body is
+/// searched for known words because it may be cut off.
 pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     let field = after(body, b"\"retryDelay\"").and_then(|rest| {
         let quote = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
@@ -67,7 +70,7 @@ pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     field.max(sentence).map(|(delay, _)| delay)
 }
 
-/// Returns what follows the first occurrence of `words`.
+/// Returns what follows the first occurrence of `words`, or `None` if there is none.
 fn after<'a>(body: &'a [u8], words: &[u8]) -> Option<&'a [u8]> {
     body.get(memmem::find(body, words)? + words.len()..)
 }

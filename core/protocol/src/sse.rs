@@ -19,23 +19,25 @@ use std::{fmt, mem};
 
 use memchr::{memchr, memchr2};
 
-/// Default limit for a line and for the data of one event: 1 MiB.
+/// Default limit for the length of a line, and of the data of one event: 1 MiB.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// Buffers larger than this are freed after the event that needed them.
+/// Capacity in bytes above which a buffer is freed after the event that needed it.
 const MAX_KEPT_BUFFER: usize = 64 << 10;
 
-/// The first bytes of a line, including a BOM, show its field. The limit is never lower than this.
+/// Minimum limit in bytes. The start of a line, including a byte order mark, must show which field
+/// it is.
 const MIN_LIMIT: usize = 16;
 
-/// One event. Its `Debug` output shows sizes and no content, because answers must not be logged.
+/// A server-sent event. Its `Debug` output contains sizes and no data, because answers must not be
+/// logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The `event` field. Empty if there is none, which means "message".
+    /// The `event` field. Empty if there is none.
     pub name: &'a [u8],
-    /// The `data` lines, joined by LF. Empty if `oversized`.
+    /// The `data` lines, joined by LF. Empty if `oversized` is `true`.
     pub data: &'a [u8],
-    /// Whether a line or the data exceeded the limit and was dropped.
+    /// Whether a line or the data exceeded the limit, so that the data was dropped.
     pub oversized: bool,
 }
 
@@ -57,29 +59,29 @@ pub struct Event<'a> {
 pub struct Scanner {
     /// Start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// Whether the current line exceeds the limit and is skipped.
+    /// Whether the current line exceeds the limit, so that the rest of it is skipped.
     skipping: bool,
-    /// Whether the last byte was a CR, so that a following LF belongs to it.
+    /// Whether the last byte was a CR. A following LF then belongs to the same line end.
     after_cr: bool,
-    /// Whether no line has ended yet, so that a BOM may come first.
+    /// Whether no line has ended yet. A byte order mark may come first.
     first_line: bool,
     event: Pending,
 }
 
-/// The event being assembled.
+/// The event that is being assembled.
 #[derive(Default)]
 struct Pending {
-    /// Maximum length of a line and of the data.
+    /// Maximum length in bytes of a line, and of the data.
     limit: usize,
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
     oversized: bool,
-    /// Whether the event is a bare JSON document: each line up to the empty one belongs to it.
+    /// Whether the event is a bare JSON document. All lines up to the empty one then belong to it.
     is_bare_json: bool,
 }
 
-/// The part of the pending event that still lies in the current chunk.
+/// Fields of the pending event that lie in the current chunk and have not been copied.
 #[derive(Default)]
 struct Borrowed<'a> {
     name: Option<&'a [u8]>,
@@ -117,13 +119,14 @@ impl Scanner {
         Self::with_limit(MAX_EVENT)
     }
 
-    /// Creates a scanner with a limit of `limit` bytes, at least 16, for lines and events.
+    /// Creates a scanner whose limit for a line, and for the data of one event, is `limit` bytes. A
+    /// limit below 16 is raised to 16.
     pub fn with_limit(limit: usize) -> Self {
         let event = Pending { limit: limit.max(MIN_LIMIT), ..Pending::default() };
         Self { line: Vec::new(), skipping: false, after_cr: false, first_line: true, event }
     }
 
-    /// Parses the next bytes of the body. Calls `on_event` for each completed event.
+    /// Parses the next bytes of the body. Calls `on_event` for each event that they complete.
     pub fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         let mut rest = chunk;
@@ -144,11 +147,11 @@ impl Scanner {
         self.event.copy_borrowed(&mut borrowed);
     }
 
-    /// Ends the body. Reports an event without its closing empty line.
+    /// Ends the body. Reports an event even if its closing empty line is missing.
     ///
-    /// A browser would drop that event. It is reported here because some servers end `data: [DONE]`
-    /// with the connection, and because an incomplete event cannot be mistaken for a complete one:
-    /// its JSON does not parse.
+    /// Browsers drop such an event. It is reported here because some servers end `data: [DONE]`
+    /// with the connection. An incomplete event cannot be mistaken for a complete one, because its
+    /// JSON does not parse.
     pub fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         if self.skipping || !self.line.is_empty() {
@@ -157,7 +160,8 @@ impl Scanner {
         self.event.dispatch(&mut borrowed, &mut on_event);
     }
 
-    /// Buffers the start of a line for the next chunk, or starts skipping a line that is too long.
+    /// Buffers the start of a line for the next chunk. If the line exceeds the limit, drops it and
+    /// skips the rest of it.
     fn buffer(&mut self, part: &[u8]) {
         if self.skipping || part.is_empty() {
             return;
@@ -172,6 +176,7 @@ impl Scanner {
         self.event.overflow(strip_bom(&mem::take(&mut self.line), self.first_line));
     }
 
+    /// Ends a line. `tail` is the part of it that lies in the current chunk.
     fn end_line<'a>(
         &mut self,
         tail: &'a [u8],
@@ -226,8 +231,8 @@ impl Pending {
         }
     }
 
-    /// Drops a line that is too long. Only a field that is part of an event makes that event
-    /// oversized.
+    /// Marks the event as oversized if a line that is too long is a `data` or `event` field. `line`
+    /// is the start of that line. Other lines are ignored.
     fn overflow(&mut self, line: &[u8]) {
         let name = memchr(b':', line).and_then(|colon| line.get(..colon)).unwrap_or(line);
         if name == b"data" || name == b"event" {
@@ -236,7 +241,7 @@ impl Pending {
         }
     }
 
-    /// Copies the parts that lie in the chunk, before the chunk is released.
+    /// Copies the borrowed fields, before the chunk is released.
     fn copy_borrowed(&mut self, borrowed: &mut Borrowed<'_>) {
         if let Some(name) = borrowed.name.take() {
             self.name.clear();
@@ -247,6 +252,7 @@ impl Pending {
         }
     }
 
+    /// Appends a line to the data, or drops the data if it exceeds the limit.
     fn append(&mut self, value: &[u8]) {
         let joint: &[u8] = if self.has_data { b"\n" } else { b"" };
         // An oversized event has data too, so what follows in it is no bare document.
@@ -260,7 +266,7 @@ impl Pending {
         }
     }
 
-    /// Reports the pending event, if any, at its empty line, and starts the next one.
+    /// Reports the pending event, if it has data, and starts the next one.
     fn dispatch(&mut self, borrowed: &mut Borrowed<'_>, on_event: &mut impl FnMut(Event<'_>)) {
         let name = borrowed.name.take().unwrap_or(&self.name);
         let data = borrowed.data.take();
@@ -275,11 +281,12 @@ impl Pending {
     }
 }
 
+/// Returns the line without a byte order mark, which only the first line may have.
 fn strip_bom(line: &[u8], first: bool) -> &[u8] {
     if first { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line }
 }
 
-/// Returns the buffer emptied, or a new one if it has grown large.
+/// Returns the buffer emptied, or a new one if its capacity exceeds [`MAX_KEPT_BUFFER`].
 fn reuse(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > MAX_KEPT_BUFFER {
         return Vec::new();

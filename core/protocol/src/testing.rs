@@ -1,8 +1,8 @@
-//! What the unit tests share.
+//! Test support.
 
 use std::time::Instant;
 
-/// Returns an arbitrary moment to count from.
+/// Returns an arbitrary moment from which tests count time.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn epoch() -> Instant {
     Instant::now()

@@ -1,5 +1,5 @@
-//! Time formats of providers: `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds`, `1.5`, RFC 3339 and Unix
-//! time.
+//! Time formats of providers: durations such as `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds` and `1.5`,
+//! and times in RFC 3339.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,15 +11,16 @@ pub(super) fn seconds(value: f64) -> Option<Duration> {
     duration::from_secs(value.clamp(f64::MIN, f64::MAX))
 }
 
-/// Parses a decimal number. `inf` and `NaN`, which Rust would parse, are rejected; `1e999` is a
-/// large number.
+/// Parses a decimal number. Returns `None` for invalid text, including `inf` and `NaN`. A number
+/// too large for `f64`, such as `1e999`, gives infinity.
 pub(super) fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let decimal = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'+' | b'-' | b'e' | b'E');
     if text.bytes().all(decimal) { text.parse().ok() } else { None }
 }
 
-/// Parses a whole string as a duration: a bare number of seconds, or numbers with units.
+/// Parses a whole string as a duration: a number of seconds, or numbers with units. Returns `None`
+/// for anything else.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     match number(text) {
@@ -30,8 +31,9 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// Parses the duration with units that a text begins with. Returns it with its length in bytes:
-/// `10h17m5.7s. Then` gives 37,025.7 s and 10.
+/// Parses the duration with units at the start of a text. Returns the duration and its length in
+/// bytes: `10h17m5.7s. Then` gives 37,025.7 s and 10. Returns `None` if the text starts with
+/// something else.
 pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
     let mut total = 0.0;
     let mut used = 0;
@@ -42,7 +44,8 @@ pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
     if used == 0 { None } else { Some((seconds(total)?, used)) }
 }
 
-/// Parses one number with its unit. Returns it in seconds, with its length in bytes.
+/// Parses one number with its unit at the start of a text. Returns the number in seconds, and its
+/// length in bytes including the unit.
 fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
     let value: f64 = std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()?;
@@ -63,13 +66,14 @@ fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
     Some((value * unit, digits + space + letters))
 }
 
-/// Returns the time from `now` to `then`, or zero if `then` has passed.
+/// Returns the time from `now` to `then`, at most [`duration::MAX`]. Returns zero if `then` has
+/// passed.
 pub(super) fn until(then: SystemTime, now: SystemTime) -> Duration {
     then.duration_since(now).unwrap_or(Duration::ZERO).min(duration::MAX)
 }
 
-/// Parses RFC 3339, such as `2026-11-21T08:48:00Z`, with an optional fraction and any offset.
-/// Returns `None` for anything else and for times before 1970.
+/// Parses a time in RFC 3339, such as `2026-11-21T08:48:00Z`, with an optional fraction and any
+/// offset. Returns `None` for anything else and for times before 1970.
 pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let (date, rest) = text.split_once(['T', 't', ' '])?;
@@ -92,7 +96,8 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(since)
 }
 
-/// Returns the offset of a time zone in seconds east of Greenwich.
+/// Returns the offset of a time zone (`Z` or `+02:00`) in seconds east of UTC, or `None` if it is
+/// invalid.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.chars().next()? {
         'Z' | 'z' => return (zone.len() == 1).then_some(0),
@@ -104,14 +109,15 @@ fn offset(zone: &str) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
+/// Parses a number of one to four digits.
 fn digits(text: &str) -> Option<i64> {
     // A sign would parse too.
     let is_number = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }
 
-/// Returns the number of days since 1970 in the proleptic Gregorian calendar. Years are counted
-/// from March, so that the leap day is the last day.
+/// Returns the number of days from 1 January 1970 to a date of the Gregorian calendar. The
+/// calculation counts years from March, so that the leap day is the last day of a year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;

@@ -1,18 +1,19 @@
-//! Checks that a URL reaches the server exactly as it is written. Pure.
+//! Checks that a URL reaches the server exactly as it is written.
 //!
-//! Targets are matched on the URL of a request, so the server must be sent exactly that URL. Two
-//! things come between them: servers and proxies resolve `.` and `..` segments, and the URL type of
-//! the built-in transport normalises what it parses. A URL that either would change is rejected.
+//! Targets are matched by the URL of a request, so the server must receive exactly that URL. Two
+//! things can change it: servers and proxies resolve `.` and `..` segments, and the URL parser of
+//! the built-in transport normalizes some characters. A URL that either would change is rejected.
 
 use http::Uri;
 use http::uri::PathAndQuery;
 use url::Url;
 
-/// Returns an error if servers or proxies may read the path differently.
+/// Checks that servers and proxies read the path as it is written.
 ///
 /// # Errors
-/// Says what is wrong with a path that has a `.` or `..` segment, also a percent-encoded one, or a
-/// backslash, which many servers read as a slash.
+///
+/// Returns a description of the problem if the path has a backslash, which many servers read as a
+/// slash, or a `.` or `..` segment, also if it is percent-encoded.
 pub fn check(uri: &Uri) -> Result<(), &'static str> {
     if uri.path().contains('\\') {
         return Err("its path has a backslash: percent-encode it as %5C, or write a slash");
@@ -23,10 +24,12 @@ pub fn check(uri: &Uri) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns an error if the built-in transport would change the path or the query.
+/// Checks that the built-in transport also sends the path and the query as they are written.
 ///
 /// # Errors
-/// As [`check`], and says if the transport would change the path or the query.
+///
+/// Returns a description of the problem as in [`check`], and if the transport would change the path
+/// or the query.
 pub fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     check(uri)?;
     // Without the host, which may be a name that only a pool gives an address.
@@ -44,10 +47,13 @@ pub fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Compares the host of a URL with the host that is connected to, whatever the letter case.
+/// Checks that the transport connects to the host that the URL names. `sent` is the URL as parsed
+/// by the transport. The letter case is ignored.
 ///
 /// # Errors
-/// Says that they differ, because the host is written in an unusual form.
+///
+/// Returns a description of the problem if the hosts differ, which they do for IP addresses in an
+/// unusual form such as `127.1`.
 pub fn check_host(uri: &Uri, sent: &Url) -> Result<(), &'static str> {
     let host = uri.host().unwrap_or_default();
     if sent.host_str().is_some_and(|sent| sent.eq_ignore_ascii_case(host)) {
@@ -56,13 +62,13 @@ pub fn check_host(uri: &Uri, sent: &Url) -> Result<(), &'static str> {
     Err("its host is an address in an unusual form: write it as in 127.0.0.1 or [::1]")
 }
 
-/// Returns `true` for characters that no URL parser changes. Most URLs have no others, and parsing one
-/// takes longer than all other checks of a request.
+/// Returns `true` for bytes that no URL parser changes. Most URLs consist of such bytes only and
+/// need not be parsed, which takes longer than all other checks of a request.
 fn is_never_changed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~%?&=:,+@".contains(&byte)
 }
 
-/// Returns `true` for `.` and `..`, each dot as it is or percent-encoded.
+/// Returns `true` for `.` and `..`, where each dot may be percent-encoded.
 fn is_dot_segment(segment: &str) -> bool {
     let mut rest = segment;
     let mut dots = 0;

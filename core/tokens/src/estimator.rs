@@ -8,7 +8,7 @@ use super::lengths::{LengthCounts, LengthDistribution, LengthSample};
 use super::lru_map::LruMap;
 use super::output::Output;
 use super::regression::{Line, Regression};
-use tidegate_protocol::prompt::{MESSAGE, Prompt, Task};
+use tidegate_protocol::prompt::{MESSAGE_TOKENS, Prompt, Task};
 use tidegate_protocol::{RequestFacts, Route, Usage};
 
 /// The maximum number of entries that [`Estimator`] keeps about input: one per model, and one per
@@ -114,7 +114,7 @@ impl InputModel {
     /// `None`.
     fn tokens(&self, prompt: Option<&Prompt>) -> f64 {
         let Some(prompt) = prompt else { return self.total };
-        let kept = if prompt.kept { self.stored } else { 0.0 };
+        let kept = if prompt.has_stored_context { self.stored } else { 0.0 };
         let empty = prompt.text_bytes == 0 && prompt.messages == 0;
         let text = if empty { 0.0 } else { self.text.tokens(prompt.text_bytes as f64) };
         text + framing(prompt) + self.media * prompt.media_tokens as f64 + kept
@@ -123,7 +123,7 @@ impl InputModel {
 
 /// Returns the tokens of message separators and of token ids, which are counted exactly.
 fn framing(prompt: &Prompt) -> f64 {
-    prompt.messages as f64 * MESSAGE as f64 + prompt.token_ids as f64
+    prompt.messages as f64 * MESSAGE_TOKENS as f64 + prompt.token_ids as f64
 }
 
 impl Estimator {
@@ -207,7 +207,7 @@ impl Estimator {
         let prompt = facts.prompt.as_ref();
         // Both levels are compared with the expectation from before this call.
         let before = self.input_model(model, Some(tenant));
-        let max = before.tokens(prompt).mul_add(MAX_DEVIATION, MESSAGE as f64 * MAX_DEVIATION);
+        let max = before.tokens(prompt).mul_add(MAX_DEVIATION, MESSAGE_TOKENS as f64 * MAX_DEVIATION);
         let counted = usage.input.min(MAX_BELIEVED) as f64;
         let cached = usage.cached_input.min(usage.input).min(MAX_BELIEVED) as f64;
         for key in [(model, None), (model, Some(tenant))] {
@@ -223,7 +223,7 @@ impl Estimator {
             let media = before.media * prompt.media_tokens as f64;
             let text = before.text.tokens(prompt.text_bytes as f64);
             let rest = (counted - framing(prompt)).max(0.0);
-            if prompt.kept {
+            if prompt.has_stored_context {
                 known.stored.learn((rest - media - text).clamp(0.0, max.max(1e6)), 1.0);
             } else if prompt.media_tokens == 0 {
                 if prompt.text_bytes > 0 {

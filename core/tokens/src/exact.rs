@@ -12,7 +12,7 @@ use bpe_openai::Tokenizer;
 use serde_json::Value;
 
 use super::COLD_RATIO;
-use tidegate_protocol::prompt::{MESSAGE, Prompt, Role};
+use tidegate_protocol::prompt::{MESSAGE_TOKENS, Prompt, Role};
 
 /// The tokens that OpenAI adds once per request with messages, before the answer.
 const PRIMING: u64 = 3;
@@ -31,7 +31,7 @@ pub fn count(model: Option<&str>, prompt: &Prompt, body: &[u8]) -> Option<u64> {
         }
     }
     let uncounted = prompt.text_bytes.saturating_sub(counter.bytes) as f64 * COLD_RATIO;
-    let framing = prompt.messages * MESSAGE + if prompt.messages > 0 { PRIMING } else { 0 };
+    let framing = prompt.messages * MESSAGE_TOKENS + if prompt.messages > 0 { PRIMING } else { 0 };
     Some(counter.tokens + uncounted as u64 + framing + prompt.token_ids + prompt.media_tokens)
 }
 
@@ -145,7 +145,7 @@ mod tests {
         let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
         let text = json!({"type": "text", "text": "hello world"});
         let body = json!({"model": "gpt-4o", "messages": [{"role": "user", "content": [image, text]}]});
-        assert_eq!(counted("/v1/chat/completions", &body), 1_600 + 2 + MESSAGE + PRIMING);
+        assert_eq!(counted("/v1/chat/completions", &body), 1_600 + 2 + MESSAGE_TOKENS + PRIMING);
         let tool = json!({"type": "function", "function": {"name": "get"}});
         let exact = bpe_openai::o200k_base().count(&*json!([tool]).to_string()) as u64;
         assert_eq!(counted("/v1/responses", &json!({"model": "gpt-5", "tools": [tool]})), exact);

@@ -54,7 +54,7 @@ async fn ask(transport: &Transport, endpoint: &Endpoint) -> Option<EngineObserva
 }
 
 fn read(text: &[u8]) -> Option<EngineObservation> {
-    let standing = vllm::standing(text)?;
+    let standing = vllm::parse_metrics(text)?;
     Some(EngineObservation {
         preemptions: preemptions(text),
         kv_usage: standing.kv_usage,

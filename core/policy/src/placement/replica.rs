@@ -60,7 +60,8 @@ impl Replica {
     pub(super) fn takes(&self, model: Option<&str>, least_input: u64) -> bool {
         let Some(models) = &self.models else { return true };
         let of = |name: &str| models.iter().find(|known| *known.name == *name);
-        let longest_of = |model: &Model| model.longest.or_else(|| of(model.parent.as_deref()?)?.longest);
+        let longest_of =
+            |model: &Model| model.max_tokens.or_else(|| of(model.parent.as_deref()?)?.max_tokens);
         let longest = match model.and_then(of) {
             Some(model) => longest_of(model),
             // No model, or an unknown one: at most the longest context, if all are known.

@@ -1,27 +1,27 @@
-//! The fields of an error body that decide how the error is classified.
+//! Reads the fields of an error body that decide how the error is classified.
 
 use std::sync::Arc;
 
 use memchr::memmem;
 use serde_json::Value;
 
-/// The error fields that all providers' bodies have in common.
+/// The fields of an error body that all providers have in common.
 #[derive(Default)]
 pub(super) struct ErrorFields {
     /// `error.code` as text, Bedrock's exception, or Gemini's `status`.
     pub(super) code: Option<String>,
-    /// `error.type`.
+    /// `error.type`, or `error_type`.
     kind: Option<String>,
-    /// `error.code` as a number.
+    /// `error.code` or `error.statusCode` as a number.
     number: Option<u16>,
-    /// `error.message`, or the whole body if it cannot be parsed. Never leaves this module.
+    /// `error.message`, or the whole body if it cannot be parsed. Never returned to callers.
     message: String,
-    /// Whether the error is about one of Gemini's quotas per day.
+    /// Whether the error names a daily quota of Gemini.
     daily: bool,
 }
 
 impl ErrorFields {
-    /// Reads the fields from a body, which may be cut off or not JSON.
+    /// Reads the fields of an error body, which may be cut off or not JSON.
     pub(super) fn read(body: &[u8]) -> Self {
         let Ok(document) = serde_json::from_slice::<Value>(body) else { return Self::search(body) };
         // Gemini wraps the error in a list if the answer would have been one.
@@ -45,8 +45,8 @@ impl ErrorFields {
         }
     }
 
-    /// Searches a body that was cut off or is not JSON. Quotes inside its strings are escaped, so a
-    /// bare `"code"` is a key.
+    /// Finds the fields in a body that is cut off or not JSON. Quotes inside JSON strings are
+    /// escaped, so an unescaped `"code"` is a key.
     fn search(body: &[u8]) -> Self {
         let code = value_after_key(body, b"\"code\"");
         let number = code.as_deref().and_then(|code| code.parse().ok());
@@ -59,7 +59,8 @@ impl ErrorFields {
         }
     }
 
-    /// Returns the identifier to report: the most specific field that looks like an identifier.
+    /// Returns the most specific field that has the form of an identifier, or `None` if there is
+    /// none.
     pub(super) fn identifier(&self) -> Option<Arc<str>> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
         let is_identifier = |name: &&str| {
@@ -73,13 +74,15 @@ impl ErrorFields {
         self.code.as_deref().into_iter().chain(self.kind.as_deref())
     }
 
-    /// Returns the status that an error event would have had as a response.
+    /// Returns the HTTP status that corresponds to the error, or `None` if its number and names are
+    /// unknown.
     pub(super) fn status(&self) -> Option<u16> {
         let number = self.number.filter(|number| (400..600).contains(number));
         number.or_else(|| self.names().find_map(status_of))
     }
 
-    /// Returns `true` if the error is about a quota that a short wait does not refill.
+    /// Returns `true` if a quota, credit or spend limit is exhausted that is not refilled within
+    /// minutes. `status` is the status of the response, or the one that an error event stands for.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
         let by_name = self.names().any(|name| match name {
             "insufficient_quota" | "billing_error" | "ServiceQuotaExceeded" => true,
@@ -100,15 +103,16 @@ impl ErrorFields {
             }
     }
 
-    /// Returns `true` for Gemini's `limit: 0`, which means that the plan does not include the
-    /// model. `limit: 0.5` and `limit: 05` are different.
+    /// Returns `true` if the message contains Gemini's `limit: 0`, which means that the plan does
+    /// not include the model. `limit: 0.5` and `limit: 05` do not count.
     fn has_zero_limit(&self) -> bool {
         let mut rests = self.message.split("limit: 0").skip(1);
         rests.any(|rest| rest == "." || !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
     }
 }
 
-/// Returns the string or number that follows the first occurrence of `key`.
+/// Returns the string or number after the first occurrence of `key`, which includes its quotes.
+/// Returns `None` if it is missing or empty.
 fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
     let rest = body.get(memmem::find(body, key)? + key.len()..)?;
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
@@ -119,7 +123,7 @@ fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
     std::str::from_utf8(value).ok().filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
-/// Returns the status that an error name stands for.
+/// Returns the HTTP status that an error name stands for, or `None` if the name is unknown.
 fn status_of(name: &str) -> Option<u16> {
     const NAMES: [(u16, &str); 16] = [
         (400, "invalid_request_error invalid_prompt context_length_exceeded INVALID_ARGUMENT"),

@@ -26,27 +26,28 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::retry_after;
 use error_fields::ErrorFields;
 
-/// The kind of a failure, as metrics and logs name it.
+/// The kind of a failure, as shown in metrics and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// Too many requests or tokens at the moment (429).
+    /// Too many requests or tokens in the current period (429).
     RateLimited,
     /// The server has no capacity (503, 529).
     Overloaded,
     /// The server failed (500, 502 and others).
     ServerError,
-    /// The server gave up waiting (408, 504, 522, 524).
+    /// The server did not finish in time (408, 504, 522, 524).
     Timeout,
     /// A conflict with another request (409).
     Conflict,
-    /// A quota, credit or spend limit that a short wait does not refill.
+    /// A quota, credit or spend limit is exhausted and not refilled within minutes (402, or stated
+    /// in the body).
     QuotaExhausted,
     /// The request is invalid (400, 422).
     BadRequest,
-    /// The credential is missing or lacks permission (401, 403).
+    /// The credential is missing, invalid or lacks permission (401, 403).
     Unauthorized,
-    /// The body is too large (413).
+    /// The request body is too large (413).
     TooLarge,
     /// The model or path does not exist (404).
     NotFound,
@@ -55,7 +56,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Returns the stable name used in metrics, such as `"rate_limited"`.
+    /// Returns the name used in metrics, such as `"rate_limited"`. The names are stable.
     pub fn as_str(self) -> &'static str {
         match self {
             Class::RateLimited => "rate_limited",
@@ -72,7 +73,7 @@ impl Class {
         }
     }
 
-    /// Returns the class that a status stands for.
+    /// Returns the class of an HTTP status.
     fn from_status(status: u16) -> Self {
         match status {
             400 | 422 => Class::BadRequest,
@@ -95,19 +96,21 @@ impl Class {
 pub struct Verdict {
     /// The kind of failure.
     pub class: Class,
-    /// The status. For an error event under status 200, the status it would have had.
+    /// The HTTP status. For an error under a success status, the status that the error would have
+    /// had as a response.
     pub status: u16,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// How long the provider asks callers to wait. Also set for an exhausted quota, as information
-    /// for the caller.
+    /// How long the provider asks callers to wait. `None` if it states no delay, or if the failure
+    /// is neither retryable nor an exhausted quota. For an exhausted quota it is information for
+    /// the caller only.
     pub delay: Option<Duration>,
-    /// The provider's own identifier of the error, such as `rate_limit_exceeded`: at most 64
-    /// letters, digits and `_ - .`
+    /// The provider's identifier of the error, such as `rate_limit_exceeded`: at most 64 letters,
+    /// digits, `_`, `-` and `.`. `None` if the error has none.
     pub code: Option<Arc<str>>,
-    /// Whether the upstream rejected the request before it did any work (429, 503, 529), so that
-    /// sending it elsewhere cannot execute it twice. For an error event, this holds only until a
-    /// token has been delivered, which the caller knows.
+    /// Whether the provider rejected the request before doing any work (429, 503, 529), so that
+    /// sending it again cannot execute it twice. For an error within a stream, this holds only if
+    /// no token has been delivered.
     pub never_executed: bool,
 }
 
@@ -143,8 +146,9 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: Syst
     decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
 }
 
-/// Classifies an error that arrived as an event, or as a whole JSON body, under a success status.
-/// `error` is its JSON, with or without the enclosing `{"error": ...}`.
+/// Classifies an error that arrived under a success status, as an event or as the whole body.
+/// `error` is its JSON, with or without the enclosing `{"error": ...}`. An error of unknown type
+/// counts as status 500.
 pub fn classify_event(error: &[u8]) -> Verdict {
     let fields = ErrorFields::read(error);
     // An error without a type is a server error.
@@ -152,7 +156,8 @@ pub fn classify_event(error: &[u8]) -> Verdict {
     decide(status, &fields, None, || retry_after::in_body(error))
 }
 
-/// Combines the status, the body's fields and the upstream's own hint.
+/// Combines the status, the fields of the body and `should_retry`, which is the provider's
+/// `x-should-retry` header. Calls `delay` only if the result uses it.
 fn decide(
     status: u16,
     fields: &ErrorFields,

@@ -1,4 +1,4 @@
-//! Events of Anthropic's Messages API. Events are distinguished by name, so deltas are not parsed.
+//! Events of Anthropic's Messages API. They are distinguished by name, and deltas are not parsed.
 
 use serde::Deserialize;
 
@@ -8,6 +8,7 @@ use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
 impl Progress {
+    /// Reads one event of the Messages API.
     pub(super) fn on_anthropic(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         match super::kind(event).as_ref() {
             b"content_block_delta" => self.on_delta(on),
@@ -50,8 +51,9 @@ struct Block {
     thinking: Present,
 }
 
-/// Returns `true` if a block starts with output. Text and thinking start empty and are followed by
-/// deltas. A tool call starts with its name, and redacted thinking and results arrive whole.
+/// Returns `true` if a `content_block_start` event already contains output. Blocks of text and
+/// thinking start empty and are followed by deltas. Tool calls start with their name, and other
+/// blocks arrive whole.
 fn begins_with_output(data: &[u8]) -> bool {
     let block = json::parse::<BlockStart>(data).unwrap_or_default().content_block;
     match &*block.r#type.0 {

@@ -1,29 +1,31 @@
 //! Splits a JSON list that arrives in pieces into its objects. Gemini streams such a list unless
-//! events are requested.
+//! server-sent events are requested.
 
 use std::mem;
 
 use crate::sse::Event;
 
-/// The incremental splitter. Holds at most one element, within its limit.
+/// The incremental splitter. Buffers at most one object of up to `limit` bytes.
 #[derive(Default)]
 pub(super) struct ElementSplitter {
     limit: usize,
-    /// Open brackets within the element, or 0 between elements.
+    /// Number of open brackets within the current object, or 0 between objects.
     depth: usize,
     in_string: bool,
     escaped: bool,
     element: Vec<u8>,
+    /// Whether the current object exceeds the limit and is dropped.
     oversized: bool,
 }
 
 impl ElementSplitter {
-    /// Creates a splitter that keeps elements of up to `limit` bytes.
+    /// Creates a splitter that keeps objects of up to `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Reads the next bytes of the body. Reports each completed object as an event without a name.
+    /// Reads the next bytes of the body. Calls `on_element` with each completed object as an event
+    /// without a name. The data of an object beyond the limit is empty.
     pub(super) fn push(&mut self, chunk: &[u8], mut on_element: impl FnMut(Event<'_>)) {
         let mut rest = chunk;
         while let Some(at) = rest.iter().position(|byte| self.depth > 0 || *byte == b'{') {
@@ -38,7 +40,8 @@ impl ElementSplitter {
         }
     }
 
-    /// Returns where the element ends, if it ends in these bytes.
+    /// Returns the number of bytes up to the end of the current object, or `None` if it does not
+    /// end in these bytes.
     fn walk(&mut self, part: &[u8]) -> Option<usize> {
         for (at, byte) in part.iter().enumerate() {
             if mem::take(&mut self.escaped) {
@@ -59,6 +62,7 @@ impl ElementSplitter {
         None
     }
 
+    /// Appends bytes to the current object, or drops it if it exceeds the limit.
     fn keep(&mut self, part: &[u8]) {
         if !self.oversized && self.element.len() + part.len() <= self.limit {
             self.element.extend_from_slice(part);

@@ -14,6 +14,7 @@ use crate::json::{self, Any};
 use crate::sse::Event;
 
 impl Progress {
+    /// Reads one event of the Gemini API.
     pub(super) fn on_gemini(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         if event.oversized {
             // Probably an image, possibly with the finishReason.
@@ -43,8 +44,8 @@ impl Progress {
     }
 }
 
-/// Returns `true` if an enumeration of Google's API has a value. Its zero value means that it has
-/// none.
+/// Returns `true` if an enumeration of Google's API has a value other than its zero value, whose
+/// name ends in `_UNSPECIFIED`.
 fn is_set(reason: &Any<String>) -> bool {
     !reason.0.is_empty() && !reason.0.ends_with("_UNSPECIFIED")
 }
@@ -77,8 +78,8 @@ struct Feedback {
     block_reason: Any<String>,
 }
 
-/// The usage so far. Thinking is counted separately from candidates, and tool results separately
-/// from the prompt.
+/// The usage so far. Thinking tokens are separate from the candidates' tokens, and tool results are
+/// separate from the prompt.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -103,8 +104,8 @@ impl From<Metadata> for Counts {
     }
 }
 
-/// Whether a part holds output: not only a signature, and not empty text. A thought is marked
-/// beside its text.
+/// Whether a part contains output: not only a signature, and not only empty text. For thoughts, a
+/// flag stands beside the text.
 type Part = HasOutput<PartKeys>;
 
 struct PartKeys;

@@ -1,35 +1,40 @@
-//! Reads selected members of a JSON document of any length, incrementally and in bounded memory.
+//! Reads selected top-level members of a JSON document of any length, incrementally and in bounded
+//! memory.
 
 use std::mem;
 
 use memchr::memchr2;
 
-/// Maximum length of a wanted key, including quotes.
+/// Maximum length in bytes of a key that is compared with the wanted keys, including its quotes.
 const LONGEST_KEY: usize = 32;
 
 /// The incremental reader.
 #[derive(Default)]
 pub(super) struct MemberReader {
+    /// Keys of the wanted members.
     wanted: &'static [&'static str],
+    /// Maximum number of bytes kept.
     limit: usize,
+    /// Number of open brackets.
     depth: usize,
     in_string: bool,
     escaped: bool,
     /// Whether any byte has arrived.
     has_bytes: bool,
-    /// Whether a value has begun.
+    /// Whether a byte other than white space has arrived outside of strings.
     begun: bool,
-    /// Whether the document is an object. Strings at the top of a list are no keys.
+    /// Whether the document is an object. Strings at the top of a list are not keys.
     is_object: bool,
     position: Position,
+    /// The key of the current member, as far as it has arrived.
     key: Vec<u8>,
-    /// The wanted members, as a document without its closing bracket.
+    /// The wanted members so far, as an object without its closing brace.
     kept: Vec<u8>,
-    /// Start of the current member in that document.
+    /// Length of `kept` before the current member.
     member: usize,
 }
 
-/// Position of the next byte within a member.
+/// What the next byte belongs to.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Position {
     #[default]
@@ -39,7 +44,7 @@ enum Position {
 }
 
 impl MemberReader {
-    /// Creates a reader of the members with these names that keeps up to `limit` bytes.
+    /// Creates a reader of the members with the keys `wanted` that keeps up to `limit` bytes.
     pub(super) fn new(wanted: &'static [&'static str], limit: usize) -> Self {
         Self { wanted, limit, ..Self::default() }
     }
@@ -57,8 +62,10 @@ impl MemberReader {
         }
     }
 
-    /// Returns the wanted members as a document of their own, or `None` if the document is
-    /// incomplete. An empty body is not incomplete: the framing shows whether bytes are missing.
+    /// Returns the wanted members as an object, or `None` if the document is incomplete.
+    ///
+    /// An empty body gives an empty object, because the HTTP framing already shows whether bytes
+    /// are missing.
     pub(super) fn finish(&mut self) -> Option<Vec<u8>> {
         if self.has_bytes && (!self.begun || self.depth > 0 || self.in_string) {
             return None;
@@ -70,7 +77,7 @@ impl MemberReader {
         Some(mem::take(&mut self.kept))
     }
 
-    /// Returns how many of the bytes can be skipped because they are text or numbers inside an
+    /// Returns how many bytes at the start of `rest` can be skipped: text and numbers inside an
     /// unwanted member.
     fn skippable(&self, rest: &[u8]) -> usize {
         let next = match (self.in_string, self.depth) {
@@ -81,6 +88,7 @@ impl MemberReader {
         next.unwrap_or(rest.len())
     }
 
+    /// Reads one byte.
     fn step(&mut self, byte: u8) {
         if self.in_string {
             match byte {
@@ -111,13 +119,14 @@ impl MemberReader {
         self.copy(byte);
     }
 
+    /// Starts a member.
     fn begin(&mut self, position: Position) {
         self.key.clear();
         self.position = position;
         self.member = self.kept.len();
     }
 
-    /// Decides whether the member whose key was just read is wanted.
+    /// Decides, at the colon after a key, whether the member is wanted.
     fn start_value(&mut self) {
         let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
         if !name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name)) {
@@ -130,6 +139,8 @@ impl MemberReader {
         self.kept.push(b':');
     }
 
+    /// Appends a byte to the key or to the kept members. Drops the current member if it exceeds its
+    /// limit.
     fn copy(&mut self, byte: u8) {
         match self.position {
             Position::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),

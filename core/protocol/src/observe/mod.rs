@@ -54,50 +54,54 @@ use element_splitter::ElementSplitter;
 use member_reader::MemberReader;
 pub use usage::Usage;
 
-/// Members of a whole answer that are read, and the maximum number of bytes kept of them.
+/// Members that are read from a response that is one JSON document.
 const MEMBERS: &[&str] = &["error", "error_type", "usage", "usageMetadata"];
+/// Maximum number of bytes of these members that are kept. Members beyond it are dropped.
 const MAX_MEMBERS: usize = 64 << 10;
 
-/// An event in a response.
+/// A fact about a response, reported while the response is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The first content, reasoning or tool-call delta. Reported once per stream, and never for a
-    /// response that does not stream.
+    /// The first content, reasoning or tool-call delta arrived. Reported once per stream, and never
+    /// for a response that does not stream.
     FirstToken,
-    /// Tokens so far. May be reported more than once; each report replaces the last.
+    /// The tokens reported so far. May be reported more than once; each report replaces the
+    /// previous one.
     Usage(Usage),
-    /// The provider's own end of a complete stream. Reported once; `[DONE]` after an error is no
-    /// terminal, and `response.failed` is an error.
+    /// The provider marked the end of a complete stream. Reported once. `[DONE]` after an error and
+    /// `response.failed` are not terminal events.
     Terminal,
-    /// An error event, or an error object under a success status. Before the first token it means
-    /// that the attempt failed.
+    /// The provider reported an error under a success status, as an event or as a document.
+    /// Reported once. An error before the first token means that the attempt failed.
     Error(Verdict),
 }
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The response was complete, or its end cannot be judged.
+    /// The response was complete, or its format does not show whether it was.
     Complete,
-    /// The provider reported an error.
+    /// The provider reported an error within the response.
     Failed,
-    /// The response was cut off: no terminal event and no error.
+    /// The response was cut off: it has neither a terminal event nor an error.
     Truncated,
 }
 
-/// Observes one response. Its `Debug` output shows counts and no content.
+/// Observes one response. Its `Debug` output contains counts and no content.
 pub struct Observer {
     body: Body,
     progress: Progress,
 }
 
+/// How the body is read, which depends on the dialect and the content type.
 enum Body {
+    /// Server-sent events.
     Events(Scanner),
-    /// A list whose elements are the events.
+    /// A JSON list whose elements are the events.
     List(ElementSplitter),
     /// One JSON document.
     Json(MemberReader),
-    /// A body that cannot be read.
+    /// A body that cannot be read, or a document that has ended.
     Opaque,
 }
 
@@ -108,9 +112,12 @@ struct Progress {
     usage: Usage,
     events: u64,
     deltas: u64,
+    /// Whether the end of a complete response has been seen.
     terminal: bool,
+    /// Whether an error has been reported.
     failed: bool,
-    /// Whether an end without a terminal event is a truncation: all events were known and read.
+    /// Whether an end without a terminal event is a truncation. `false` if the format has no
+    /// terminal event, or if an event could not be read.
     expects_terminal: bool,
     choices: openai::Choices,
 }
@@ -127,11 +134,11 @@ impl fmt::Debug for Observer {
 }
 
 impl Observer {
-    /// Creates an observer for the response to a request of this dialect. `stream` is `true` if the
-    /// request asked for a stream.
+    /// Creates an observer for the response to a request of this dialect. `headers` are those of
+    /// the response, and `stream` is `true` if the request asked for a stream.
     ///
-    /// Reads `content-type` and `content-encoding`. A stream of a known dialect is read as events
-    /// unless its content type is JSON, as SDKs do.
+    /// Reads `content-type` and `content-encoding`. As in SDKs, a stream of a known dialect is read
+    /// as server-sent events unless its content type is JSON.
     pub fn new(dialect: Dialect, headers: &HeaderMap, stream: bool) -> Self {
         let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
         let is =
@@ -156,7 +163,7 @@ impl Observer {
         Self { body, progress: Progress { dialect, expects_terminal, ..Progress::default() } }
     }
 
-    /// Reads the next bytes of the body. Calls `on` for each signal.
+    /// Reads the next bytes of the body. Calls `on` for each signal in them.
     pub fn push(&mut self, chunk: &[u8], mut on: impl FnMut(Signal)) {
         match &mut self.body {
             Body::Events(scanner) => scanner.push(chunk, |event| self.progress.on_event(&event, &mut on)),
@@ -166,8 +173,8 @@ impl Observer {
         }
     }
 
-    /// Ends the body. Call this once, and only if the body ended by itself. [`Observer::end`] is
-    /// then final.
+    /// Ends the body, and calls `on` for each last signal. Call this once, and only if the body
+    /// ended without a transport error. [`Observer::end`] is final afterwards.
     pub fn finish(&mut self, mut on: impl FnMut(Signal)) {
         match &mut self.body {
             Body::Events(scanner) => scanner.finish(|event| self.progress.on_event(&event, &mut on)),
@@ -179,7 +186,8 @@ impl Observer {
         }
     }
 
-    /// Returns how the response ended, according to its events. Final after [`Observer::finish`].
+    /// Returns how the response would have ended if its body ended now. Final after
+    /// [`Observer::finish`].
     pub fn end(&self) -> End {
         let Progress { failed, terminal, expects_terminal, choices, .. } = &self.progress;
         if *failed {
@@ -191,12 +199,12 @@ impl Observer {
         }
     }
 
-    /// Returns `true` if the response streams.
+    /// Returns `true` if the response is read as a stream of events.
     pub fn is_stream(&self) -> bool {
         matches!(self.body, Body::Events(_) | Body::List(_))
     }
 
-    /// Returns the number of events so far, without comments.
+    /// Returns the number of events so far. Comments are not counted.
     pub fn events(&self) -> u64 {
         self.progress.events
     }
@@ -206,15 +214,18 @@ impl Observer {
         self.progress.deltas
     }
 
-    /// Returns the tokens so far, if the provider has reported them.
+    /// Returns the tokens reported so far, or `None` if the provider has reported none.
     pub fn usage(&self) -> Option<Usage> {
         Some(self.progress.usage).filter(|usage| *usage != Usage::default())
     }
 }
 
+/// The function that receives the signals.
 type OnSignal<'a> = &'a mut dyn FnMut(Signal);
 
 impl Progress {
+    /// Reads one event by the rules of the dialect. Each event with data of an unknown dialect
+    /// counts as a delta, unless it looks like an error.
     fn on_event(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         self.events += 1;
         match self.dialect {
@@ -229,7 +240,8 @@ impl Progress {
         }
     }
 
-    /// Handles the end of a body that is one JSON document. `members` is `None` if it was cut off.
+    /// Reads the members of a body that was one JSON document. `members` is `None` if the document
+    /// was cut off.
     fn on_document(&mut self, members: Option<Vec<u8>>, on: OnSignal<'_>) {
         #[derive(Deserialize, Default)]
         #[serde(default, rename_all = "camelCase")]
@@ -252,7 +264,7 @@ impl Progress {
         self.terminal = true;
     }
 
-    /// Counts an output delta.
+    /// Counts an output delta, and reports the first one.
     fn on_delta(&mut self, on: OnSignal<'_>) {
         self.deltas += 1;
         if self.deltas == 1 {
@@ -260,12 +272,14 @@ impl Progress {
         }
     }
 
+    /// Replaces the counts that are reported, and reports the result. Does nothing for `None`.
     fn on_usage(&mut self, reported: Option<impl Into<usage::Counts>>, on: OnSignal<'_>) {
         if reported.is_some_and(|reported| self.usage.update(reported.into())) {
             on(Signal::Usage(self.usage));
         }
     }
 
+    /// Reports the end of a complete stream, unless it was reported or an error came before.
     fn on_terminal(&mut self, on: OnSignal<'_>) {
         if !self.terminal && !self.failed {
             self.terminal = true;
@@ -273,6 +287,7 @@ impl Progress {
         }
     }
 
+    /// Reports the first error. `error` is its JSON.
     fn on_error(&mut self, error: &[u8], on: OnSignal<'_>) {
         if !self.failed {
             self.failed = true;
@@ -280,18 +295,19 @@ impl Progress {
         }
     }
 
-    /// Handles an event that is no known JSON. Complete JSON of an unknown format may have held the
-    /// end of an answer. An incomplete event did not.
+    /// Decides whether an event that could not be parsed may have contained the end of an answer.
+    /// Complete JSON of an unknown format may have, so truncation is no longer detected. An
+    /// incomplete event did not.
     fn on_unknown(&mut self, event: &Event<'_>) {
         self.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
     }
 }
 
-/// A search that is built once, because building it costs more than searching a chunk.
+/// A byte search that is built once, because building it costs more than searching one chunk.
 type Words = LazyLock<Finder<'static>>;
 
-/// Returns `true` if the event is an error in the OpenAI-compatible format: by name, or by an
-/// `error` at the top of its JSON.
+/// Returns `true` if the event is named `error`, or its JSON has an `error` at the top that is not
+/// empty.
 fn is_error(event: &Event<'_>) -> bool {
     #[derive(Deserialize, Default)]
     #[serde(default)]
@@ -306,8 +322,8 @@ fn is_error(event: &Event<'_>) -> bool {
         || ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0)
 }
 
-/// Returns the type of an event in the dialects that name them: its `event` field, or its `type` if
-/// a gateway dropped that.
+/// Returns the type of an event: its `event` field, or the `type` of its JSON if a gateway dropped
+/// that field. Empty if it has neither.
 fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
     #[derive(Deserialize, Default)]
     #[serde(default)]

@@ -17,35 +17,39 @@ use super::{OnSignal, Progress, Words, is_error};
 use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
-/// The choices that have begun and finished.
+/// Which choices of a response have begun and finished.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
-    /// Bit set of the choices 0 to 63 that have begun and not finished.
+    /// Bit set of the choices that have begun and not finished. Choices from 63 on share one bit.
     open: u64,
     any_finished: bool,
 }
 
 impl Choices {
+    /// Records output of the choice `index`.
     pub(super) fn begin(&mut self, index: u64) {
         self.open |= bit(index);
     }
 
+    /// Records the finish reason of the choice `index`.
     pub(super) fn finish(&mut self, index: u64) {
         self.open &= !bit(index);
         self.any_finished = true;
     }
 
+    /// Returns `true` if a choice has finished, and each choice that has begun has finished too.
     pub(super) fn all_finished(&self) -> bool {
         self.any_finished && self.open == 0
     }
 }
 
-/// Returns the bit of a choice. Choices beyond 63 share one.
+/// Returns the bit of a choice in [`Choices::open`].
 fn bit(index: u64) -> u64 {
     1 << index.min(63)
 }
 
 impl Progress {
+    /// Reads one event of chat or legacy completions.
     pub(super) fn on_openai(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         if event.oversized {
             // Probably an image or audio, possibly with the finish_reason.
@@ -80,10 +84,11 @@ impl Progress {
     }
 }
 
-/// Returns `true` if a chunk can only be more text of its single choice, as nearly all are.
+/// Returns `true` if a chunk can only be more text of its single choice, which nearly all chunks
+/// are. Other chunks are parsed.
 ///
 /// The check searches bytes and takes an eighth of the time of parsing. Quotes inside a JSON string
-/// are escaped, so the searched bytes cannot occur in the text. Other formats are parsed.
+/// are escaped, so the searched bytes cannot occur in the text.
 fn is_plain(data: &[u8]) -> bool {
     static BEGINNING: Words = Words::new(|| Finder::new(br#""choices":[{"index":0,"delta":{"content":""#));
     static FINISH: Words = Words::new(|| Finder::new(br#""finish_reason":"#));
@@ -111,12 +116,12 @@ struct Chunk {
 struct Choice {
     index: Any<Option<u64>>,
     delta: Option<Delta>,
-    /// Output text of legacy completions, which have no delta.
+    /// Whether there is output text of legacy completions, which have no delta.
     text: Present,
     finish_reason: Present,
 }
 
-/// Whether a delta holds output: not only a role, and not empty strings.
+/// Whether a delta contains output: not only a role, and not only empty strings.
 type Delta = HasOutput<DeltaKeys>;
 
 struct DeltaKeys;

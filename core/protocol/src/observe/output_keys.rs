@@ -1,4 +1,4 @@
-//! Decides whether a JSON object holds output, from its keys in any order.
+//! Detects output of the model in a JSON object, from its keys in any order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,13 +7,13 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::json::{Key, Present};
 
-/// The keys of such an object.
+/// The keys of a dialect whose values are output.
 pub(super) trait OutputKeys {
-    /// Returns `true` if a value under this key is output.
+    /// Returns `true` if the value under `key` is output of the model.
     fn is_output(key: &str) -> bool;
 }
 
-/// Whether the object has a non-empty value under an output key.
+/// Whether a JSON object has a non-empty value under an output key.
 pub(super) struct HasOutput<K>(pub(super) bool, PhantomData<K>);
 
 impl<'de, K: OutputKeys> Deserialize<'de> for HasOutput<K> {

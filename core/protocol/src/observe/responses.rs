@@ -1,4 +1,4 @@
-//! Events of OpenAI's Responses API. Events are distinguished by name, and only the last one is
+//! Events of OpenAI's Responses API. They are distinguished by name, and only the last one is
 //! parsed.
 
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use crate::json;
 use crate::sse::Event;
 
 impl Progress {
+    /// Reads one event of the Responses API.
     pub(super) fn on_responses(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         let kind = super::kind(event);
         match kind.as_ref() {
@@ -32,11 +33,13 @@ impl Progress {
     }
 }
 
-/// Returns `true` for output events: text, reasoning, refusals, tool arguments and partial images.
+/// Returns `true` for the names of output events: text, reasoning, refusals, tool arguments and
+/// partial images.
 fn is_output(kind: &[u8]) -> bool {
     kind.starts_with(b"response.") && (kind.ends_with(b".delta") || kind.ends_with(b".partial_image"))
 }
 
+/// The last event of a stream, which contains the whole response.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Last {

@@ -1,4 +1,4 @@
-//! Token counts in the spellings of all dialects.
+//! Token counts of a response, in the formats of OpenAI and Anthropic.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use crate::json::Any;
 /// Token counts of one call, as reported by the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// All input tokens, including those read from and written to a cache, which Anthropic reports
+    /// All input tokens. Includes tokens read from and written to a cache, which Anthropic reports
     /// separately.
     pub input: u64,
     /// Output tokens, including reasoning.
@@ -16,7 +16,7 @@ pub struct Usage {
     pub cached_input: u64,
 }
 
-/// Counts of a dialect's usage object. `None` if it does not report them.
+/// The counts in one usage report. `None` if it does not contain the count.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) input: Option<u64>,
@@ -24,14 +24,14 @@ pub(super) struct Counts {
     pub(super) cached_input: Option<u64>,
 }
 
-/// An object with a `usage`.
+/// An object that may contain a `usage` object.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct WithUsage {
     pub(super) usage: Option<Fields>,
 }
 
-/// A `usage` object. Chat and completions use `prompt_tokens`, Responses and Anthropic
+/// A `usage` object. Chat and legacy completions report `prompt_tokens`, Responses and Anthropic
 /// `input_tokens`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -68,8 +68,8 @@ impl From<Fields> for Counts {
 }
 
 impl Usage {
-    /// Replaces the counts that are reported and keeps the others. Returns `true` if any was
-    /// reported.
+    /// Replaces the counts that are reported and keeps the others. Returns `true` if input or
+    /// output tokens were reported.
     pub(super) fn update(&mut self, counts: Counts) -> bool {
         self.input = counts.input.unwrap_or(self.input);
         self.output = counts.output.unwrap_or(self.output);

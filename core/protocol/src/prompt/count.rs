@@ -1,4 +1,4 @@
-//! Counts a JSON value while it is parsed, and keeps nothing of it.
+//! Counts a JSON value while it is parsed, without storing its content.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
 
@@ -7,15 +7,17 @@ use super::part::Piece;
 use super::role::{Role, effort};
 use crate::json::{Json, Key, ReadAny, Scalar};
 
-/// Counts one value into a prompt. Returns as a [`Piece`] what describes a part but belongs to the
-/// enclosing object.
+/// Counts one JSON value into `prompt` according to its role.
+///
+/// Returns a [`Piece`] with the properties of a media part that only the enclosing object can
+/// complete, for example a MIME type without data.
 struct Walk<'a> {
     prompt: &'a mut Prompt,
     role: Role,
 }
 
 impl Prompt {
-    /// Counts the next value of a request.
+    /// Counts the next value of `map`, whose key has this role.
     pub(crate) fn count<'de, A: MapAccess<'de>>(&mut self, role: Role, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(Walk { prompt: self, role })?.settle(self);
         Ok(())
@@ -52,7 +54,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
             (Role::Prompt | Role::Message | Role::Text | Role::Element, Scalar::Text(text)) => {
                 prompt.add_text(text.len() as u64);
             }
-            (Role::Kept, Scalar::Text(name)) => prompt.kept |= !name.is_empty(),
+            (Role::StoredContext, Scalar::Text(name)) => prompt.has_stored_context |= !name.is_empty(),
             (Role::Type, Scalar::Text(name)) => return Piece::typed(name),
             (Role::Format, Scalar::Text(format)) => return Piece::formatted(format),
             (Role::Detail, Scalar::Text(detail)) => return Piece::detailed(detail),
@@ -68,7 +70,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         let role_of_each = match role {
             Role::Prompt => Role::Message,
             Role::Json | Role::Data(_) | Role::Settings => role,
-            Role::MaxTokens | Role::Answers | Role::Thinking | Role::Kept => Role::Ignored,
+            Role::MaxTokens | Role::Answers | Role::Thinking | Role::StoredContext => Role::Ignored,
             _ => Role::Element,
         };
         if role == Role::Json {
@@ -90,7 +92,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
             Role::Message => prompt.messages += 1,
             Role::Json => prompt.add_text(2),
             // A conversation is given by its id, or by an object with it.
-            Role::Kept => prompt.kept = true,
+            Role::StoredContext => prompt.has_stored_context = true,
             _ => {}
         }
         let mut whole = Piece::default();
@@ -109,7 +111,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
     }
 }
 
-/// Returns the bytes of a scalar as JSON, without escapes.
+/// Returns the length in bytes of a scalar written as JSON. Escapes in strings are not counted.
 fn json_length(scalar: Scalar<'_>) -> u64 {
     let digits = |number: u64| u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
     match scalar {

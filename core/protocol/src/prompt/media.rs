@@ -1,39 +1,43 @@
-//! Media in prompts: images, audio, video and files.
+//! Media in prompts, and their estimated cost in tokens.
 
-/// A part of a prompt that is no text, and what it costs.
+/// The kind of a part of a prompt, which decides its estimated input tokens.
 ///
-/// Providers count pixels, seconds and pages, none of which stand in the request. So:
+/// Providers charge by pixels, seconds and pages, which requests do not state. The estimates are
+/// therefore based on the size of the data:
 ///
 /// | part | tokens |
 /// |---|---|
-/// | image | 1,600, the most that Anthropic charges for one (OpenAI: 765 for a square one, at most 1,445); with `detail: low` 85 |
-/// | sound | 32 a second (Gemini; OpenAI counts 10), at 16 kB a second, or, of WAV, 32 kB |
-/// | video | 263 a second (Gemini), at 125 kB a second |
-/// | file | 2,000 a page, at 50 kB a page |
+/// | image | 1,600, the most that Anthropic charges for one image (OpenAI: 765 for a square image, at most 1,445); 85 with `detail: low` |
+/// | audio | 32 per second (Gemini; OpenAI charges 10), at 16 kB per second, or 32 kB per second for WAV |
+/// | video | 263 per second (Gemini), at 125 kB per second |
+/// | document | 2,000 per page, at 50 kB per page |
 ///
-/// A sound or video given by reference counts as a minute, a file as a page; anything counts as one second or page at least.
+/// Audio or video given by reference counts as one minute, and a referenced document as one page.
+/// The minimum is one second or one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
-    /// A picture.
+    /// An image.
     Image,
-    /// Speech or music.
+    /// Audio: speech or music.
     Sound,
-    /// A film.
+    /// A video.
     Video,
-    /// A document with pages, a PDF mostly.
+    /// A document with pages, usually a PDF.
     File,
-    /// Text, although it is given as data.
+    /// Text that is given as data. It is counted by its length.
     Text,
-    /// Data that only the provider reads.
+    /// Data that the model does not read, such as encrypted reasoning. It costs nothing.
     Opaque,
 }
 
-/// Seconds assumed for media given by reference.
+/// Duration, in seconds, assumed for audio and video given by reference.
 const MINUTE: u64 = 60;
 
 impl Media {
-    /// Returns the tokens of the media. `bytes` is the decoded size, or `None` if it is given by
-    /// reference. Returns `None` for text and for data that costs nothing.
+    /// Returns the estimated tokens. `bytes` is the decoded size, or `None` if the data is only
+    /// referenced.
+    ///
+    /// Returns `None` for [`Media::Text`] and [`Media::Opaque`], which are not counted as media.
     pub(super) fn tokens(self, bytes: Option<u64>, form: Form) -> Option<u64> {
         let units = |unit: u64, unknown: u64| bytes.map_or(unknown, |bytes| bytes.div_ceil(unit).max(1));
         Some(match self {
@@ -46,7 +50,8 @@ impl Media {
         })
     }
 
-    /// Returns the media of a MIME type (`image/png`) or format (`wav`).
+    /// Returns the media of a MIME type (`image/png`) or a format (`wav`), or `None` if it is
+    /// unknown.
     pub(super) fn of_format(format: &str) -> Option<Self> {
         let class = format.split_once('/').map_or(format, |(class, _)| class);
         Some(match class {
@@ -59,7 +64,8 @@ impl Media {
         })
     }
 
-    /// Returns the media of a part's `type` (`input_image`, `document`).
+    /// Returns the media that the `type` of a part names (`input_image`, `document`), or `None` if
+    /// it names none.
     pub(super) fn of_type(name: &str) -> Option<Self> {
         const WORDS: [(&str, Media); 8] = [
             ("image", Media::Image),
@@ -75,11 +81,11 @@ impl Media {
     }
 }
 
-/// Properties stated beside a part.
+/// Properties of the data that change its cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Form {
-    /// Uncompressed audio.
+    /// Whether the audio is uncompressed.
     pub(super) wav: bool,
-    /// An image of low detail.
+    /// Whether the model reads the image at low detail.
     pub(super) low: bool,
 }

@@ -1,7 +1,8 @@
-//! What a request asks the model to read and to produce, counted without a tokenizer.
+//! Counts what a request makes the model read and produce, without a tokenizer.
 //!
-//! [`Prompt`] is filled in the same pass over the body that finds the model's name. The rule for a
-//! value depends on the [`Role`] of its field, the kind of [`Media`], and the endpoint's [`Task`].
+//! [`Prompt`] is filled in the same pass over the body that finds the model's name. How a JSON
+//! value counts depends on the [`Role`] of its key, on the kind of [`Media`], and on the [`Task`]
+//! of the endpoint.
 
 mod count;
 mod media;
@@ -17,49 +18,60 @@ use part::Data;
 pub use role::Role;
 pub use task::Task;
 
-/// Tokens that frame one message of a conversation. OpenAI documents three, and one for a name.
-pub const MESSAGE: u64 = 4;
+/// Tokens added to the input for each message of a conversation, for its role and delimiters.
+///
+/// OpenAI documents three tokens, and one more for a name.
+pub const MESSAGE_TOKENS: u64 = 4;
 
-/// The parts of a request that cost tokens.
+/// Everything in a request that costs tokens, counted from its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// UTF-8 bytes of text, and of JSON that the model reads as text.
+    /// Length of all text in bytes of UTF-8, including JSON that the model reads as text, such as
+    /// tool definitions.
     pub text_bytes: u64,
-    /// Number of messages of a conversation.
+    /// Number of messages in the conversation. 0 for a plain text prompt.
     pub messages: u64,
-    /// Input tokens given as token ids.
+    /// Number of input tokens that are given as token ids instead of text.
     pub token_ids: u64,
     /// Number of images, audio clips, videos and files.
     pub media: u64,
-    /// Estimated tokens of these media.
+    /// Estimated input tokens of all media, by the rules of [`Media`].
     pub media_tokens: u64,
-    /// Maximum output tokens of one answer, if the request limits it.
+    /// Maximum output tokens of one answer, or `None` if the request sets no maximum.
     pub max_tokens: Option<u64>,
-    /// Number of answers requested, if stated.
+    /// Number of answers requested, or `None` if the request does not state it, which means one
+    /// answer.
     pub answers: Option<u64>,
-    /// Maximum thinking tokens, if stated. Words (`high`) count as in Google's documentation.
+    /// Maximum thinking tokens, or `None` if the request does not limit them. An effort level such
+    /// as `high` is converted to tokens as in Google's documentation of Gemini.
     pub thinking: Option<u64>,
-    /// Whether the request continues something that the provider stores, so that the model reads
-    /// more than the request contains.
-    pub kept: bool,
+    /// Whether the request refers to content stored at the provider, such as a previous response.
+    /// The model then reads more input than the body contains.
+    pub has_stored_context: bool,
 }
 
 impl Prompt {
-    /// Returns the estimated input tokens at `ratio` tokens per byte of text.
+    /// Returns the estimated input tokens: text at `ratio` tokens per byte, message framing, token
+    /// ids and media.
     pub fn input(&self, ratio: f64) -> u64 {
         // The cast saturates and turns NaN into zero.
         let text = (self.text_bytes as f64 * ratio).ceil() as u64;
-        text.saturating_add(self.messages.saturating_mul(MESSAGE))
+        text.saturating_add(self.messages.saturating_mul(MESSAGE_TOKENS))
             .saturating_add(self.token_ids)
             .saturating_add(self.media_tokens)
     }
 
-    /// Returns the maximum output tokens of all answers together, if the request limits them.
+    /// Returns the maximum output tokens of all answers together, or `None` if the request sets no
+    /// maximum.
     pub fn max_output(&self) -> Option<u64> {
         Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
     }
 
-    /// Adds a file of a form: audio if the task takes audio, otherwise by its MIME type.
+    /// Adds a file of a multipart form. `format` is the MIME type of the file, if stated, and
+    /// `bytes` its size.
+    ///
+    /// The file counts as audio for transcriptions and as an image for image endpoints. For other
+    /// tasks the MIME type decides, and a file of unknown type counts as a document.
     pub(crate) fn add_file(&mut self, task: Task, format: Option<&str>, bytes: u64) {
         let media = match task {
             Task::Transcribe => Media::Sound,
@@ -70,7 +82,8 @@ impl Prompt {
         self.add_part(media, Data { text: bytes, bytes: Some(bytes) }, form);
     }
 
-    /// Adds a field of a form.
+    /// Adds a text field of a multipart form, such as `prompt` or `n`. Fields that cost no tokens
+    /// are ignored.
     pub(crate) fn add_field(&mut self, name: &str, text: &str) {
         match Role::of_field(name) {
             Some(Role::Prompt) => self.add_text(text.len() as u64),
@@ -79,6 +92,8 @@ impl Prompt {
         }
     }
 
+    /// Adds media by its token estimate, or the data as text if it is text. Opaque data costs
+    /// nothing.
     fn add_part(&mut self, media: Media, data: Data, form: Form) {
         if let Some(tokens) = media.tokens(data.bytes, form) {
             self.media += 1;
@@ -92,7 +107,8 @@ impl Prompt {
         self.text_bytes = self.text_bytes.saturating_add(bytes);
     }
 
-    /// Raises the limit of this role to `value`, if it is larger.
+    /// Sets the limit that `role` stands for to the larger of `value` and the present limit. `None`
+    /// changes nothing.
     fn raise(&mut self, role: Role, value: Option<u64>) {
         let limit = match role {
             Role::MaxTokens => &mut self.max_tokens,

@@ -1,59 +1,70 @@
-//! A part of a prompt that may be media, gathered while its object is parsed, because keys come in
-//! any order.
+//! Collects the properties of one media part of a prompt while its JSON object is parsed. The keys
+//! may come in any order.
 
 use super::Prompt;
 use super::media::{Form, Media};
 
-/// What is known of a part, gathered from an object and the objects in it until its media is known.
+/// The properties of a part that are known so far, from an object and the objects nested in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
+    /// The most trustworthy statement of the media, or `None` if nothing states it.
     media: Option<(Source, Media)>,
     form: Form,
     data: Option<Data>,
 }
 
-/// What states the media of a part, the most trustworthy first.
+/// Where the media of a part was stated, from the most to the least trustworthy source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    /// The prefix of the data itself.
+    /// The `data:` prefix of the data.
     Prefix,
-    /// The MIME type or format beside the data.
+    /// A MIME type or format beside the data.
     Format,
+    /// The `type` of the part.
     Type,
+    /// The key that holds the data, such as `image_url`.
     Key,
 }
 
+/// The size of the data of a part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
-    /// Bytes of the part if it is text.
+    /// Length of the value in bytes, which is counted if the part is text.
     pub(super) text: u64,
-    /// Decoded size, or `None` for a reference.
+    /// Size in bytes after base64 decoding, or `None` if the data is only referenced by a URL or
+    /// id.
     pub(super) bytes: Option<u64>,
 }
 
 impl Piece {
+    /// Creates a part of which only the media is known, or nothing if `media` is `None`.
     fn stated(source: Source, media: Option<Media>) -> Self {
         Self { media: media.map(|media| (source, media)), ..Self::default() }
     }
 
+    /// Creates a part from the value of its `type`.
     pub(super) fn typed(name: &str) -> Self {
         Self::stated(Source::Type, Media::of_type(name))
     }
 
+    /// Creates a part from the key that holds it.
     pub(super) fn under_key(media: Option<Media>) -> Self {
         Self::stated(Source::Key, media)
     }
 
+    /// Creates a part from its MIME type or format.
     pub(super) fn formatted(format: &str) -> Self {
         let wav = format.contains("wav") || format.contains("pcm");
         Self { form: Form { wav, low: false }, ..Self::stated(Source::Format, Media::of_format(format)) }
     }
 
+    /// Creates a part from the value of `detail`, which affects the cost of images.
     pub(super) fn detailed(detail: &str) -> Self {
         Self { form: Form { low: detail == "low", wav: false }, ..Self::default() }
     }
 
-    /// Creates a part from base64 data, unless the data states another encoding.
+    /// Creates a part from base64 data. A `data:`, `http:` or `https:` URL is read as a
+    /// [reference](Self::reference).
     pub(super) fn data(text: &str, key: Option<Media>) -> Self {
         if ["data:", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme)) {
             return Self::reference(text, key);
@@ -62,7 +73,8 @@ impl Piece {
         Self { data: Some(Data { text: len, bytes: Some(decoded(len)) }), ..Self::under_key(key) }
     }
 
-    /// Creates a part from a URL, which may contain the data itself.
+    /// Creates a part from a URL or id. A `data:` URL contains the data itself; the data of any
+    /// other URL is not available.
     pub(super) fn reference(text: &str, key: Option<Media>) -> Self {
         let len = text.len() as u64;
         let Some(rest) = text.strip_prefix("data:") else {
@@ -77,7 +89,7 @@ impl Piece {
         piece
     }
 
-    /// Adds what another part of the same object states.
+    /// Merges the properties of another part of the same object. The longer data wins.
     pub(super) fn join(&mut self, other: Self) {
         let media = [self.media, other.media].into_iter().flatten();
         self.media = media.min_by_key(|(source, _)| *source);
@@ -89,7 +101,10 @@ impl Piece {
         };
     }
 
-    /// Counts the data if its media is known. Otherwise returns the part for the enclosing object.
+    /// Counts the data if its media is known, and returns an empty part. Otherwise counts nothing
+    /// and returns the part unchanged, so that the enclosing object can state the media.
+    ///
+    /// Properties without data are dropped.
     pub(super) fn settle_if_known(self, prompt: &mut Prompt) -> Self {
         match (self.data, self.media) {
             (Some(_), None) => return self,
@@ -100,7 +115,7 @@ impl Piece {
         Self::default()
     }
 
-    /// Counts the part, as text if its media is unknown.
+    /// Counts the part. Data of unknown media is counted as text.
     pub(super) fn settle(self, prompt: &mut Prompt) {
         if let Some(data) = self.settle_if_known(prompt).data {
             prompt.add_text(data.text);
@@ -108,6 +123,7 @@ impl Piece {
     }
 }
 
+/// Returns the approximate decoded size of `base64` characters, in bytes.
 fn decoded(base64: u64) -> u64 {
     base64 / 4 * 3
 }

@@ -1,9 +1,9 @@
-//! The role of a JSON value, from its key in the spellings of all providers.
+//! The role of a JSON value in a request, derived from its key as each provider spells it.
 
 use super::media::Media;
 
-/// Returns the thinking tokens that a word stands for, as in Google's documentation of Gemini.
-/// Returns `None` for unknown words.
+/// Returns the thinking tokens that an effort level such as `high` stands for, as in Google's
+/// documentation of Gemini. Returns `None` for unknown words.
 pub(super) fn effort(word: &str) -> Option<u64> {
     Some(match word.to_ascii_lowercase().as_str() {
         "none" => 0,
@@ -14,45 +14,47 @@ pub(super) fn effort(word: &str) -> Option<u64> {
     })
 }
 
-/// How a value counts.
+/// How a JSON value counts, given by its key and the object around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What the model reads, at the top of the request: a text, token ids, or a list of messages.
+    /// Input at the top of the request: a text, token ids, or a list of messages.
     Prompt,
-    /// An element of that list.
+    /// An element of a [`Role::Prompt`] list. Objects count as messages, and numbers as token ids.
     Message,
-    /// A text, or a value that contains texts.
+    /// A text, or a value that contains texts. Strings inside it are counted by their length.
     Text,
-    /// An element of a list within a text.
+    /// An element of a list inside a message or text. Numbers count as token ids.
     Element,
-    /// The `type` of a part.
+    /// The `type` of a part, such as `input_image`.
     Type,
-    /// The MIME type or format of a part.
+    /// The MIME type or format of a part, such as `image/png` or `wav`.
     Format,
-    /// The level of detail of an image.
+    /// The level of detail at which the model reads an image.
     Detail,
-    /// Base64, or an object around it. The kind applies if nothing else states one.
+    /// Base64 data, or an object around it. The media is used if nothing else states one; `None` if
+    /// the key does not imply a media.
     Data(Option<Media>),
-    /// A URL or id, or an object around it.
+    /// A URL or id of data, or an object around it. The media has the same meaning as in
+    /// [`Role::Data`].
     Reference(Option<Media>),
-    /// A value that the model reads as JSON.
+    /// A value that the model reads as JSON text, such as a tool definition.
     Json,
-    /// An object with some of the top-level fields.
+    /// An object that may contain limits, such as `generationConfig`.
     Settings,
-    /// The maximum number of output tokens.
+    /// The maximum number of output tokens per answer.
     MaxTokens,
-    /// The number of answers.
+    /// The number of answers requested.
     Answers,
-    /// The thinking limit: tokens, or a word for them.
+    /// The thinking limit: a number of tokens or an effort level.
     Thinking,
-    /// The name of stored content that the model reads before this request.
-    Kept,
-    /// A value that only the provider reads.
+    /// The name of content stored at the provider, which the model reads before this request.
+    StoredContext,
+    /// A value that the model does not read. It costs no tokens.
     Ignored,
 }
 
 impl Role {
-    /// Returns the role of a top-level field.
+    /// Returns the role of a top-level key of the request, or `None` if its value costs no tokens.
     pub fn of_field(key: &str) -> Option<Self> {
         Some(match key {
             "messages" | "system" | "input" | "instructions" | "prompt" | "suffix" | "contents"
@@ -71,13 +73,13 @@ impl Role {
             // All `best_of` answers are generated and billed, though only `n` are returned.
             "n" | "best_of" | "candidateCount" | "candidate_count" => Role::Answers,
             "reasoning_effort" | "thinking_token_budget" => Role::Thinking,
-            "previous_response_id" | "previous_interaction_id" | "conversation" => Role::Kept,
-            "cachedContent" | "cached_content" => Role::Kept,
+            "previous_response_id" | "previous_interaction_id" | "conversation" => Role::StoredContext,
+            "cachedContent" | "cached_content" => Role::StoredContext,
             _ => return None,
         })
     }
 
-    /// Returns the role of the value of `key` in an object with this role.
+    /// Returns the role of the value under `key` in an object that has this role.
     pub fn inside(self, key: &str) -> Self {
         match self {
             Role::Json => Role::Json,
@@ -97,6 +99,7 @@ impl Role {
         }
     }
 
+    /// Returns the role of the value under `key` in a message or a part of one.
     fn of_part(key: &str) -> Self {
         match key {
             "type" => Role::Type,

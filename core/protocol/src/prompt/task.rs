@@ -1,23 +1,26 @@
-//! What kind of work an endpoint does, and what it takes where nothing is learned of it yet.
+//! The kind of work that an endpoint performs, and the tokens assumed for it before any answer has
+//! been observed.
 
-/// What kind of work a call asks for: each has its own rule for what it takes.
+/// The kind of work that an endpoint performs, which decides how the tokens of a call are
+/// estimated.
 ///
-/// | task | input | output, until it is learned |
+/// | task | input | output, until answers have been observed |
 /// |---|---|---|
-/// | text | its text and parts | `max_tokens`; where absent the estimator's cold value (1,024) and the budget for thinking |
-/// | embeddings, ranking, classification, moderation | its text | none |
-/// | images | its text, and 1,600 for each image sent along | 4,160 an image (OpenAI: a square one of high quality; of low 272) |
-/// | video | its text | 2,104: eight seconds at 263 |
-/// | speech | its text | 3 tokens for 2 bytes of text, 21 a second (OpenAI) at 14 bytes a second; never learned |
-/// | transcription | 32 a second of the sound sent along, as [`Media`](super::Media) | an eighth of that, 4 a second; never learned |
-/// | anything else, and a call of which nothing is seen | its text; where nothing is seen 1,024, or the mean of its model | as text |
+/// | text | text and media | `max_tokens`; if absent, the estimator's default (1,024) plus the thinking limit |
+/// | embeddings, ranking, classification, moderation | text | none |
+/// | images | text, and 1,600 for each input image | 4,160 per image (OpenAI: a square image of high quality; 272 at low quality) |
+/// | video | text | 2,104: eight seconds at 263 |
+/// | speech | text | 3 tokens per 2 bytes of text: 21 per second (OpenAI) at 14 bytes per second; not adjusted by observations |
+/// | transcription | 32 per second of audio, see [`Media`](super::Media) | one eighth of the input: 4 per second; not adjusted by observations |
+/// | other | text, or 1,024 or the model's mean if the body is unavailable | as for text |
 ///
-/// A form (`multipart/form-data`) counts its files by their size, or, of an upload that is still under way, by its `content-length`.
+/// The files of a multipart form count by their size. A form that is still being uploaded counts by
+/// its `content-length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// Text answers: chat, completions, responses, messages.
+    /// Text generation: chat, completions, responses, messages.
     Text,
-    /// Embeddings.
+    /// Computation of embeddings.
     Embed,
     /// Ranking or scoring of documents.
     Rank,
@@ -31,13 +34,14 @@ pub enum Task {
     Speech,
     /// Transcription or translation of speech.
     Transcribe,
-    /// An unknown task.
+    /// A task that the request does not show.
     #[default]
     Other,
 }
 
 impl Task {
     /// Returns the task that a model's name implies, for endpoints that serve several tasks.
+    /// Returns [`Task::Other`] if the name implies none.
     pub fn from_model(model: &str) -> Self {
         const WORDS: [(&str, Task); 9] = [
             ("embed", Task::Embed),

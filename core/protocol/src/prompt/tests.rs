@@ -104,21 +104,21 @@ proptest! {
             json!({"image": {"format": "png", "source": {"bytes": base64}}}),
             json!({"type": "image_generation_call", "id": "i", "result": base64}),
         ] {
-            prop_assert_eq!(input(&said(json!([part]))), MESSAGE + 1600, "{}", part);
+            prop_assert_eq!(input(&said(json!([part]))), MESSAGE_TOKENS + 1600, "{}", part);
         }
         let whole = json!({"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": url}});
-        prop_assert_eq!(input(&json!({"input": [whole]})), MESSAGE + 1600);
-        prop_assert_eq!(input(&json!({"messages": [{"content": "", "images": [base64.clone(), base64]}]})), MESSAGE + 3200);
+        prop_assert_eq!(input(&json!({"input": [whole]})), MESSAGE_TOKENS + 1600);
+        prop_assert_eq!(input(&json!({"messages": [{"content": "", "images": [base64.clone(), base64]}]})), MESSAGE_TOKENS + 3200);
     }
 
     #[test]
     fn audio_and_file_base64_counts_as_seconds_and_pages(kilobytes in 1u64..400) {
         let base64 = "A".repeat(kilobytes as usize * 4000 / 3 / 4 * 4);
         let sound = input(&said(json!([{"type": "input_audio", "input_audio": {"data": base64, "format": "mp3"}}])));
-        prop_assert_eq!(sound, MESSAGE + 32 * kilobytes.div_ceil(16));
+        prop_assert_eq!(sound, MESSAGE_TOKENS + 32 * kilobytes.div_ceil(16));
         let file = format!("data:application/pdf;base64,{base64}");
         let file = input(&said(json!([{"type": "file", "file": {"filename": "a.pdf", "file_data": file}}])));
-        prop_assert_eq!(file, MESSAGE + 2000 * kilobytes.div_ceil(50));
+        prop_assert_eq!(file, MESSAGE_TOKENS + 2000 * kilobytes.div_ceil(50));
     }
 }
 

@@ -1,23 +1,27 @@
-//! What a request shares with others: its session, and the prefixes of its prompt.
+//! What a request has in common with other requests, as hashes: its session, and the prefixes of
+//! its prompt.
 //!
 //! # Algorithm
 //!
-//! Models read tools first, then system instructions, then the turns, whatever their order in the
-//! JSON. The hashes follow that order: each prefix is hashed with everything before its end,
-//! starting with the model and the cache salt. A prefix ends after each [`CHUNK`] bytes of content,
-//! and **after the first user message**: that is where conversations with the same system prompt
-//! diverge, and without it a short first turn under a long system prompt would have no prefix of
-//! its own. A shorter prompt has one prefix: itself.
+//! Models read tools first, then system instructions, then the messages, whatever their order in
+//! the JSON. The hashes follow that order. The hash of a prefix covers everything before its end,
+//! and starts with the model and the cache salt.
 //!
-//! Only content and roles are hashed, and not ids, types or `cache_control`, which change from turn
-//! to turn. A text and a list of one text are equal. So the next turn of a conversation has all the
-//! prefixes of the previous one.
+//! A prefix ends after every [`CHUNK`] bytes of content, and **after the first user message**:
+//! conversations with the same system prompt diverge there, and a short first message after a long
+//! system prompt would otherwise end no prefix. A prompt without any such end has one prefix, the
+//! whole prompt.
+//!
+//! Only content and roles are hashed. Ids, types and `cache_control` change from turn to turn and
+//! are left out, and a string is equal to a list of one text. Therefore the next turn of a
+//! conversation has all the prefixes of the previous turn.
 //!
 //! # Guarantees
 //!
-//! Hashes are equal in all processes and versions that run side by side, because clients coordinate
-//! by them. They are not cryptographic: two prompts that were made to collide share a replica and
-//! count as sharing its memory, but answers are never shared.
+//! Hashes are equal in all processes and in all versions that run side by side, because clients use
+//! them to choose the same replica without communication. They are not cryptographic: two prompts
+//! that were made to collide are sent to the same replica and counted as sharing memory, but never
+//! receive each other's answers.
 
 mod chunk_hasher;
 mod prefixes;
@@ -31,26 +35,29 @@ use self::chunk_hasher::{ChunkHasher, combine};
 use self::walk::PromptHashes;
 use super::{Prefix, RequestFacts, decompress};
 
-/// Bytes of prompt between two prefixes.
+/// Bytes of prompt content between the ends of two prefixes.
 pub const CHUNK: usize = 1024;
 
-/// What calls have in common and need not be computed twice, as hashes. No prompt text is kept.
+/// What a call has in common with other calls, as hashes. Contains no prompt text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity {
-    /// Hash of the session that the caller names.
+    /// Hash of the session that the caller names in a header or in `prompt_cache_key`. `None` if it
+    /// names none.
     pub session: Option<u64>,
-    /// Hash of each prefix of the prompt: its first [`CHUNK`] bytes, its first two chunks, and so
-    /// on, each including the model and the cache salt. Empty if the prompt cannot be read.
+    /// Hash of each prefix of the prompt, from the shortest to the longest. Empty if the prompt
+    /// cannot be read.
     pub prefixes: Arc<[u64]>,
     /// The same prefixes with their lengths, for estimates of shared KV-cache memory. The default
-    /// shares nothing and is used if the lengths are unknown.
+    /// value, which shares nothing, if the lengths in tokens cannot be estimated.
     pub prefix: Prefix,
 }
 
-/// Reads the affinity of a request. `session` names the header that holds the session.
+/// Computes the affinity of a request. `session` is the name of the header that identifies the
+/// session, or `None` if no header does.
 ///
-/// There are no prefixes if the body is missing, not JSON, or decompresses to more than 1 MiB. The
-/// time is linear in the body: about 30 µs for a prompt of 100 KB. Turns are hashed up to 960 KB.
+/// The prefixes are empty if the body is missing, is not a JSON object, or cannot be decompressed
+/// to at most 1 MiB. The time is linear in the body: about 30 µs for a prompt of 100 KB. At most
+/// the first 960 KB of a prompt have prefixes.
 pub fn affinity(
     facts: &RequestFacts,
     headers: &HeaderMap,
@@ -71,7 +78,7 @@ pub fn affinity(
         session.hash()
     });
     // The bytes of media, and of content that the server stores, say nothing about tokens.
-    let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.kept);
+    let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.has_stored_context);
     let Some(bytes) = hashes.length().filter(|_| is_text) else {
         return Affinity::from_hashes(session, hashes.prefixes(seed).map(|(hash, _)| hash));
     };

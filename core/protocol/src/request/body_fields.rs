@@ -1,4 +1,4 @@
-//! Reads the relevant fields of a JSON body.
+//! Reads the model, the stream flag and the prompt size from a JSON body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::parse_model;
 use crate::json::{Any, FromAny, Key, Scalar, read_object};
 use crate::prompt::{Prompt, Role};
 
-/// The relevant fields of a body.
+/// The facts that a body adds to those of the path.
 #[derive(Default)]
 pub(super) struct BodyFields {
     pub(super) model: Option<Arc<str>>,
@@ -19,6 +19,9 @@ pub(super) struct BodyFields {
 }
 
 impl BodyFields {
+    /// Reads a JSON body. Returns the default if the body is not a JSON object.
+    ///
+    /// If counting fails, `prompt` is `None` and the other fields are read without counting.
     pub(super) fn json(body: &[u8]) -> Self {
         let read = |prompt| {
             let empty = Self { prompt, ..Self::default() };
@@ -30,21 +33,24 @@ impl BodyFields {
     }
 }
 
+/// A model name. `None` if it is empty, too long or not a string.
 impl FromAny for Option<Arc<str>> {
     fn from_scalar(scalar: Scalar<'_>) -> Self {
         if let Scalar::Text(text) = scalar { parse_model(text) } else { None }
     }
 }
 
+/// The meaning of a top-level key.
 enum Field {
     Model,
     Stream,
+    /// A key whose value is counted in this role.
     Counted(Role),
     Other,
 }
 
-/// Fills in the fields. Written by hand, because a derived reader rejects duplicate keys, while all
-/// known servers use the last one.
+/// Reads the fields of an object. Written by hand, because a derived implementation rejects
+/// duplicate keys, while all known servers use the last one.
 impl<'de> Visitor<'de> for BodyFields {
     type Value = Self;
 

@@ -1,12 +1,11 @@
-//! Decompresses request bodies for reading. The body itself is forwarded unchanged.
+//! Decompresses request bodies for reading. The body is still forwarded as it was sent.
 //!
 //! Few clients compress requests and few providers accept them, but a compressed request must not
 //! escape the limits.
 //!
 //! Decompression runs on the thread that serves the call and takes 8 ms per megabyte, so it is
 //! limited to [`MAX_DECOMPRESSED`]. A body that is longer (compressed or not), cut off, or encoded
-//! in an unknown way is treated as unavailable: its call has no model but one named in the path,
-//! and no estimate.
+//! in an unknown way is treated as unavailable.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -15,17 +14,20 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, HeaderMap};
 use ruzstd::decoding::StreamingDecoder;
 
-/// Maximum length of a body that is decompressed, and of each result.
+/// Maximum length in bytes of a compressed body, and of its decompressed content: 1 MiB.
 pub const MAX_DECOMPRESSED: usize = 1 << 20;
 
-/// Maximum zstd window, as in RFC 9659: the memory that the decoder needs before any output.
+/// Maximum zstd window in bytes, as in RFC 9659. The decoder allocates the window before any
+/// output.
 const MAX_ZSTD_WINDOW: u64 = 8 << 20;
 
-/// Maximum number of codings applied one after the other.
+/// Maximum number of content codings that may be applied to a body.
 const MAX_CODINGS: usize = 3;
 
-/// Returns the content of a body, decompressed according to its headers. Returns `None` if that is
-/// not possible or exceeds [`MAX_DECOMPRESSED`].
+/// Returns the content of a body, decompressed according to its `content-encoding`.
+///
+/// Returns `None` if a coding is unknown, the body is damaged, or it exceeds [`MAX_DECOMPRESSED`]
+/// before or after decompression. A body that is not compressed may have any length.
 pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -47,6 +49,8 @@ pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8
     Some(content)
 }
 
+/// Removes one coding (`gzip`, `deflate`, `zstd` or `br`). Returns `None` if that is impossible or
+/// the result exceeds [`MAX_DECOMPRESSED`].
 fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
     match &*coding.to_ascii_lowercase() {
         "gzip" | "x-gzip" => all(MultiGzDecoder::new(coded), MAX_DECOMPRESSED),
@@ -59,7 +63,7 @@ fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Decompresses consecutive frames.
+/// Decompresses consecutive zstd frames, at most [`MAX_DECOMPRESSED`] bytes in total.
 fn zstd(mut coded: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     while !coded.is_empty() {
@@ -69,6 +73,7 @@ fn zstd(mut coded: &[u8]) -> Option<Vec<u8>> {
     Some(content)
 }
 
+/// Reads the decoder to its end. Returns `None` if it fails or gives more than `limit` bytes.
 fn all(decoder: impl Read, limit: usize) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     // One byte more than allowed, to detect an excess.

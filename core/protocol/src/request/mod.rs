@@ -1,12 +1,13 @@
-//! Reads what the gate needs to know of a request from its method, path and body.
+//! Reads the facts of a request that admission and the observer use, from its method, path, headers
+//! and body.
 //!
 //! # Rationale
 //!
-//! Requests that are not known to be harmless are treated as inference: an unknown POST that waits
-//! in the queue costs a little time, while a model call that bypasses the queue breaks the cap.
-//! Likewise, only requests that are known to be safe are repeated.
+//! Every POST request that is not known to run no model is treated as inference. Queuing a harmless
+//! request delays it a little, while a model call that bypasses the queue breaks the concurrency
+//! limit. For the same reason, only requests that are known to be safe are repeated.
 //!
-//! The body is read once. Only the model's name and the size of the prompt are kept.
+//! Prompts are not stored: only the model's name and the size of the prompt are.
 
 mod affinity;
 mod body_fields;
@@ -31,63 +32,67 @@ pub use self::path::model_in_path;
 pub use self::prefix::Prefix;
 use crate::prompt::{Prompt, Task};
 
-/// Maximum length of a model name in bytes. Longer names could fill maps and labels cheaply.
+/// Maximum length of a model name in bytes. A longer name is treated as no name, because it would
+/// take memory in maps and metric labels.
 pub const MAX_MODEL: usize = 256;
 
-/// API dialect: the format of the response stream and of its end.
+/// The API format of a request, which defines how its response streams and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// `chat/completions`.
+    /// OpenAI chat completions (`/chat/completions`).
     OpenAiChat,
-    /// `completions`.
+    /// OpenAI legacy completions (`/completions`).
     OpenAiCompletions,
-    /// `responses`.
+    /// OpenAI Responses (`/responses`).
     OpenAiResponses,
-    /// `messages`, also Anthropic's models on Vertex.
+    /// Anthropic Messages (`/messages`), including Anthropic models on Vertex AI.
     AnthropicMessages,
-    /// `generateContent` and `streamGenerateContent`, on Google's own API and on Vertex.
+    /// Gemini `generateContent` and `streamGenerateContent`, on Google's own API and on Vertex AI.
     Gemini,
-    /// Any other API. Its responses are forwarded and never judged as truncated.
+    /// Any other API. Its responses are forwarded and never reported as truncated.
     #[default]
     Other,
 }
 
-/// Whether a call takes a slot.
+/// Whether a call passes through admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// The call runs a model, or may run one: it takes a slot.
+    /// The call runs a model, or may run one. It waits for a slot.
     Inference,
-    /// The call is known to run no model (files, models, batches, counting tokens): it bypasses the
-    /// queue.
+    /// The call is known to run no model (for example files, models, batches or token counting). It
+    /// bypasses the queue.
     Bypass,
 }
 
-/// What admission and the observer need to know of a request.
+/// The facts of a request that admission and the observer use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// Whether the call takes a slot.
+    /// Whether the call waits for a slot.
     pub route: Route,
-    /// The format of its response.
+    /// The format of the response.
     pub dialect: Dialect,
-    /// The model, from the path if it names one (Azure deployments, Gemini, Bedrock), otherwise
-    /// from the body. `None` if neither names one, or if the body is absent, not JSON, or
-    /// compressed in an unreadable way or to more than 1 MiB.
+    /// The model named in the path (Azure deployments, Gemini, Bedrock), otherwise the one named in
+    /// the body.
+    ///
+    /// `None` if neither names one of at most [`MAX_MODEL`] bytes. The body is ignored if it is
+    /// unavailable, is neither JSON nor a form, or cannot be decompressed to at most 1 MiB.
     pub model: Option<Arc<str>>,
-    /// Whether the call requests a stream.
+    /// Whether the call requests a streamed response.
     pub stream: bool,
-    /// Whether the request is known to be safe to repeat: an idempotent method, or an inference
-    /// call of a known kind.
+    /// Whether sending the request twice is known to be safe: the method is idempotent, or the path
+    /// is a known inference endpoint.
     pub repeatable: bool,
-    /// What costs tokens in the request, or `None` if unknown, for the same reasons as the model.
+    /// The parts of the request that cost tokens. `None` if the body was ignored, for the same
+    /// reasons as in [`RequestFacts::model`].
     pub prompt: Option<Prompt>,
-    /// The kind of work that the call requests.
+    /// The kind of work that the endpoint performs.
     pub task: Task,
 }
 
 impl RequestFacts {
-    /// Returns the facts of a call whose request is not visible: it runs a model, and nothing else
-    /// is known.
+    /// Returns the facts of a call whose request is not visible: an inference call of an unknown
+    /// format and model that must not be repeated.
     pub fn unknown() -> Self {
         Self {
             route: Route::Inference,
@@ -100,13 +105,13 @@ impl RequestFacts {
         }
     }
 
-    /// Reads a request. `body` is `None` if it is not available, for example because it is a
-    /// stream.
+    /// Reads the facts of a request. `body` is `None` if the body is unavailable, for example
+    /// because it is a stream.
     ///
-    /// The time is linear in the body: 0.14 ms per megabyte of plain text or base64, 0.45 ms for
-    /// text with many escapes, and up to 3 ms for many small values. Counting a prompt of 100 KB
-    /// takes 2 to 16 µs, or 0.2 ms if it consists of a thousand messages. Decompression takes
-    /// another 8 ms per megabyte and is limited to 1 MiB.
+    /// The time is linear in the length of the body: 0.14 ms per megabyte of plain text or base64,
+    /// 0.45 ms for text with many escapes, and up to 3 ms for many small values. Counting a prompt
+    /// of 100 KB takes 2 to 16 µs, or 0.2 ms if it consists of a thousand messages. Decompression
+    /// takes another 8 ms per megabyte of output, which is limited to 1 MiB.
     pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap, body: Option<&[u8]>) -> Self {
         if method != Method::POST {
             // No provider runs a model with another method.
@@ -132,6 +137,7 @@ impl RequestFacts {
     }
 }
 
+/// Returns the model name, or `None` if it is empty or longer than [`MAX_MODEL`] bytes.
 fn parse_model(model: &str) -> Option<Arc<str>> {
     (!model.is_empty() && model.len() <= MAX_MODEL).then(|| model.into())
 }

@@ -1,4 +1,4 @@
-//! Multipart forms (`multipart/form-data`): audio and image calls with files among their fields.
+//! Multipart forms (`multipart/form-data`), which audio and image endpoints use for uploads.
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use memchr::memmem;
@@ -7,20 +7,23 @@ use super::body_fields::BodyFields;
 use super::parse_model;
 use crate::prompt::{Prompt, Task};
 
-/// Maximum length of a field that is read as text.
+/// Maximum length in bytes of a form field that is read as text. Longer fields are ignored.
 const MAX_FIELD: usize = 64 * 1024;
 
+/// Returns `true` if the content type is a multipart form.
 pub(super) fn is_multipart(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"multipart/"))
 }
 
-/// Returns the boundary of a form's parts, at most 70 characters by RFC 2046.
+/// Returns the boundary between the parts of the form, or `None` if it is missing, empty, or longer
+/// than the 70 characters that RFC 2046 allows.
 fn boundary(headers: &HeaderMap) -> Option<&str> {
     let boundary = parameter(headers.get(CONTENT_TYPE)?.to_str().ok()?, "boundary")?;
     (1..=70).contains(&boundary.len()).then_some(boundary)
 }
 
-/// Reads a form. Files count by their size only.
+/// Reads the fields of a form. Files count by their size and type only. Returns the default if the
+/// boundary is missing.
 pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     let mut fields = BodyFields::default();
     let Some(boundary) = boundary(headers) else { return fields };
@@ -46,7 +49,8 @@ pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     fields
 }
 
-/// Estimates an upload whose body is not available, from its content length.
+/// Estimates the prompt of an upload whose body is unavailable from its `content-length`. The
+/// prompt is `None` if the length is missing or the task takes no audio or image.
 pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> BodyFields {
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let prompt = length.filter(|_| matches!(task, Task::Transcribe | Task::Image)).map(|length| {
@@ -57,8 +61,8 @@ pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> BodyFields {
     BodyFields { prompt, ..BodyFields::default() }
 }
 
-/// Returns the parts between the boundaries, and whether each is complete: the last part of a
-/// truncated form is not.
+/// Returns the parts between the boundaries, each with `true` if its end was found. Only the last
+/// part of a truncated form is incomplete.
 fn parts<'a>(body: &'a [u8], boundary: &str) -> impl Iterator<Item = (&'a [u8], bool)> {
     let delimiter = format!("--{boundary}");
     let finder = memmem::Finder::new(&delimiter).into_owned();
@@ -73,12 +77,14 @@ fn parts<'a>(body: &'a [u8], boundary: &str) -> impl Iterator<Item = (&'a [u8], 
     })
 }
 
-/// Splits a part into its head and its content.
+/// Splits a part into its headers and its content. Returns `None` if it has no empty line or its
+/// headers are not UTF-8.
 fn split(part: &[u8]) -> Option<(&str, &[u8])> {
     let at = memmem::find(part, b"\r\n\r\n")?;
     Some((std::str::from_utf8(part.get(..at)?).ok()?, part.get(at + 4..)?))
 }
 
+/// Returns the value of the header `name` in the headers of a part.
 fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.split("\r\n").find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -86,7 +92,7 @@ fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns a parameter of a header's value.
+/// Returns a parameter of a header value such as `form-data; name="model"`, without quotes.
 fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.split(';').skip(1).find_map(|parameter| {
         let (key, value) = parameter.split_once('=')?;

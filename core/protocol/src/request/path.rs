@@ -1,4 +1,4 @@
-//! What the path of a request says about it.
+//! Reads the facts of a request that its path states.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use crate::base_url::is_version;
 use crate::json_edit::range_of;
 use crate::prompt::Task;
 
-/// Returns the range of the model's name in a path that names it (Azure deployments, Gemini,
-/// Bedrock).
+/// Returns the byte range of the model's name in a URL path, or `None` if the path names no model.
+/// Azure deployments, Gemini and Bedrock name it in the path.
 pub fn model_in_path(path: &str) -> Option<Range<usize>> {
     range_of(path, Path::read(path).model?)
 }
 
-/// What the path alone says about a request.
+/// The facts that the path alone states.
 pub(super) struct Path<'a> {
-    /// The facts, without the model.
+    /// The facts without the model and the prompt.
     pub(super) facts: RequestFacts,
-    /// The model as it is written in the path.
+    /// The model as written in the path, percent-encoded. `None` if the path names none.
     pub(super) model: Option<&'a str>,
 }
 
@@ -28,15 +28,19 @@ impl From<RequestFacts> for Path<'_> {
 }
 
 impl<'a> Path<'a> {
+    /// Creates the facts of a known inference endpoint of this dialect.
     fn inference(dialect: Dialect) -> Self {
         let task = if dialect == Dialect::Other { Task::Other } else { Task::Text };
         RequestFacts { dialect, task, repeatable: true, ..RequestFacts::unknown() }.into()
     }
 
+    /// Creates the facts of a known inference endpoint of [`Dialect::Other`] that performs this
+    /// task.
     fn task(task: Task) -> Self {
         RequestFacts { task, repeatable: true, ..RequestFacts::unknown() }.into()
     }
 
+    /// Creates the facts of an endpoint that runs no model.
     fn bypass() -> Self {
         RequestFacts { route: Route::Bypass, ..RequestFacts::unknown() }.into()
     }
@@ -50,6 +54,7 @@ impl<'a> Path<'a> {
         self
     }
 
+    /// Reads a path. An unknown path is inference that must not be repeated.
     pub(super) fn read(path: &'a str) -> Self {
         // The last segments, from the end: gateways add prefixes, never suffixes.
         let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
@@ -105,7 +110,8 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Collections whose POSTs create or change things and run no model while the caller waits.
+    /// Returns the facts of a path segment that names a collection, such as `files`, whose POST
+    /// requests run no model while the caller waits. Returns `None` for other segments.
     fn collection(segment: &str) -> Option<Self> {
         match segment {
             "assistants"
@@ -138,7 +144,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Gemini and Vertex: `models/{model}:{verb}`.
+    /// Reads a path of Gemini or Vertex AI, which ends in `models/{model}:{verb}`.
     fn google(path: &str, model: &'a str, verb: &str) -> Self {
         let anthropic = path.contains("/publishers/anthropic/");
         match verb {
@@ -160,7 +166,8 @@ impl<'a> Path<'a> {
     }
 }
 
-/// The deployment of an Azure path: `/openai/deployments/{deployment}/...`.
+/// Returns the deployment in an Azure path (`/openai/deployments/{deployment}/...`), or `None` for
+/// other paths.
 fn deployment(path: &str) -> Option<&str> {
     let (_, rest) = path.split_once("/deployments/")?;
     rest.split('/').next()

@@ -1,43 +1,46 @@
-//! Prompt prefixes that calls in flight at the same engine may share in memory.
+//! Prefixes of prompts, which calls in flight at the same engine may share in its KV cache.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The prefixes of a prompt, each identified by the hash of everything before its end. The default
-/// shares nothing.
+/// The prefixes of one prompt with their lengths, each identified by the hash of everything before
+/// its end.
 ///
-/// Two prompts share everything before the last prefix end that both have. The length of a prefix
-/// in tokens is a share of the call's input tokens, proportional to bytes and rounded down to whole
-/// blocks.
+/// Two prompts share everything up to the end of the longest prefix that both contain. The default
+/// value has no prefixes and therefore shares nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     hashes: Arc<[u64]>,
-    /// Bytes of prompt up to the end of each prefix.
+    /// Bytes from the start of the prompt to the end of each prefix.
     ends: Arc<[u32]>,
-    /// Bytes of the whole prompt.
+    /// Length of the whole prompt in bytes.
     bytes: u64,
 }
 
 impl Prefix {
-    /// Creates the prefixes of a prompt of `bytes` bytes. `ends` holds the bytes up to the end of
-    /// each prefix. Prefixes from the first repeated hash on are dropped, so that all hashes
-    /// differ.
+    /// Creates the prefixes of a prompt of `bytes` bytes. `ends` holds the number of bytes before
+    /// the end of each prefix.
+    ///
+    /// If a hash repeats, it and all later prefixes are dropped, so that all hashes differ.
     pub fn new(hashes: Arc<[u64]>, mut ends: Vec<u32>, bytes: u64) -> Self {
         let mut seen = HashSet::with_capacity(hashes.len());
         ends.truncate(hashes.iter().take_while(|hash| seen.insert(**hash)).count());
         Self { hashes, ends: ends.into(), bytes }
     }
 
-    /// Returns the same prefixes, with other hashes for those that end within the first `bytes` of
-    /// the prompt.
+    /// Returns the same prefixes, with `hash` applied to the hashes of those that end within the
+    /// first `bytes` bytes of the prompt.
     pub fn rehashed(self, bytes: u64, hash: impl Fn(u64) -> u64) -> Self {
         let hashes = self.hashes.iter().zip(&*self.ends);
         let hashes = hashes.map(|(of, end)| if u64::from(*end) <= bytes { hash(*of) } else { *of });
         Self::new(hashes.collect(), self.ends.to_vec(), self.bytes)
     }
 
-    /// Returns the hash of each prefix and the tokens it adds to the previous one, in a prompt of
-    /// `input` tokens. Lengths are multiples of `block` tokens.
+    /// Returns, for each prefix, its hash and the number of tokens that it adds to the previous
+    /// prefix, for a prompt of `input` tokens.
+    ///
+    /// Tokens are proportional to bytes and rounded down to whole blocks of `block` tokens. The
+    /// last token of the prompt belongs to no prefix, because engines always compute it.
     pub fn chunks(&self, input: u64, block: u64) -> impl Iterator<Item = (u64, u64)> {
         let ratio = input as f64 / self.bytes.max(1) as f64;
         // The engine recomputes the last token of a prompt, whatever is cached.

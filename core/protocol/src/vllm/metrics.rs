@@ -1,31 +1,36 @@
-//! Prometheus' text format, as far as it is needed: the few series that tell how an engine stands.
+//! Reads the load and the KV-cache statistics of vLLM and SGLang engines from their `/metrics`,
+//! which are in the Prometheus text format.
 
 use std::collections::BTreeMap;
 
-/// How a replica stood when it was asked (`/metrics`), all its engines together.
+/// Load and KV-cache statistics of one address, summed over the engines behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineMetrics {
-    /// Calls in its batches (`vllm:num_requests_running`).
+    /// Calls that are being executed (`vllm:num_requests_running`).
     pub running: f64,
-    /// Calls that wait for a place (`vllm:num_requests_waiting`).
+    /// Calls in the engine's queue (`vllm:num_requests_waiting`).
     pub waiting: f64,
-    /// The share of its memory that is taken, 0 to 1 (`vllm:kv_cache_usage_perc`), where it says so.
+    /// Share of the KV cache in use, 0 to 1, averaged over the engines
+    /// (`vllm:kv_cache_usage_perc`). `None` if not reported.
     pub kv_usage: Option<f64>,
-    /// Tokens that its memory holds (`vllm:cache_config_info`), where it says so.
+    /// Capacity of the KV cache in tokens (`vllm:cache_config_info`). `None` if not reported.
     pub kv_tokens: Option<u64>,
-    /// Prompt tokens looked up in its prefix cache, and found there, since it began.
+    /// Prompt tokens looked up in the prefix cache since the engine started. `None` if not
+    /// reported.
     pub prefix_queries: Option<f64>,
-    /// See above.
+    /// Prompt tokens found in the prefix cache since the engine started. `None` if not reported.
     pub prefix_hits: Option<f64>,
-    /// Prompt tokens of calls whose first token came (`vllm:prompt_tokens_total`), since it began: whole prompts, what was cached of them too.
+    /// Prompt tokens, cached ones included, of all calls that have produced a token since the
+    /// engine started (`vllm:prompt_tokens_total`). `None` if not reported.
     pub prompt_tokens: Option<f64>,
-    /// Whether calls that begin alike hold the blocks of their beginning once: prefix caching is on (`vllm:cache_config_info`), and there is
-    /// one engine. `false` where it does not say.
+    /// Whether calls with a common prefix share its KV-cache blocks: prefix caching is enabled
+    /// (`vllm:cache_config_info`), and one engine serves the address. `false` if not reported.
     pub shares_prefixes: bool,
 }
 
-/// How the engines behind an address stand, by the text of its `/metrics`. `None` where it does not say how many calls run and wait there.
-pub fn standing(text: &[u8]) -> Option<EngineMetrics> {
+/// Parses the text of `/metrics`. Returns `None` if it does not report the running and waiting
+/// calls.
+pub fn parse_metrics(text: &[u8]) -> Option<EngineMetrics> {
     let mut sums = BTreeMap::<Series, Sum>::new();
     let mut caches_prefixes = false;
     for line in text.split(|byte| *byte == b'\n') {
@@ -59,15 +64,16 @@ pub fn standing(text: &[u8]) -> Option<EngineMetrics> {
     })
 }
 
-/// Sum of a series over its labels (engines and models).
+/// The sum of the samples of one series, over engines and models.
 #[derive(Default)]
 struct Sum {
     total: f64,
+    /// Number of samples.
     count: f64,
 }
 
-/// A series that is read. Series that were renamed may be reported under both names. They are kept
-/// apart, and the newer name counts.
+/// A series that is read. A renamed series may be reported under both names, so the old name has a
+/// sum of its own, which is used only without the new one.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Series {
     Running,
@@ -83,6 +89,8 @@ enum Series {
 }
 
 impl Series {
+    /// Returns the series that a metric name belongs to, with or without the suffix `_total`.
+    /// Returns `None` for other metrics.
     fn of(name: &str) -> Option<Self> {
         Some(match name.strip_suffix("_total").unwrap_or(name) {
             "vllm:num_requests_running" | "sglang:num_running_reqs" => Self::Running,
@@ -100,8 +108,8 @@ impl Series {
     }
 }
 
-/// Returns the KV-cache tokens of one engine, from the labels of its configuration. Returns `None`
-/// if they are unknown.
+/// Returns the KV-cache capacity of one engine in tokens, from the labels of
+/// `vllm:cache_config_info`. Returns `None` if they do not state it.
 fn kv_tokens(sample: &Sample<'_>) -> Option<f64> {
     let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
     let tokens = label("kv_cache_size_tokens");
@@ -130,7 +138,8 @@ impl<'a> Sample<'a> {
         Some(Self { name, labels, value })
     }
 
-    /// Returns the raw value of a label. The labels read here are numbers, which need no escapes.
+    /// Returns the value of a label, or `None` if the sample has no such label. Escapes are not
+    /// resolved, because the labels that are read need none.
     fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
         while let Some((label, after)) = rest.split_once("=\"") {
@@ -144,7 +153,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns the end of the labels, ignoring braces within values.
+/// Returns the position of the brace that ends the labels. Braces within values are ignored.
 fn closing(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -157,7 +166,7 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-/// Returns the end of a value: the first quote that is not escaped.
+/// Returns the position of the first quote that is not escaped, which ends a label value.
 fn quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {

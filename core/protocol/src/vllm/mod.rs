@@ -6,5 +6,5 @@ mod models;
 #[cfg(test)]
 mod tests;
 
-pub use metrics::{EngineMetrics, standing};
-pub use models::{Model, models};
+pub use metrics::{EngineMetrics, parse_metrics};
+pub use models::{Model, parse_models};

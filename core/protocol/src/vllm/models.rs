@@ -1,23 +1,23 @@
-//! The list of models that a server serves.
+//! Reads the list of models that a server serves, from its `/v1/models`.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Maximum number of models kept per replica, more than any server has, adapters included.
+/// Maximum number of models that are read from one list.
 const MAX_MODELS: usize = 1024;
-/// Maximum length of a model name in bytes. Longer names are dropped.
+/// Maximum length of a model name in bytes. Models with longer names are ignored.
 const MAX_NAME: usize = 200;
 
-/// A model that a replica serves, including LoRA adapters.
+/// A model or LoRA adapter that a replica serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// The name that calls use.
     pub name: Arc<str>,
-    /// Maximum tokens of prompt and answer together, if reported.
-    pub longest: Option<u64>,
-    /// For an adapter, the base model.
+    /// Maximum number of tokens of prompt and output together. `None` if not reported.
+    pub max_tokens: Option<u64>,
+    /// For a LoRA adapter, the name of its base model. `None` for other models.
     pub parent: Option<Arc<str>>,
 }
 
@@ -26,18 +26,20 @@ struct List {
     data: Vec<Value>,
 }
 
-/// Parses the body of `/v1/models`, up to 1,024 models. Returns `None` if it is no such list.
-pub fn models(body: &[u8]) -> Option<Vec<Model>> {
+/// Parses the body of `/v1/models`, of which the first 1,024 valid models are returned. Returns
+/// `None` if the body is not a list of models.
+pub fn parse_models(body: &[u8]) -> Option<Vec<Model>> {
     let List { data } = serde_json::from_slice(body).ok()?;
     Some(data.iter().filter_map(model).take(MAX_MODELS).collect())
 }
 
+/// Parses one entry of the list. Returns `None` if it has no valid name.
 fn model(entry: &Value) -> Option<Model> {
     let text =
         |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=MAX_NAME).contains(&text.len()));
     Some(Model {
         name: text("id")?.into(),
-        longest: entry.get("max_model_len").and_then(Value::as_u64).filter(|tokens| *tokens > 0),
+        max_tokens: entry.get("max_model_len").and_then(Value::as_u64).filter(|tokens| *tokens > 0),
         parent: text("parent").map(Into::into),
     })
 }

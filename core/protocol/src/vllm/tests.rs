@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{EngineMetrics, Model, models, standing};
+use super::{EngineMetrics, Model, parse_metrics, parse_models};
 
 use crate::classify::Class;
 use crate::{Scanner, classify, classify_event};
@@ -10,7 +10,7 @@ use crate::{Scanner, classify, classify_event};
 const ONE: &[u8] = include_bytes!("fixtures/one_engine.txt");
 const MODELS: &[u8] = include_bytes!("fixtures/models.json");
 
-fn standing_of(running: f64, waiting: f64) -> EngineMetrics {
+fn metrics_of(running: f64, waiting: f64) -> EngineMetrics {
     EngineMetrics { running, waiting, ..EngineMetrics::default() }
 }
 
@@ -23,12 +23,12 @@ fn engine_metrics_are_read() {
         prefix_hits: Some(1_910_256.0),
         prompt_tokens: Some(2_871_990.0),
         shares_prefixes: true,
-        ..standing_of(17.0, 3.0)
+        ..metrics_of(17.0, 3.0)
     };
-    assert_eq!(standing(ONE), Some(expected));
+    assert_eq!(parse_metrics(ONE), Some(expected));
     // Counters without suffix, and CRLF line endings.
     let bare = String::from_utf8_lossy(ONE).replace("_total{", "{").replace('\n', "\r\n");
-    assert_eq!(standing(bare.as_bytes()), Some(expected));
+    assert_eq!(parse_metrics(bare.as_bytes()), Some(expected));
 }
 
 /// Output of vLLM 0.33.0 under load with little memory, without histograms.
@@ -41,9 +41,9 @@ fn metrics_of_a_real_engine_are_read() {
         prefix_hits: Some(32.0),
         prompt_tokens: Some(33_799.0),
         shares_prefixes: true,
-        ..standing_of(0.0, 0.0)
+        ..metrics_of(0.0, 0.0)
     };
-    assert_eq!(standing(include_bytes!("fixtures/vllm_0_33.txt")), Some(expected));
+    assert_eq!(parse_metrics(include_bytes!("fixtures/vllm_0_33.txt")), Some(expected));
 }
 
 #[test]
@@ -53,7 +53,9 @@ fn prefix_sharing_needs_one_engine_with_prefix_caching() {
             format!("vllm:cache_config_info{{block_size=\"16\",{caches}num_gpu_blocks=\"9\"}} 1\n")
         };
         let calls = "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n".to_owned();
-        standing((calls + &engines.iter().map(info).collect::<String>()).as_bytes()).unwrap().shares_prefixes
+        parse_metrics((calls + &engines.iter().map(info).collect::<String>()).as_bytes())
+            .unwrap()
+            .shares_prefixes
     };
     let on = "enable_prefix_caching=\"True\",";
     assert!(of(&[on]));
@@ -76,39 +78,39 @@ fn engines_behind_one_address_are_aggregated() {
         prefix_queries: Some(1_600.0),
         prefix_hits: Some(816.0),
         prompt_tokens: Some(1_480.0),
-        ..standing_of(42.0, 5.0)
+        ..metrics_of(42.0, 5.0)
     };
-    let seen = standing(include_bytes!("fixtures/two_engines.txt")).unwrap();
+    let seen = parse_metrics(include_bytes!("fixtures/two_engines.txt")).unwrap();
     assert!((seen.kv_usage.unwrap() - 0.6).abs() < 1e-9);
     assert_eq!(EngineMetrics { kv_usage: Some(0.6), ..seen }, expected);
 }
 
 #[test]
 fn renamed_series_are_not_counted_twice() {
-    let seen = standing(include_bytes!("fixtures/old_names_too.txt")).unwrap();
+    let seen = parse_metrics(include_bytes!("fixtures/old_names_too.txt")).unwrap();
     let expected = EngineMetrics {
         kv_usage: Some(0.25),
         prefix_queries: Some(100.0),
         prefix_hits: Some(40.0),
-        ..standing_of(2.0, 0.0)
+        ..metrics_of(2.0, 0.0)
     };
     assert_eq!(seen, expected);
 }
 
 #[test]
 fn older_and_other_engines_are_read_where_compatible() {
-    let v0 = EngineMetrics { kv_usage: Some(0.0625), kv_tokens: Some(9_216 * 16), ..standing_of(4.0, 1.0) };
-    assert_eq!(standing(include_bytes!("fixtures/v0.txt")), Some(v0));
-    let sglang = EngineMetrics { kv_usage: Some(0.28), kv_tokens: Some(471_258), ..standing_of(8.0, 2.0) };
-    assert_eq!(standing(include_bytes!("fixtures/sglang.txt")), Some(sglang));
-    assert_eq!(standing(include_bytes!("fixtures/another_server.txt")), None);
-    assert_eq!(standing(b"<html>404</html>"), None);
+    let v0 = EngineMetrics { kv_usage: Some(0.0625), kv_tokens: Some(9_216 * 16), ..metrics_of(4.0, 1.0) };
+    assert_eq!(parse_metrics(include_bytes!("fixtures/v0.txt")), Some(v0));
+    let sglang = EngineMetrics { kv_usage: Some(0.28), kv_tokens: Some(471_258), ..metrics_of(8.0, 2.0) };
+    assert_eq!(parse_metrics(include_bytes!("fixtures/sglang.txt")), Some(sglang));
+    assert_eq!(parse_metrics(include_bytes!("fixtures/another_server.txt")), None);
+    assert_eq!(parse_metrics(b"<html>404</html>"), None);
 }
 
 #[test]
 fn invalid_samples_are_ignored() {
     let base = "vllm:num_requests_running{a=\"}\\\"\",b=\"x\"} 1 1700000000\nvllm:num_requests_waiting 2\n";
-    assert_eq!(standing(base.as_bytes()), Some(standing_of(1.0, 2.0)));
+    assert_eq!(parse_metrics(base.as_bytes()), Some(metrics_of(1.0, 2.0)));
     for more in [
         "vllm:kv_cache_usage_perc NaN",
         "vllm:kv_cache_usage_perc -1",
@@ -120,24 +122,27 @@ fn invalid_samples_are_ignored() {
         "vllm:cache_config_info{num_gpu_blocks=\"99999999999999999999\",block_size=\"16\"} 1",
         "vllm:cache_config_info{num_gpu_blocks=\"9999999999999999999\",block_size=\"16\"} 1",
     ] {
-        assert_eq!(standing(format!("{base}{more}\n").as_bytes()), Some(standing_of(1.0, 2.0)), "{more}");
+        assert_eq!(parse_metrics(format!("{base}{more}\n").as_bytes()), Some(metrics_of(1.0, 2.0)), "{more}");
     }
     let brimming = format!("{base}vllm:kv_cache_usage_perc 1.2\n");
-    assert_eq!(standing(brimming.as_bytes()).unwrap().kv_usage, Some(1.0));
+    assert_eq!(parse_metrics(brimming.as_bytes()).unwrap().kv_usage, Some(1.0));
 }
 
 #[test]
 fn models_of_a_server_are_read() {
     let base: std::sync::Arc<str> = "meta-llama/Llama-3.1-8B-Instruct".into();
     let expected = [
-        Model { name: base.clone(), longest: Some(131_072), parent: None },
-        Model { name: "support-lora".into(), longest: None, parent: Some(base) },
+        Model { name: base.clone(), max_tokens: Some(131_072), parent: None },
+        Model { name: "support-lora".into(), max_tokens: None, parent: Some(base) },
     ];
-    assert_eq!(models(MODELS).unwrap(), expected);
-    assert_eq!(models(br#"{"data": [{"id": 7}, "x", {"id": "m", "max_model_len": -1}]}"#).unwrap().len(), 1);
-    assert_eq!(models(br#"{"object": "list", "data": []}"#), Some(Vec::new()));
+    assert_eq!(parse_models(MODELS).unwrap(), expected);
+    assert_eq!(
+        parse_models(br#"{"data": [{"id": 7}, "x", {"id": "m", "max_model_len": -1}]}"#).unwrap().len(),
+        1
+    );
+    assert_eq!(parse_models(br#"{"object": "list", "data": []}"#), Some(Vec::new()));
     for other in ["", "[]", "{}", r#"{"data": {}}"#, r#"{"error": {"message": "Unauthorized"}}"#] {
-        assert_eq!(models(other.as_bytes()), None, "{other}");
+        assert_eq!(parse_models(other.as_bytes()), None, "{other}");
     }
 }
 
@@ -159,7 +164,7 @@ proptest! {
     /// Arbitrary bytes cause no panic.
     #[test]
     fn no_bytes_make_it_fail(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = (standing(&bytes), models(&bytes));
+        let _ = (parse_metrics(&bytes), parse_models(&bytes));
     }
 
     /// A valid document that is cut and patched causes no panic.
@@ -170,12 +175,12 @@ proptest! {
         if cut {
             bytes.truncate(at + patch.len());
         }
-        if let Some(seen) = standing(&bytes) {
+        if let Some(seen) = parse_metrics(&bytes) {
             prop_assert!(seen.running >= 0.0 && seen.waiting >= 0.0);
             prop_assert!(seen.kv_usage.is_none_or(|share| (0.0..=1.0).contains(&share)));
         }
         let half: Vec<u8> = MODELS.iter().copied().take(at).chain(patch.bytes()).collect();
-        let _ = models(&half);
+        let _ = parse_models(&half);
     }
 
     /// Written metrics are read back, for any engines and any order of labels.
@@ -187,7 +192,7 @@ proptest! {
             text += &format!("vllm:num_requests_running{{model_name=\"{model}\",engine=\"{at}\"}} {running}.0\n");
             text += &format!("vllm:num_requests_waiting{{engine=\"{at}\",model_name=\"{model}\"}} {waiting}.0\n");
         }
-        let seen = standing(text.as_bytes()).unwrap();
+        let seen = parse_metrics(text.as_bytes()).unwrap();
         prop_assert_eq!(seen.running, engines.iter().map(|(running, ..)| f64::from(*running)).sum::<f64>());
         prop_assert_eq!(seen.waiting, engines.iter().map(|(_, waiting, _)| f64::from(*waiting)).sum::<f64>());
     }

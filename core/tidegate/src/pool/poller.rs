@@ -43,13 +43,13 @@ impl Poller {
             PollKind::Load => {
                 let text = self.read(&poll_request.url, "/metrics", None).await;
                 Some(
-                    text.and_then(|text| vllm::standing(&text))
+                    text.and_then(|text| vllm::parse_metrics(&text))
                         .map_or(Observation::MetricsUnreadable, Observation::Metrics),
                 )
             }
             PollKind::Models => {
                 let body = self.read(&poll_request.url, "/v1/models", self.key.as_ref()).await?;
-                vllm::models(&body).map(Observation::Models)
+                vllm::parse_models(&body).map(Observation::Models)
             }
         }
     }

@@ -53,7 +53,7 @@ fn estimate_vectors() {
         assert_eq!(prompt.map(|prompt| prompt.input(COLD_RATIO)), case.input, "{}", case.name);
         assert_eq!(prompt.and_then(|prompt| prompt.max_output()), case.max_output, "{}", case.name);
         assert_eq!(prompt.and_then(|prompt| prompt.thinking), case.thinking, "{}", case.name);
-        assert_eq!(prompt.is_some_and(|prompt| prompt.kept), case.kept, "{}", case.name);
+        assert_eq!(prompt.is_some_and(|prompt| prompt.has_stored_context), case.kept, "{}", case.name);
     }
 }
 

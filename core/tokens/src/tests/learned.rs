@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, Uri};
 use proptest::prelude::*;
 
 use super::super::*;
-use tidegate_protocol::prompt::{MESSAGE, Prompt, Task};
+use tidegate_protocol::prompt::{MESSAGE_TOKENS, Prompt, Task};
 use tidegate_protocol::{RequestFacts, Usage};
 
 pub(super) fn tenant(name: &str) -> Arc<str> {
@@ -56,8 +56,8 @@ fn cold_estimates_match_the_documentation() {
         let demand = estimator.demand(facts, &a);
         (demand.input, demand.output, demand.max_output)
     };
-    assert_eq!(demand(&call(1_000, None)), (300 + MESSAGE, COLD_OUTPUT, None));
-    assert_eq!(demand(&call(1_000, Some(4_096))), (300 + MESSAGE, 4_096, Some(4_096)));
+    assert_eq!(demand(&call(1_000, None)), (300 + MESSAGE_TOKENS, COLD_OUTPUT, None));
+    assert_eq!(demand(&call(1_000, Some(4_096))), (300 + MESSAGE_TOKENS, 4_096, Some(4_096)));
     assert_eq!(demand(&RequestFacts::unknown()), (UNSEEN_INPUT, COLD_OUTPUT, None));
     for (task, output, most) in [
         (Task::Embed, 0, Some(0)),
@@ -218,7 +218,7 @@ fn stored_context_is_learned_separately() {
     let a = tenant("a");
     let plain = call(400, None);
     let mut goes_on = call(400, None);
-    goes_on.prompt.as_mut().unwrap().kept = true;
+    goes_on.prompt.as_mut().unwrap().has_stored_context = true;
     for _ in 0..50 {
         estimator.learn(&plain, &a, &mut LengthSample::default(), &usage(104, 100));
         estimator.learn(&goes_on, &a, &mut LengthSample::default(), &usage(5_104, 100));
@@ -345,7 +345,7 @@ fn anything() -> impl Strategy<Value = (RequestFacts, Usage)> {
                         max_tokens,
                         answers,
                         thinking,
-                        kept,
+                        has_stored_context: kept,
                         ..Prompt::default()
                     }
                 });

@@ -4,7 +4,7 @@ use tidegate_config::ReplicaConfig;
 fn serving(names: &[&str]) -> Observation {
     let longest = Some(1_000);
     Observation::Models(
-        names.iter().map(|name| Model { name: (*name).into(), longest, parent: None }).collect(),
+        names.iter().map(|name| Model { name: (*name).into(), max_tokens: longest, parent: None }).collect(),
     )
 }
 
@@ -81,7 +81,7 @@ fn long_prompts_go_where_they_fit() {
     pool.tell(now, 0, serving(&["base"]));
     let model = |name: &str, longest, parent: Option<&str>| Model {
         name: name.into(),
-        longest,
+        max_tokens: longest,
         parent: parent.map(Into::into),
     };
     let models = vec![model("base", Some(100_000), None), model("adapter", None, Some("base"))];

@@ -101,7 +101,7 @@ fn suspect_replica_is_probed_at_once_and_a_down_one_every_second() {
 #[test]
 fn models_are_polled_when_a_call_names_an_unknown_one() {
     let (mut pool, now) = pool(1);
-    let model = |name: &str| Model { name: name.into(), longest: None, parent: None };
+    let model = |name: &str| Model { name: name.into(), max_tokens: None, parent: None };
     pool.wake(now);
     pool.poll_requests(now);
     pool.tell(now, 0, Observation::Models(vec![model("base")]));

@@ -141,7 +141,7 @@ impl Pool {
     /// the same replicas.
     fn lengths(&self) -> Vec<u64> {
         let models = self.replicas.iter().flatten().filter_map(|replica| replica.models.as_ref()).flatten();
-        let mut lengths: Vec<_> = models.filter_map(|model| model.longest).collect();
+        let mut lengths: Vec<_> = models.filter_map(|model| model.max_tokens).collect();
         lengths.sort_unstable();
         lengths.dedup();
         lengths

@@ -1,29 +1,31 @@
-//! Incremental hash of text that reports the hash at the end of each chunk.
+//! An incremental hash of text that records its value at the end of each chunk.
 
 use super::CHUNK;
 use crate::json::Scalar;
 
-/// Maximum number of chunks reported.
+/// Maximum number of chunks. Bytes after the last chunk are counted but not hashed.
 const MAX_COUNT: usize = 960;
 
-/// An odd multiplier with as many ones as zeros, from wyhash.
+/// Multiplier of the hash function: odd, with as many one bits as zero bits, from wyhash.
 const MULTIPLIER: u64 = 0xa076_1d64_78bd_642f;
 
-/// Hashes of everything so far, at the end of each chunk.
+/// Hashes a sequence of bytes and records the hash at the end of each chunk of [`CHUNK`] bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChunkHasher {
     state: u64,
-    /// Bytes since the last chunk end.
+    /// Bytes since the end of the last chunk.
     since: usize,
-    /// The hash of everything before the end of each chunk, and its length in bytes.
+    /// For each chunk, the hash of everything before its end, and the number of bytes before its
+    /// end.
     pub(super) ends: Vec<(u64, u64)>,
-    /// Bytes so far.
+    /// Number of bytes so far.
     pub(super) length: u64,
-    /// Whether any data was added whose bytes the model does not read.
+    /// Whether data was added that costs an unknown number of tokens, see [`ChunkHasher::opaque`].
     pub(super) opaque: bool,
 }
 
 impl ChunkHasher {
+    /// Creates a hasher that starts from the hash `state` instead of 0.
     pub(super) fn after(state: u64) -> Self {
         Self { state, ..Self::default() }
     }
@@ -33,6 +35,8 @@ impl ChunkHasher {
         fold_multiply(self.state ^ MULTIPLIER, self.since as u64 ^ MULTIPLIER)
     }
 
+    /// Adds a JSON scalar. A number counts as four bytes, about a token id; `null` and booleans
+    /// have no length; a `data:` URL is [opaque](Self::opaque).
     #[inline]
     pub(super) fn scalar(&mut self, scalar: Scalar<'_>) {
         let bits = match scalar {
@@ -49,6 +53,7 @@ impl ChunkHasher {
         self.add(&[0; 4]);
     }
 
+    /// Adds bytes, and records the end of each chunk that they complete.
     pub(super) fn add(&mut self, mut bytes: &[u8]) {
         let mut reached = self.length;
         self.length += bytes.len() as u64;
@@ -65,7 +70,8 @@ impl ChunkHasher {
         }
     }
 
-    /// Adds data whose bytes the model does not read, such as an image, without chunk ends.
+    /// Adds data whose bytes the model does not read, such as an image. Only a hash of eight bytes
+    /// is added, so the data is not split into chunks.
     pub(super) fn opaque(&mut self, data: &str) {
         let mut whole = Self::default();
         whole.mix(data.as_bytes());
@@ -73,23 +79,25 @@ impl ChunkHasher {
         self.add(&whole.state.to_le_bytes());
     }
 
-    /// Adds a marker that distinguishes equal bytes. It has no length.
+    /// Adds a marker that distinguishes values with equal bytes. It has no length.
     pub(super) fn mark(&mut self, mark: u64) {
         self.state = fold_multiply(self.state ^ mark, MULTIPLIER);
     }
 
-    /// Ends the current chunk, unless it is empty.
+    /// Ends the current chunk before it is full. Does nothing if it is empty.
     pub(super) fn close(&mut self) {
         if self.since > 0 && self.ends.len() < MAX_COUNT {
             self.end(self.length);
         }
     }
 
+    /// Records the end of a chunk, `length` bytes after the start.
     fn end(&mut self, length: u64) {
         self.since = 0;
         self.ends.push((self.state, length));
     }
 
+    /// Mixes bytes and their number into the state.
     fn mix(&mut self, bytes: &[u8]) {
         let mut state = self.state ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);
         let (words, rest) = bytes.as_chunks::<8>();
@@ -102,12 +110,12 @@ impl ChunkHasher {
     }
 }
 
-/// Combines two hashes into one.
+/// Returns a hash of two hashes, which depends on their order.
 pub(super) fn combine(before: u64, after: u64) -> u64 {
     fold_multiply(before ^ MULTIPLIER, after ^ MULTIPLIER.rotate_left(17))
 }
 
-/// Combines both halves of the product.
+/// Multiplies two numbers and returns the exclusive or of the upper and lower half of the product.
 fn fold_multiply(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product as u64) ^ ((product >> 64) as u64)

@@ -1,29 +1,30 @@
-//! Spacing of prompt prefixes: after each of the first [`DENSE_PREFIXES`] chunks, then after every
-//! second chunk of twice as many, every fourth, and so on.
+//! Choice of the chunk ends that become prefixes: each of the first [`DENSE_PREFIXES`] chunks, then
+//! every second chunk, every fourth, and every eighth, each for another [`DENSE_PREFIXES`]
+//! prefixes.
 //!
-//! A long prompt therefore has few prefixes, and two prompts that share more than a chunk share a
-//! prefix that covers most of it.
+//! A long prompt therefore has few prefixes, and two prompts that share more than one chunk share a
+//! prefix that covers most of what they share.
 
 use std::sync::Arc;
 
 use super::Affinity;
 use crate::request::Prefix;
 
-/// Number of prefixes after which their spacing doubles.
+/// Number of prefixes after which the distance between two prefixes doubles.
 const DENSE_PREFIXES: usize = 64;
-/// Maximum number of prefixes of a prompt, which cover 960 chunks.
+/// Maximum number of prefixes of a prompt. They cover 960 chunks.
 const MAX_COUNT: usize = 4 * DENSE_PREFIXES;
 
 impl Affinity {
-    /// Creates the affinity of a prompt from the hash of everything before the end of each chunk,
-    /// in order. The lengths are unknown.
+    /// Creates an affinity from the hash of everything before the end of each chunk, in order. The
+    /// lengths are unknown, so [`Affinity::prefix`] is the default.
     pub fn from_hashes(session: Option<u64>, chunks: impl IntoIterator<Item = u64>) -> Self {
         let chunks = chunks.into_iter().map(|hash| (hash, 0));
         Self { prefix: Prefix::default(), ..Self::from_hashes_with_lengths(session, chunks, 0) }
     }
 
-    /// Creates the affinity of a prompt of `bytes` bytes from the hash and the number of bytes
-    /// before the end of each chunk, in order.
+    /// Creates the affinity of a prompt of `bytes` bytes. `chunks` yields, for each chunk in order,
+    /// the hash of everything before its end and the number of bytes before its end.
     pub fn from_hashes_with_lengths(
         session: Option<u64>,
         chunks: impl IntoIterator<Item = (u64, u64)>,
@@ -43,8 +44,8 @@ impl Affinity {
         Self { session, prefix: Prefix::new(prefixes.clone(), ends, bytes), prefixes }
     }
 
-    /// Returns the tokens up to the end of prefix `index`, in a prompt of `input` tokens. The last
-    /// prefix counts as the whole prompt.
+    /// Returns the tokens from the start of the prompt to the end of prefix `index`, in a prompt of
+    /// `input` tokens. The last prefix counts as the whole prompt.
     pub fn tokens(&self, index: usize, input: u64) -> u64 {
         let all = chunks_to(self.prefixes.len().saturating_sub(1));
         let part = chunks_to(index) as f64 / all as f64;
@@ -52,7 +53,7 @@ impl Affinity {
     }
 }
 
-/// Returns the number of chunks in prefix `index`.
+/// Returns the number of chunks that prefix `index` covers.
 fn chunks_to(index: usize) -> usize {
     let index = index.min(MAX_COUNT - 1);
     let level = index / DENSE_PREFIXES;

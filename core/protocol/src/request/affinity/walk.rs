@@ -1,4 +1,4 @@
-//! Hashes the shared parts of a request body while it is parsed.
+//! Hashes the parts of a JSON body that other requests may share, while the body is parsed.
 
 use std::fmt;
 
@@ -8,23 +8,25 @@ use serde_json::Deserializer;
 use super::chunk_hasher::{ChunkHasher, combine};
 use crate::json::{Any, Json, Key, ReadAny, Scalar, read_object};
 
-/// The parts of a request body that other requests may share.
+/// The hashes of the parts of one request body.
 #[derive(Default)]
 pub(super) struct PromptHashes {
-    /// Cache salt: requests with different salts must not share cache entries.
+    /// The `cache_salt`, or empty. Requests with different salts must not share cache entries.
     pub(super) salt: String,
+    /// The `prompt_cache_key`, or empty.
     pub(super) session: String,
     tools: ChunkHasher,
     system: ChunkHasher,
     turns: Turns,
 }
 
+/// The hash of the messages of a conversation, or of a plain prompt.
 #[derive(Default)]
 struct Turns {
     text: ChunkHasher,
-    /// Hash of the leading messages with instructions.
+    /// Hash of the leading `system` and `developer` messages, or 0 without any.
     instructions: u64,
-    /// Whether a message without instructions has been read.
+    /// Whether a message with another role has been read.
     is_past_instructions: bool,
     /// Whether the first user message has been read.
     begun: bool,
@@ -40,19 +42,21 @@ impl PromptHashes {
         Some(hashes)
     }
 
-    /// Returns the bytes of the prompt, or `None` if they say nothing about its tokens.
+    /// Returns the length of the prompt in bytes, or `None` if it contains media, whose bytes say
+    /// nothing about tokens.
     pub(super) fn length(&self) -> Option<u64> {
         let parts = self.parts();
         (!parts.iter().any(|part| part.opaque)).then(|| parts.iter().map(|part| part.length).sum())
     }
 
-    /// Returns the bytes of the tools, and the hash of all instructions.
+    /// Returns the length of the tools in bytes, and a hash of all instructions.
     pub(super) fn tools_and_instructions(&self) -> (u64, u64) {
         (self.tools.length, combine(self.system.hash(), self.turns.instructions))
     }
 
-    /// Returns the hash of everything before the end of each chunk, starting from `seed`, with the
-    /// number of bytes.
+    /// Returns, for each chunk of tools, system instructions and messages in this order, the hash
+    /// of everything before its end and the number of bytes before its end. All hashes depend on
+    /// `seed`.
     pub(super) fn prefixes(self, seed: u64) -> impl Iterator<Item = (u64, u64)> {
         let (mut hash, mut bytes) = (seed, 0);
         [self.tools, self.system, self.turns.text].into_iter().flat_map(move |part| {
@@ -62,6 +66,7 @@ impl PromptHashes {
         })
     }
 
+    /// Returns the parts of the prompt in the order in which models read them.
     fn parts(&self) -> [&ChunkHasher; 3] {
         [&self.tools, &self.system, &self.turns.text]
     }
@@ -89,7 +94,7 @@ impl<'de> Visitor<'de> for PromptHashes {
     }
 }
 
-/// What a member of an object means, from its key.
+/// The meaning of a JSON member, from its key.
 enum Field {
     Tools,
     System,
@@ -99,6 +104,7 @@ enum Field {
     Role,
     /// A value that the model does not read, or that changes between turns.
     Unread,
+    /// Base64 data of an image, sound or file.
     Data,
     Other,
 }
@@ -122,14 +128,15 @@ impl Field {
     }
 }
 
-/// Hashes one value. With `keys`, keys are included, because the model reads the value as JSON.
+/// Hashes one JSON value into `text`. If `keys` is `true`, the keys of objects are hashed too,
+/// because the model reads the value as JSON.
 struct Walk<'a> {
     text: &'a mut ChunkHasher,
     keys: bool,
 }
 
 impl Walk<'_> {
-    /// Hashes the key if keys are included.
+    /// Returns the meaning of a key. Hashes the key if `keys` is `true`.
     #[inline]
     fn field(&mut self, key: &str) -> Field {
         if !self.keys {
@@ -169,7 +176,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
     }
 }
 
-/// Hashes a prompt: a text, token ids, or messages.
+/// Hashes a prompt: a string, token ids, or messages.
 impl<'de> ReadAny<'de> for &mut Turns {
     type Output = ();
 

@@ -76,7 +76,7 @@ fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
         return None;
     }
     // Content that the provider stores is not part of the body.
-    call.facts().prompt.filter(|prompt| !prompt.kept)?;
+    call.facts().prompt.filter(|prompt| !prompt.has_stored_context)?;
     let body = request.body().bytes().filter(|body| body.len() <= MAX_BODY_BYTES)?;
     Some((call.clone(), body.clone()))
 }

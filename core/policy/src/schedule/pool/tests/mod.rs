@@ -52,7 +52,7 @@ fn wanting(model: Option<&str>, avoid: &[ReplicaId], now: Instant) -> Ticket {
 }
 
 fn model(name: &str) -> Model {
-    Model { name: name.into(), longest: None, parent: None }
+    Model { name: name.into(), max_tokens: None, parent: None }
 }
 
 /// Returns the name of the replica that the call was assigned to.
