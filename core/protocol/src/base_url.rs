@@ -97,6 +97,7 @@ fn strip_path_prefix<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Returns the part of a path after its last slash. Empty for an empty path.
 fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }

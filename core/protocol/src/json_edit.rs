@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_edit_means_what_the_same_edit_of_the_parsed_object_means(object in object(), pretty in any::<bool>()) {
+        fn edited_text_parses_to_the_edited_object(object in object(), pretty in any::<bool>()) {
             let text = if pretty { serde_json::to_string_pretty(&object) } else { serde_json::to_string(&object) };
             let text = text.unwrap();
             let parsed = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap();
@@ -233,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_left_alone(bytes in prop::collection::vec(prop::sample::select(&b"{}[]\"\\u:,1 \xff"[..]), 0..40)) {
+        fn invalid_text_is_unchanged(bytes in prop::collection::vec(prop::sample::select(&b"{}[]\"\\u:,1 \xff"[..]), 0..40)) {
             if let Some(object) = Object::read(&bytes) {
                 prop_assert_eq!(object.without(|_| false), bytes);
             }

@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_body_a_verdict_is_sound(status in 100u16..1000, body in body()) {
+        fn verdict_is_sound_for_any_body(status in 100u16..1000, body in body()) {
             let status = StatusCode::from_u16(status).unwrap();
             for verdict in [classify(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH), classify_event(&body)] {
                 prop_assert!(!(verdict.retryable && verdict.class == Class::QuotaExhausted));
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn a_verdict_survives_the_cut_of_a_long_message(keep in 0usize..3000) {
+        fn quota_error_is_recognized_in_a_truncated_body(keep in 0usize..3000) {
             let long = "x".repeat(3000);
             let body = format!(r#"{{"error": {{"code": "insufficient_quota", "message": "{long}"}}}}"#);
             let cut = body.len() - 3000 + keep - 4;

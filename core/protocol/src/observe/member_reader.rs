@@ -34,7 +34,7 @@ pub(super) struct MemberReader {
     member: usize,
 }
 
-/// What the next byte belongs to.
+/// What the next byte belongs to: the key of a member, or the value of a wanted or unwanted member.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Position {
     #[default]

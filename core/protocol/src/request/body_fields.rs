@@ -40,7 +40,7 @@ impl FromAny for Option<Arc<str>> {
     }
 }
 
-/// The meaning of a top-level key.
+/// The meaning of a top-level key of a request body.
 enum Field {
     Model,
     Stream,

@@ -84,7 +84,8 @@ fn split(part: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(part.get(..at)?).ok()?, part.get(at + 4..)?))
 }
 
-/// Returns the value of the header `name` in the headers of a part.
+/// Returns the value of the header `name` in the headers of a part, or `None` if the part has no
+/// such header.
 fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.split("\r\n").find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -92,7 +93,8 @@ fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns a parameter of a header value such as `form-data; name="model"`, without quotes.
+/// Returns a parameter of a header value such as `form-data; name="model"`, without quotes, or
+/// `None` if it is missing.
 fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.split(';').skip(1).find_map(|parameter| {
         let (key, value) = parameter.split_once('=')?;

@@ -161,15 +161,14 @@ fn full_engine_is_reported_in_either_format() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Arbitrary bytes cause no panic.
     #[test]
-    fn no_bytes_make_it_fail(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = (parse_metrics(&bytes), parse_models(&bytes));
     }
 
     /// A valid document that is cut and patched causes no panic.
     #[test]
-    fn nor_do_broken_answers(at in 0..ONE.len(), patch in "[ -~\"{}\\\\\n=é]{0,6}", cut in any::<bool>()) {
+    fn damaged_metrics_do_not_panic(at in 0..ONE.len(), patch in "[ -~\"{}\\\\\n=é]{0,6}", cut in any::<bool>()) {
         let mut bytes = ONE.to_vec();
         bytes.splice(at..at, patch.bytes());
         if cut {
@@ -185,7 +184,7 @@ proptest! {
 
     /// Written metrics are read back, for any engines and any order of labels.
     #[test]
-    fn what_is_written_is_read(engines in prop::collection::vec((0_u32..900, 0_u32..900, "[a-z}{,=\" \\\\]{0,8}"), 1..5)) {
+    fn written_metrics_are_read_back(engines in prop::collection::vec((0_u32..900, 0_u32..900, "[a-z}{,=\" \\\\]{0,8}"), 1..5)) {
         let mut text = String::new();
         for (at, (running, waiting, model)) in engines.iter().enumerate() {
             let model = model.replace('\\', "\\\\").replace('"', "\\\"");
