@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tidegate::config::AdaptiveConfig;
-use tidegate::policy::adaptive::{CallKind, Ended, Limit, Sample, Settings};
+use tidegate::policy::adaptive::{CallKind, Ended, Limit, LimitSettings, Sample};
 
 /// The conditions that every contender is given at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,7 +136,7 @@ pub(crate) struct Ours {
 
 impl Ours {
     pub(crate) fn new(terms: &Terms, adaptive: AdaptiveConfig, now: Instant) -> Self {
-        let settings = Settings {
+        let settings = LimitSettings {
             max: terms.ceiling,
             objective: Some(terms.upstream()),
             latency: None,

@@ -12,7 +12,7 @@ use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::percentile::Percentile;
 use super::slot_limit::SlotLimit;
-use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, Settings};
+use super::{CallKind, Decision, DecisionCause, Ended, LimitSettings, LimitView, Sample};
 use tidegate_config::{Decrease, Detector};
 
 /// Normalized latency of an overdue call. How late it will be is not known yet.
@@ -32,7 +32,7 @@ const REFERENCE_OUTPUT: f64 = 128.0;
 /// Each method takes the current time as `now`.
 #[derive(Debug)]
 pub struct Limit {
-    settings: Settings,
+    settings: LimitSettings,
     slots: SlotLimit,
     first_token_limit: FirstTokenLimit,
     growth: Growth,
@@ -60,7 +60,7 @@ pub struct Limit {
 
 impl Limit {
     /// Creates a limit without samples.
-    pub fn new(settings: &Settings, now: Instant) -> Self {
+    pub fn new(settings: &LimitSettings, now: Instant) -> Self {
         let adaptive = &settings.adaptive;
         let slots = SlotLimit::new(adaptive.start, adaptive.min, settings.max);
         let first_token_limit = match adaptive.awaiting {

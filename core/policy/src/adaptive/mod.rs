@@ -69,14 +69,14 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use tidegate_policy::adaptive::{CallKind, Ended, Limit, Settings};
+//! use tidegate_policy::adaptive::{CallKind, Ended, Limit, LimitSettings};
 //! use tidegate_config::AdaptiveConfig;
 //!
 //! # #[allow(clippy::disallowed_methods)]
 //! let mut now = Instant::now();
 //! let objective = Some(Duration::from_secs(1));
 //! let settings =
-//!     Settings { max: 64, objective, latency: None, tpot: None, adaptive: AdaptiveConfig::default() };
+//!     LimitSettings { max: 64, objective, latency: None, tpot: None, adaptive: AdaptiveConfig::default() };
 //! let mut limit = Limit::new(&settings, now);
 //! assert_eq!(limit.slots(), 8);
 //! for _ in 0..10 {
@@ -109,5 +109,5 @@ mod view;
 
 pub use limit::Limit;
 pub use sample::{CallKind, Ended, Sample};
-pub use settings::Settings;
+pub use settings::LimitSettings;
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

@@ -6,7 +6,7 @@ use tidegate_config::AdaptiveConfig;
 
 /// Settings of an adaptive limit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct LimitSettings {
     /// Maximum number of slots: the configured cap.
     pub max: usize,
     /// Upstream's share of the TTFT objective: the maximum time from sending a call to its first

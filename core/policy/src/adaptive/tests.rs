@@ -11,8 +11,8 @@ use tidegate_config::{AdaptiveConfig, Decrease, Detector, Percentile};
 const STREAM: CallKind = CallKind { input: 100, output: 100, streams: true };
 const WHOLE: CallKind = CallKind { input: 100, output: 100, streams: false };
 
-fn settings(objective_ms: Option<u64>) -> Settings {
-    Settings {
+fn settings(objective_ms: Option<u64>) -> LimitSettings {
+    LimitSettings {
         max: 64,
         objective: objective_ms.map(Duration::from_millis),
         latency: None,
@@ -28,7 +28,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(settings: &Settings) -> Self {
+    fn new(settings: &LimitSettings) -> Self {
         let now = epoch();
         Self { limit: Limit::new(settings, now), now }
     }
@@ -196,7 +196,7 @@ fn unary_calls_are_judged_by_output_length() {
 #[test]
 fn slow_tokens_cut_if_tpot_objective_is_set() {
     let tpot = Some(Duration::from_millis(50));
-    let mut run = Run::new(&Settings { tpot, ..settings(Some(1_000)) });
+    let mut run = Run::new(&LimitSettings { tpot, ..settings(Some(1_000)) });
     let mut calls = run.fill(STREAM, 100);
     run.pass(100);
     calls.iter_mut().for_each(|call| run.limit.on_first_token(run.now, call));
@@ -210,7 +210,7 @@ fn percentile_and_aimd_variants_work() {
     let percentile = Detector::Percentile(Percentile::default());
     for (decrease, after) in [(Decrease::Factor(0.5), 4), (Decrease::Step(2), 6)] {
         let adaptive = AdaptiveConfig { detector: percentile.clone(), decrease, ..AdaptiveConfig::default() };
-        let mut run = Run::new(&Settings { adaptive, ..settings(Some(1_000)) });
+        let mut run = Run::new(&LimitSettings { adaptive, ..settings(Some(1_000)) });
         assert_eq!(run.limit.first_token_limit(), 64, "they bound what is in flight alone");
         (0..3).for_each(|_| run.round(STREAM, 100, 2_000));
         assert_eq!(run.limit.slots(), after);
@@ -251,7 +251,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn any_settings() -> impl Strategy<Value = Settings> {
+fn any_settings() -> impl Strategy<Value = LimitSettings> {
     let some = prop::option::of::<std::ops::Range<u64>>;
     let detector = prop_oneof![
         3 => Just(Detector::Exceedance),
@@ -272,7 +272,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         },
     );
     (1usize..100, some(1u64..3_000), some(1u64..3_000), some(1u64..100), adaptive).prop_map(
-        |(max, objective, latency, tpot, adaptive)| Settings {
+        |(max, objective, latency, tpot, adaptive)| LimitSettings {
             max,
             objective: objective.map(Duration::from_millis),
             latency: latency.map(Duration::from_millis),
@@ -358,7 +358,7 @@ impl Quiet {
         stream_s: f64,
         takes: fn(&mut fastrand::Rng) -> f64,
     ) -> Self {
-        let settings = Settings { max: 256, ..settings(objective_ms) };
+        let settings = LimitSettings { max: 256, ..settings(objective_ms) };
         let rng = fastrand::Rng::with_seed(seed);
         Self { run: Run::new(&settings), rng, takes, stream_s, flying: Vec::new(), queue: 0, served: 0 }
     }
@@ -425,7 +425,7 @@ fn inherent_variance_is_not_congestion() {
 
 #[test]
 fn initial_queue_is_not_learned_as_baseline() {
-    let mut run = Run::new(&Settings { max: 256, ..settings(Some(1_000)) });
+    let mut run = Run::new(&LimitSettings { max: 256, ..settings(Some(1_000)) });
     let mut late = 0;
     // The upstream serves one call after the other, 0.1 s each, and the first hundred arrive at
     // once.
@@ -469,7 +469,7 @@ enum Answers {
 /// `places` at once, first come first served, each for 1.05 s with its first token after 0.05 s.
 /// Returns the mean number in flight over the second half of the time, and checks that each counted
 /// cut lowered the slots or the first-token bound.
-fn mean_in_flight(settings: &Settings, answers: Answers, places: usize, seconds: u64) -> f64 {
+fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, seconds: u64) -> f64 {
     const STEP: u64 = 10;
     let mut run = Run::new(settings);
     let (mut queue, mut running) = (std::collections::VecDeque::new(), Vec::new());
@@ -527,7 +527,7 @@ fn each_detector_and_decrease_finds_engine_capacity() {
                 for answers in [Answers::Streamed, Answers::Whole, Answers::Mixed] {
                     let adaptive =
                         AdaptiveConfig { detector: detector.clone(), decrease, ..AdaptiveConfig::default() };
-                    let settings = Settings {
+                    let settings = LimitSettings {
                         latency: Some(Duration::from_millis(1_600)),
                         adaptive,
                         ..settings(Some(550))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::rule::Rule;
 use super::ticket::Ticket;
-use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitView, Sample, Settings};
+use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 
 /// The maximum number of limit changes kept until the driver takes them.
 const MAX_MOVES: usize = 64;
@@ -58,7 +58,7 @@ impl Limiter {
     }
 
     /// Creates a limit of `slots` slots if `adaptive` is `None`.
-    pub(super) fn new(slots: usize, adaptive: Option<&Settings>, now: Instant) -> Self {
+    pub(super) fn new(slots: usize, adaptive: Option<&LimitSettings>, now: Instant) -> Self {
         let Some(settings) = adaptive else { return Self::fixed(slots) };
         let limit = Limit::new(settings, now);
         Self {

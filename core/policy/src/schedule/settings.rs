@@ -15,7 +15,7 @@ pub struct Settings {
     /// The maximum number of slots. All are in force unless the limit is adaptive.
     pub limit: usize,
     /// The adaptive limit, or `None` for a fixed limit.
-    pub adaptive: Option<adaptive::Settings>,
+    pub adaptive: Option<adaptive::LimitSettings>,
     /// The maximum number of waiting calls per tenant.
     pub queue: usize,
     /// The maximum number of waiting calls of all tenants.
@@ -99,14 +99,14 @@ impl From<&ToolConfig> for Settings {
 }
 
 /// Returns the adaptive limit of a target, or `None` if its limit is fixed.
-fn of_target(target: &TargetConfig) -> Option<adaptive::Settings> {
+fn of_target(target: &TargetConfig) -> Option<adaptive::LimitSettings> {
     let LimitConfig::Adaptive(adaptive) = &target.limit else { return None };
     let objectives = target.lanes.iter().filter_map(|lane| {
         let wait =
             if target.on_full == OnFull::Refuse { Some(Duration::ZERO) } else { lane.wait.or(target.wait) };
         Some(upstream(lane.ttft.or(target.ttft)?, wait))
     });
-    Some(adaptive::Settings {
+    Some(adaptive::LimitSettings {
         // For a pool, each replica has a limit of its own.
         max: target.pool.as_ref().map_or(target.cap, |pool| pool.cap),
         // One upstream serves all lanes, so the strictest objective counts.
@@ -124,8 +124,8 @@ fn upstream(ttft: Duration, wait: Option<Duration>) -> Duration {
 }
 
 /// Returns the adaptive limit of a tool. Calls of tools are not streamed.
-fn of_tool(tool: &ToolConfig) -> Option<adaptive::Settings> {
+fn of_tool(tool: &ToolConfig) -> Option<adaptive::LimitSettings> {
     let LimitConfig::Adaptive(adaptive) = &tool.limit else { return None };
     let (max, latency, adaptive) = (tool.cap, tool.latency, adaptive.clone());
-    Some(adaptive::Settings { max, objective: None, latency, tpot: None, adaptive })
+    Some(adaptive::LimitSettings { max, objective: None, latency, tpot: None, adaptive })
 }

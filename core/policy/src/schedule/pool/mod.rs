@@ -67,7 +67,7 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct ReplicaSettings {
     slots: usize,
-    adaptive: Option<adaptive::Settings>,
+    adaptive: Option<adaptive::LimitSettings>,
     kv_tokens: Option<u64>,
     kv_headroom: f64,
 }

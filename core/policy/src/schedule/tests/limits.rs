@@ -6,8 +6,13 @@ use tidegate_config::{AdaptiveConfig, PoolConfig, TargetConfig};
 
 fn found(start: usize, awaiting: Option<usize>) -> Settings {
     let config = AdaptiveConfig { start, awaiting, ..AdaptiveConfig::default() };
-    let adaptive =
-        adaptive::Settings { max: 64, objective: Some(ms(500)), latency: None, tpot: None, adaptive: config };
+    let adaptive = adaptive::LimitSettings {
+        max: 64,
+        objective: Some(ms(500)),
+        latency: None,
+        tpot: None,
+        adaptive: config,
+    };
     Settings { adaptive: Some(adaptive), ..settings(64) }
 }
 

@@ -92,7 +92,8 @@ async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     for seed in 0..4 {
         let config = AdaptiveConfig { start: 3, awaiting: Some(2), ..AdaptiveConfig::default() };
         let objective = Some(ms(3));
-        let adaptive = adaptive::Settings { max: 12, objective, latency: None, tpot: None, adaptive: config };
+        let adaptive =
+            adaptive::LimitSettings { max: 12, objective, latency: None, tpot: None, adaptive: config };
         let admission = with_settings(&Settings { adaptive: Some(adaptive), ..settings(12) });
         storm(&admission, seed, 2_500).await;
         let view = admission.view();

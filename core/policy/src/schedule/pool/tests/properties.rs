@@ -51,7 +51,13 @@ fn pool() -> impl Strategy<Value = (Settings, usize)> {
     let adaptive =
         prop::option::of((1usize..4, awaiting, 100u64..800).prop_map(|(start, awaiting, objective)| {
             let adaptive = AdaptiveConfig { start, min: 1, awaiting, ..AdaptiveConfig::default() };
-            adaptive::Settings { max: 5, objective: Some(ms(objective)), latency: None, tpot: None, adaptive }
+            adaptive::LimitSettings {
+                max: 5,
+                objective: Some(ms(objective)),
+                latency: None,
+                tpot: None,
+                adaptive,
+            }
         }));
     let aging = prop_oneof![Just(3_600_000u64), 50u64..500];
     let slow = prop_oneof![Just(0u64), 100u64..2_000];

@@ -389,7 +389,7 @@ fn first_token_limit_applies_to_each_replica() {
     let now = epoch();
     let keys = tidegate_config::AdaptiveConfig { start: 8, awaiting: Some(1), ..Default::default() };
     let objective = Some(ms(500));
-    let adaptive = adaptive::Settings { max: 16, objective, latency: None, tpot: None, adaptive: keys };
+    let adaptive = adaptive::LimitSettings { max: 16, objective, latency: None, tpot: None, adaptive: keys };
     let settings = Settings { adaptive: Some(adaptive), ..of_slots(16) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
     let streaming = || Ticket { streams: true, ..call("a", now) };

@@ -122,12 +122,12 @@ impl World {
         ms(self.aging)
     }
 
-    fn adaptive(&self) -> Option<crate::adaptive::Settings> {
+    fn adaptive(&self) -> Option<crate::adaptive::LimitSettings> {
         let Adaptive { max, min, awaiting, objective } = self.adaptive.clone()?;
         let config =
             AdaptiveConfig { start: self.limit.max(min), min, awaiting, ..AdaptiveConfig::default() };
         let objective = objective.map(ms);
-        Some(crate::adaptive::Settings { max, objective, latency: None, tpot: None, adaptive: config })
+        Some(crate::adaptive::LimitSettings { max, objective, latency: None, tpot: None, adaptive: config })
     }
 
     pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Model) {
