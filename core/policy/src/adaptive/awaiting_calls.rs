@@ -4,58 +4,52 @@
 //! maximum length.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
-/// The calls of one class that await their response.
+use super::sample::Sent;
+
+/// The calls of one latency class that have not been answered and are not overdue.
 #[derive(Debug, Default)]
 pub(super) struct AwaitingCalls {
-    /// Oldest first. Answered calls stay until they are at the front.
-    calls: VecDeque<Awaiting>,
+    /// Oldest first. A removed call leaves `None` behind until all older calls are removed; the
+    /// front is never `None`.
+    calls: VecDeque<Option<Sent>>,
     /// Number of the call at the front.
     first_number: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Awaiting {
-    sent_at: Instant,
-    in_flight: usize,
-    is_answered: bool,
-}
-
 impl AwaitingCalls {
-    /// Adds a call that is sent as the `in_flight`-th call in flight. Returns its number.
-    pub(super) fn push(&mut self, sent_at: Instant, in_flight: usize) -> u64 {
-        self.calls.push_back(Awaiting { sent_at, in_flight, is_answered: false });
+    /// Adds a call that has just been sent. Returns the number that [`AwaitingCalls::remove`]
+    /// takes.
+    pub(super) fn push(&mut self, sent: Sent) -> u64 {
+        self.calls.push_back(Some(sent));
         self.first_number + self.calls.len() as u64 - 1
     }
 
-    /// Removes a call that was answered or ended. Returns `false` if it was removed before as
-    /// overdue.
+    /// Removes the call with this number, because it was answered or has ended. Returns `false` if
+    /// [`AwaitingCalls::pop_oldest`] removed the call before.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
         let Some(call) = index.and_then(|index| self.calls.get_mut(index)) else { return false };
-        call.is_answered = true;
-        self.drop_answered();
+        *call = None;
+        self.drop_removed();
         true
     }
 
-    /// Returns when the oldest awaiting call was sent.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.calls.front().map(|call| call.sent_at)
+    /// Returns the oldest call, or `None` if there is none.
+    pub(super) fn oldest(&self) -> Option<Sent> {
+        *self.calls.front()?
     }
 
-    /// Removes the oldest call, which is overdue. Returns when it was sent and the number of calls
-    /// in flight at that time.
-    pub(super) fn pop_oldest(&mut self) -> Option<(Instant, usize)> {
-        let oldest = self.calls.front_mut()?;
-        oldest.is_answered = true;
-        let taken = (oldest.sent_at, oldest.in_flight);
-        self.drop_answered();
-        Some(taken)
+    /// Removes and returns the oldest call, or returns `None` if there is none.
+    pub(super) fn pop_oldest(&mut self) -> Option<Sent> {
+        let oldest = self.calls.front_mut()?.take();
+        self.drop_removed();
+        oldest
     }
 
-    fn drop_answered(&mut self) {
-        while self.calls.front().is_some_and(|call| call.is_answered) {
+    /// Drops removed calls from the front of the queue.
+    fn drop_removed(&mut self) {
+        while let Some(None) = self.calls.front() {
             self.calls.pop_front();
             self.first_number += 1;
         }
@@ -70,17 +64,17 @@ mod tests {
     #[test]
     fn oldest_skips_answered_calls() {
         let zero = epoch();
-        let at = |ms| zero + std::time::Duration::from_millis(ms);
+        let sent = |ms| Sent { at: zero + std::time::Duration::from_millis(ms), in_flight: 1 };
         let mut calls = AwaitingCalls::default();
-        let numbers = [0, 1, 2].map(|ms| calls.push(at(ms), 1));
+        let numbers = [0, 1, 2].map(|ms| calls.push(sent(ms)));
         assert!(calls.remove(numbers[1]));
-        assert_eq!(calls.oldest(), Some(at(0)));
-        assert_eq!(calls.pop_oldest(), Some((at(0), 1)));
-        assert_eq!(calls.oldest(), Some(at(2)));
-        assert!(!calls.remove(numbers[0]), "it was overdue");
+        assert_eq!(calls.oldest(), Some(sent(0)));
+        assert_eq!(calls.pop_oldest(), Some(sent(0)));
+        assert_eq!(calls.oldest(), Some(sent(2)));
+        assert!(!calls.remove(numbers[0]), "the call was removed as overdue");
         assert!(calls.remove(numbers[2]));
         assert_eq!(calls.oldest(), None);
-        let next = calls.push(at(9), 1);
-        assert!(calls.remove(next), "numbers go on");
+        let next = calls.push(sent(9));
+        assert!(calls.remove(next), "numbers continue after the queue was empty");
     }
 }

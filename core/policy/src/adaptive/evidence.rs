@@ -18,9 +18,9 @@
 
 use std::time::Instant;
 
-/// Tolerated share of late calls, unless the usual share is larger, and the excess over it that is
-/// a breach.
+/// Tolerated share of late calls, unless the usual share is larger.
 const TOLERATED_SHARE: f64 = 0.01;
+/// Excess over the tolerated share of late calls that is a breach.
 const BREACH_MARGIN: f64 = 0.14;
 /// Upper limit of the usual share of late calls.
 const MAX_USUAL_SHARE: f64 = 0.5;
@@ -33,22 +33,26 @@ const MEAN_WEIGHT: f64 = 0.2;
 /// Upper limit of the normalized latency of one call.
 const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 
-/// What is usual for a class on an uncongested upstream: the share of late calls and the mean
-/// normalized latency.
+/// What is usual for a latency class on an uncongested upstream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UsualLatency {
+    /// Share of late calls, from 0 to 1.
     pub(super) late_share: f64,
+    /// Mean normalized latency that the deviation from the baseline causes.
     pub(super) normalized_latency: f64,
 }
 
 /// Evidence from the calls sent since the last change of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// Earlier calls are no evidence, because they were sent under the previous limit.
+    /// Calls sent before this time are no evidence, because the previous limit was in force.
     since: Instant,
+    /// Log-likelihood ratio of a breach against a tolerated share of late calls, at least 0.
     log_likelihood: f64,
+    /// Decaying mean of the normalized latency beyond the usual one.
     mean: f64,
-    judged: u32,
+    /// Number of calls added.
+    pub(super) judged: u32,
 }
 
 impl Evidence {
@@ -64,9 +68,9 @@ impl Evidence {
 
     /// Adds a call. Returns `true` if the evidence suffices for a cut.
     ///
-    /// `normalized_latency` is above 1.0 if the call is late (see
-    /// [`LatencyClass`](super::latency_class::LatencyClass)). `usual` describes its class on an
-    /// uncongested upstream.
+    /// `normalized_latency` is that of
+    /// [`LatencyClass`](super::latency_class::LatencyClass::normalized_latency): above 1.0, the call
+    /// is late. `usual` describes the call's class on an uncongested upstream.
     pub(super) fn observe(&mut self, normalized_latency: f64, usual: UsualLatency) -> bool {
         let tolerated = usual.late_share.clamp(TOLERATED_SHARE, MAX_USUAL_SHARE);
         let breach = tolerated + BREACH_MARGIN;
@@ -83,21 +87,16 @@ impl Evidence {
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// Adds an overload response or a timeout, which is half the evidence of a breach. Returns
+    /// Adds an overload response or a timeout: half of the evidence that a cut needs. Returns
     /// `true` if the evidence suffices for a cut.
     pub(super) fn on_overload(&mut self) -> bool {
         self.log_likelihood += CUT_THRESHOLD / 2.0;
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// Returns `true` if calls have headroom in the mean.
+    /// Returns `true` if the mean normalized latency is at most [`HEADROOM`] above the usual one.
     pub(super) fn has_headroom(&self) -> bool {
         self.mean <= HEADROOM
-    }
-
-    /// Returns the number of calls added.
-    pub(super) fn judged(&self) -> u32 {
-        self.judged
     }
 
     /// Returns the evidence as a fraction of what a cut needs, from 0 to 1.
@@ -127,8 +126,8 @@ mod tests {
         assert_eq!(until(1, 0.0, 10), Some(3));
         assert_eq!(until(100, 0.0, 1_000_000), None);
         assert!(until(6, 0.0, 100).is_some());
-        assert_eq!(until(6, 0.17, 1_000_000), None, "what is usual is none");
-        assert!(until(2, 0.17, 100).is_some(), "but more than that is");
+        assert_eq!(until(6, 0.17, 1_000_000), None, "the usual share is no breach");
+        assert!(until(2, 0.17, 100).is_some(), "but a larger share is");
     }
 
     #[test]

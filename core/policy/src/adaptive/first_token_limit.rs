@@ -7,28 +7,26 @@
 //! the rate of first tokens times the time that each call waits, so bounding the number bounds the
 //! time.
 
-/// A cut leaves at most this factor of the limit.
+/// Maximum share of a learned limit that a cut leaves.
 const MAX_CUT_FACTOR: f64 = 0.7;
 
-/// The first-token limit.
+/// The maximum number of calls that may await their first token.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstTokenLimit {
-    /// No limit besides the slots.
-    Off,
-    /// A configured number.
+    /// A configured number. `usize::MAX` is no limit besides the slots.
     Fixed(usize),
     /// A learned number.
     Adaptive {
-        /// The limit, at least 1.
+        /// The limit including a fraction, at least 1.
         value: f64,
-        /// Whether each call in time raises the limit by one. After the first cut, a round of calls
-        /// does.
+        /// Whether each call in time raises the limit by one. After the first cut, one round of
+        /// calls raises it by one.
         slow_start: bool,
     },
 }
 
 impl FirstTokenLimit {
-    /// Creates a learned limit with this start value.
+    /// Creates a learned limit in slow start, which begins at `start` calls, or at 1 if that is 0.
     pub(super) fn adaptive(start: usize) -> Self {
         FirstTokenLimit::Adaptive { value: start.max(1) as f64, slow_start: true }
     }
@@ -36,21 +34,21 @@ impl FirstTokenLimit {
     /// Returns the maximum number of calls that may await their first token.
     pub(super) fn limit(&self) -> usize {
         match *self {
-            FirstTokenLimit::Off => usize::MAX,
-            FirstTokenLimit::Fixed(most) => most,
+            FirstTokenLimit::Fixed(limit) => limit,
             FirstTokenLimit::Adaptive { value, .. } => value as usize,
         }
     }
 
-    /// Raises a learned limit after a call in time, if the limit was reached while the call was in
-    /// flight. `ceiling` is the maximum number of calls in flight.
+    /// Raises a learned limit, but not above `ceiling`. Call this after a call in time if the limit
+    /// was reached while that call was in flight.
     pub(super) fn on_in_time(&mut self, ceiling: usize) {
         if let FirstTokenLimit::Adaptive { value, slow_start } = self {
             *value = (*value + if *slow_start { 1.0 } else { 1.0 / *value }).min(ceiling as f64);
         }
     }
 
-    /// Restarts slow start, because the last cut was not caused by congestion.
+    /// Restarts the slow start of a learned limit, because the last cut was wrongly attributed to
+    /// congestion.
     pub(super) fn restart_slow_start(&mut self) {
         if let FirstTokenLimit::Adaptive { slow_start, .. } = self {
             *slow_start = true;
@@ -60,8 +58,8 @@ impl FirstTokenLimit {
     /// Lowers a learned limit after late calls. `sustainable` is the number of calls that can await
     /// their first token and get it in time.
     ///
-    /// Returns `true` if the limit alone cannot help: it is not learned, it is already at its
-    /// minimum, or even one awaiting call is too many.
+    /// Returns `true` if the slots must be cut as well: the limit is not learned, it was already at
+    /// its minimum, or even one awaiting call is too many (`sustainable` is below 1).
     pub(super) fn on_late(&mut self, sustainable: f64) -> bool {
         let FirstTokenLimit::Adaptive { value, slow_start } = self else { return true };
         let is_at_minimum = *value < 2.0;
@@ -81,20 +79,19 @@ mod tests {
         (0..8).for_each(|_| bound.on_in_time(256));
         assert_eq!(bound.limit(), 16);
         assert!(!bound.on_late(20.0));
-        assert_eq!(bound.limit(), 11, "no cut is none");
+        assert_eq!(bound.limit(), 11, "a cut lowers the limit by at least 30 %");
         (0..11).for_each(|_| bound.on_in_time(256));
         assert_eq!(bound.limit(), 12);
-        assert!(!bound.on_late(3.0), "down to what can be in time");
+        assert!(!bound.on_late(3.0), "the sustainable number is smaller");
         assert_eq!(bound.limit(), 3);
     }
 
     #[test]
     fn on_late_reports_when_lowering_cannot_help() {
         let mut bound = FirstTokenLimit::adaptive(8);
-        assert!(bound.on_late(0.3), "even one that waits is too many");
+        assert!(bound.on_late(0.3), "even one awaiting call is too many");
         assert_eq!(bound.limit(), 1);
-        assert!(bound.on_late(5.0), "it is at its least");
+        assert!(bound.on_late(5.0), "the limit is at its minimum");
         assert!(FirstTokenLimit::Fixed(4).on_late(5.0));
-        assert!(FirstTokenLimit::Off.on_late(5.0));
     }
 }

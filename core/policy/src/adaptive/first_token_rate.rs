@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of first tokens that are remembered.
+/// Maximum number of first tokens that are remembered.
 const MAX_EVENTS: usize = 64;
 
 /// Times of the last first tokens.
@@ -19,8 +19,8 @@ impl FirstTokenRate {
         self.0.push_back(now);
     }
 
-    /// Returns the first tokens per second over the last `window`, or over a shorter time if the
-    /// window holds more than are remembered.
+    /// Returns the first tokens per second over the last `window`, or over the time since the
+    /// oldest remembered one if that is shorter.
     pub(super) fn rate(&self, now: Instant, window: Duration) -> f64 {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let count = self.0.iter().rev().take_while(|at| age(at) < window).count();
@@ -38,13 +38,17 @@ mod tests {
     fn rate_covers_only_recent_first_tokens() {
         let zero = epoch();
         let at = |ms| zero + Duration::from_millis(ms);
-        let mut flow = FirstTokenRate::default();
-        assert_eq!(flow.rate(at(0), Duration::from_secs(2)), 0.0);
-        (0..10).for_each(|n| flow.on_first_token(at(100 * n)));
-        assert_eq!(flow.rate(at(900), Duration::from_secs(2)), 5.0);
-        assert_eq!(flow.rate(at(60_000), Duration::from_secs(2)), 0.0, "what was long ago is over");
-        (0..1_000).for_each(|n| flow.on_first_token(at(60_000 + n)));
-        let rate = flow.rate(at(61_000), Duration::from_secs(2));
-        assert!((900.0..1_100.0).contains(&rate), "of as many as are remembered: {rate}");
+        let mut tokens = FirstTokenRate::default();
+        assert_eq!(tokens.rate(at(0), Duration::from_secs(2)), 0.0);
+        (0..10).for_each(|n| tokens.on_first_token(at(100 * n)));
+        assert_eq!(tokens.rate(at(900), Duration::from_secs(2)), 5.0);
+        assert_eq!(
+            tokens.rate(at(60_000), Duration::from_secs(2)),
+            0.0,
+            "first tokens outside of the window do not count"
+        );
+        (0..1_000).for_each(|n| tokens.on_first_token(at(60_000 + n)));
+        let rate = tokens.rate(at(61_000), Duration::from_secs(2));
+        assert!((900.0..1_100.0).contains(&rate), "rate of the remembered ones: {rate}");
     }
 }

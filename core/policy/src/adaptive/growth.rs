@@ -27,16 +27,15 @@ pub(super) enum Growth {
 /// one raises by more, so that recovered capacity is found in a few trials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probing {
-    /// Calls in time before the next trial.
-    calls_until_trial: u32,
-    /// Calls in time before a trial after a failed one.
+    /// Calls in time that are left until the next trial begins, or until the current trial has
+    /// succeeded.
+    calls_left: u32,
+    /// Calls in time between a failed trial and the next one.
     wait: u32,
-    /// Slots by which the next trial raises.
+    /// Slots by which the next trial raises the limit.
     step: f64,
-    /// Slots by which the current trial raised, or 0 if there is none.
+    /// Slots by which the current trial raised the limit, or 0 if there is none.
     trial: f64,
-    /// Calls in time before the current trial has succeeded.
-    calls_until_proven: u32,
 }
 
 impl Growth {
@@ -47,13 +46,7 @@ impl Growth {
             Growth::Probing(probing) => probing.wait,
             Growth::SlowStart | Growth::Additive => FIRST_WAIT,
         };
-        Growth::Probing(Probing {
-            calls_until_trial: wait,
-            wait,
-            step: 1.0,
-            trial: 0.0,
-            calls_until_proven: 0,
-        })
+        Growth::Probing(Probing { calls_left: wait, wait, step: 1.0, trial: 0.0 })
     }
 
     /// Handles a call in time. Returns by how many slots to raise the limit.
@@ -76,32 +69,25 @@ impl Growth {
 }
 
 impl Probing {
+    /// Counts a call in time. Returns by how many slots to raise the limit for the next trial, or 0
+    /// if none begins. The parameters are those of [`Growth::on_in_time`].
     fn on_in_time(&mut self, slots: f64, was_full: bool, sent_since_raise: bool) -> f64 {
-        if !was_full {
+        let on_trial = self.trial > 0.0;
+        if !was_full || on_trial && !sent_since_raise {
             return 0.0;
         }
-        if self.trial > 0.0 {
-            if !sent_since_raise {
-                return 0.0;
-            }
-            self.calls_until_proven = self.calls_until_proven.saturating_sub(1);
-            if self.calls_until_proven == 0 {
-                self.trial = 0.0;
-                self.calls_until_trial = 1;
-                self.wait = FIRST_WAIT;
-                self.step = (2.0 * self.step).min(slots / 4.0).max(1.0);
-            }
-        }
-        if self.trial > 0.0 {
+        let left = self.calls_left.saturating_sub(1);
+        self.calls_left = if on_trial { left } else { left.min((MAX_WAIT_ROUNDS * slots) as u32) };
+        if self.calls_left > 0 {
             return 0.0;
         }
-        self.calls_until_trial =
-            self.calls_until_trial.saturating_sub(1).min((MAX_WAIT_ROUNDS * slots) as u32);
-        if self.calls_until_trial > 0 {
-            return 0.0;
+        if on_trial {
+            // The trial has succeeded, and the next one begins at once.
+            self.wait = FIRST_WAIT;
+            self.step = (2.0 * self.step).min(slots / 4.0).max(1.0);
         }
+        self.calls_left = MIN_PROOF.max((slots * PROOF_SHARE) as u32);
         self.trial = self.step;
-        self.calls_until_proven = MIN_PROOF.max((slots * PROOF_SHARE) as u32);
         self.step
     }
 }

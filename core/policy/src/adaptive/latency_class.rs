@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::CallKind;
 use super::awaiting_calls::AwaitingCalls;
+use super::evidence::UsualLatency;
 
 /// Number of classes of streaming calls, by prompt length. The first holds up to 256 tokens, each
 /// further one up to twice as many as the one before.
@@ -70,79 +71,99 @@ fn doublings(tokens: u64, first: u64) -> usize {
     times.map_or(usize::MAX, |times| times.trailing_zeros() as usize)
 }
 
-/// The calls of one class. All latencies are in seconds.
+/// The latency statistics of the calls of one class. Latencies are in seconds.
 #[derive(Debug, Default)]
 pub(super) struct LatencyClass {
+    /// Configured latency objective, if any.
+    objective: Option<f64>,
     /// Mean latency on an uncongested upstream.
     baseline: f64,
     /// Mean absolute deviation from the baseline.
     deviation: f64,
-    /// Mean recent latency.
+    /// Mean latency of recent calls, at any load.
     recent: f64,
+    /// Number of latencies recorded.
     samples: u32,
-    /// Whether the baseline takes most of the objective.
+    /// Whether the baseline takes more than half of the objective.
     is_slow: bool,
-    /// Share of late calls on an uncongested upstream.
+    /// Share of late calls on an uncongested upstream, from 0 to 1.
     usual_late_share: f64,
-    /// The calls that await their response.
+    /// The calls of the class that await their response.
     pub(super) awaiting: AwaitingCalls,
 }
 
 impl LatencyClass {
-    /// Returns `true` if the baseline is known.
+    /// Creates a class without samples. Without an `objective`, calls are compared with the
+    /// baseline.
+    pub(super) fn new(objective: Option<Duration>) -> Self {
+        Self { objective: objective.map(|objective| objective.as_secs_f64()), ..Self::default() }
+    }
+
+    /// Returns `true` if the class has enough samples for a baseline.
     pub(super) fn is_known(&self) -> bool {
         self.samples >= MIN_SAMPLES
     }
 
-    /// Returns the latency in seconds beyond which a call is late. Returns `None` if it is not
-    /// known yet.
-    pub(super) fn threshold(&self, objective: Option<Duration>) -> Option<f64> {
-        let by_itself = self.baseline + DEVIATIONS * self.deviation;
-        match objective.map(|objective| objective.as_secs_f64()) {
-            // A class that is fast enough is held to the objective, whatever its deviation.
+    /// Returns `true` if the class has no objective and too few samples for a reliable baseline.
+    pub(super) fn is_young(&self) -> bool {
+        self.samples < WARMUP_SAMPLES && self.objective.is_none()
+    }
+
+    /// Returns the latency in seconds beyond which a call is late, or `None` if the class has
+    /// neither an objective nor a baseline yet.
+    pub(super) fn threshold(&self) -> Option<f64> {
+        let by_deviation = self.baseline + DEVIATIONS * self.deviation;
+        match self.objective {
             Some(objective) if self.is_slow => {
-                Some(by_itself.max(self.baseline + MIN_QUEUE_SHARE * objective).max(objective))
+                Some(by_deviation.max(self.baseline + MIN_QUEUE_SHARE * objective).max(objective))
             }
-            Some(objective) => Some(objective),
-            None => self
-                .is_known()
-                .then_some((DEFAULT_MULTIPLE * self.baseline).max(by_itself).max(MIN_THRESHOLD)),
+            None if self.is_known() => {
+                Some((DEFAULT_MULTIPLE * self.baseline).max(by_deviation).max(MIN_THRESHOLD))
+            }
+            // A class that is fast enough is held to the objective, whatever its deviation.
+            objective => objective,
         }
     }
 
-    /// Returns the mean normalized latency that the deviation causes on an uncongested upstream.
-    pub(super) fn usual_normalized_latency(&self, objective: Option<Duration>) -> f64 {
-        let baseline = self.baseline(objective);
-        self.threshold(objective)
-            .map_or(0.0, |threshold| 0.5 * self.deviation / (threshold - baseline).max(1e-6))
-    }
-
-    /// Returns `true` if the class has no objective and too few samples for a reliable baseline.
-    pub(super) fn is_young(&self, objective: Option<Duration>) -> bool {
-        self.samples < WARMUP_SAMPLES && objective.is_none()
-    }
-
-    /// Updates whether the class takes most of the objective on an uncongested upstream.
+    /// Returns the baseline in seconds, or 0 if it is not known.
     ///
-    /// Returns `true` if it has just become slow: late calls were then wrongly attributed to
+    /// Unless the class is slow, the result is at most [`MAX_OBJECTIVE_SHARE`] of the objective:
+    /// the latencies of the first calls may include time in a queue.
+    pub(super) fn baseline(&self) -> f64 {
+        match self.objective {
+            _ if !self.is_known() => 0.0,
+            Some(objective) if !self.is_slow => self.baseline.min(MAX_OBJECTIVE_SHARE * objective),
+            _ => self.baseline,
+        }
+    }
+
+    /// Returns the position of a latency of `took` seconds between baseline (0.0) and threshold
+    /// (1.0): the call is late above 1.0. Returns `None` if the threshold is not known.
+    pub(super) fn normalized_latency(&self, took: f64) -> Option<f64> {
+        let baseline = self.baseline();
+        self.threshold().map(|threshold| (took - baseline) / (threshold - baseline).max(1e-6))
+    }
+
+    /// Returns what is usual for the class on an uncongested upstream.
+    pub(super) fn usual(&self) -> UsualLatency {
+        let baseline = self.baseline();
+        let by_deviation = |threshold: f64| 0.5 * self.deviation / (threshold - baseline).max(1e-6);
+        let normalized_latency = self.threshold().map_or(0.0, by_deviation);
+        UsualLatency { late_share: self.usual_late_share, normalized_latency }
+    }
+
+    /// Updates whether the baseline takes more than half of the objective.
+    ///
+    /// Returns `true` if that has just become so: late calls were then wrongly attributed to
     /// congestion.
-    pub(super) fn update_is_slow(&mut self, objective: Option<Duration>) -> bool {
-        let slow = objective.is_some_and(|objective| {
-            self.is_known() && self.baseline > MIN_QUEUE_SHARE * objective.as_secs_f64()
-        });
-        let new = slow && !self.is_slow;
-        self.is_slow = slow;
-        new
+    pub(super) fn update_is_slow(&mut self) -> bool {
+        let exceeds = |objective| self.is_known() && self.baseline > MIN_QUEUE_SHARE * objective;
+        let is_slow = self.objective.is_some_and(exceeds);
+        let was_slow = std::mem::replace(&mut self.is_slow, is_slow);
+        is_slow && !was_slow
     }
 
-    /// Returns the latency as a share of the range from baseline to threshold: above 1.0 the call
-    /// is late. Returns `None` if the threshold is not known.
-    pub(super) fn normalized_latency(&self, took: f64, objective: Option<Duration>) -> Option<f64> {
-        let baseline = self.baseline(objective);
-        self.threshold(objective).map(|threshold| (took - baseline) / (threshold - baseline).max(1e-6))
-    }
-
-    /// Records a latency of `took` seconds. Only uncongested samples move the baseline upwards.
+    /// Records a latency of `took` seconds. Only uncongested samples move a known baseline upwards.
     pub(super) fn observe(&mut self, took: f64, is_uncongested: bool) {
         self.samples = self.samples.saturating_add(1);
         if self.samples <= MIN_SAMPLES {
@@ -166,34 +187,15 @@ impl LatencyClass {
     }
 
     /// Records whether a call on an uncongested upstream was late.
-    pub(super) fn observe_late(&mut self, late: bool) {
-        self.usual_late_share += LATE_SHARE_WEIGHT * (f64::from(u8::from(late)) - self.usual_late_share);
+    pub(super) fn observe_late(&mut self, is_late: bool) {
+        self.usual_late_share += LATE_SHARE_WEIGHT * (f64::from(is_late) - self.usual_late_share);
     }
 
-    /// Returns the usual share of late calls.
-    pub(super) fn usual_late_share(&self) -> f64 {
-        self.usual_late_share
-    }
-
-    /// Returns the baseline in seconds, or 0 if it is not known.
-    ///
-    /// Unless the class is known to be slow, the baseline leaves part of the objective free: the
-    /// latency of the first calls may include a queue.
-    pub(super) fn baseline(&self, objective: Option<Duration>) -> f64 {
-        match objective {
-            _ if !self.is_known() => 0.0,
-            Some(objective) if !self.is_slow => {
-                self.baseline.min(MAX_OBJECTIVE_SHARE * objective.as_secs_f64())
-            }
-            _ => self.baseline,
-        }
-    }
-
-    /// Returns when the oldest awaiting call becomes late.
-    pub(super) fn overdue_at(&self, objective: Option<Duration>) -> Option<Instant> {
-        let sent_at = self.awaiting.oldest()?;
-        let threshold = Duration::try_from_secs_f64(self.threshold(objective)?).ok()?;
-        sent_at.checked_add(threshold)
+    /// Returns when the oldest awaiting call becomes late, or `None` if no call awaits its response
+    /// or the threshold is not known.
+    pub(super) fn overdue_at(&self) -> Option<Instant> {
+        let sent_at = self.awaiting.oldest()?.at;
+        sent_at.checked_add(Duration::try_from_secs_f64(self.threshold()?).ok()?)
     }
 }
 
@@ -205,10 +207,11 @@ mod tests {
         class_of(CallKind { input, output: 0, streams: true })
     }
 
-    fn class_of_one(took: f64) -> LatencyClass {
-        let mut class = LatencyClass::default();
+    /// A class whose calls all take this many seconds.
+    fn class_of_one(took: f64, objective: Option<Duration>) -> LatencyClass {
+        let mut class = LatencyClass::new(objective);
         (0..20).for_each(|_| class.observe(took, true));
-        class.update_is_slow(Some(Duration::from_secs(1)));
+        class.update_is_slow();
         class
     }
 
@@ -223,26 +226,26 @@ mod tests {
     #[test]
     fn reachable_objective_is_the_threshold() {
         let second = Some(Duration::from_secs(1));
-        assert_eq!(LatencyClass::default().threshold(second), Some(1.0), "also before anything is known");
-        assert_eq!(class_of_one(0.2).threshold(second), Some(1.0));
-        let slow = class_of_one(2.0).threshold(second).unwrap();
-        assert!((slow - 2.5).abs() < 1e-9, "what takes longer by itself is given half of it more: {slow}");
+        assert_eq!(LatencyClass::new(second).threshold(), Some(1.0), "also without samples");
+        assert_eq!(class_of_one(0.2, second).threshold(), Some(1.0));
+        let slow = class_of_one(2.0, second).threshold().unwrap();
+        assert!((slow - 2.5).abs() < 1e-9, "the baseline and half of the objective: {slow}");
     }
 
     #[test]
     fn without_objective_threshold_is_multiple_of_baseline() {
-        assert_eq!(LatencyClass::default().threshold(None), None);
-        let threshold = class_of_one(2.0).threshold(None).unwrap();
+        assert_eq!(LatencyClass::new(None).threshold(), None);
+        let threshold = class_of_one(2.0, None).threshold().unwrap();
         assert!((threshold - 6.0).abs() < 1e-9, "{threshold}");
-        assert_eq!(class_of_one(0.01).threshold(None), Some(MIN_THRESHOLD));
+        assert_eq!(class_of_one(0.01, None).threshold(), Some(MIN_THRESHOLD));
     }
 
     #[test]
     fn baseline_ignores_congested_samples() {
-        let mut class = class_of_one(0.2);
+        let mut class = class_of_one(0.2, Some(Duration::from_secs(1)));
         (0..10_000).for_each(|_| class.observe(3.0, false));
         assert!((class.baseline - 0.2).abs() < 1e-9, "{}", class.baseline);
         (0..200).for_each(|_| class.observe(3.0, true));
-        assert!(class.baseline > 2.9, "but what they take when there is room is: {}", class.baseline);
+        assert!(class.baseline > 2.9, "uncongested samples raise it: {}", class.baseline);
     }
 }

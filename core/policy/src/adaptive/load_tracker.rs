@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::first_token_rate::FirstTokenRate;
+use super::sample::Sent;
+
 /// Time span of a recent maximum: it covers the last one to two spans.
 const RECENT_SPAN: Duration = Duration::from_secs(5);
 /// Factor on the remembered peak per call.
@@ -17,29 +20,32 @@ pub(super) const FEW_CALLS: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct LoadTracker {
     pub(super) in_flight: usize,
-    /// Streaming calls without a first token.
+    /// Number of streaming calls without a first token.
     pub(super) awaiting: usize,
-    /// Streaming calls after their first token.
+    /// Number of streaming calls after their first token.
     decoding: usize,
-    /// Time since which at least one call has been awaiting its first token.
+    /// Time since which at least one call has been awaiting its first token, or `None` if no call
+    /// is.
     awaiting_since: Option<Instant>,
     /// Maximum number of calls in flight, decaying with each call.
     peak: f64,
-    /// Recent maxima of the calls in flight and of the calls served.
-    recent_max: RecentMax,
+    recent_in_flight: RecentMax,
+    /// Recent maximum of [`LoadTracker::served_now`].
     recent_served: RecentMax,
     /// Recent maximum of the calls in flight when an accepted call was sent.
-    recent_accepted: RecentMax,
-    /// Last times at which all slots were used, and at which the first-token limit was reached.
+    pub(super) recent_accepted: RecentMax,
+    pub(super) first_token_rate: FirstTokenRate,
+    /// Last time at which all slots were used.
     slots_full_at: Option<Instant>,
+    /// Last time at which the first-token limit was reached.
     first_token_limit_full_at: Option<Instant>,
 }
 
 impl LoadTracker {
-    /// Handles the sending of a call.
+    /// Counts a call that is sent.
     pub(super) fn on_sent(&mut self, now: Instant, streams: bool) {
         self.in_flight += 1;
-        self.recent_max.observe(now, self.in_flight);
+        self.recent_in_flight.observe(now, self.in_flight);
         if streams {
             self.awaiting += 1;
             self.awaiting_since.get_or_insert(now);
@@ -47,28 +53,24 @@ impl LoadTracker {
         self.peak = (self.peak * PEAK_DECAY).max(self.in_flight as f64);
     }
 
-    /// Handles a call that no longer awaits its first token.
+    /// Removes a call from those that await their first token.
     pub(super) fn on_awaiting_ended(&mut self) {
         self.awaiting -= 1;
         self.awaiting_since = self.awaiting_since.filter(|_| self.awaiting > 0);
     }
 
-    /// Handles the first token of an awaiting call.
+    /// Counts the first token of a call that awaited it.
     pub(super) fn on_first_token(&mut self, now: Instant) {
+        self.first_token_rate.on_first_token(now);
         self.on_awaiting_ended();
         self.decoding += 1;
         self.recent_served.observe(now, self.served_now().unwrap_or(0));
     }
 
-    /// Handles the end of a call. `decoding` is `true` if its first token had arrived.
-    pub(super) fn on_ended(&mut self, decoding: bool) {
+    /// Removes a call that has ended. `had_first_token` is `true` if its first token was observed.
+    pub(super) fn on_ended(&mut self, had_first_token: bool) {
         self.in_flight -= 1;
-        self.decoding -= usize::from(decoding);
-    }
-
-    /// Records that the upstream accepted a call sent as the `at`-th call in flight.
-    pub(super) fn on_accepted(&mut self, now: Instant, at: usize) {
-        self.recent_accepted.observe(now, at);
+        self.decoding -= usize::from(had_first_token);
     }
 
     /// Records whether the limits are full. Call this after a call is sent and before a call ends.
@@ -91,74 +93,77 @@ impl LoadTracker {
         self.first_token_limit_full_at.is_some_and(|at| at > after)
     }
 
-    /// Returns `true` if a call that was sent at `since` as the `at`-th call in flight, and is
-    /// answered now, met no congestion caused by this client.
-    pub(super) fn is_uncongested(&self, since: Instant, at: usize) -> bool {
-        let at = at.max(self.in_flight) as f64;
-        at <= (FEW_CALLS as f64).max(CALM_SHARE * self.peak)
-            || !(self.were_slots_full_since(since) || self.was_first_token_limit_full_since(since))
+    /// Returns `true` if a call that is answered now met no congestion caused by this client: few
+    /// calls were in flight, or neither limit was full while the call was in flight.
+    pub(super) fn is_uncongested(&self, sent: Sent) -> bool {
+        let in_flight = sent.in_flight.max(self.in_flight) as f64;
+        in_flight <= (FEW_CALLS as f64).max(CALM_SHARE * self.peak)
+            || !(self.were_slots_full_since(sent.at) || self.was_first_token_limit_full_since(sent.at))
     }
 
     /// Returns the number of slots to cut to: `to`, but at least a quarter of the peak.
     ///
-    /// A few calls at that low level refresh the baselines before the next cut goes deeper.
+    /// Calls at that low level refresh the baselines before the next cut goes deeper. If `to` is
+    /// below the minimum, the peak is lowered, so that the next cut can go further.
     pub(super) fn limit_cut(&mut self, to: f64) -> f64 {
-        let least = CALM_SHARE * self.peak;
-        if to < least {
+        let min = CALM_SHARE * self.peak;
+        if to < min {
             self.peak *= PEAK_CUT_FACTOR;
         }
-        to.max(least)
+        to.max(min)
     }
 
     /// Returns the recent maximum of calls in flight.
-    pub(super) fn recent_max(&mut self, now: Instant) -> usize {
-        self.recent_max.max(now).max(self.in_flight)
+    pub(super) fn recent_in_flight(&mut self, now: Instant) -> usize {
+        self.recent_in_flight.max(now).max(self.in_flight)
     }
 
-    /// Returns how long calls have been awaiting their first token without interruption.
+    /// Returns how long at least one call has been awaiting its first token without interruption,
+    /// or zero if no call awaits it.
     pub(super) fn awaiting_for(&self, now: Instant) -> Duration {
         self.awaiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Returns the number of calls that the upstream serves now: those past their first token.
     ///
-    /// Calls whose first token cannot be observed count with the same share. Returns `None` if no
-    /// first token can be observed.
+    /// Of the calls whose first token cannot be observed, the same share is counted. Returns `None`
+    /// if no streaming call is in flight.
     pub(super) fn served_now(&self) -> Option<usize> {
         (self.in_flight * self.decoding).checked_div(self.awaiting + self.decoding)
     }
 
-    /// Returns the recent maximum of calls served at once.
+    /// Returns the recent maximum of calls served at once, or `None` if no streaming call is in
+    /// flight now.
     pub(super) fn recent_served(&mut self, now: Instant) -> Option<usize> {
-        let of_late = self.recent_served.max(now);
-        self.served_now().map(|served| served.max(of_late))
-    }
-
-    /// Returns the recent maximum of calls in flight at which the upstream accepted a call.
-    pub(super) fn recent_accepted(&mut self, now: Instant) -> usize {
-        self.recent_accepted.max(now)
+        let recent = self.recent_served.max(now);
+        self.served_now().map(|served| served.max(recent))
     }
 }
 
 /// Maximum of a number over the last one to two [`RECENT_SPAN`]s.
 #[derive(Clone, Copy, Debug, Default)]
-struct RecentMax {
+pub(super) struct RecentMax {
+    /// Start of the current span, or `None` before the first use.
     since: Option<Instant>,
+    /// Maximum over the span before the current one.
     previous: usize,
+    /// Maximum over the current span.
     current: usize,
 }
 
 impl RecentMax {
-    fn observe(&mut self, now: Instant, number: usize) {
+    pub(super) fn observe(&mut self, now: Instant, number: usize) {
         self.rotate(now);
         self.current = self.current.max(number);
     }
 
-    fn max(&mut self, now: Instant) -> usize {
+    /// Returns the maximum, or 0 if no number was observed recently.
+    pub(super) fn max(&mut self, now: Instant) -> usize {
         self.rotate(now);
         self.current.max(self.previous)
     }
 
+    /// Starts a new span if the current one is over.
     fn rotate(&mut self, now: Instant) {
         let age = now.saturating_duration_since(*self.since.get_or_insert(now));
         if age >= RECENT_SPAN {

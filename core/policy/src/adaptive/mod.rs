@@ -101,13 +101,11 @@ mod load_tracker;
 mod outcome;
 mod percentile;
 mod sample;
-mod settings;
 mod slot_limit;
 #[cfg(test)]
 mod tests;
 mod view;
 
-pub use limit::Limit;
+pub use limit::{Limit, LimitSettings};
 pub use sample::{CallKind, Ended, Sample};
-pub use settings::LimitSettings;
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

@@ -14,31 +14,31 @@ const MAX_SAMPLES: usize = 16_384;
 pub(super) enum PercentileVerdict {
     /// The percentile is below the dead band.
     Below,
-    /// The percentile is within the dead band, held after a cut, or unknown.
+    /// The percentile is within the dead band, above it so soon after a cut that it has no effect,
+    /// or unknown because the window is empty.
     Within,
-    /// The percentile is above the dead band. Holds the class of the call at the percentile.
+    /// The percentile is above the dead band. Contains the latency class of the call at the
+    /// percentile.
     Above(usize),
 }
 
-/// The percentile detector.
+/// The percentile detector: compares a percentile of the recent latencies with a dead band around
+/// the threshold.
 #[derive(Debug)]
 pub(super) struct Percentile {
     settings: tidegate_config::Percentile,
     /// Time of each response, its class, and its latency as a multiple of the class's threshold.
     window: VecDeque<(Instant, usize, f64)>,
-    tick_at: Instant,
-    /// Ticks left during which the result is held.
+    /// Time of the next tick.
+    pub(super) tick_at: Instant,
+    /// Number of ticks left during which a percentile above the dead band has no effect.
     held_ticks: u32,
 }
 
 impl Percentile {
     pub(super) fn new(settings: tidegate_config::Percentile, now: Instant) -> Self {
-        Self {
-            tick_at: duration::after(now, settings.tick),
-            settings,
-            window: VecDeque::new(),
-            held_ticks: 0,
-        }
+        let tick_at = duration::after(now, settings.tick);
+        Self { tick_at, settings, window: VecDeque::new(), held_ticks: 0 }
     }
 
     /// Records a response with its latency as a multiple of the class's threshold.
@@ -49,14 +49,9 @@ impl Percentile {
         self.window.push_back((now, class, multiple));
     }
 
-    /// Returns the time of the next tick.
-    pub(super) fn tick_at(&self) -> Instant {
-        self.tick_at
-    }
-
-    /// Evaluates the window.
+    /// Drops the responses that are older than the window, evaluates the rest, and schedules the
+    /// next tick. Missed ticks are skipped.
     pub(super) fn tick(&mut self, now: Instant) -> PercentileVerdict {
-        // Missed ticks are skipped.
         self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.window.front().is_some_and(|(at, ..)| age(*at) > self.settings.window) {
@@ -75,7 +70,8 @@ impl Percentile {
         }
     }
 
-    /// Returns the percentile relative to the upper end of the dead band. The limit is cut above 1.
+    /// Returns the percentile divided by the upper end of the dead band, or 0 for an empty window.
+    /// The limit is cut above 1.
     pub(super) fn evidence(&self) -> f64 {
         self.quantile().map_or(0.0, |(_, at)| at / (1.0 + self.settings.band))
     }
@@ -85,8 +81,8 @@ impl Percentile {
     fn quantile(&self) -> Option<(usize, f64)> {
         let mut seen: Vec<_> = self.window.iter().map(|(_, class, multiple)| (*class, *multiple)).collect();
         let last = seen.len().checked_sub(1)?;
-        let place = (last as f64 * self.settings.quantile).ceil() as usize;
-        let (_, at, _) = seen.select_nth_unstable_by(place.min(last), |a, b| a.1.total_cmp(&b.1));
+        let rank = (last as f64 * self.settings.quantile).ceil() as usize;
+        let (_, at, _) = seen.select_nth_unstable_by(rank.min(last), |a, b| a.1.total_cmp(&b.1));
         Some(*at)
     }
 }
@@ -117,7 +113,7 @@ mod tests {
             assert_eq!(percentile.tick(at(5)), verdict);
         }
         let (mut percentile, at) = percentile();
-        assert_eq!(percentile.tick(at(5)), PercentileVerdict::Within, "nothing was seen");
+        assert_eq!(percentile.tick(at(5)), PercentileVerdict::Within, "the window is empty");
     }
 
     #[test]

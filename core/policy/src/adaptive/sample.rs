@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use super::latency_class::is_streaming;
+
 /// The kind of a call. Latencies are compared only between calls of a similar kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallKind {
@@ -13,24 +15,42 @@ pub struct CallKind {
     pub streams: bool,
 }
 
-/// A call in flight. Return it once with [`Limit::on_ended`](super::Limit::on_ended).
-#[derive(Debug)]
-#[must_use = "a call that never ends holds its place for ever"]
-pub struct Sample {
-    pub(super) class: usize,
-    /// Expected output tokens.
-    pub(super) output: u64,
-    /// Number of the call among the awaiting calls of its class, until it is answered.
-    pub(super) queue_number: Option<u64>,
-    /// Whether the call awaits its first token.
-    pub(super) awaits_first_token: bool,
-    /// Whether the call was counted as evidence.
-    pub(super) judged: bool,
-    pub(super) sent_at: Instant,
-    /// Number of calls in flight when this call was sent, including it.
+/// When a call was sent, and how many calls were in flight then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) at: Instant,
+    /// Number of calls in flight just after the call was sent, including the call itself.
     pub(super) in_flight: usize,
-    /// Time of the first token.
+}
+
+/// A call in flight. Pass it once to [`Limit::on_ended`](super::Limit::on_ended).
+#[derive(Debug)]
+#[must_use = "a call that never ends is counted as in flight for ever"]
+pub struct Sample {
+    /// Index of the call's latency class.
+    pub(super) class: usize,
+    /// Expected output tokens, or 0 if unknown.
+    pub(super) output: u64,
+    /// Number of the call in the queue of its class. `None` once the call was answered, and for
+    /// calls that cannot be overdue.
+    pub(super) queue_number: Option<u64>,
+    /// Whether the call was already counted as evidence.
+    pub(super) judged: bool,
+    pub(super) sent: Sent,
+    /// Time of the first token, or `None` if none was observed.
     pub(super) first_token_at: Option<Instant>,
+}
+
+impl Sample {
+    /// Returns `true` if the call streams and its first token has not arrived.
+    pub(super) fn awaits_first_token(&self) -> bool {
+        is_streaming(self.class) && self.first_token_at.is_none()
+    }
+
+    /// Returns the seconds from the sending of the call to `now`.
+    pub(super) fn seconds_until(&self, now: Instant) -> f64 {
+        now.saturating_duration_since(self.sent.at).as_secs_f64()
+    }
 }
 
 /// How a call ended.

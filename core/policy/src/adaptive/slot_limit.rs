@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::view::{Decision, DecisionCause};
 
-/// Number of decisions that are remembered.
+/// Maximum number of decisions that are remembered.
 const MAX_CHANGES: usize = 32;
 /// Refusals closer together than this form one run, which counts as one cut.
 const REFUSAL_RUN: Duration = Duration::from_secs(1);
@@ -13,15 +13,18 @@ const REFUSAL_RUN: Duration = Duration::from_secs(1);
 /// The slots in force with the history of their changes.
 #[derive(Debug)]
 pub(super) struct SlotLimit {
-    value: f64,
+    /// Slots, including a fraction.
+    pub(super) value: f64,
     min: f64,
     max: f64,
-    /// The last change, not merged with earlier ones.
-    last: Option<Decision>,
-    /// Recent changes. Consecutive raises for the same cause, and runs of refusals, are merged into
-    /// one.
-    changes: VecDeque<Decision>,
-    counts: [u64; DecisionCause::ALL.len()],
+    /// The last change, not merged with earlier ones. `None` before the first change.
+    pub(super) last: Option<Decision>,
+    /// Up to [`MAX_CHANGES`] recent changes, the newest last. Consecutive raises for the same
+    /// cause, and runs of refusals, are merged into one.
+    pub(super) changes: VecDeque<Decision>,
+    /// Number of changes per cause, in the order of [`DecisionCause::ALL`]. Each raise counts, and
+    /// a run of refusals counts once.
+    pub(super) counts: [u64; DecisionCause::ALL.len()],
 }
 
 impl SlotLimit {
@@ -37,11 +40,6 @@ impl SlotLimit {
         self.value as usize
     }
 
-    /// Returns the slots including the fraction.
-    pub(super) fn value(&self) -> f64 {
-        self.value
-    }
-
     /// Raises the slots by `by`. Records a decision if the number of whole slots changes.
     pub(super) fn raise(&mut self, now: Instant, by: f64, cause: DecisionCause, awaiting: usize) {
         let from = self.slots();
@@ -51,58 +49,45 @@ impl SlotLimit {
         }
     }
 
-    /// Cuts the slots to `to`, but not below the floor.
+    /// Cuts the slots to `to`, but not below the minimum.
     ///
-    /// `bound` is the first-token limit before and after the cut. A decision is recorded if either
-    /// limit decreases.
-    pub(super) fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause, bound: [usize; 2]) {
+    /// `awaiting` is the first-token limit before and after the cut. Records a decision if the
+    /// number of whole slots or the first-token limit decreases.
+    pub(super) fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause, awaiting: [usize; 2]) {
         let from = self.slots();
         self.value = to.min(self.value).max(self.min);
-        let [before, awaiting] = bound;
-        if self.slots() < from || awaiting < before {
+        let [previously_awaiting, awaiting] = awaiting;
+        if self.slots() < from || awaiting < previously_awaiting {
             self.record(Decision { at: now, from, to: self.slots(), awaiting, cause });
         }
     }
 
-    /// Records a change, merging it with the last one if it continues it.
+    /// Records a change, and merges it with the last one if it continues that one.
     fn record(&mut self, change: Decision) {
         self.last = Some(change);
-        let extends_last = |last: &&mut Decision| {
-            let lately = change.at.saturating_duration_since(last.at) < REFUSAL_RUN;
-            last.cause == change.cause
-                && (last.cause.raises() || last.cause == DecisionCause::Refused && lately)
+        let is_continued = |last: &&mut Decision| {
+            let age = change.at.saturating_duration_since(last.at);
+            let is_run = last.cause == DecisionCause::Refused && age < REFUSAL_RUN;
+            last.cause == change.cause && (last.cause.raises() || is_run)
         };
-        let same = self.changes.back_mut().filter(extends_last);
-        if same.is_none() || change.cause.raises() {
+        let continued = self.changes.back_mut().filter(is_continued);
+        if continued.is_none() || change.cause.raises() {
             self.counts[change.cause as usize] += 1;
         }
-        match same {
-            Some(last) => *last = Decision { from: last.from, ..change },
-            None => {
-                if self.changes.len() == MAX_CHANGES {
-                    self.changes.pop_front();
-                }
-                self.changes.push_back(change);
-            }
+        if let Some(last) = continued {
+            *last = Decision { from: last.from, ..change };
+            return;
         }
+        if self.changes.len() == MAX_CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
     }
 
-    /// Returns `true` if the limit was never cut.
-    pub(super) fn was_never_cut(&self) -> bool {
-        DecisionCause::ALL.iter().zip(self.counts).all(|(cause, counts)| cause.raises() || counts == 0)
-    }
-
-    /// Returns the number of changes per cause, in the order of [`DecisionCause::ALL`].
-    pub(super) fn counts(&self) -> [u64; DecisionCause::ALL.len()] {
-        self.counts
-    }
-
-    pub(super) fn last(&self) -> Option<Decision> {
-        self.last
-    }
-
-    pub(super) fn changes(&self) -> Vec<Decision> {
-        self.changes.iter().copied().collect()
+    /// Returns the number of raises (`true`) or cuts (`false`).
+    pub(super) fn count(&self, raises: bool) -> u64 {
+        let counts = DecisionCause::ALL.iter().zip(self.counts);
+        counts.filter(|(cause, _)| cause.raises() == raises).map(|(_, count)| count).sum()
     }
 }
 
@@ -121,7 +106,7 @@ mod tests {
         slots.cut(now, 1.0, DecisionCause::Late, [3, 2]);
         slots.cut(now, 1.0, DecisionCause::Late, [2, 2]);
         slots.raise(now, 0.5, DecisionCause::Headroom, 2);
-        let counts: Vec<_> = slots.changes().iter().map(|d| (d.from, d.to, d.awaiting, d.cause)).collect();
+        let counts: Vec<_> = slots.changes.iter().map(|d| (d.from, d.to, d.awaiting, d.cause)).collect();
         assert_eq!(
             counts,
             [
@@ -130,13 +115,13 @@ mod tests {
                 (2, 2, 2, DecisionCause::Late)
             ]
         );
-        assert_eq!(slots.counts(), [3, 0, 2, 0, 0, 0, 0], "half a slot is none");
+        assert_eq!(slots.counts, [3, 0, 2, 0, 0, 0, 0], "half a slot is not counted");
     }
 
     #[test]
     fn initial_slots_are_clamped() {
         assert_eq!(SlotLimit::new(100, 1, 16).slots(), 16);
-        assert_eq!(SlotLimit::new(1, 50, 16).slots(), 16, "the cap is the cap");
+        assert_eq!(SlotLimit::new(1, 50, 16).slots(), 16, "the maximum precedes the minimum");
         assert_eq!(SlotLimit::new(0, 0, 0).slots(), 1);
     }
 }
