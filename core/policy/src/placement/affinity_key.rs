@@ -55,7 +55,7 @@ impl Counts {
     }
 
     /// Counts a call that was sent.
-    pub(super) fn sent(&mut self, affinity: &Affinity, replicas: usize) {
+    pub(super) fn on_sent(&mut self, affinity: &Affinity, replicas: usize) {
         // The weight of new calls grows instead of decaying all earlier ones.
         self.scale *= 1.0 + 1.0 / (SPAN * replicas.max(1) as f64);
         if self.scale > 1e100 {
@@ -103,7 +103,7 @@ mod tests {
         let mut counts = Counts::new();
         assert_eq!(counts.key(&of(&[1, 10]), 8), None, "nothing is known yet");
         for session in 0..200 {
-            counts.sent(&of(&[1, 2, 100 + session % 100]), 8);
+            counts.on_sent(&of(&[1, 2, 100 + session % 100]), 8);
         }
         assert_eq!(counts.key(&of(&[1, 2, 150, 7]), 8), Some(150));
         assert_eq!(counts.key(&of(&[1, 2]), 8), None, "nothing in it tells it from the others");
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(counts.key(&named, 8), Some(9));
         // Common prefixes are forgotten.
         for session in 0..4_000 {
-            counts.sent(&of(&[10_000 + session]), 8);
+            counts.on_sent(&of(&[10_000 + session]), 8);
         }
         assert_eq!(counts.key(&of(&[1, 2, 150]), 8), Some(1));
     }
@@ -122,7 +122,7 @@ mod tests {
     fn counts_stay_finite_and_bounded() {
         let mut counts = Counts::new();
         for call in 0..100_000 {
-            counts.sent(&of(&[call % 20_000]), 1);
+            counts.on_sent(&of(&[call % 20_000]), 1);
         }
         assert!(counts.scale.is_finite() && counts.calls.is_finite());
         assert!(counts.of.len() <= MOST);

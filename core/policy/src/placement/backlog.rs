@@ -41,28 +41,24 @@ struct Counters {
 }
 
 impl Counters {
-    fn read(standing: &EngineMetrics) -> Option<Self> {
-        let (queries, hits) = (standing.prefix_queries?, standing.prefix_hits?);
-        let prompts = standing.prompt_tokens?;
+    fn read(metrics: &EngineMetrics) -> Option<Self> {
+        let (queries, hits) = (metrics.prefix_queries?, metrics.prefix_hits?);
+        let prompts = metrics.prompt_tokens?;
         let is_off = queries == 0.0 && prompts > 0.0;
         let are_numbers = [queries, hits, prompts].iter().all(|count| count.is_finite() && *count >= 0.0);
         (are_numbers && !is_off).then_some(Self { queries, hits, prompts })
-    }
-
-    fn gap(&self) -> f64 {
-        self.queries - self.prompts
     }
 }
 
 impl Backlog {
     /// Returns the prompt tokens of scheduled calls that still have to be computed, or `None` if
     /// they are unknown.
-    pub(super) fn look(&mut self, standing: &EngineMetrics) -> Option<f64> {
-        let Some(now) = Counters::read(standing) else {
+    pub(super) fn observe(&mut self, metrics: &EngineMetrics) -> Option<f64> {
+        let Some(now) = Counters::read(metrics) else {
             *self = Self::default();
             return None;
         };
-        let gap = now.gap();
+        let gap = now.queries - now.prompts;
         match self.last {
             Some(last)
                 if now.queries >= last.queries && now.hits >= last.hits && now.prompts >= last.prompts =>
@@ -79,15 +75,15 @@ impl Backlog {
         if self.looks >= LOOKS {
             (self.before, self.least, self.looks) = (self.least, gap, 0);
         }
-        if standing.running <= 0.0 {
+        if metrics.running <= 0.0 {
             (self.before, self.least) = (gap, gap);
         }
         let under_way = gap - self.before.min(self.least);
-        Some(under_way * (1.0 - self.hits().unwrap_or(0.5)))
+        Some(under_way * (1.0 - self.hit_rate().unwrap_or(0.5)))
     }
 
     /// Returns the recent hit rate in prompt tokens, or `None` if nothing was looked up.
-    pub(super) fn hits(&self) -> Option<f64> {
+    pub(super) fn hit_rate(&self) -> Option<f64> {
         (self.asked > 0.0).then(|| (self.found / self.asked).clamp(0.0, 1.0))
     }
 }
@@ -109,33 +105,33 @@ mod tests {
     #[test]
     fn what_is_scheduled_and_has_no_first_token_is_under_way() {
         let mut backlog = Backlog::default();
-        assert_eq!(backlog.look(&counters(1_000.0, 0.0, 1_000.0, 3.0)), Some(0.0), "before our time");
-        assert_eq!(backlog.look(&counters(51_000.0, 25_000.0, 1_000.0, 3.0)), Some(25_000.0));
-        assert_eq!(backlog.hits(), Some(0.5));
-        assert_eq!(backlog.look(&counters(51_000.0, 25_000.0, 51_000.0, 3.0)), Some(0.0));
+        assert_eq!(backlog.observe(&counters(1_000.0, 0.0, 1_000.0, 3.0)), Some(0.0), "before our time");
+        assert_eq!(backlog.observe(&counters(51_000.0, 25_000.0, 1_000.0, 3.0)), Some(25_000.0));
+        assert_eq!(backlog.hit_rate(), Some(0.5));
+        assert_eq!(backlog.observe(&counters(51_000.0, 25_000.0, 51_000.0, 3.0)), Some(0.0));
     }
 
     #[test]
     fn aborted_calls_are_forgotten() {
         let mut backlog = Backlog::default();
-        backlog.look(&counters(10.0, 0.0, 10.0, 0.0));
+        backlog.observe(&counters(10.0, 0.0, 10.0, 0.0));
         let seen: Vec<f64> =
-            (0..200).filter_map(|_| backlog.look(&counters(50_000.0, 0.0, 10.0, 1.0))).collect();
+            (0..200).filter_map(|_| backlog.observe(&counters(50_000.0, 0.0, 10.0, 1.0))).collect();
         assert!(seen[0] > 49_000.0 && seen[199] == 0.0);
         let more = counters(90_000.0, 0.0, 10.0, 1.0);
-        assert!(backlog.look(&more).unwrap() > 39_000.0);
-        assert_eq!(backlog.look(&EngineMetrics { running: 0.0, ..more }), Some(0.0), "nothing runs");
-        assert!(backlog.look(&counters(100_000.0, 0.0, 10.0, 1.0)).unwrap() > 9_900.0);
+        assert!(backlog.observe(&more).unwrap() > 39_000.0);
+        assert_eq!(backlog.observe(&EngineMetrics { running: 0.0, ..more }), Some(0.0), "nothing runs");
+        assert!(backlog.observe(&counters(100_000.0, 0.0, 10.0, 1.0)).unwrap() > 9_900.0);
     }
 
     #[test]
     fn what_says_nothing_is_unknown_and_a_restart_begins_anew() {
         let mut backlog = Backlog::default();
-        assert_eq!(backlog.look(&EngineMetrics::default()), None);
-        assert_eq!(backlog.look(&counters(0.0, 0.0, 500.0, 1.0)), None, "the cache is off");
-        assert_eq!(backlog.look(&counters(f64::NAN, 0.0, 500.0, 1.0)), None);
-        backlog.look(&counters(9_000.0, 0.0, 0.0, 1.0));
-        assert_eq!(backlog.look(&counters(700.0, 0.0, 0.0, 1.0)), Some(0.0));
-        assert_eq!(backlog.look(&counters(800.0, 0.0, 900.0, 1.0)), Some(0.0), "more than was looked up");
+        assert_eq!(backlog.observe(&EngineMetrics::default()), None);
+        assert_eq!(backlog.observe(&counters(0.0, 0.0, 500.0, 1.0)), None, "the cache is off");
+        assert_eq!(backlog.observe(&counters(f64::NAN, 0.0, 500.0, 1.0)), None);
+        backlog.observe(&counters(9_000.0, 0.0, 0.0, 1.0));
+        assert_eq!(backlog.observe(&counters(700.0, 0.0, 0.0, 1.0)), Some(0.0));
+        assert_eq!(backlog.observe(&counters(800.0, 0.0, 900.0, 1.0)), Some(0.0), "more than was looked up");
     }
 }

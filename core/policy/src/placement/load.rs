@@ -37,28 +37,35 @@ impl Others {
     }
 }
 
-#[derive(Clone, Debug)]
+/// The load of one replica.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Load {
-    /// This client's calls without a first token, and their prompt tokens to be computed.
+    /// Age after which a poll is stale.
+    stale_after: Duration,
+    /// Number of this client's calls without a first token.
     pub(super) awaiting: usize,
+    /// Prompt tokens to be computed for these calls.
     pub(super) awaiting_tokens: u64,
-    /// This client's calls that are being answered.
+    /// Number of this client's calls after their first token.
     pub(super) answering: usize,
     /// Expected tokens of all of this client's calls: prompts and answers.
     pub(super) tokens: u64,
     pub(super) speed: Speed,
     pub(super) cache: EngineCache,
     backlog: Backlog,
+    /// The last poll, or `None` if there was none.
     seen: Option<Seen>,
-    /// The tokens computed by the replica's count at the last poll, and since the first.
+    /// The replica's count of computed tokens at the last poll, or `None` before the first.
     counted: Option<f64>,
+    /// Tokens computed between the first and the last poll.
     computed: f64,
-    /// This client's part of it, and the maximum difference of the two, which is other clients'
-    /// part.
+    /// This client's part of the computed tokens.
     sent: f64,
+    /// Other clients' part: the maximum of `computed - sent` so far.
     displaced: f64,
 }
 
+/// The result of a poll.
 #[derive(Clone, Debug)]
 struct Seen {
     at: Instant,
@@ -66,28 +73,18 @@ struct Seen {
     kv_usage: Option<f64>,
 }
 
-/// Returns a name that no other cache has.
-fn fresh() -> u64 {
+/// Returns a cache name that was never used before.
+fn unused_name() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Load {
-    pub(super) fn new() -> Self {
-        Self {
-            awaiting: 0,
-            awaiting_tokens: 0,
-            answering: 0,
-            tokens: 0,
-            speed: Speed::default(),
-            cache: EngineCache { name: fresh(), filled: 0, holds: None },
-            backlog: Backlog::default(),
-            seen: None,
-            counted: None,
-            computed: 0.0,
-            sent: 0.0,
-            displaced: 0.0,
-        }
+    /// Creates the load of a replica without calls and with an empty cache. `poll` is the interval
+    /// between load polls.
+    pub(super) fn new(poll: Duration) -> Self {
+        let cache = EngineCache { name: unused_name(), ..EngineCache::default() };
+        Self { stale_after: poll * STALE, cache, ..Self::default() }
     }
 
     /// Returns the number of this client's calls.
@@ -95,50 +92,53 @@ impl Load {
         self.awaiting + self.answering
     }
 
-    /// Returns other clients' calls, unless the last poll is stale. `poll` is the interval between
-    /// polls.
-    pub(super) fn others(&self, now: Instant, poll: Duration) -> Option<Others> {
-        Some(self.seen(now, poll)?.others)
+    /// Returns other clients' calls, or `None` if the last poll is stale.
+    pub(super) fn others(&self, now: Instant) -> Option<Others> {
+        Some(self.seen(now)?.others)
     }
 
-    pub(super) fn kv_usage(&self, now: Instant, poll: Duration) -> Option<f64> {
-        self.seen(now, poll)?.kv_usage
+    /// Returns the used share of the memory, or `None` if the last poll is stale or did not report
+    /// it.
+    pub(super) fn kv_usage(&self, now: Instant) -> Option<f64> {
+        self.seen(now)?.kv_usage
     }
 
-    fn seen(&self, now: Instant, poll: Duration) -> Option<&Seen> {
-        let seen = self.seen.as_ref()?;
-        (now.saturating_duration_since(seen.at) <= poll * STALE).then_some(seen)
+    /// Returns the last poll unless it is stale.
+    fn seen(&self, now: Instant) -> Option<&Seen> {
+        self.seen.as_ref().filter(|seen| now.saturating_duration_since(seen.at) <= self.stale_after)
     }
 
-    pub(super) fn observe(&mut self, now: Instant, standing: &EngineMetrics) {
+    /// Applies polled metrics.
+    pub(super) fn observe(&mut self, now: Instant, metrics: &EngineMetrics) {
         // Replicas may report values that are not numbers.
         let number = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
-        let (running, waiting) = (number(standing.running), number(standing.waiting));
+        let (running, waiting) = (number(metrics.running), number(metrics.waiting));
         let others = (running + waiting - self.calls() as f64).max(0.0);
         // This client's calls without a first token are assumed to be the waiting ones, as far as
         // there are any.
         let begun = (self.awaiting as f64 - waiting).max(0.0) / self.awaiting.max(1) as f64;
         let waiting = (waiting - self.awaiting as f64).clamp(0.0, others);
-        let under_way = self.backlog.look(standing).unwrap_or_default() - self.awaiting_tokens as f64 * begun;
+        let under_way =
+            self.backlog.observe(metrics).unwrap_or_default() - self.awaiting_tokens as f64 * begun;
         let under_way = if others > waiting { under_way.max(0.0) } else { 0.0 };
         let others = Others { running: others - waiting, waiting, under_way };
-        self.seen = Some(Seen { at: now, others, kv_usage: standing.kv_usage });
-        if let Some(tokens) = standing.kv_tokens {
-            self.holds(tokens);
-        }
-        if let (Some(queries), Some(hits)) = (standing.prefix_queries, standing.prefix_hits) {
-            self.counted(number(queries - hits));
+        self.seen = Some(Seen { at: now, others, kv_usage: metrics.kv_usage });
+        self.set_kv_tokens(metrics.kv_tokens);
+        if let (Some(queries), Some(hits)) = (metrics.prefix_queries, metrics.prefix_hits) {
+            self.on_computed(number(queries - hits));
         }
     }
 
-    /// Sets the size of the memory, in tokens.
-    pub(super) fn holds(&mut self, tokens: u64) {
-        self.cache.holds = Some((tokens as f64 * KEPT) as u64);
+    /// Sets the size of the memory, in tokens. `None` changes nothing.
+    pub(super) fn set_kv_tokens(&mut self, tokens: Option<u64>) {
+        let capacity = tokens.map(|tokens| (tokens as f64 * KEPT) as u64);
+        self.cache.capacity = capacity.or(self.cache.capacity);
     }
 
-    /// Returns the recent hit rate of the replica's cache, in prompt tokens.
-    pub(super) fn hits(&self) -> Option<f64> {
-        self.backlog.hits()
+    /// Returns the recent share of looked-up prompt tokens that were cached, or `None` if it is not
+    /// known.
+    pub(super) fn hit_rate(&self) -> Option<f64> {
+        self.backlog.hit_rate()
     }
 
     /// Applies the replica's count of computed tokens: prompts of other clients displace this
@@ -146,14 +146,14 @@ impl Load {
     ///
     /// Waiting calls of this client are computed later, so the poll with the largest difference
     /// counts.
-    fn counted(&mut self, computed: f64) {
+    fn on_computed(&mut self, count: f64) {
         match self.counted {
-            Some(before) if computed >= before => self.computed += computed - before,
+            Some(before) if count >= before => self.computed += count - before,
             // The counter restarted: another process.
-            Some(_) => self.restarted(),
+            Some(_) => self.on_restart(),
             None => self.sent = 0.0,
         }
-        self.counted = Some(computed);
+        self.counted = Some(count);
         let more = self.computed - self.sent - self.displaced;
         if more > 0.0 {
             self.displaced += more;
@@ -161,16 +161,17 @@ impl Load {
         }
     }
 
-    /// Forgets the cache and the speed of a process that ended.
-    pub(super) fn restarted(&mut self) {
-        self.cache.name = fresh();
+    /// Forgets the cache and the speed of a process that has ended.
+    pub(super) fn on_restart(&mut self) {
+        self.cache.name = unused_name();
         self.speed = Speed::default();
         self.backlog = Backlog::default();
         (self.counted, self.computed, self.sent, self.displaced) = (None, 0.0, 0.0, 0.0);
     }
 
-    /// Records a call that is sent, with `uncached` prompt tokens to be computed.
-    pub(super) fn send(&mut self, uncached: u64, output: u64, tokens: u64) {
+    /// Counts a call that is sent. `uncached` prompt tokens are to be computed for it, `output`
+    /// tokens are expected, and `tokens` is the sum of the whole prompt and the expected output.
+    pub(super) fn on_sent(&mut self, uncached: u64, output: u64, tokens: u64) {
         self.awaiting += 1;
         self.awaiting_tokens = self.awaiting_tokens.saturating_add(uncached);
         self.tokens = self.tokens.saturating_add(tokens);
@@ -178,25 +179,29 @@ impl Load {
         self.sent += uncached as f64;
     }
 
-    /// Records the first token of a call.
-    pub(super) fn answers(&mut self, uncached: u64) {
-        self.awaiting = self.awaiting.saturating_sub(1);
-        self.awaiting_tokens = self.awaiting_tokens.saturating_sub(uncached);
+    /// Counts the first token of a call for which `uncached` prompt tokens were computed.
+    pub(super) fn on_first_token(&mut self, uncached: u64) {
+        self.stop_awaiting(uncached);
         self.answering += 1;
     }
 
-    /// Records the end of a call. `awaited`: prompt tokens to be computed for it, if its first
-    /// token never came.
-    pub(super) fn end(&mut self, awaited: Option<u64>, tokens: u64) {
-        match awaited {
-            Some(uncached) => {
-                self.awaiting = self.awaiting.saturating_sub(1);
-                self.awaiting_tokens = self.awaiting_tokens.saturating_sub(uncached);
-                self.sent = (self.sent - uncached as f64).max(0.0);
-            }
-            None => self.answering = self.answering.saturating_sub(1),
+    /// Removes a call that has ended. `uncached` is the number of prompt tokens to be computed for
+    /// it if its first token never came, and `None` otherwise. `tokens` is as in
+    /// [`Load::on_sent`].
+    pub(super) fn on_ended(&mut self, uncached: Option<u64>, tokens: u64) {
+        if let Some(uncached) = uncached {
+            self.stop_awaiting(uncached);
+            self.sent = (self.sent - uncached as f64).max(0.0);
+        } else {
+            self.answering = self.answering.saturating_sub(1);
         }
         self.tokens = self.tokens.saturating_sub(tokens);
+    }
+
+    /// Removes a call from those without a first token.
+    fn stop_awaiting(&mut self, uncached: u64) {
+        self.awaiting = self.awaiting.saturating_sub(1);
+        self.awaiting_tokens = self.awaiting_tokens.saturating_sub(uncached);
     }
 }
 
@@ -206,44 +211,44 @@ mod tests {
 
     const POLL: Duration = Duration::from_secs(1);
 
-    fn standing(running: f64, waiting: f64) -> EngineMetrics {
+    fn metrics(running: f64, waiting: f64) -> EngineMetrics {
         EngineMetrics { running, waiting, ..EngineMetrics::default() }
     }
 
     #[test]
     fn others_are_what_is_not_ours() {
         let now = crate::testing::epoch();
-        let mut load = Load::new();
-        assert_eq!(load.others(now, POLL), None);
-        load.send(500, 10, 600);
-        load.send(700, 10, 800);
-        load.answers(500);
-        load.observe(now, &standing(4.0, 3.0));
-        assert_eq!(load.others(now, POLL), Some(Others { running: 3.0, waiting: 2.0, under_way: 0.0 }));
-        load.observe(now, &standing(0.0, 1.0));
-        assert_eq!(load.others(now, POLL), Some(Others::default()), "never below none");
-        load.observe(now, &standing(f64::NAN, f64::INFINITY));
-        assert_eq!(load.others(now, POLL), Some(Others::default()));
-        assert_eq!(load.others(now + POLL * 3, POLL), Some(Others::default()));
-        assert_eq!(load.others(now + POLL * 4, POLL), None, "stale is unknown");
+        let mut load = Load::new(POLL);
+        assert_eq!(load.others(now), None);
+        load.on_sent(500, 10, 600);
+        load.on_sent(700, 10, 800);
+        load.on_first_token(500);
+        load.observe(now, &metrics(4.0, 3.0));
+        assert_eq!(load.others(now), Some(Others { running: 3.0, waiting: 2.0, under_way: 0.0 }));
+        load.observe(now, &metrics(0.0, 1.0));
+        assert_eq!(load.others(now), Some(Others::default()), "never below none");
+        load.observe(now, &metrics(f64::NAN, f64::INFINITY));
+        assert_eq!(load.others(now), Some(Others::default()));
+        assert_eq!(load.others(now + POLL * 3), Some(Others::default()));
+        assert_eq!(load.others(now + POLL * 4), None, "stale is unknown");
     }
 
     #[test]
     fn every_way_out_gives_back_what_was_counted() {
-        let mut load = Load::new();
-        load.send(500, 10, 600);
-        load.send(700, 10, 800);
+        let mut load = Load::new(POLL);
+        load.on_sent(500, 10, 600);
+        load.on_sent(700, 10, 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (2, 1_200, 1_400));
-        load.answers(500);
-        load.end(None, 600);
-        load.end(Some(700), 800);
+        load.on_first_token(500);
+        load.on_ended(None, 600);
+        load.on_ended(Some(700), 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (0, 0, 0));
     }
 
     #[test]
     fn what_others_computed_there_displaces_ours_and_a_restart_all_of_it() {
         let now = crate::testing::epoch();
-        let mut load = Load::new();
+        let mut load = Load::new(POLL);
         let counters = |queries: f64, hits: f64| EngineMetrics {
             prefix_queries: Some(queries),
             prefix_hits: Some(hits),
@@ -251,8 +256,8 @@ mod tests {
             ..EngineMetrics::default()
         };
         load.observe(now, &counters(5_000.0, 1_000.0));
-        assert_eq!((load.cache.filled, load.cache.holds), (0, Some(800)), "before our time");
-        load.send(300, 50, 350);
+        assert_eq!((load.cache.filled, load.cache.capacity), (0, Some(800)), "before our time");
+        load.on_sent(300, 50, 350);
         load.observe(now, &counters(6_000.0, 1_200.0));
         assert_eq!(load.cache.filled, 850, "800 computed, 300 of them ours, and our answer");
         let before = load.cache.name;

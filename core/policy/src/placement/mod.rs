@@ -42,7 +42,7 @@ use fastrand::Rng;
 use self::affinity_key::Counts;
 use self::health::{HealthSettings, HealthState};
 use self::polls::PollSchedule;
-use self::prefix_cache::{EngineCache, PrefixCache};
+use self::prefix_cache::PrefixCache;
 use self::replica::Replica;
 pub use self::replica_set::{MOST, ReplicaSet};
 pub use self::types::{
@@ -89,8 +89,8 @@ pub struct PlacedCall {
     pub placed: Placed,
     number: u64,
     sent: Instant,
-    /// Prompt tokens to be computed for the call, until its first token.
-    awaited: Option<u64>,
+    /// Prompt tokens to be computed for the call. `None` after its first token.
+    uncached: Option<u64>,
     /// Whether the call was accepted. An answer that is not streamed has no first token.
     accepted: bool,
     tokens: u64,
@@ -176,57 +176,38 @@ impl Placement {
 
     /// Applies an observation. Observations of replicas that have left are ignored.
     pub fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) {
-        let Some(replica) = self.index_of(id) else { return };
-        let settings = self.settings;
-        let Some(replica) = self.replicas.get_mut(replica).and_then(Option::as_mut) else { return };
-        let (health, polled) = (&mut replica.health, &mut replica.polled);
+        let mut replicas = self.replicas.iter_mut().flatten();
+        let Some(replica) = replicas.find(|replica| replica.placed.id == id) else { return };
+        let asked = replica.polled.on_answer(observation.kind());
+        let health = &mut replica.health;
         match observation {
-            Observation::ProbeOk => {
-                polled.answered(PollKind::Health);
-                health.on_probe_ok(now);
-            }
-            Observation::ProbeFailed => {
-                polled.answered(PollKind::Health);
-                health.on_probe_failed(now, &settings);
-            }
-            Observation::ConnectRefused => {
-                polled.answered(PollKind::Health);
-                health.on_refused(now);
-            }
-            Observation::ProbeTimeout => {
-                let polled = polled.answered(PollKind::Health).unwrap_or(now);
-                health.on_timeout(now, polled, &settings);
-            }
-            Observation::Metrics(standing) => {
-                polled.answered(PollKind::Load);
+            Observation::ProbeOk => health.on_probe_ok(now),
+            Observation::ProbeFailed => health.on_probe_failed(now),
+            Observation::ConnectRefused => health.on_probe_refused(now),
+            Observation::ProbeTimeout => health.on_probe_timeout(now, asked.unwrap_or(now)),
+            Observation::Metrics(metrics) => {
                 health.on_alive(now);
-                replica.load.observe(now, &standing);
-                if let Some(tokens) = replica.member.kv_tokens {
-                    replica.load.holds(tokens);
-                }
+                replica.load.observe(now, &metrics);
+                replica.load.set_kv_tokens(replica.member.kv_tokens);
                 let ours = replica.load.calls() as f64;
-                let others = replica.load.others(now, self.poll).map_or(0.0, |others| others.calls());
+                let others = replica.load.others(now).map_or(0.0, |others| others.calls());
                 if ours + others > 0.0 {
                     self.foreign += (others / (ours + others) - self.foreign) / SPAN;
                 }
             }
-            Observation::MetricsUnreadable => {
-                polled.answered(PollKind::Load);
-            }
+            Observation::MetricsUnreadable => {}
             Observation::Models(models) => {
-                polled.answered(PollKind::Models);
                 health.on_alive(now);
                 // A replica that is still loading reports no models.
                 replica.models = Some(models).filter(|models| !models.is_empty());
-                if replica.models.is_some() {
-                    polled.on_models();
-                }
+                replica.polled.knows_models |= replica.models.is_some();
             }
         }
         self.settle(now);
     }
 
-    /// Handles a sign of life. Cheap, and not needed for every byte.
+    /// Records that a byte was received from the replica at an index. Cheap, and not needed for
+    /// every byte.
     pub fn on_alive(&mut self, now: Instant, at: usize) {
         let replica = self.replicas.get_mut(at).and_then(Option::as_mut);
         if replica.is_some_and(|replica| replica.health.on_alive(now)) {
@@ -246,10 +227,11 @@ impl Placement {
         self.polls.due(now, self.replicas.iter_mut().flatten(), &mut self.rng)
     }
 
-    /// Returns the replicas that calls may go to now: healthy as far as is known, and not draining.
+    /// Returns the replicas that calls may be sent to now: healthy as far as is known, not busy, and
+    /// not draining.
     pub fn eligible(&mut self, now: Instant) -> ReplicaSet {
         self.settle(now);
-        self.present(|replica| replica.is_open(now))
+        self.filter(|replica| replica.is_open(now))
     }
 
     /// Returns a replica for a request that takes no slot, or `None` if there is none.
@@ -257,61 +239,53 @@ impl Placement {
     /// Prefers eligible replicas, then busy ones, then any that does not refuse connections.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
         let eligible = self.eligible(now);
-        let held = |replica: &Replica| !replica.draining && replica.health.is_eligible();
-        let open = [eligible, self.present(held), self.present(|replica| !replica.health.is_refusing())];
-        let open = open.into_iter().find(|places| !places.is_empty())?;
+        let healthy = self.filter(|replica| !replica.draining && replica.health.is_eligible());
+        let listening = self.filter(|replica| !replica.health.is_refusing());
+        let open = eligible.or_if_empty(healthy).or_if_empty(listening);
+        // Without a replica, nothing is drawn from the generator.
+        if open.is_empty() {
+            return None;
+        }
         let at = self.choose(now, None, Work::default(), open)?;
-        Some(self.replicas.get(at)?.as_ref()?.placed.clone())
+        Some(self.replica(at)?.placed.clone())
     }
 
     /// Returns `true` if the replica is down or has left, so that a silent stream of it will not
     /// continue.
     pub fn is_down(&self, id: ReplicaId) -> bool {
-        let replica = self.index_of(id).and_then(|at| self.replicas.get(at)?.as_ref());
-        replica.is_none_or(|replica| replica.health.state() == HealthState::Down)
+        let replica = self.index_of(id).and_then(|at| self.replica(at));
+        replica.is_none_or(|replica| replica.health.state == HealthState::Down)
     }
 
-    /// Returns the suspect replicas that stay eligible because more than half of the pool would be
-    /// ejected: the least bad ones. Replicas that refuse connections are not counted.
-    fn kept(&self) -> ReplicaSet {
-        let listens = |replica: &&Replica| !replica.draining && !replica.health.is_refusing();
-        let half = self.replicas.iter().flatten().filter(listens).count() / 2;
-        let doubted = |replica: &Replica| listens(&replica) && replica.health.is_out();
-        let mut doubted: Vec<(usize, &Replica)> =
-            self.known().filter(|(_, replica)| doubted(replica)).collect();
-        let more = doubted.len().saturating_sub(half);
-        doubted.sort_by_key(|(_, replica)| replica.health.badness());
-        doubted.into_iter().take(more).map(|(at, _)| at).collect()
-    }
-
-    /// Records a call that is sent to a replica.
+    /// Records a call that is sent to the replica at an index. Returns `None`, and records nothing,
+    /// if no replica has that index.
     pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
         let mut candidate = self.candidates(now, wants, work, ReplicaSet::one(at)).pop()?;
         // It is unknown what other clients sent there, but known how much of the prompts the caches
         // hold.
         candidate.cached = candidate.cached.max(self.cached_by_others(work));
         let members = self.members();
-        let lacks = wants.and_then(|wants| wants.model.as_deref()).is_some_and(|model| self.lacks(model));
+        let model = wants.and_then(|wants| wants.model.as_deref());
+        if model.is_some_and(|model| {
+            self.filter(|replica| replica.serves(model) != Some(false)).and(members).is_empty()
+        }) {
+            self.polls.wanted = Some(now);
+        }
         let replica = self.replicas.get_mut(at)?.as_mut()?;
         self.polls.active = Some(now);
         self.calls += 1;
         let uncached = work.input.saturating_sub(candidate.cached);
         let tokens = work.input.saturating_add(work.output);
-        replica.load.send(uncached, work.output, tokens);
-        replica.health.sent(self.calls);
-        if lacks {
-            self.polls.wanted = Some(now);
+        replica.load.on_sent(uncached, work.output, tokens);
+        replica.health.on_sent(self.calls);
+        let affinity = wants.map(|wants| wants.affinity.clone()).unwrap_or_default();
+        if wants.is_some() {
+            self.counts.on_sent(&affinity, members.len());
         }
-        if let Some(wants) = wants {
-            let affinity = &wants.affinity;
-            self.counts.sent(affinity, members);
-            for (index, beginning) in affinity.prefixes.iter().enumerate() {
-                let tokens = affinity.tokens(index, work.input);
-                self.prefix_cache.put(*beginning, &replica.load.cache, tokens, self.calls);
-            }
-            if let Some(session) = affinity.session {
-                self.prefix_cache.put(session, &replica.load.cache, work.input, self.calls);
-            }
+        let prefixes = affinity.prefixes.iter().enumerate();
+        let prefixes = prefixes.map(|(index, prefix)| (*prefix, affinity.tokens(index, work.input)));
+        for (prefix, tokens) in prefixes.chain(affinity.session.map(|session| (session, work.input))) {
+            self.prefix_cache.insert(prefix, &replica.load.cache, tokens, self.calls);
         }
         self.typical += (uncached as f64 - self.typical) / if self.calls == 1 { 1.0 } else { SPAN };
         Some(PlacedCall {
@@ -319,161 +293,166 @@ impl Placement {
             placed: replica.placed.clone(),
             number: self.calls,
             sent: now,
-            awaited: Some(uncached),
+            uncached: Some(uncached),
             accepted: false,
             tokens,
             work: candidate.work(work),
-            affinity: wants.map(|wants| wants.affinity.clone()).unwrap_or_default(),
+            affinity,
             cache: replica.load.cache.name,
         })
     }
 
-    /// Records the first token of a call.
-    pub fn first_token(&mut self, now: Instant, placed_call: &mut PlacedCall) {
-        let Some(replica) = self.of(placed_call) else { return };
-        let Some(uncached) = placed_call.awaited.take() else { return };
-        replica.load.answers(uncached);
-        let took = now.saturating_duration_since(placed_call.sent).mul_f64(replica.member.weight);
-        replica.load.speed.learn(now, placed_call.work, took);
-        if replica.health.first_token(now, placed_call.sent) {
+    /// Records the first token of a call. Does nothing if its first token was already recorded.
+    pub fn first_token(&mut self, now: Instant, call: &mut PlacedCall) {
+        let Some(replica) = replica_of(&mut self.replicas, call) else { return };
+        let Some(uncached) = call.uncached.take() else { return };
+        replica.load.on_first_token(uncached);
+        let took = now.saturating_duration_since(call.sent).mul_f64(replica.member.weight);
+        replica.load.speed.learn(now, call.work, took);
+        if replica.health.on_first_token(now, call.sent) {
             self.settle(now);
         }
     }
 
     /// Records the end of a call. Returns the index of its replica if that was draining and leaves
-    /// with this call.
-    pub fn ended(&mut self, placed_call: PlacedCall) -> Option<usize> {
-        let replica = self.of(&placed_call)?;
-        replica.load.end(placed_call.awaited, placed_call.tokens);
-        replica.health.ended(placed_call.number);
-        let leaves = replica.draining && replica.load.calls() == 0;
-        if placed_call.awaited.is_some() && !placed_call.accepted {
-            let Affinity { session, prefixes: beginnings, .. } = &placed_call.affinity;
-            for hash in session.iter().chain(beginnings.iter()) {
-                self.prefix_cache.take_back(*hash, placed_call.cache, placed_call.number);
+    /// with this call, or `None` otherwise.
+    pub fn ended(&mut self, call: PlacedCall) -> Option<usize> {
+        let replica = replica_of(&mut self.replicas, &call)?;
+        replica.load.on_ended(call.uncached, call.tokens);
+        replica.health.on_ended(call.number);
+        if call.uncached.is_some() && !call.accepted {
+            for prefix in call.affinity.prefixes.iter().chain(&call.affinity.session) {
+                self.prefix_cache.remove(*prefix, call.cache, call.number);
             }
         }
-        if leaves && let Some(slot) = self.replicas.get_mut(placed_call.at) {
-            *slot = None;
-        }
-        leaves.then_some(placed_call.at)
+        let left = self.replicas.get_mut(call.at)?.take_if(|replica| replica.has_drained());
+        left.map(|_| call.at)
     }
 
     /// Records an accepted attempt.
-    pub fn succeeded(&mut self, now: Instant, placed_call: &mut PlacedCall) {
-        placed_call.accepted = true;
-        let replica = self.of(placed_call);
-        if replica.is_some_and(|replica| replica.health.succeeded(now, placed_call.number, placed_call.sent))
-        {
+    pub fn succeeded(&mut self, now: Instant, call: &mut PlacedCall) {
+        call.accepted = true;
+        let replica = replica_of(&mut self.replicas, call);
+        if replica.is_some_and(|replica| replica.health.on_accepted(now, call.number, call.sent)) {
             self.settle(now);
         }
     }
 
-    /// Records a failed attempt. Returns `false` if it says nothing about the replica's current
-    /// state.
-    pub fn failed(&mut self, now: Instant, placed_call: &PlacedCall, fault: Fault) -> bool {
-        let replica = self.replicas.get_mut(placed_call.at).and_then(Option::as_mut);
-        let Some(replica) = replica.filter(|known| known.placed.id == placed_call.placed.id) else {
-            return false;
-        };
-        let counts = replica.health.failed(now, placed_call.number, placed_call.sent, fault, &mut self.rng);
+    /// Records a failed attempt. Returns `false` if the failure says nothing about the replica's
+    /// current state: the replica has left, or it was busy at an earlier time only.
+    pub fn failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault) -> bool {
+        let Some(replica) = replica_of(&mut self.replicas, call) else { return false };
+        let counts = replica.health.on_failed(now, call.number, call.sent, fault, &mut self.rng);
         self.settle(now);
         counts
     }
 
-    /// Returns the replicas that went down since the last call. Their unanswered calls are to be
-    /// cancelled.
+    /// Returns the replicas that went down since the last call of this method, except those that
+    /// stay eligible. Their unanswered calls are to be cancelled.
     pub fn take_stranded(&mut self) -> ReplicaSet {
-        let falls =
-            |known: &mut Option<Replica>| known.as_mut().is_some_and(|known| known.health.take_went_down());
-        self.replicas.iter_mut().enumerate().filter_map(|(at, known)| falls(known).then_some(at)).collect()
+        let mut stranded = ReplicaSet::NONE;
+        for (at, replica) in self.replicas.iter_mut().enumerate() {
+            if let Some(Replica { health, .. }) = replica
+                && !health.kept
+                && std::mem::take(&mut health.went_down)
+            {
+                stranded.insert(at);
+            }
+        }
+        stranded
     }
 
-    /// Returns the share of a replica's slots in force: below 1 during slow start. As of the last
-    /// [`Placement::eligible`].
+    /// Returns the share of a replica's slots in force: below 1 during slow start, and 1 if no
+    /// replica has the index. As of the last call of [`Placement::eligible`].
     pub fn share(&self, now: Instant, at: usize) -> f64 {
-        self.replicas
-            .get(at)
-            .and_then(Option::as_ref)
-            .map_or(1.0, |known| known.health.share(now, &self.settings))
+        self.replica(at).map_or(1.0, |replica| replica.health.share(now))
     }
 
-    /// Returns when time alone may make a replica eligible or raise its share.
+    /// Returns when time alone may make a replica eligible or raise its share, or `None` if no
+    /// replica waits for a time.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
-        self.replicas
-            .iter()
-            .flatten()
-            .filter_map(|replica| replica.health.next_wake(now, &self.settings))
-            .min()
+        self.known().filter_map(|(_, replica)| replica.health.next_wake(now)).min()
     }
 
-    /// Returns the index of a replica.
+    /// Returns the index of a replica, or `None` if the replica has left.
     pub fn index_of(&self, id: ReplicaId) -> Option<usize> {
-        self.known().find(|(_, known)| known.placed.id == id).map(|(at, _)| at)
+        self.known().find(|(_, replica)| replica.placed.id == id).map(|(at, _)| at)
     }
 
-    /// Returns the state of all replicas.
+    /// Returns the state of all replicas, in the order of their indices.
     pub fn view(&self, now: Instant) -> Vec<ReplicaView> {
-        let view = |replica: &Replica| ReplicaView {
+        let view = |(_, replica): (usize, &Replica)| ReplicaView {
             id: replica.placed.id,
             url: replica.placed.url.clone(),
             state: if replica.draining { "draining" } else { replica.health.name() },
             is_eligible: replica.is_open(now),
             weight: replica.member.weight,
-            share: replica.health.share(now, &self.settings),
-            ejections: replica.health.ejections(),
+            share: replica.health.share(now),
+            ejections: replica.health.ejections,
             requests: replica.load.calls(),
             tokens: replica.load.tokens,
-            others: replica.load.others(now, self.poll).map(|others| others.calls()),
-            kv_usage: replica.load.kv_usage(now, self.poll),
+            others: replica.load.others(now).map(|others| others.calls()),
+            kv_usage: replica.load.kv_usage(now),
             models: replica.known_models(),
             slots: None,
         };
-        self.replicas.iter().flatten().map(view).collect()
+        self.known().map(view).collect()
     }
 
-    /// Lets time pass for all replicas, and updates what depends on their states.
+    /// Applies the changes that time alone causes, and what follows from the states of the
+    /// replicas.
     fn settle(&mut self, now: Instant) {
         for replica in self.replicas.iter_mut().flatten() {
-            replica.health.tick(now, &self.settings);
-            if let Some(soon) = replica.health.take_alarmed() {
-                replica.polled.poll_health_at(now + soon);
+            replica.health.tick(now);
+            if let Some(delay) = replica.health.probe_in.take() {
+                replica.polled.urgent = Some(now + delay);
             }
-            if replica.health.take_ended() {
-                self.prefix_cache.forget(replica.load.cache.name);
-                replica.load.restarted();
+            if std::mem::take(&mut replica.health.process_ended) {
+                self.prefix_cache.clear(replica.load.cache.name);
+                replica.load.on_restart();
                 replica.polled.forget_models();
             }
         }
         let kept = self.kept();
-        let whole = self.present(|replica| !replica.draining && replica.health.is_whole());
+        let whole = self.filter(|replica| !replica.draining && replica.health.is_whole());
         for (at, replica) in self.replicas.iter_mut().enumerate() {
-            if let Some(replica) = replica {
-                let alone = whole.less(ReplicaSet::one(at)).is_empty();
-                replica.health.update_exemption(kept.contains(at), alone);
+            if let Some(Replica { health, .. }) = replica {
+                health.kept = kept.contains(at);
+                health.alone = whole.less(ReplicaSet::one(at)).is_empty();
             }
         }
     }
 
-    fn of(&mut self, placed_call: &PlacedCall) -> Option<&mut Replica> {
-        let replica = self.replicas.get_mut(placed_call.at)?.as_mut()?;
-        (replica.placed.id == placed_call.placed.id).then_some(replica)
+    /// Returns the ejected replicas that stay eligible because more than half of the pool would be
+    /// ejected: the least bad ones. Draining replicas and those that refuse connections count
+    /// neither as ejected nor for the half.
+    fn kept(&self) -> ReplicaSet {
+        let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
+        let is_ejected =
+            |(at, replica): &(usize, &Replica)| listening.contains(*at) && replica.health.is_out();
+        let mut ejected: Vec<(usize, &Replica)> = self.known().filter(is_ejected).collect();
+        let excess = ejected.len().saturating_sub(listening.len() / 2);
+        ejected.sort_by_key(|(_, replica)| replica.health.badness());
+        ejected.into_iter().take(excess).map(|(at, _)| at).collect()
     }
 
-    fn cache(&self, at: usize) -> Option<EngineCache> {
-        Some(self.replicas.get(at)?.as_ref()?.load.cache)
+    /// Returns the replica at an index, or `None` if there is none.
+    fn replica(&self, at: usize) -> Option<&Replica> {
+        self.replicas.get(at)?.as_ref()
     }
 
-    fn is_seen(&self, now: Instant, at: usize) -> bool {
-        let replica = self.replicas.get(at).and_then(Option::as_ref);
-        replica.is_some_and(|replica| replica.load.others(now, self.poll).is_some())
+    /// Returns all replicas with their indices.
+    fn known(&self) -> impl DoubleEndedIterator<Item = (usize, &Replica)> {
+        self.replicas.iter().enumerate().filter_map(|(at, replica)| Some((at, replica.as_ref()?)))
     }
 
-    fn known(&self) -> impl Iterator<Item = (usize, &Replica)> {
-        self.replicas.iter().enumerate().filter_map(|(at, known)| Some((at, known.as_ref()?)))
+    /// Returns the replicas that satisfy a condition.
+    fn filter(&self, condition: impl Fn(&Replica) -> bool) -> ReplicaSet {
+        self.known().filter(|(_, replica)| condition(replica)).map(|(at, _)| at).collect()
     }
+}
 
-    fn present(&self, wanted: impl Fn(&Replica) -> bool) -> ReplicaSet {
-        self.known().filter(|(_, replica)| wanted(replica)).map(|(at, _)| at).collect()
-    }
+/// Returns the replica that a call was sent to, or `None` if that replica has left.
+fn replica_of<'a>(replicas: &'a mut [Option<Replica>], call: &PlacedCall) -> Option<&'a mut Replica> {
+    replicas.get_mut(call.at)?.as_mut().filter(|replica| replica.placed.id == call.placed.id)
 }

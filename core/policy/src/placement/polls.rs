@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use super::health::HealthState;
 use super::replica::Replica;
-use super::types::{PollKind, PollRequest, PollRequests};
+use super::types::{Placed, PollKind, PollRequest, PollRequests};
 
 /// How long polling continues after the last call.
 const ACTIVE: Duration = Duration::from_secs(10);
@@ -31,82 +31,82 @@ const MODELS_WANTED: Duration = Duration::from_secs(1);
 /// The time after which an unanswered request is lost.
 const LOST: Duration = Duration::from_secs(5);
 
-/// One kind of poll of one replica.
+/// The polls of one kind at one replica.
 #[derive(Clone, Copy, Debug, Default)]
 struct PollSlot {
+    /// When the last poll was requested, or `None` if none was.
     last: Option<Instant>,
-    /// Whether an answer is awaited.
-    out: bool,
-    /// The fraction of the interval until the next poll, for jitter.
-    part: f64,
+    /// Whether the last poll is not answered yet.
+    is_pending: bool,
+    /// Factor on the interval until the next poll, for jitter.
+    jitter: f64,
 }
 
 impl PollSlot {
-    /// Returns when the next poll is due if `after` is the interval.
-    fn due(&self, after: Duration) -> Option<Instant> {
-        let last = self.last?;
-        Some(if self.out { last + LOST } else { last + after.mul_f64(self.part) })
-    }
-
-    fn ask(&mut self, now: Instant, part: f64) {
-        *self = Self { last: Some(now), out: true, part };
+    /// Returns when the next poll is due, `interval` after the last one.
+    fn due(&self, now: Instant, interval: Duration) -> Instant {
+        match self.last {
+            None => now,
+            Some(last) if self.is_pending => last + LOST,
+            Some(last) => last + interval.mul_f64(self.jitter),
+        }
     }
 }
 
 /// The polls of one replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PollState {
-    health: PollSlot,
-    load: PollSlot,
-    models: PollSlot,
-    /// When to poll health regardless of the interval.
-    urgent: Option<Instant>,
+    /// The polls of each [`PollKind`].
+    slots: [PollSlot; 3],
+    /// When to poll health regardless of the interval. `None`: only the interval counts.
+    pub(super) urgent: Option<Instant>,
     /// Whether the last model poll had a result.
-    knows_models: bool,
+    pub(super) knows_models: bool,
 }
 
 impl PollState {
-    /// Records an answer, and returns when it was requested.
-    pub(super) fn answered(&mut self, ask: PollKind) -> Option<Instant> {
-        let slot = match ask {
-            PollKind::Health => &mut self.health,
-            PollKind::Load => &mut self.load,
-            PollKind::Models => &mut self.models,
-        };
-        slot.out = false;
+    /// Records an answer. Returns when the poll was requested, or `None` if it never was.
+    pub(super) fn on_answer(&mut self, kind: PollKind) -> Option<Instant> {
+        let slot = &mut self.slots[kind as usize];
+        slot.is_pending = false;
         slot.last
     }
 
-    /// Records that the replica reported its models.
-    pub(super) fn on_models(&mut self) {
-        self.knows_models = true;
-    }
-
-    /// Schedules a health poll.
-    pub(super) fn poll_health_at(&mut self, at: Instant) {
-        self.urgent = Some(at);
-    }
-
-    /// Schedules a model poll because the process has changed.
+    /// Makes a model poll due at once, because the process has changed.
     pub(super) fn forget_models(&mut self) {
-        self.models = PollSlot::default();
+        self.slots[PollKind::Models as usize] = PollSlot::default();
+    }
+
+    /// Records that a poll is requested now.
+    fn on_request(&mut self, now: Instant, kind: PollKind, rng: &mut Rng) {
+        // Jitter only makes health polls earlier.
+        let range = if kind == PollKind::Health { 0.2 } else { 0.4 };
+        let jitter = 0.8 + range * rng.f64();
+        self.slots[kind as usize] = PollSlot { last: Some(now), is_pending: true, jitter };
+        match kind {
+            PollKind::Health => self.urgent = None,
+            PollKind::Load => {}
+            PollKind::Models => self.knows_models = false,
+        }
     }
 }
 
-/// The settings and the activity of the pool as far as they affect polls.
+/// The settings and the activity of a pool as far as they affect polls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollSchedule {
     /// Whether a health path is configured.
     pub(super) probes: bool,
+    /// Interval between load polls, or `None` if the load is not polled.
     pub(super) poll: Option<Duration>,
-    /// When a call was last sent or waited.
+    /// When a call was last sent or waited, or `None` if none ever did.
     pub(super) active: Option<Instant>,
-    /// When a call last asked for a model that no replica is known to serve.
+    /// When a call last asked for a model that no replica is known to serve, or `None` if none
+    /// ever did.
     pub(super) wanted: Option<Instant>,
 }
 
 impl PollSchedule {
-    /// Returns the requests that are due.
+    /// Returns the requests that are due, and records them as pending.
     pub(super) fn due<'a>(
         &self,
         now: Instant,
@@ -114,81 +114,64 @@ impl PollSchedule {
         rng: &mut Rng,
     ) -> PollRequests {
         let mut replicas: Vec<&mut Replica> = replicas.collect();
-        let mut poll_requests = PollRequests::default();
-        let lately = self.active.is_some_and(|last| now <= last + ACTIVE);
-        if !lately && replicas.iter().all(|replica| replica.load.calls() == 0) {
-            return poll_requests;
+        let mut requests = PollRequests::default();
+        let is_active = self.active.is_some_and(|last| now <= last + ACTIVE);
+        if !is_active && replicas.iter().all(|replica| replica.load.calls() == 0) {
+            return requests;
         }
         for replica in &mut replicas {
-            for ask in [PollKind::Health, PollKind::Load, PollKind::Models] {
-                let Some(due) = self.next(now, replica, ask) else { continue };
-                if due > now {
-                    poll_requests.next = poll_requests.next.into_iter().chain([due]).min();
-                    continue;
+            for kind in [PollKind::Health, PollKind::Load, PollKind::Models] {
+                let mut next = self.next(now, replica, kind);
+                if next.is_some_and(|due| due <= now) {
+                    replica.polled.on_request(now, kind, rng);
+                    next = self.next(now, replica, kind);
+                    let Placed { id, url } = replica.placed.clone();
+                    requests.due.push(PollRequest { to: id, url, kind });
                 }
-                let polled = &mut replica.polled;
-                let (slot, part) = match ask {
-                    // Jitter makes health polls earlier only.
-                    PollKind::Health => {
-                        polled.urgent = None;
-                        (&mut polled.health, 0.8 + 0.2 * rng.f64())
-                    }
-                    PollKind::Load => (&mut polled.load, 0.8 + 0.4 * rng.f64()),
-                    PollKind::Models => {
-                        polled.knows_models = false;
-                        (&mut polled.models, 0.8 + 0.4 * rng.f64())
-                    }
-                };
-                slot.ask(now, part);
-                let again = self.next(now, replica, ask);
-                poll_requests.next = poll_requests.next.into_iter().chain(again).min();
-                let to = replica.placed.id;
-                poll_requests.due.push(PollRequest { to, url: replica.placed.url.clone(), kind: ask });
+                requests.next = requests.next.into_iter().chain(next).min();
             }
         }
-        poll_requests
+        requests
     }
 
-    /// Returns when a replica is to be polled, or `None` for never.
-    fn next(&self, now: Instant, replica: &Replica, ask: PollKind) -> Option<Instant> {
-        let polled = &replica.polled;
-        let state = replica.health.state();
-        match ask {
+    /// Returns when a replica is to be polled next, or `None` for never.
+    fn next(&self, now: Instant, replica: &Replica, kind: PollKind) -> Option<Instant> {
+        let (polled, state) = (&replica.polled, replica.health.state);
+        let slot = &polled.slots[kind as usize];
+        match kind {
             PollKind::Health if !self.probes => None,
             PollKind::Health => {
                 let due = match state {
-                    HealthState::In => quiet(now, replica),
-                    HealthState::Suspect | HealthState::Trial => polled.health.due(SUSPECT).unwrap_or(now),
-                    HealthState::Down => polled.health.due(DOWN).unwrap_or(now),
+                    HealthState::In => due_after_silence(now, replica, slot),
+                    HealthState::Suspect | HealthState::Trial => slot.due(now, SUSPECT),
+                    HealthState::Down => slot.due(now, DOWN),
                 };
-                Some(polled.urgent.filter(|_| !polled.health.out).map_or(due, |urgent| due.min(urgent)))
+                Some(polled.urgent.filter(|_| !slot.is_pending).map_or(due, |urgent| due.min(urgent)))
             }
-            PollKind::Load | PollKind::Models if replica.draining || state == HealthState::Down => None,
-            PollKind::Load => Some(polled.load.due(self.poll?).unwrap_or(now)),
+            _ if replica.draining || state == HealthState::Down => None,
+            PollKind::Load => Some(slot.due(now, self.poll?)),
             PollKind::Models => {
-                let wanted =
-                    self.wanted.is_some_and(|wanted| polled.models.last.is_none_or(|last| last < wanted));
-                let after = match (wanted, polled.knows_models) {
-                    (true, _) => MODELS_WANTED,
-                    (false, true) => MODELS,
-                    (false, false) => MODELS_AGAIN,
+                let is_wanted = self.wanted.is_some_and(|at| slot.last.is_none_or(|last| last < at));
+                let interval = match polled.knows_models {
+                    _ if is_wanted => MODELS_WANTED,
+                    true => MODELS,
+                    false => MODELS_AGAIN,
                 };
-                Some(polled.models.due(after).unwrap_or(now))
+                Some(slot.due(now, interval))
             }
         }
     }
 }
 
-/// Returns when a healthy replica has been silent for long enough to be polled.
-fn quiet(now: Instant, replica: &Replica) -> Instant {
-    let slot = &replica.polled.health;
-    let Some(last) = slot.last else {
-        return replica.health.last_alive().map_or(now, |last_alive| (last_alive + SILENT).max(now));
-    };
-    if slot.out {
-        return last + LOST;
+/// Returns when the health of a healthy replica is to be polled: when nothing was received from it
+/// for long enough.
+fn due_after_silence(now: Instant, replica: &Replica, slot: &PollSlot) -> Instant {
+    let interval = if replica.load.calls() > 0 { SILENT } else { IDLE };
+    match (slot.last, replica.health.last_alive) {
+        (None, Some(last_alive)) => (last_alive + SILENT).max(now),
+        (Some(last), Some(last_alive)) if !slot.is_pending => {
+            last.max(last_alive) + interval.mul_f64(slot.jitter)
+        }
+        _ => slot.due(now, interval),
     }
-    let after = if replica.load.calls() > 0 { SILENT } else { IDLE };
-    let since = replica.health.last_alive().map_or(last, |last_alive| last_alive.max(last));
-    since + after.mul_f64(slot.part)
 }

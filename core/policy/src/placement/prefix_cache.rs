@@ -16,34 +16,38 @@ use lru::LruCache;
 const MOST: usize = 32_768;
 
 /// The prefix cache of one process. A restarted replica has another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EngineCache {
+    /// Identifies the cache among those of all replicas and processes.
     pub(super) name: u64,
-    /// Tokens added so far.
+    /// Number of tokens computed so far, which were added to the cache.
     pub(super) filled: u64,
-    /// The size in tokens, or `None` if it is not known.
-    pub(super) holds: Option<u64>,
+    /// Size in tokens, or `None` if it is not known. An unknown cache is assumed to evict nothing.
+    pub(super) capacity: Option<u64>,
 }
 
+/// A record that a prefix was sent to a cache.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
+    /// Name of the cache.
     cache: u64,
-    /// The tokens added to the cache when the prefix was sent.
+    /// [`EngineCache::filled`] when the prefix was sent.
     filled: u64,
-    /// The length of the prompt up to the end of the prefix, in tokens.
+    /// Length of the prompt up to the end of the prefix, in tokens.
     tokens: u64,
-    /// The call that sent the prefix.
+    /// Number of the call that sent the prefix.
     by: u64,
 }
 
 impl Mark {
-    fn stands_in(&self, cache: &EngineCache) -> bool {
-        self.cache == cache.name
-            && cache.holds.is_none_or(|holds| cache.filled.saturating_sub(self.filled) < holds)
+    /// Returns `true` if the prefix is assumed to be in this cache still.
+    fn is_in(&self, cache: &EngineCache) -> bool {
+        let added = cache.filled.saturating_sub(self.filled);
+        self.cache == cache.name && cache.capacity.is_none_or(|capacity| added < capacity)
     }
 }
 
-/// Prefixes, and where they were sent.
+/// The prefixes that this client sent, by hash, with the caches that each was sent to.
 #[derive(Clone, Debug)]
 pub(super) struct PrefixCache(LruCache<u64, Vec<Mark>, BuildHasherDefault<IdentityHasher>>);
 
@@ -53,42 +57,48 @@ impl PrefixCache {
         Self(LruCache::unbounded_with_hasher(BuildHasherDefault::default()))
     }
 
-    /// Sets, for each cache, how many tokens of a prompt with these prefixes it has. `of` returns
-    /// the tokens up to the end of the prefix at an index.
-    pub(super) fn known(
+    /// Sets, for each cache with a value of 0, how many tokens of a prompt with these prefixes it
+    /// has cached.
+    ///
+    /// `prefixes` are hashes, the shortest prefix first. `tokens` returns the prompt tokens up to
+    /// the end of the prefix at an index.
+    pub(super) fn find_cached(
         &self,
-        beginnings: &[u64],
-        of: impl Fn(usize) -> u64,
+        prefixes: &[u64],
+        tokens: impl Fn(usize) -> u64,
         caches: &mut [(EngineCache, u64)],
     ) {
-        let mut left = caches.iter().filter(|(_, known)| *known == 0).count();
-        for (index, hash) in beginnings.iter().enumerate().rev() {
+        let mut left = caches.iter().filter(|(_, cached)| *cached == 0).count();
+        for (index, hash) in prefixes.iter().enumerate().rev() {
             if left == 0 {
                 return;
             }
             let Some(marks) = self.0.peek(hash) else { continue };
-            for (cache, known) in caches.iter_mut().filter(|(_, known)| *known == 0) {
-                if marks.iter().any(|mark| mark.stands_in(cache)) {
-                    *known = of(index).max(1);
+            for (cache, cached) in caches.iter_mut().filter(|(_, cached)| *cached == 0) {
+                if marks.iter().any(|mark| mark.is_in(cache)) {
+                    *cached = tokens(index).max(1);
                     left -= 1;
                 }
             }
         }
     }
 
-    /// Returns the tokens that a cache has of a session: those of its last call there.
-    pub(super) fn session(&self, session: u64, cache: &EngineCache) -> u64 {
-        let marks = self.0.peek(&session).map(Vec::as_slice).unwrap_or_default();
-        marks.iter().find(|mark| mark.stands_in(cache)).map_or(0, |mark| mark.tokens)
+    /// Returns the tokens that a cache has of a session: the prompt of the session's last call
+    /// there, or 0 if there is none.
+    pub(super) fn session_tokens(&self, session: u64, cache: &EngineCache) -> u64 {
+        let mut marks = self.0.peek(&session).into_iter().flatten();
+        marks.find(|mark| mark.is_in(cache)).map_or(0, |mark| mark.tokens)
     }
 
-    /// Records that a prompt with the prefix was sent to a cache.
-    pub(super) fn put(&mut self, beginning: u64, cache: &EngineCache, tokens: u64, by: u64) {
+    /// Records that a prompt with the prefix was sent to a cache by the call numbered `by`.
+    /// `tokens` is the length of the prompt up to the end of the prefix.
+    pub(super) fn insert(&mut self, prefix: u64, cache: &EngineCache, tokens: u64, by: u64) {
         let mark = Mark { cache: cache.name, filled: cache.filled, tokens, by };
-        let marks = self.0.get_or_insert_mut(beginning, || Vec::with_capacity(1));
+        let marks = self.0.get_or_insert_mut(prefix, || Vec::with_capacity(1));
         match marks.iter_mut().find(|known| known.cache == cache.name) {
-            // The first call that sent the prefix is kept: it did so whatever becomes of this one.
-            Some(known) if known.stands_in(cache) => *known = Mark { by: known.by, ..mark },
+            // The first call that sent the prefix is kept: the prefix is cached whatever becomes of
+            // this call.
+            Some(known) if known.is_in(cache) => *known = Mark { by: known.by, ..mark },
             Some(known) => *known = mark,
             None => marks.push(mark),
         }
@@ -97,23 +107,17 @@ impl PrefixCache {
         }
     }
 
-    /// Takes back a prefix that only a call which never ran had sent.
-    pub(super) fn take_back(&mut self, beginning: u64, cache: u64, by: u64) {
-        if let Some(marks) = self.0.peek_mut(&beginning) {
+    /// Removes the record of a prefix in a cache if it was inserted by the call numbered `by`,
+    /// because that call never ran.
+    pub(super) fn remove(&mut self, prefix: u64, cache: u64, by: u64) {
+        if let Some(marks) = self.0.peek_mut(&prefix) {
             marks.retain(|mark| mark.cache != cache || mark.by != by);
         }
     }
 
-    /// Forgets all prefixes of a cache.
-    pub(super) fn forget(&mut self, cache: u64) {
-        for (_, marks) in self.0.iter_mut() {
-            marks.retain(|mark| mark.cache != cache);
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// Removes all prefixes of a cache.
+    pub(super) fn clear(&mut self, cache: u64) {
+        self.0.iter_mut().for_each(|(_, marks)| marks.retain(|mark| mark.cache != cache));
     }
 }
 
@@ -140,12 +144,12 @@ mod tests {
     use super::*;
 
     fn cache(name: u64, filled: u64) -> EngineCache {
-        EngineCache { name, filled, holds: Some(1_000) }
+        EngineCache { name, filled, capacity: Some(1_000) }
     }
 
-    fn known(memory: &PrefixCache, beginnings: &[u64], cache: EngineCache) -> u64 {
+    fn known(memory: &PrefixCache, prefixes: &[u64], cache: EngineCache) -> u64 {
         let mut caches = [(cache, 0)];
-        memory.known(beginnings, |index| 100 * (index as u64 + 1), &mut caches);
+        memory.find_cached(prefixes, |index| 100 * (index as u64 + 1), &mut caches);
         caches[0].1
     }
 
@@ -153,33 +157,33 @@ mod tests {
     fn the_longest_beginning_that_stands_there_counts() {
         let mut memory = PrefixCache::new();
         for (index, hash) in [11, 12, 13].into_iter().enumerate() {
-            memory.put(hash, &cache(1, 0), 100 * (index as u64 + 1), 1);
+            memory.insert(hash, &cache(1, 0), 100 * (index as u64 + 1), 1);
         }
         assert_eq!(known(&memory, &[11, 12, 13, 14], cache(1, 300)), 300);
         assert_eq!(known(&memory, &[11, 12, 99], cache(1, 300)), 200);
         assert_eq!(known(&memory, &[11, 12, 13], cache(2, 0)), 0, "another's");
         assert_eq!(known(&memory, &[11, 12, 13], cache(1, 1_000)), 0, "as much came upon it as it holds");
-        memory.put(11, &cache(1, 900), 100, 2);
+        memory.insert(11, &cache(1, 900), 100, 2);
         assert_eq!(known(&memory, &[11, 12, 13], cache(1, 1_000)), 100, "and that was used since");
-        memory.forget(1);
+        memory.clear(1);
         assert_eq!(known(&memory, &[11], cache(1, 900)), 0);
     }
 
     #[test]
     fn what_never_ran_is_taken_back() {
         let mut memory = PrefixCache::new();
-        memory.put(11, &cache(1, 0), 100, 1);
-        memory.put(11, &cache(1, 0), 100, 2);
-        memory.put(12, &cache(1, 0), 200, 2);
-        [11, 12].iter().for_each(|hash| memory.take_back(*hash, 1, 2));
+        memory.insert(11, &cache(1, 0), 100, 1);
+        memory.insert(11, &cache(1, 0), 100, 2);
+        memory.insert(12, &cache(1, 0), 200, 2);
+        [11, 12].iter().for_each(|hash| memory.remove(*hash, 1, 2));
         assert_eq!(known(&memory, &[11, 12], cache(1, 0)), 100, "the first had brought it there");
     }
 
     #[test]
     fn it_is_bounded() {
         let mut memory = PrefixCache::new();
-        (0..2 * MOST as u64).for_each(|hash| memory.put(hash, &cache(1, 0), 1, 1));
-        assert_eq!(memory.len(), MOST);
+        (0..2 * MOST as u64).for_each(|hash| memory.insert(hash, &cache(1, 0), 1, 1));
+        assert_eq!(memory.0.len(), MOST);
         assert_eq!(known(&memory, &[0], cache(1, 0)), 0);
         assert_eq!(known(&memory, &[2 * MOST as u64 - 1], cache(1, 0)), 100);
     }

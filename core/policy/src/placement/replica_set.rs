@@ -57,6 +57,11 @@ impl ReplicaSet {
         Self([self.0[0] & !other.0[0], self.0[1] & !other.0[1]])
     }
 
+    /// Returns the set itself, or the other set if this one is empty.
+    pub fn or_if_empty(self, other: Self) -> Self {
+        if self.is_empty() { other } else { self }
+    }
+
     /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 2]

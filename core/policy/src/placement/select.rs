@@ -26,12 +26,9 @@
 use std::time::Instant;
 
 use super::load::Others;
-use super::load_bound;
-use super::prefix_cache::EngineCache;
-use super::rendezvous;
+use super::replica::Replica;
 use super::speed::Pooled;
-use super::types::{Wants, Work};
-use super::{Placement, ReplicaSet};
+use super::{Placement, ReplicaSet, Wants, Work, load_bound, rendezvous};
 
 /// The discount on the cached prefix of replicas that do not own the key, in proportion to other
 /// clients' share of the traffic. They send the prefix to its owner only, so a copy elsewhere is
@@ -56,30 +53,33 @@ const NEW_REPLICA_SHARE: f64 = 0.02;
 /// A replica that can take the call, with the inputs of the cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    pub(super) at: usize,
-    /// Calls there, of all clients.
+    /// The replica's index.
+    pub(super) index: usize,
+    /// Number of calls there, of all clients.
     calls: f64,
-    /// The share of the pool's weight in force there.
+    /// The weight in force: a part of the configured one during slow start.
     share: f64,
     /// The configured weight. Slow start limits how many calls a replica gets, not how fast it
     /// answers.
     weight: f64,
-    /// Prompt tokens queued before a new call.
+    /// Work queued before a new call, in prompt tokens.
     ahead: f64,
-    /// The time for the same work, relative to the pool.
+    /// The time for the same work, as a multiple of the pool's.
     slowness: f64,
-    /// Prompt tokens that are assumed to be cached there.
+    /// Number of the call's prompt tokens that are assumed to be cached there.
     pub(super) cached: u64,
 }
 
 impl Candidate {
+    /// Returns the estimated cost of sending the call there (step 3 of the algorithm). Costs are
+    /// only compared with each other.
     fn cost(&self, work: Work) -> f64 {
         let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + UNCACHED_FACTOR) + CALL_COST;
         (self.ahead + own) * self.slowness / self.weight
     }
 
-    /// Returns `true` if the replica may take one more call when `part` is its share of all calls,
-    /// including the new one.
+    /// Returns `true` if the replica may take one more call under `slack` times the load bound.
+    /// `part` is its part of all calls by weight, including the new one.
     fn is_within(&self, part: f64, slack: f64) -> bool {
         self.calls + 1.0 <= load_bound::most(part) * slack || self.calls <= part
     }
@@ -91,7 +91,8 @@ impl Candidate {
 }
 
 impl Placement {
-    /// Returns the candidates among a set of replicas, with what is cached there.
+    /// Returns the candidates among a set of replicas, with the prompt tokens that this client knows
+    /// to be cached there.
     pub(super) fn candidates(
         &self,
         now: Instant,
@@ -99,16 +100,15 @@ impl Placement {
         work: Work,
         open: ReplicaSet,
     ) -> Vec<Candidate> {
-        let known = |at: usize| Some((at, self.replicas.get(at)?.as_ref()?));
-        let pooled = Pooled::of(self.replicas.iter().flatten().map(|replica| replica.load.speed));
+        let pooled = Pooled::of(self.known().map(|(_, replica)| replica.load.speed));
         let mean = self.mean_of_others(now, open);
-        let candidate = |(at, replica): (usize, &super::replica::Replica)| {
+        let candidate = |(index, replica): (usize, &Replica)| {
             let load = &replica.load;
-            let others = load.others(now, self.poll).unwrap_or(mean);
+            let others = load.others(now).unwrap_or(mean);
             Candidate {
-                at,
+                index,
                 calls: load.calls() as f64 + others.calls(),
-                share: (replica.member.weight * replica.health.share(now, &self.settings)).max(1e-3),
+                share: (replica.member.weight * replica.health.share(now)).max(1e-3),
                 weight: replica.member.weight.max(1e-3),
                 ahead: load.awaiting_tokens as f64
                     + load.awaiting as f64 * CALL_COST
@@ -119,46 +119,33 @@ impl Placement {
                 cached: 0,
             }
         };
-        let mut candidates: Vec<Candidate> = open.iter().filter_map(known).map(candidate).collect();
-        if let Some(wants) = wants {
-            self.credit_cached(wants, work, &mut candidates);
+        let open = || self.known().filter(move |(index, _)| open.contains(*index));
+        let mut candidates: Vec<Candidate> = open().map(candidate).collect();
+        let Some(Wants { affinity, .. }) = wants else { return candidates };
+        let mut caches: Vec<_> = open().map(|(_, replica)| (replica.load.cache, 0)).collect();
+        let tokens = |index| affinity.tokens(index, work.input);
+        self.prefix_cache.find_cached(&affinity.prefixes, tokens, &mut caches);
+        // A session's earlier prompt says nothing about a prompt that starts differently.
+        let session = affinity.session.filter(|_| affinity.prefixes.is_empty());
+        for (candidate, (cache, cached)) in candidates.iter_mut().zip(caches) {
+            let in_session = session.map_or(0, |session| self.prefix_cache.session_tokens(session, &cache));
+            candidate.cached = cached.max(in_session).min(work.input);
         }
         candidates
     }
 
-    /// Sets the cached tokens of each candidate from what this client sent.
-    fn credit_cached(&self, wants: &Wants, work: Work, candidates: &mut [Candidate]) {
-        let affinity = &wants.affinity;
-        let cache = |candidate: &Candidate| self.cache(candidate.at).map(|cache| (cache, 0));
-        let mut caches: Vec<(EngineCache, u64)> = candidates.iter().filter_map(cache).collect();
-        let of = |index: usize| affinity.tokens(index, work.input);
-        self.prefix_cache.known(&affinity.prefixes, of, &mut caches);
-        for (candidate, (cache, known)) in candidates.iter_mut().zip(caches) {
-            // A session's earlier prompt says nothing about a prompt that starts differently.
-            let named = affinity.session.filter(|_| affinity.prefixes.is_empty());
-            let session = named.map_or(0, |session| self.prefix_cache.session(session, &cache));
-            candidate.cached = known.max(session).min(work.input);
-        }
-    }
-
-    /// Returns the mean load by other clients over the replicas where it is known; used for the
-    /// others.
+    /// Returns the mean load by other clients over those of the `open` replicas where it is known,
+    /// or no load if it is known nowhere. The mean is assumed for the rest.
     fn mean_of_others(&self, now: Instant, open: ReplicaSet) -> Others {
-        let known = open.iter().filter_map(|at| self.replicas.get(at)?.as_ref()?.load.others(now, self.poll));
-        let (mut sum, mut count) = (Others::default(), 0.0);
-        for others in known {
-            sum.running += others.running;
-            sum.waiting += others.waiting;
-            sum.under_way += others.under_way;
-            count += 1.0;
-        }
-        if count == 0.0 {
-            return sum;
-        }
+        let open = self.known().filter(|(index, _)| open.contains(*index));
+        let known: Vec<Others> = open.filter_map(|(_, replica)| replica.load.others(now)).collect();
+        let mean = |part: fn(&Others) -> f64| {
+            known.iter().map(part).fold(0.0, |sum, part| sum + part) / known.len().max(1) as f64
+        };
         Others {
-            running: sum.running / count,
-            waiting: sum.waiting / count,
-            under_way: sum.under_way / count,
+            running: mean(|others| others.running),
+            waiting: mean(|others| others.waiting),
+            under_way: mean(|others| others.under_way),
         }
     }
 
@@ -172,24 +159,25 @@ impl Placement {
         open: ReplicaSet,
     ) -> Option<usize> {
         let mut candidates = self.candidates(now, wants, work, open);
-        let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members()));
+        let key = wants.and_then(|wants| self.counts.key(&wants.affinity, self.members().len()));
         within_bound(&mut candidates, if key.is_some() { AFFINITY_SLACK } else { 1.0 });
         let order = key.map(|key| self.order(key, &candidates)).unwrap_or_default();
         self.credit_owner(work, &order, &mut candidates);
-        if self.foreign >= NEGLIGIBLE_SHARE
-            || candidates.iter().any(|candidate| !self.is_seen(now, candidate.at))
-        {
+        let others = |candidate: &Candidate| self.replica(candidate.index)?.load.others(now);
+        let is_unknown = candidates.iter().any(|candidate| others(candidate).is_none());
+        if self.foreign >= NEGLIGIBLE_SHARE || is_unknown {
             candidates = self.sample(&candidates, &order);
         }
-        self.cheapest(&candidates, work).map(|candidate| candidate.at)
+        self.cheapest(&candidates, work).map(|candidate| candidate.index)
     }
 
-    /// Credits the owner of the key with the prompt in proportion to other clients' traffic, and
-    /// discounts the others.
+    /// Credits the owner of the key, the first of `order`, with the prompt in proportion to other
+    /// clients' traffic. Discounts what the others have cached. Does nothing without a key, for
+    /// which `order` is empty.
     fn credit_owner(&self, work: Work, order: &[usize], candidates: &mut [Candidate]) {
-        let Some(first) = order.first() else { return };
-        for (index, candidate) in candidates.iter_mut().enumerate() {
-            candidate.cached = if index == *first {
+        let Some(owner) = order.first() else { return };
+        for (position, candidate) in candidates.iter_mut().enumerate() {
+            candidate.cached = if position == *owner {
                 candidate.cached.max((work.input as f64 * self.foreign) as u64)
             } else {
                 (candidate.cached as f64 * (1.0 - NON_OWNER_DISCOUNT * self.foreign)) as u64
@@ -197,60 +185,49 @@ impl Placement {
         }
     }
 
-    /// Returns the sampled candidates (step 2 of the algorithm).
+    /// Returns the sampled candidates (step 2 of the algorithm). A candidate may occur twice.
     fn sample(&mut self, candidates: &[Candidate], order: &[usize]) -> Vec<Candidate> {
         let most = candidates.iter().map(|candidate| candidate.cached).max().filter(|most| *most > 0);
         let best: Vec<Candidate> =
             candidates.iter().filter(|candidate| Some(candidate.cached) == most).copied().collect();
-        let mut looked: Vec<Candidate> = self.rng.choice(best).into_iter().collect();
-        let first = order.iter().take(PREFERRED);
-        looked.extend(first.filter_map(|index| candidates.get(*index)));
+        let mut sampled: Vec<Candidate> = self.rng.choice(best).into_iter().collect();
+        sampled.extend(order.iter().take(PREFERRED).filter_map(|index| candidates.get(*index)));
         if order.is_empty() {
-            looked.extend(self.draw_two(candidates));
+            let first = self.draw(candidates, None);
+            let second = self.draw(candidates, first.map(|first| first.index));
+            sampled.extend(first.into_iter().chain(second));
         }
         // Otherwise a new replica could wait long for its first call. If all clients sampled it at
         // once, it would get too many.
         if self.rng.f64() < (1.0 - self.foreign).max(NEW_REPLICA_SHARE) {
-            looked.extend(
-                candidates
-                    .iter()
-                    .filter(|candidate| candidate.share < candidate.weight && candidate.calls < 1.0),
-            );
+            let is_new = |candidate: &&Candidate| candidate.share < candidate.weight && candidate.calls < 1.0;
+            sampled.extend(candidates.iter().filter(is_new));
         }
-        looked
+        sampled
     }
 
     /// Returns the prompt tokens expected to be cached anywhere because of other clients' traffic.
     pub(super) fn cached_by_others(&self, work: Work) -> u64 {
-        let hits = || self.replicas.iter().flatten().filter_map(|replica| replica.load.hits());
-        let mean = hits().sum::<f64>() / hits().count().max(1) as f64;
+        let hit_rates = || self.known().filter_map(|(_, replica)| replica.load.hit_rate());
+        let mean = hit_rates().sum::<f64>() / hit_rates().count().max(1) as f64;
         (work.input as f64 * mean * self.foreign) as u64
     }
 
-    /// Returns the candidates' positions in the rendezvous order of a key.
+    /// Returns the positions of the candidates in `candidates`, in the rendezvous order of a key.
     fn order(&self, key: u64, candidates: &[Candidate]) -> Vec<usize> {
-        let draw = |candidate: &Candidate| {
-            let replica = self.replicas.get(candidate.at)?.as_ref()?;
-            Some(rendezvous::draw(key, replica.name, replica.member.weight))
+        let draw = |(position, candidate): (usize, &Candidate)| {
+            let replica = self.replica(candidate.index)?;
+            Some((position, rendezvous::draw(key, replica.name, replica.member.weight)))
         };
-        let mut draws: Vec<(usize, f64)> = candidates
-            .iter()
-            .enumerate()
-            .filter_map(|(index, candidate)| Some((index, draw(candidate)?)))
-            .collect();
+        let mut draws: Vec<(usize, f64)> = candidates.iter().enumerate().filter_map(draw).collect();
         draws.sort_by(|one, other| other.1.total_cmp(&one.1));
-        draws.into_iter().map(|(index, _)| index).collect()
+        draws.into_iter().map(|(position, _)| position).collect()
     }
 
-    /// Draws two candidates in proportion to their shares.
-    fn draw_two(&mut self, candidates: &[Candidate]) -> impl Iterator<Item = Candidate> + use<> {
-        let first = self.draw_one(candidates, None);
-        let second = self.draw_one(candidates, first.map(|first| first.at));
-        first.into_iter().chain(second)
-    }
-
-    fn draw_one(&mut self, candidates: &[Candidate], but: Option<usize>) -> Option<Candidate> {
-        let others = || candidates.iter().filter(|candidate| Some(candidate.at) != but);
+    /// Draws a candidate in proportion to its share, but not the replica at the index `except`.
+    /// Returns `None` if there is no other candidate.
+    fn draw(&mut self, candidates: &[Candidate], except: Option<usize>) -> Option<Candidate> {
+        let others = || candidates.iter().filter(|candidate| Some(candidate.index) != except);
         let mut left = self.rng.f64() * others().map(|candidate| candidate.share).sum::<f64>();
         let drawn = others().find(|candidate| {
             left -= candidate.share;
@@ -260,12 +237,14 @@ impl Placement {
         drawn.or_else(|| others().next_back()).copied()
     }
 
-    fn cheapest(&mut self, looked: &[Candidate], work: Work) -> Option<Candidate> {
-        let costs = || looked.iter().map(|candidate| candidate.cost(work));
+    /// Returns the candidate with the lowest cost, one of them at random if several have it, or
+    /// `None` if there is no candidate.
+    fn cheapest(&mut self, candidates: &[Candidate], work: Work) -> Option<Candidate> {
+        let costs = || candidates.iter().map(|candidate| candidate.cost(work));
         let least = costs().fold(f64::INFINITY, f64::min);
-        let equals = looked.iter().filter(|candidate| candidate.cost(work) <= least);
-        let at = self.rng.usize(..equals.clone().count().max(1));
-        equals.copied().nth(at)
+        let equals = candidates.iter().filter(|candidate| candidate.cost(work) <= least);
+        let drawn = self.rng.usize(..equals.clone().count().max(1));
+        equals.copied().nth(drawn)
     }
 }
 
@@ -277,8 +256,8 @@ fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
 }
 
 #[cfg(test)]
-pub(super) fn is_within(candidates: &[Candidate], at: usize) -> bool {
+pub(super) fn is_within(candidates: &[Candidate], index: usize) -> bool {
     let mut within = candidates.to_vec();
     within_bound(&mut within, AFFINITY_SLACK);
-    within.iter().any(|candidate| candidate.at == at)
+    within.iter().any(|candidate| candidate.index == index)
 }

@@ -38,6 +38,17 @@ pub enum Observation {
     Models(Vec<Model>),
 }
 
+impl Observation {
+    /// Returns what was polled.
+    pub(super) fn kind(&self) -> PollKind {
+        match self {
+            Self::ProbeOk | Self::ProbeFailed | Self::ConnectRefused | Self::ProbeTimeout => PollKind::Health,
+            Self::Metrics(_) | Self::MetricsUnreadable => PollKind::Load,
+            Self::Models(_) => PollKind::Models,
+        }
+    }
+}
+
 /// A request to poll a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PollRequest {

@@ -19,16 +19,19 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// The maximum time that a replica may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
 
+/// The time for which a replica is sent no calls because it rejected one as busy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BusyPeriod {
+    /// End of the last busy period, or `None` if there was none.
     until: Option<Instant>,
     /// Busy periods in a row without an accepted call.
-    row: u32,
+    pub(super) consecutive: u32,
 }
 
 impl BusyPeriod {
-    /// Records a rejection of an attempt sent at `sent`, with the delay that the replica asked for.
-    /// Returns `false` if the rejection is out of date.
+    /// Records a rejection of an attempt sent at `sent`, with the delay that the replica asked for
+    /// (`None` if it asked for none). Returns `false` if the rejection is out of date and changes
+    /// nothing.
     pub(super) fn extend(
         &mut self,
         now: Instant,
@@ -37,35 +40,22 @@ impl BusyPeriod {
         rng: &mut Rng,
     ) -> bool {
         let asked = asked.unwrap_or_default().min(LONGEST_ASKED);
-        let is_late = self.row == 0 && self.until.is_some_and(|until| sent < until && until <= now);
+        let is_late = self.consecutive == 0 && self.until.is_some_and(|until| sent < until && until <= now);
         let from = if is_late { sent } else { now };
         if is_late && from + asked <= now {
             return false;
         }
-        if !self.holds(now) {
-            self.row = self.row.saturating_add(1);
+        if self.until(now).is_none() {
+            self.consecutive = self.consecutive.saturating_add(1);
         }
-        let most = (MOMENT * (1 << self.row.saturating_sub(1).min(3))).min(LONGEST);
+        let most = (MOMENT * (1 << self.consecutive.saturating_sub(1).min(3))).min(LONGEST);
         let own = most.mul_f64(0.5 + 0.5 * rng.f64());
         self.until = self.until.max(Some(from + asked + own));
         true
     }
 
-    pub(super) fn holds(&self, now: Instant) -> bool {
-        self.until(now).is_some()
-    }
-
+    /// Returns the end of the current busy period, or `None` if the replica is not busy.
     pub(super) fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| now < *until)
-    }
-
-    /// Records an accepted call.
-    pub(super) fn accepted(&mut self) {
-        self.row = 0;
-    }
-
-    /// Ends the busy period because the process has ended.
-    pub(super) fn end(&mut self) {
-        *self = Self::default();
     }
 }

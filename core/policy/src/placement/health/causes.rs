@@ -1,46 +1,56 @@
-//! The causes for which a replica is ejected. Each has its own cure.
+//! The causes for which a replica is ejected, with the evidence of each.
+
+use std::time::Instant;
 
 /// Why a replica is ejected, the least bad cause first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::placement) enum Cause {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
     /// Calls fail. Cured by calls that succeed.
-    Failing,
-    /// Probes fail. Cured by a successful probe.
-    Unwell,
-    /// The replica does not answer. Cured by any byte.
+    CallsFail,
+    /// Health probes are answered with an error. Cured by a successful probe.
+    ProbesFail,
+    /// Health probes are not answered in time. Cured by any received byte.
     Silent,
-    /// Connections are refused. Cured by any answer to something sent since.
+    /// Connections are refused. Cured by any answer to something sent later.
     Refused,
 }
 
-/// A set of causes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::placement) struct Causes(u8);
+/// Consecutive evidence of one cause.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evidence {
+    /// When the first piece of evidence was sought: for a probe that timed out, when it was sent.
+    pub(super) since: Instant,
+    /// When the last piece of evidence was found.
+    pub(super) last: Instant,
+    /// Number of pieces of evidence.
+    pub(super) count: u32,
+}
+
+/// The causes that are in force, each with its evidence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Causes([Option<Evidence>; 4]);
 
 impl Causes {
-    pub(super) fn of<const N: usize>(causes: [Cause; N]) -> Self {
-        Self(causes.into_iter().fold(0, |all, cause| all | 1 << cause as u8))
+    /// Adds evidence found now. Returns all evidence of the cause.
+    pub(super) fn add(&mut self, cause: Cause, since: Instant, now: Instant) -> Evidence {
+        let evidence = self.0[cause as usize].get_or_insert(Evidence { since, last: now, count: 0 });
+        evidence.last = now;
+        evidence.count += 1;
+        *evidence
     }
 
-    pub(super) fn and(self, cause: Cause) -> Self {
-        Self(self.0 | Self::of([cause]).0)
+    /// Returns the evidence of a cause, or `None` if the cause is not in force.
+    pub(super) fn get(&self, cause: Cause) -> Option<Evidence> {
+        self.0[cause as usize]
     }
 
-    pub(super) fn less(self, cured: Self) -> Self {
-        Self(self.0 & !cured.0)
+    /// Removes a cause. Returns `true` if the cause was in force.
+    pub(super) fn remove(&mut self, cause: Cause) -> bool {
+        self.0[cause as usize].take().is_some()
     }
 
-    pub(super) fn contains(self, cause: Cause) -> bool {
-        self.0 & Self::of([cause]).0 != 0
-    }
-
-    pub(super) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Returns the worst cause.
-    pub(super) fn worst(self) -> Option<Cause> {
-        let all = [Cause::Refused, Cause::Silent, Cause::Unwell, Cause::Failing];
-        all.into_iter().find(|cause| self.contains(*cause))
+    /// Returns the severity of the worst cause, or `None` if no cause is in force.
+    pub(super) fn worst(&self) -> Option<usize> {
+        self.0.iter().rposition(Option::is_some)
     }
 }

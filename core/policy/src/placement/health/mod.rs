@@ -13,7 +13,7 @@
 //! - **trial**: half open, one call at a time. Ends after [`GOOD`] successes: accepted calls, and
 //!   successful probes unless calls failed while probes succeeded.
 //!
-//! A replica is ejected by a set of [causes](Cause), and returns when all of them are cured.
+//! A replica is ejected by a set of [causes](causes::Cause), and returns when all of them are cured.
 //! Without probes, time alone opens a trial: after 1 s, and twice as long after each failed trial,
 //! up to [`LONGEST`]. A replica that stayed eligible because too many were ejected needs no trial.
 //! A replica returns at once if no other is healthy, because no other could take the calls.
@@ -25,133 +25,112 @@
 
 mod busy;
 mod causes;
-mod evidence;
+mod probes;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use self::busy::BusyPeriod;
-pub(super) use self::causes::Cause;
-use self::causes::Causes;
-use self::evidence::{ENOUGH, Evidence, Probes};
+use self::causes::{Cause, Causes, Evidence};
+use self::probes::Probes;
 use super::types::Fault;
 use tidegate_protocol::duration;
 
-/// The number of failed calls ...
+/// Number of failed calls within [`WINDOW`] that make a replica suspect, unless at least
+/// [`ACCEPTED`] calls were accepted for each of them.
 const FAULTS: usize = 5;
-/// ... within this time that make a replica suspect ...
 const WINDOW: Duration = Duration::from_secs(60);
-/// ... unless this many calls were accepted for each of them.
 const ACCEPTED: u64 = 4;
-/// The number of successes that end a trial.
+/// Number of pieces of evidence of one cause that take a replica down.
+const ENOUGH: u32 = 2;
+/// Number of successes that end a trial.
 const GOOD: u32 = 2;
-/// The time until the first trial, without probes.
+/// Time from an ejection to the first trial, if probes do not decide. Doubled with each failed
+/// trial.
 const FIRST: Duration = Duration::from_secs(1);
-/// The maximum of that time, and the time with probes.
+/// Maximum of that time, and the time from the last evidence to a trial if probes decide.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Delay before an unhealthy replica is probed again.
+/// Delay before a replica with new evidence against it is probed again.
 const SOON: Duration = Duration::from_millis(50);
-/// The minimum share during slow start.
+/// Minimum share of a replica's weight and slots that is in force during slow start.
 const LEAST_SHARE: f64 = 0.1;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The states of a replica. The [module documentation](self) describes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum HealthState {
+    #[default]
     In,
     Suspect,
     Down,
     Trial,
 }
 
-/// The configured times.
-#[derive(Clone, Copy, Debug)]
+/// The configured settings of the state machine.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HealthSettings {
+    /// Whether health probes are sent.
     pub(super) probes: bool,
+    /// Time from the first bad probe to the state `down`.
     pub(super) down_after: Duration,
+    /// Length of slow start, or zero to disable slow start.
     pub(super) slow_start: Duration,
 }
 
-#[derive(Clone, Debug)]
+/// The health of one replica.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Health {
-    state: HealthState,
+    settings: HealthSettings,
+    pub(super) state: HealthState,
     causes: Causes,
-    /// Since when the replica starts slowly.
+    /// When slow start began. `None`: the whole share is in force.
     starting: Option<Instant>,
-    /// When the replica last gave a sign of life.
-    last_alive: Option<Instant>,
-    silent: Option<Evidence>,
-    unwell: Option<Evidence>,
-    refused: Option<Evidence>,
-    /// When evidence against the replica was last seen.
-    last_evidence: Instant,
-    /// When the replica was last ejected.
-    left: Instant,
-    /// Failed calls, each with the number of calls accepted before it.
+    /// When anything was last received from the replica, or `None` if nothing ever was.
+    pub(super) last_alive: Option<Instant>,
+    /// When evidence against the replica was last found.
+    last_evidence: Option<Instant>,
+    ejected_at: Option<Instant>,
+    /// The last failed calls: when each failed, and the number of calls accepted before it.
     faults: VecDeque<(Instant, u64)>,
+    /// Number of accepted calls.
     accepted: u64,
     probes: Probes,
     busy: BusyPeriod,
-    /// Failed trials in a row.
-    failed: u32,
-    /// Successes of the current trial.
-    good: u32,
-    /// Whether only calls count in the current trial.
+    /// Number of failed trials in a row.
+    failed_trials: u32,
+    /// Number of successes of the current trial.
+    trial_successes: u32,
+    /// Whether only accepted calls, and not probes, count as successes of a trial.
     by_calls: bool,
-    /// The call of the current trial.
+    /// Number of the call that is in flight for the current trial.
     trial_call: Option<u64>,
-    /// How often the replica was ejected.
-    ejections: u64,
-    /// Whether the replica went down and that was not taken yet.
-    went_down: bool,
-    /// Whether connections are certainly refused.
+    /// How often the replica was ejected. A failed trial continues the ejection before it.
+    pub(super) ejections: u64,
+    /// Whether the replica went down and its calls were not cancelled yet.
+    pub(super) went_down: bool,
+    /// Whether connections are certainly refused: by more than one connection, and not only by
+    /// probes that never succeeded.
     is_refused: bool,
-    /// Whether the process ended and that was not taken yet. Its cache is gone.
-    ended: bool,
-    /// The delay of the next probe, if one is to be scheduled.
-    alarmed: Option<Duration>,
-    /// Whether the replica stays eligible because too many are ejected.
-    kept: bool,
+    /// Whether the process has ended, and with it its cache, since the pool last checked.
+    pub(super) process_ended: bool,
+    /// Delay after which to probe because of new evidence, until the pool schedules that probe.
+    pub(super) probe_in: Option<Duration>,
+    /// Whether the replica stays eligible although it is ejected, because too many are.
+    pub(super) kept: bool,
     /// Whether no other replica is in with its whole share.
-    alone: bool,
+    pub(super) alone: bool,
 }
 
 impl Health {
-    /// Creates the state of a new replica, which is assumed healthy. `starts`: slow start applies
-    /// because others run already.
-    pub(super) fn new(now: Instant, starts: bool) -> Self {
-        Self {
-            state: HealthState::In,
-            causes: Causes::default(),
-            starting: starts.then_some(now),
-            last_alive: None,
-            silent: None,
-            unwell: None,
-            refused: None,
-            last_evidence: now,
-            left: now,
-            faults: VecDeque::new(),
-            accepted: 0,
-            probes: Probes::default(),
-            busy: BusyPeriod::default(),
-            failed: 0,
-            good: 0,
-            by_calls: false,
-            trial_call: None,
-            ejections: 0,
-            went_down: false,
-            is_refused: false,
-            ended: false,
-            alarmed: None,
-            kept: false,
-            alone: true,
-        }
+    /// Creates the state of a new replica, which is assumed to be healthy. `starts` is `true` if
+    /// the replica begins with slow start.
+    pub(super) fn new(now: Instant, settings: HealthSettings, starts: bool) -> Self {
+        Self { settings, starting: starts.then_some(now), alone: true, ..Self::default() }
     }
 
-    pub(super) fn state(&self) -> HealthState {
-        self.state
-    }
-
+    /// Returns the name of the state in snapshots and metrics.
     pub(super) fn name(&self) -> &'static str {
         match self.state {
             HealthState::In if self.starting.is_some() => "starting",
@@ -162,21 +141,13 @@ impl Health {
         }
     }
 
-    /// Returns how often the replica was ejected. A failed trial continues the ejection before it.
-    pub(super) fn ejections(&self) -> u64 {
-        self.ejections
-    }
-
-    pub(super) fn last_alive(&self) -> Option<Instant> {
-        self.last_alive
-    }
-
-    /// Returns `true` if evidence ejects the replica.
+    /// Returns `true` if the replica is ejected: suspect or down.
     pub(super) fn is_out(&self) -> bool {
         matches!(self.state, HealthState::Suspect | HealthState::Down)
     }
 
-    /// Returns `true` if health allows calls.
+    /// Returns `true` if health permits calls: the replica is not ejected, or stays eligible
+    /// because too many are ejected.
     pub(super) fn is_eligible(&self) -> bool {
         !self.is_out() || self.kept
     }
@@ -186,29 +157,29 @@ impl Health {
         self.state == HealthState::In && self.starting.is_none()
     }
 
-    /// Returns `true` if connections are certainly refused: by more than one connection, and not
-    /// only by probes that never succeeded.
+    /// Returns `true` if the replica is ejected and connections are certainly refused.
     pub(super) fn is_refusing(&self) -> bool {
         self.is_refused && self.is_out()
     }
 
-    /// Returns a sort key of ejected replicas, the least bad first: by cause, then by the last sign
-    /// of life.
-    pub(super) fn badness(&self) -> (Option<Cause>, std::cmp::Reverse<Option<Instant>>) {
-        (self.causes.worst(), std::cmp::Reverse(self.last_alive))
+    /// Returns a sort key for ejected replicas, the least bad first: by the worst cause, then by
+    /// the last sign of life.
+    pub(super) fn badness(&self) -> (Option<usize>, Reverse<Option<Instant>>) {
+        (self.causes.worst(), Reverse(self.last_alive))
     }
 
-    /// Returns `true` if the replica asked for no calls for now, or has its trial call.
+    /// Returns `true` if the replica recently rejected a call as busy, or if its trial call is in
+    /// flight.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
-        self.busy.holds(now) || self.state == HealthState::Trial && self.trial_call.is_some()
+        self.busy.until(now).is_some() || self.state == HealthState::Trial && self.trial_call.is_some()
     }
 
-    /// Returns the share of the weight in force.
-    pub(super) fn share(&self, now: Instant, settings: &HealthSettings) -> f64 {
+    /// Returns the share of the replica's weight and slots in force, from [`LEAST_SHARE`] to 1.
+    pub(super) fn share(&self, now: Instant) -> f64 {
+        let slow_start = self.settings.slow_start;
         match (self.state, self.starting) {
-            (HealthState::In, Some(since)) if !self.alone && !settings.slow_start.is_zero() => {
-                let part =
-                    now.saturating_duration_since(since).as_secs_f64() / settings.slow_start.as_secs_f64();
+            (HealthState::In, Some(since)) if !self.alone && !slow_start.is_zero() => {
+                let part = now.saturating_duration_since(since).as_secs_f64() / slow_start.as_secs_f64();
                 part.clamp(LEAST_SHARE, 1.0)
             }
             (HealthState::Trial, _) => LEAST_SHARE,
@@ -216,187 +187,147 @@ impl Health {
         }
     }
 
-    /// Sets what depends on the other replicas.
-    pub(super) fn update_exemption(&mut self, kept: bool, alone: bool) {
-        self.kept = kept;
-        self.alone = alone;
-    }
-
-    /// Returns `true` if the replica went down since the last call and is not eligible.
-    pub(super) fn take_went_down(&mut self) -> bool {
-        !self.kept && std::mem::take(&mut self.went_down)
-    }
-
-    /// Returns `true` if the process ended since the last call.
-    pub(super) fn take_ended(&mut self) -> bool {
-        std::mem::take(&mut self.ended)
-    }
-
-    /// Returns the delay of the next probe if new evidence appeared since the last call.
-    pub(super) fn take_alarmed(&mut self) -> Option<Duration> {
-        self.alarmed.take()
-    }
-
-    /// Lets time pass.
-    pub(super) fn tick(&mut self, now: Instant, settings: &HealthSettings) {
-        if self.starting.is_some_and(|since| now >= duration::after(since, settings.slow_start)) {
-            self.starting = None;
-        }
-        if self.state == HealthState::Suspect && self.down_at(settings).is_some_and(|at| now >= at) {
+    /// Applies the changes that time alone causes.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.starting.take_if(|since| now >= duration::after(*since, self.settings.slow_start));
+        if self.down_at().is_some_and(|at| now >= at) {
             self.go_down();
         }
-        if self.is_out() && now >= self.reopens(settings) {
+        if self.reopens_at().is_some_and(|at| now >= at) {
             if self.kept { self.reinstate() } else { self.open_trial() }
         }
     }
 
-    /// Returns when time alone changes something.
-    pub(super) fn next_wake(&self, now: Instant, settings: &HealthSettings) -> Option<Instant> {
-        // In steps of a twentieth of the whole share.
-        let starts = self.starting.map(|since| {
-            duration::after(since, settings.slow_start).min(duration::after(now, settings.slow_start / 20))
-        });
-        let state = match self.state {
-            HealthState::In | HealthState::Trial => starts,
-            HealthState::Suspect => self.down_at(settings).into_iter().chain([self.reopens(settings)]).min(),
-            HealthState::Down => Some(self.reopens(settings)),
-        };
-        state.into_iter().chain(self.busy.until(now)).min()
+    /// Returns when time alone changes the state or the share, or `None` for never. During slow
+    /// start, the share changes in steps of a twentieth.
+    pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let slow_start = self.settings.slow_start;
+        let starting = self.starting.filter(|_| !self.is_out());
+        let next_share = starting
+            .map(|since| duration::after(since, slow_start).min(duration::after(now, slow_start / 20)));
+        [next_share, self.down_at(), self.reopens_at(), self.busy.until(now)].into_iter().flatten().min()
     }
 
-    fn down_at(&self, settings: &HealthSettings) -> Option<Instant> {
-        let evidence = [self.silent, self.unwell].into_iter().flatten();
-        evidence.filter_map(|evidence| evidence.takes_down(settings.down_after)).min()
+    /// Returns when a suspect replica goes down because of bad probes. `None`: the replica is not
+    /// suspect, or one more bad probe is needed.
+    fn down_at(&self) -> Option<Instant> {
+        let suspect = self.state == HealthState::Suspect;
+        let causes = [Cause::Silent, Cause::ProbesFail].into_iter().filter(|_| suspect);
+        let enough = causes.filter_map(|cause| self.causes.get(cause).filter(|found| found.count >= ENOUGH));
+        enough.map(|evidence| duration::after(evidence.since, self.settings.down_after)).min()
     }
 
-    /// Returns when time alone opens a trial. Probes that count are awaited longer.
-    fn reopens(&self, settings: &HealthSettings) -> Instant {
-        if settings.probes && self.probes.tell() {
-            self.last_evidence + LONGEST
+    /// Returns when time alone opens a trial, or `None` if the replica is not ejected. Trusted
+    /// probes are awaited for longer.
+    fn reopens_at(&self) -> Option<Instant> {
+        if !self.is_out() {
+            None
+        } else if self.settings.probes && self.probes == Probes::Trusted {
+            Some(self.last_evidence? + LONGEST)
         } else {
-            self.left + self.pause()
+            Some(self.ejected_at? + self.pause())
         }
     }
 
+    /// Returns the time from an ejection to a trial, which doubles with each failed trial.
     fn pause(&self) -> Duration {
-        (FIRST * (1 << self.failed.min(5))).min(LONGEST)
+        (FIRST * (1 << self.failed_trials.min(5))).min(LONGEST)
     }
 
-    /// Handles a sign of life. Returns `true` if anything changed.
+    /// Records that a byte was received. Returns `true` if the state changed.
     pub(super) fn on_alive(&mut self, now: Instant) -> bool {
         self.last_alive = Some(now);
         // Streams continue although no connection is accepted, or probes fail.
-        self.cure(Causes::of([Cause::Silent]))
+        self.cure(&[Cause::Silent])
     }
 
-    /// Handles an answer to something sent at `sent`. Returns `true` if anything changed.
-    fn answered(&mut self, now: Instant, sent: Instant) -> bool {
+    /// Records an answer to something that was sent at `sent`. Returns `true` if the state changed.
+    fn on_answer(&mut self, now: Instant, sent: Instant) -> bool {
         self.last_alive = Some(now);
-        let since = self.refused.is_none_or(|refused| refused.last < sent);
-        let cured =
-            if since { Causes::of([Cause::Silent, Cause::Refused]) } else { Causes::of([Cause::Silent]) };
-        self.cure(cured)
+        let is_newer = self.causes.get(Cause::Refused).is_none_or(|refused| refused.last < sent);
+        self.cure(if is_newer { &[Cause::Silent, Cause::Refused] } else { &[Cause::Silent] })
     }
 
-    /// Handles a successful probe.
+    /// Records a successful probe.
     pub(super) fn on_probe_ok(&mut self, now: Instant) {
         self.last_alive = Some(now);
-        self.probes.well();
+        self.probes = Probes::Trusted;
         if self.state == HealthState::Trial {
             if !self.by_calls {
                 self.on_trial_success(now);
             }
             return;
         }
-        self.cure(Causes::of([Cause::Refused, Cause::Unwell, Cause::Silent]));
-        // A probe may succeed too early while calls fail, as it did before.
-        let pause = if self.failed == 0 { Duration::ZERO } else { self.pause() };
-        if self.is_out() && now >= self.last_evidence + pause {
+        self.cure(&[Cause::Refused, Cause::ProbesFail, Cause::Silent]);
+        // If calls failed in the last trial although probes succeeded, this probe may be too early.
+        let pause = if self.failed_trials == 0 { Duration::ZERO } else { self.pause() };
+        if self.is_out() && self.last_evidence.is_none_or(|last| now >= last + pause) {
             self.recover();
         }
     }
 
-    /// Handles a probe that failed with an answer.
-    pub(super) fn on_probe_failed(&mut self, now: Instant, settings: &HealthSettings) {
+    /// Records a probe that was answered with an error.
+    pub(super) fn on_probe_failed(&mut self, now: Instant) {
         self.last_alive = Some(now);
-        if self.probes.bad(now) {
-            let evidence = Evidence::add(&mut self.unwell, now, now);
-            self.on_bad_probe(now, Cause::Unwell, evidence, settings);
+        if self.probes.on_failed(now) {
+            self.suspect(now, Cause::ProbesFail, now, SOON);
             // The replica answers.
-            self.cure(Causes::of([Cause::Refused, Cause::Silent]));
+            self.cure(&[Cause::Refused, Cause::Silent]);
         }
     }
 
-    /// Handles a probe, sent at `asked`, that timed out.
-    pub(super) fn on_timeout(&mut self, now: Instant, asked: Instant, settings: &HealthSettings) {
-        if self.last_alive.is_none_or(|last_alive| last_alive < asked) && self.probes.bad(now) {
-            let evidence = Evidence::add(&mut self.silent, asked, now);
-            self.on_bad_probe(now, Cause::Silent, evidence, settings);
+    /// Records that a probe sent at `asked` timed out. Ignored if anything was received since.
+    pub(super) fn on_probe_timeout(&mut self, now: Instant, asked: Instant) {
+        if self.last_alive.is_none_or(|last_alive| last_alive < asked) && self.probes.on_failed(now) {
+            self.suspect(now, Cause::Silent, asked, SOON);
         }
     }
 
-    /// Handles a probe whose connection was refused.
-    pub(super) fn on_refused(&mut self, now: Instant) {
-        if self.probes.bad(now) {
-            self.on_connect_refused(now, self.probes.tell(), SOON);
+    /// Records a probe whose connection was refused.
+    pub(super) fn on_probe_refused(&mut self, now: Instant) {
+        if self.probes.on_failed(now) {
+            self.on_connect_refused(now, self.probes == Probes::Trusted, SOON);
         }
     }
 
-    /// Handles evidence from a probe.
-    fn on_bad_probe(&mut self, now: Instant, cause: Cause, evidence: Evidence, settings: &HealthSettings) {
-        self.suspect(now, cause, SOON);
-        if self.state == HealthState::Suspect
-            && evidence.takes_down(settings.down_after).is_some_and(|at| now >= at)
-        {
-            self.go_down();
-        }
-    }
-
-    /// Handles a refused connection. `counts`: the evidence counts by itself.
-    fn on_connect_refused(&mut self, now: Instant, counts: bool, again: Duration) {
-        let evidence = Evidence::add(&mut self.refused, now, now);
-        self.suspect(now, Cause::Refused, again);
-        if counts && evidence.count >= ENOUGH {
-            self.ended |= !self.is_refused;
+    /// Records a refused connection. A second one takes the replica down if `is_certain`. `again`
+    /// is the delay until the next probe.
+    fn on_connect_refused(&mut self, now: Instant, is_certain: bool, again: Duration) {
+        let evidence = self.suspect(now, Cause::Refused, now, again);
+        if is_certain && evidence.count >= ENOUGH {
+            self.process_ended |= !self.is_refused;
             self.is_refused = true;
-            self.busy.end();
+            self.busy = BusyPeriod::default();
             self.go_down();
         }
     }
 
-    /// Handles an accepted attempt that was sent at `sent`. Returns `true` if anything changed.
-    pub(super) fn succeeded(&mut self, now: Instant, call: u64, sent: Instant) -> bool {
+    /// Records an accepted attempt that was sent at `sent`. Returns `true` if the state changed.
+    pub(super) fn on_accepted(&mut self, now: Instant, call: u64, sent: Instant) -> bool {
         self.accepted += 1;
-        self.busy.accepted();
-        let tries = self.state == HealthState::Trial;
-        if tries {
-            self.ended(call);
+        self.busy.consecutive = 0;
+        let on_trial = self.state == HealthState::Trial;
+        if on_trial {
+            self.on_ended(call);
             self.on_trial_success(now);
         }
-        self.overrule_probes(sent) | self.answered(now, sent) | tries
+        self.on_first_token(now, sent) | on_trial
     }
 
-    /// Handles the first token of a call that was sent at `sent`. Returns `true` if anything
+    /// Records the first token of a call that was sent at `sent`. Returns `true` if the state
     /// changed.
-    pub(super) fn first_token(&mut self, now: Instant, sent: Instant) -> bool {
-        self.overrule_probes(sent) | self.answered(now, sent)
-    }
-
-    /// Ignores probes from here on, if a call succeeded that was sent while probes failed that
-    /// never succeeded.
-    fn overrule_probes(&mut self, sent: Instant) -> bool {
-        if self.is_refused || !self.probes.overruled(sent) {
-            return false;
-        }
+    pub(super) fn on_first_token(&mut self, now: Instant, sent: Instant) -> bool {
+        let overruled = !self.is_refused && self.probes.overrule(sent);
         // The replica was ejected without reason, unless calls failed too.
-        if !self.causes.contains(Cause::Failing) && !self.by_calls {
+        if overruled && self.causes.get(Cause::CallsFail).is_none() && !self.by_calls {
             self.reinstate();
         }
-        true
+        self.on_answer(now, sent) | overruled
     }
 
-    /// Handles a failed attempt. Returns `false` if the rejection is too old to count.
-    pub(super) fn failed(
+    /// Records a failed attempt that was sent at `sent`. Returns `false` if the attempt was
+    /// rejected as busy and the rejection is too old to count.
+    pub(super) fn on_failed(
         &mut self,
         now: Instant,
         call: u64,
@@ -404,137 +335,120 @@ impl Health {
         fault: Fault,
         rng: &mut Rng,
     ) -> bool {
-        self.ended(call);
+        self.on_ended(call);
         match fault {
             Fault::Full(asked) | Fault::Limited(asked) => {
-                self.answered(now, sent);
+                self.on_answer(now, sent);
                 return self.busy.extend(now, sent, asked, rng);
             }
             Fault::ConnectRefused => self.on_connect_refused(now, true, Duration::ZERO),
-            Fault::Unreached | Fault::Broke => self.broke(now),
+            Fault::Unreached | Fault::Broke => self.on_call_failed(now),
         }
         true
     }
 
-    fn broke(&mut self, now: Instant) {
+    /// Records a failed call. A failed trial, or too many failures in a short time, make the
+    /// replica suspect.
+    fn on_call_failed(&mut self, now: Instant) {
         self.faults.push_back((now, self.accepted));
         if self.faults.len() > FAULTS {
             self.faults.pop_front();
         }
-        let full = self.faults.front().filter(|_| self.faults.len() == FAULTS);
-        let within = |(first, accepted): &(Instant, u64)| {
+        let oldest = self.faults.front().filter(|_| self.faults.len() == FAULTS);
+        let too_many = oldest.is_some_and(|(first, accepted)| {
             now <= *first + WINDOW && self.accepted - accepted < ACCEPTED * FAULTS as u64
-        };
-        let fails = match self.state {
-            HealthState::Trial => true,
-            HealthState::In => full.is_some_and(within),
-            HealthState::Suspect | HealthState::Down => false,
-        };
-        if fails {
+        });
+        if self.state == HealthState::Trial || self.state == HealthState::In && too_many {
             self.faults.clear();
-            self.suspect(now, Cause::Failing, Duration::ZERO);
+            self.suspect(now, Cause::CallsFail, now, Duration::ZERO);
         } else {
-            self.last_evidence = now;
+            self.last_evidence = Some(now);
         }
     }
 
     /// Records that a call was sent.
-    pub(super) fn sent(&mut self, call: u64) {
+    pub(super) fn on_sent(&mut self, call: u64) {
         if self.state == HealthState::Trial {
             self.trial_call = Some(call);
         }
     }
 
     /// Records that a call has ended.
-    pub(super) fn ended(&mut self, call: u64) {
-        if self.trial_call == Some(call) {
-            self.trial_call = None;
-        }
+    pub(super) fn on_ended(&mut self, call: u64) {
+        self.trial_call.take_if(|trial_call| *trial_call == call);
     }
 
-    fn suspect(&mut self, now: Instant, cause: Cause, again: Duration) {
-        self.last_evidence = now;
-        if !self.causes.contains(cause) {
-            self.alarmed = self.alarmed.into_iter().chain([again]).min();
+    /// Adds evidence of a cause, and ejects the replica if it is not ejected yet. Returns all
+    /// evidence of the cause.
+    ///
+    /// `since` is when the evidence was sought. `again` is the delay until the next probe if the
+    /// cause is new.
+    fn suspect(&mut self, now: Instant, cause: Cause, since: Instant, again: Duration) -> Evidence {
+        self.last_evidence = Some(now);
+        if self.causes.get(cause).is_none() {
+            self.probe_in = Some(self.probe_in.map_or(again, |delay| delay.min(again)));
         }
-        self.causes = self.causes.and(cause);
         if !self.is_out() {
-            self.leave(now);
+            match self.state {
+                HealthState::Trial => self.failed_trials += 1,
+                _ => self.ejections += 1,
+            }
+            self.ejected_at = Some(now);
+            self.trial_call = None;
             self.state = HealthState::Suspect;
         }
+        self.causes.add(cause, since, now)
     }
 
-    fn leave(&mut self, now: Instant) {
-        match self.state {
-            HealthState::Trial => self.failed += 1,
-            _ => self.ejections += 1,
-        }
-        self.left = now;
-        self.trial_call = None;
-    }
-
+    /// Takes the replica down. Its unanswered calls are cancelled once per ejection.
     fn go_down(&mut self) {
-        // Once per ejection: a second cause changes nothing for the calls in flight.
         self.went_down |= self.state != HealthState::Down;
         self.state = HealthState::Down;
     }
 
-    /// Removes causes. Returns `true` if anything changed.
-    fn cure(&mut self, cured: Causes) -> bool {
-        if cured.contains(Cause::Silent) {
-            self.silent = None;
+    /// Removes causes, and ends the ejection if none is left. Returns `true` if a cause was
+    /// removed.
+    fn cure(&mut self, cured: &[Cause]) -> bool {
+        self.is_refused &= !cured.contains(&Cause::Refused);
+        let removed = cured.iter().filter(|cause| self.causes.remove(**cause)).count();
+        if removed > 0 && self.is_out() && self.causes.worst().is_none() {
+            let is_brief = self.state == HealthState::Suspect && self.failed_trials == 0;
+            if is_brief { self.reinstate() } else { self.recover() }
         }
-        if cured.contains(Cause::Unwell) {
-            self.unwell = None;
-        }
-        if cured.contains(Cause::Refused) {
-            self.refused = None;
-            self.is_refused = false;
-        }
-        let left = self.causes.less(cured);
-        if std::mem::replace(&mut self.causes, left) == left {
-            return false;
-        }
-        match self.state {
-            HealthState::Suspect if self.causes.is_empty() && self.failed == 0 => self.reinstate(),
-            HealthState::Suspect | HealthState::Down if self.causes.is_empty() => self.recover(),
-            _ => {}
-        }
-        true
+        removed > 0
     }
 
-    /// Ends the ejection: reinstates the replica or opens a trial.
+    /// Ends the ejection with a trial, or without one if no other replica could take the calls.
     fn recover(&mut self) {
         if self.kept || self.alone { self.reinstate() } else { self.open_trial() }
     }
 
+    /// Ends the ejection or the trial: the replica is in again.
     fn reinstate(&mut self) {
-        self.state = HealthState::In;
-        self.end_trial();
-        self.failed = 0;
+        self.enter(HealthState::In);
+        self.failed_trials = 0;
         self.by_calls = false;
     }
 
+    /// Begins a trial.
     fn open_trial(&mut self) {
-        self.by_calls |= self.causes.contains(Cause::Failing);
-        self.state = HealthState::Trial;
-        self.end_trial();
-        self.good = 0;
+        self.by_calls |= self.causes.get(Cause::CallsFail).is_some();
+        self.enter(HealthState::Trial);
+        self.trial_successes = 0;
     }
 
-    /// Clears the evidence.
-    fn end_trial(&mut self) {
+    /// Enters a state without evidence against the replica.
+    fn enter(&mut self, state: HealthState) {
+        self.state = state;
         self.causes = Causes::default();
-        self.silent = None;
-        self.unwell = None;
-        self.refused = None;
         self.went_down = false;
         self.trial_call = None;
     }
 
+    /// Counts a success of the current trial. The last one ends the trial with slow start.
     fn on_trial_success(&mut self, now: Instant) {
-        self.good += 1;
-        if self.good >= GOOD {
+        self.trial_successes += 1;
+        if self.trial_successes >= GOOD {
             self.reinstate();
             self.faults.clear();
             self.is_refused = false;

@@ -470,7 +470,7 @@ fn restarted_process_has_an_empty_cache() {
     pool.all_well(now);
     pool.dies(now, 2);
     assert_eq!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(2))[0].cached, 0);
-    let name = pool.cache(2).map(|cache| cache.name);
+    let name = pool.replica(2).map(|replica| replica.load.cache.name);
     (0..5).for_each(|_| pool.tell(now, 2, Observation::ConnectRefused));
-    assert_eq!(pool.cache(2).map(|cache| cache.name), name, "it ends once");
+    assert_eq!(pool.replica(2).map(|replica| replica.load.cache.name), name, "it ends once");
 }

@@ -76,7 +76,7 @@ impl Placement {
 
     /// Reports an observation of the replica at an index.
     fn tell(&mut self, now: Instant, at: usize, observation: Observation) {
-        let id = self.replicas[at].as_ref().unwrap().placed.id;
+        let id = self.replica(at).unwrap().placed.id;
         self.observe(now, id, observation);
     }
 

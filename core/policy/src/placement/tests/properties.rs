@@ -83,7 +83,7 @@ proptest! {
                 Event::Fault(at, which) => pool.fault(now, at, fault(which)),
                 Event::Accepted(at) => pool.accept(now, at),
                 Event::Observation(at, which) => {
-                    let id = pool.replicas.get(at).and_then(Option::as_ref).map(|known| known.placed.id);
+                    let id = pool.replica(at).map(|known| known.placed.id);
                     pool.observe(now, id.unwrap_or(ReplicaId(99)), observation(which));
                 }
                 Event::Members(which) => {
