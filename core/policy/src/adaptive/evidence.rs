@@ -68,21 +68,19 @@ impl Evidence {
 
     /// Adds a call. Returns `true` if the evidence suffices for a cut.
     ///
-    /// `normalized_latency` is that of
-    /// [`LatencyClass`](super::latency_class::LatencyClass::normalized_latency): above 1.0, the call
-    /// is late. `usual` describes the call's class on an uncongested upstream.
-    pub(super) fn observe(&mut self, normalized_latency: f64, usual: UsualLatency) -> bool {
+    /// `latency` is the
+    /// [normalized latency](super::latency_class::LatencyClass::normalized_latency): above 1.0, the
+    /// call is late. `usual` describes the call's class on an uncongested upstream.
+    pub(super) fn observe(&mut self, latency: f64, usual: UsualLatency) -> bool {
         let tolerated = usual.late_share.clamp(TOLERATED_SHARE, MAX_USUAL_SHARE);
         let breach = tolerated + BREACH_MARGIN;
-        let ratio =
-            if normalized_latency > 1.0 { breach / tolerated } else { (1.0 - breach) / (1.0 - tolerated) };
+        let ratio = if latency > 1.0 { breach / tolerated } else { (1.0 - breach) / (1.0 - tolerated) };
         self.log_likelihood = (self.log_likelihood + ratio.ln()).max(0.0);
-        let normalized_latency =
-            normalized_latency.clamp(0.0, MAX_NORMALIZED_LATENCY) - usual.normalized_latency;
+        let excess = latency.clamp(0.0, MAX_NORMALIZED_LATENCY) - usual.normalized_latency;
         if self.judged == 0 {
-            self.mean = normalized_latency;
+            self.mean = excess;
         }
-        self.mean += MEAN_WEIGHT * (normalized_latency - self.mean);
+        self.mean += MEAN_WEIGHT * (excess - self.mean);
         self.judged = self.judged.saturating_add(1);
         self.log_likelihood >= CUT_THRESHOLD
     }

@@ -112,14 +112,13 @@ impl LatencyClass {
     /// Returns the latency in seconds beyond which a call is late, or `None` if the class has
     /// neither an objective nor a baseline yet.
     pub(super) fn threshold(&self) -> Option<f64> {
-        let by_deviation = self.baseline + DEVIATIONS * self.deviation;
+        // The upper end of the usual range.
+        let upper = self.baseline + DEVIATIONS * self.deviation;
         match self.objective {
             Some(objective) if self.is_slow => {
-                Some(by_deviation.max(self.baseline + MIN_QUEUE_SHARE * objective).max(objective))
+                Some(upper.max(self.baseline + MIN_QUEUE_SHARE * objective).max(objective))
             }
-            None if self.is_known() => {
-                Some((DEFAULT_MULTIPLE * self.baseline).max(by_deviation).max(MIN_THRESHOLD))
-            }
+            None if self.is_known() => Some((DEFAULT_MULTIPLE * self.baseline).max(upper).max(MIN_THRESHOLD)),
             // A class that is fast enough is held to the objective, whatever its deviation.
             objective => objective,
         }

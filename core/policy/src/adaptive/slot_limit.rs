@@ -40,39 +40,36 @@ impl SlotLimit {
         self.value as usize
     }
 
-    /// Raises the slots by `by`. Records a decision if the number of whole slots changes.
+    /// Raises the slots by `by`, but not above the maximum. `awaiting` is the first-token limit.
     pub(super) fn raise(&mut self, now: Instant, by: f64, cause: DecisionCause, awaiting: usize) {
-        let from = self.slots();
-        self.value = (self.value + by).min(self.max);
-        if self.slots() > from {
-            self.record(Decision { at: now, from, to: self.slots(), awaiting, cause });
-        }
+        self.set(now, (self.value + by).min(self.max), cause, [awaiting; 2]);
     }
 
-    /// Cuts the slots to `to`, but not below the minimum.
-    ///
-    /// `awaiting` is the first-token limit before and after the cut. Records a decision if the
-    /// number of whole slots or the first-token limit decreases.
+    /// Cuts the slots to `to`, but not below the minimum. `awaiting` is the first-token limit before
+    /// and after the cut.
     pub(super) fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause, awaiting: [usize; 2]) {
-        let from = self.slots();
-        self.value = to.min(self.value).max(self.min);
-        let [previously_awaiting, awaiting] = awaiting;
-        if self.slots() < from || awaiting < previously_awaiting {
-            self.record(Decision { at: now, from, to: self.slots(), awaiting, cause });
-        }
+        self.set(now, to.min(self.value).max(self.min), cause, awaiting);
     }
 
-    /// Records a change, and merges it with the last one if it continues that one.
-    fn record(&mut self, change: Decision) {
+    /// Sets the slots. Records a decision if the number of whole slots has changed or the
+    /// first-token limit has decreased, and merges the decision with the last one if it continues
+    /// that one.
+    fn set(&mut self, now: Instant, value: f64, cause: DecisionCause, [before, awaiting]: [usize; 2]) {
+        let from = self.slots();
+        self.value = value;
+        let change = Decision { at: now, from, to: self.slots(), awaiting, cause };
+        if change.to == from && awaiting >= before {
+            return;
+        }
         self.last = Some(change);
         let is_continued = |last: &&mut Decision| {
-            let age = change.at.saturating_duration_since(last.at);
-            let is_run = last.cause == DecisionCause::Refused && age < REFUSAL_RUN;
-            last.cause == change.cause && (last.cause.raises() || is_run)
+            let age = now.saturating_duration_since(last.at);
+            let is_run = cause == DecisionCause::Refused && age < REFUSAL_RUN;
+            last.cause == cause && (cause.raises() || is_run)
         };
         let continued = self.changes.back_mut().filter(is_continued);
-        if continued.is_none() || change.cause.raises() {
-            self.counts[change.cause as usize] += 1;
+        if continued.is_none() || cause.raises() {
+            self.counts[cause as usize] += 1;
         }
         if let Some(last) = continued {
             *last = Decision { from: last.from, ..change };

@@ -34,9 +34,11 @@ const MOST: usize = 16_384;
 /// Decayed counts of calls and of their prefixes.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
+    /// Number of calls, times `scale`.
     calls: f64,
-    /// The weight of the next call. Grows instead of decaying all counts.
+    /// The weight of the last call. It grows with each call instead of decaying all counts.
     scale: f64,
+    /// Number of calls with each prefix or session, by hash, times `scale`.
     of: LruCache<u64, f64, BuildHasherDefault<IdentityHasher>>,
 }
 
@@ -48,46 +50,36 @@ impl Counts {
     /// Returns the key of a call in a pool of `replicas` replicas, or `None` if no prefix is known
     /// to be rare.
     pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<u64> {
-        let (rare, calls) = (rare(replicas), self.calls / self.scale);
-        let mut counted = candidates(affinity).map(|hash| (hash, self.count(hash)));
+        // Half of the share that one replica should carry.
+        let rare = 0.5 / replicas.max(1) as f64;
+        let calls = self.calls / self.scale;
+        let count = |hash| self.of.peek(&hash).map_or(0.0, |count| count / self.scale);
+        let mut counted = hashes(affinity).map(|hash| (hash, count(hash)));
         let (hash, count) = counted.find(|(_, count)| !(*count >= SEEN && *count > rare * calls))?;
         ((count + 1.0) / (calls + 1.0) <= rare.max(UNHEARD)).then_some(hash)
     }
 
-    /// Counts a call that was sent.
+    /// Counts a call that is sent to a pool of `replicas` replicas.
     pub(super) fn on_sent(&mut self, affinity: &Affinity, replicas: usize) {
-        // The weight of new calls grows instead of decaying all earlier ones.
         self.scale *= 1.0 + 1.0 / (SPAN * replicas.max(1) as f64);
         if self.scale > 1e100 {
-            self.forget();
+            self.of.iter_mut().for_each(|(_, count)| *count /= self.scale);
+            self.calls /= self.scale;
+            self.scale = 1.0;
         }
         self.calls += self.scale;
-        for hash in candidates(affinity) {
+        for hash in hashes(affinity) {
             *self.of.get_or_insert_mut(hash, || 0.0) += self.scale;
         }
         while self.of.len() > MOST {
             self.of.pop_lru();
         }
     }
-
-    fn count(&self, hash: u64) -> f64 {
-        self.of.peek(&hash).map_or(0.0, |count| count / self.scale)
-    }
-
-    fn forget(&mut self) {
-        self.of.iter_mut().for_each(|(_, count)| *count /= self.scale);
-        self.calls /= self.scale;
-        self.scale = 1.0;
-    }
 }
 
-fn candidates(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
+/// Returns the hashes that may become the key: the session, then the prefixes, the shortest first.
+fn hashes(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
     affinity.session.into_iter().chain(affinity.prefixes.iter().copied()).take(DEEP)
-}
-
-/// Returns half of the share that one replica should carry.
-fn rare(replicas: usize) -> f64 {
-    0.5 / replicas.max(1) as f64
 }
 
 #[cfg(test)]

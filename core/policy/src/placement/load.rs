@@ -52,7 +52,7 @@ pub(super) struct Load {
     pub(super) tokens: u64,
     pub(super) speed: Speed,
     pub(super) cache: EngineCache,
-    backlog: Backlog,
+    pub(super) backlog: Backlog,
     /// The last poll, or `None` if there was none.
     seen: Option<Seen>,
     /// The replica's count of computed tokens at the last poll, or `None` before the first.
@@ -81,10 +81,10 @@ fn unused_name() -> u64 {
 
 impl Load {
     /// Creates the load of a replica without calls and with an empty cache. `poll` is the interval
-    /// between load polls.
-    pub(super) fn new(poll: Duration) -> Self {
+    /// between load polls, or `None` if the load is not polled.
+    pub(super) fn new(poll: Option<Duration>) -> Self {
         let cache = EngineCache { name: unused_name(), ..EngineCache::default() };
-        Self { stale_after: poll * STALE, cache, ..Self::default() }
+        Self { stale_after: poll.unwrap_or(Duration::from_secs(1)) * STALE, cache, ..Self::default() }
     }
 
     /// Returns the number of this client's calls.
@@ -118,8 +118,7 @@ impl Load {
         // there are any.
         let begun = (self.awaiting as f64 - waiting).max(0.0) / self.awaiting.max(1) as f64;
         let waiting = (waiting - self.awaiting as f64).clamp(0.0, others);
-        let under_way =
-            self.backlog.observe(metrics).unwrap_or_default() - self.awaiting_tokens as f64 * begun;
+        let under_way = self.backlog.observe(metrics).unwrap_or(0.0) - self.awaiting_tokens as f64 * begun;
         let under_way = if others > waiting { under_way.max(0.0) } else { 0.0 };
         let others = Others { running: others - waiting, waiting, under_way };
         self.seen = Some(Seen { at: now, others, kv_usage: metrics.kv_usage });
@@ -133,12 +132,6 @@ impl Load {
     pub(super) fn set_kv_tokens(&mut self, tokens: Option<u64>) {
         let capacity = tokens.map(|tokens| (tokens as f64 * KEPT) as u64);
         self.cache.capacity = capacity.or(self.cache.capacity);
-    }
-
-    /// Returns the recent share of looked-up prompt tokens that were cached, or `None` if it is not
-    /// known.
-    pub(super) fn hit_rate(&self) -> Option<f64> {
-        self.backlog.hit_rate()
     }
 
     /// Applies the replica's count of computed tokens: prompts of other clients displace this
@@ -218,7 +211,7 @@ mod tests {
     #[test]
     fn others_are_what_is_not_ours() {
         let now = crate::testing::epoch();
-        let mut load = Load::new(POLL);
+        let mut load = Load::new(Some(POLL));
         assert_eq!(load.others(now), None);
         load.on_sent(500, 10, 600);
         load.on_sent(700, 10, 800);
@@ -235,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_way_out_gives_back_what_was_counted() {
-        let mut load = Load::new(POLL);
+        let mut load = Load::new(Some(POLL));
         load.on_sent(500, 10, 600);
         load.on_sent(700, 10, 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (2, 1_200, 1_400));
@@ -248,7 +241,7 @@ mod tests {
     #[test]
     fn what_others_computed_there_displaces_ours_and_a_restart_all_of_it() {
         let now = crate::testing::epoch();
-        let mut load = Load::new(POLL);
+        let mut load = Load::new(Some(POLL));
         let counters = |queries: f64, hits: f64| EngineMetrics {
             prefix_queries: Some(queries),
             prefix_hits: Some(hits),

@@ -34,7 +34,7 @@ impl Placement {
             } else if let Some(index) = self.free_index() {
                 self.ids += 1;
                 let health = Health::new(now, self.settings, starts);
-                let replica = Replica::new(ReplicaId(self.ids), member.clone(), health, self.poll);
+                let replica = Replica::new(ReplicaId(self.ids), member.clone(), health, self.polls.poll);
                 self.replicas[index] = Some(replica);
                 joined.insert(index);
             } else {

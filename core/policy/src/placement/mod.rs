@@ -34,8 +34,8 @@ mod tests;
 mod types;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tidegate_config::ReplicaConfig;
+use std::time::Instant;
+use tidegate_config::{PoolConfig, ReplicaConfig};
 
 use fastrand::Rng;
 
@@ -50,7 +50,6 @@ pub use self::types::{
 };
 use crate::adaptive::AdaptiveView;
 use crate::kv;
-use tidegate_config::PoolConfig;
 use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;
 pub use tidegate_protocol::vllm::{EngineMetrics, Model};
@@ -67,8 +66,6 @@ pub struct Placement {
     rng: Rng,
     polls: PollSchedule,
     settings: HealthSettings,
-    /// The interval between load polls, which decides when a load is stale.
-    poll: Duration,
     prefix_cache: PrefixCache,
     counts: Counts,
     /// The mean number of prompt tokens of a call that have to be computed.
@@ -152,20 +149,18 @@ pub struct SlotsView {
 impl Placement {
     /// Creates a pool without replicas. `seed` seeds the random generator.
     pub fn new(config: &PoolConfig, seed: u64) -> Self {
-        let probes = config.health.is_some();
         let poll = config.poll.map(|poll| poll.min(duration::MAX));
         Self {
             replicas: Vec::new(),
             ids: 0,
             calls: 0,
             rng: Rng::with_seed(seed),
-            polls: PollSchedule { probes, poll, active: None, wanted: None },
+            polls: PollSchedule { poll, active: None, wanted: None },
             settings: HealthSettings {
-                probes,
+                probes: config.health.is_some(),
                 down_after: config.down_after,
                 slow_start: config.slow_start.unwrap_or_default(),
             },
-            poll: poll.unwrap_or(Duration::from_secs(1)),
             prefix_cache: PrefixCache::new(),
             counts: Counts::new(),
             typical: 0.0,
@@ -224,7 +219,7 @@ impl Placement {
     /// [`Placement::observe`].
     pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         self.settle(now);
-        self.polls.due(now, self.replicas.iter_mut().flatten(), &mut self.rng)
+        self.polls.due(now, &mut self.replicas, &mut self.rng)
     }
 
     /// Returns the replicas that calls may be sent to now: healthy as far as is known, not busy, and
@@ -266,9 +261,8 @@ impl Placement {
         candidate.cached = candidate.cached.max(self.cached_by_others(work));
         let members = self.members();
         let model = wants.and_then(|wants| wants.model.as_deref());
-        if model.is_some_and(|model| {
-            self.filter(|replica| replica.serves(model) != Some(false)).and(members).is_empty()
-        }) {
+        let may_serve = |model| self.filter(|replica| replica.serves(model) != Some(false)).and(members);
+        if model.is_some_and(|model| may_serve(model).is_empty()) {
             self.polls.wanted = Some(now);
         }
         let replica = self.replicas.get_mut(at)?.as_mut()?;
@@ -309,7 +303,7 @@ impl Placement {
         replica.load.on_first_token(uncached);
         let took = now.saturating_duration_since(call.sent).mul_f64(replica.member.weight);
         replica.load.speed.learn(now, call.work, took);
-        if replica.health.on_first_token(now, call.sent) {
+        if replica.health.on_first_token(now, call) {
             self.settle(now);
         }
     }
@@ -333,7 +327,7 @@ impl Placement {
     pub fn succeeded(&mut self, now: Instant, call: &mut PlacedCall) {
         call.accepted = true;
         let replica = replica_of(&mut self.replicas, call);
-        if replica.is_some_and(|replica| replica.health.on_accepted(now, call.number, call.sent)) {
+        if replica.is_some_and(|replica| replica.health.on_accepted(now, call)) {
             self.settle(now);
         }
     }
@@ -342,7 +336,7 @@ impl Placement {
     /// current state: the replica has left, or it was busy at an earlier time only.
     pub fn failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault) -> bool {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return false };
-        let counts = replica.health.on_failed(now, call.number, call.sent, fault, &mut self.rng);
+        let counts = replica.health.on_failed(now, call, fault, &mut self.rng);
         self.settle(now);
         counts
     }
@@ -350,14 +344,9 @@ impl Placement {
     /// Returns the replicas that went down since the last call of this method, except those that
     /// stay eligible. Their unanswered calls are to be cancelled.
     pub fn take_stranded(&mut self) -> ReplicaSet {
-        let mut stranded = ReplicaSet::NONE;
-        for (at, replica) in self.replicas.iter_mut().enumerate() {
-            if let Some(Replica { health, .. }) = replica
-                && !health.kept
-                && std::mem::take(&mut health.went_down)
-            {
-                stranded.insert(at);
-            }
+        let stranded = self.filter(|replica| replica.health.went_down && !replica.health.kept);
+        for Replica { health, .. } in self.replicas.iter_mut().flatten() {
+            health.went_down &= health.kept;
         }
         stranded
     }
@@ -428,9 +417,8 @@ impl Placement {
     /// neither as ejected nor for the half.
     fn kept(&self) -> ReplicaSet {
         let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
-        let is_ejected =
-            |(at, replica): &(usize, &Replica)| listening.contains(*at) && replica.health.is_out();
-        let mut ejected: Vec<(usize, &Replica)> = self.known().filter(is_ejected).collect();
+        let ejected = self.known().filter(|(at, replica)| listening.contains(*at) && replica.health.is_out());
+        let mut ejected: Vec<(usize, &Replica)> = ejected.collect();
         let excess = ejected.len().saturating_sub(listening.len() / 2);
         ejected.sort_by_key(|(_, replica)| replica.health.badness());
         ejected.into_iter().take(excess).map(|(at, _)| at).collect()

@@ -12,7 +12,8 @@ impl Fault {
     /// silence is not.
     pub fn from_outcome(outcome: &AttemptOutcome, has_begun: bool) -> Option<Self> {
         match outcome {
-            AttemptOutcome::Rejected(verdict) if verdict.retryable => match verdict.class {
+            AttemptOutcome::Rejected(verdict) => match verdict.class {
+                _ if !verdict.retryable => None,
                 Class::Overloaded => Some(Self::Full(outcome.retry_after())),
                 Class::RateLimited => Some(Self::Limited(outcome.retry_after())),
                 Class::ServerError | Class::Timeout => Some(Self::Broke),
@@ -26,9 +27,7 @@ impl Fault {
                 _ if failure.kind.never_sent() => Self::Unreached,
                 _ => Self::Broke,
             }),
-            AttemptOutcome::Accepted { .. } | AttemptOutcome::Rejected(_) | AttemptOutcome::Cancelled(_) => {
-                None
-            }
+            AttemptOutcome::Accepted { .. } | AttemptOutcome::Cancelled(_) => None,
         }
     }
 }

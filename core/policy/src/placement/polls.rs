@@ -83,19 +83,14 @@ impl PollState {
         let range = if kind == PollKind::Health { 0.2 } else { 0.4 };
         let jitter = 0.8 + range * rng.f64();
         self.slots[kind as usize] = PollSlot { last: Some(now), is_pending: true, jitter };
-        match kind {
-            PollKind::Health => self.urgent = None,
-            PollKind::Load => {}
-            PollKind::Models => self.knows_models = false,
-        }
+        self.urgent.take_if(|_| kind == PollKind::Health);
+        self.knows_models &= kind != PollKind::Models;
     }
 }
 
 /// The settings and the activity of a pool as far as they affect polls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollSchedule {
-    /// Whether a health path is configured.
-    pub(super) probes: bool,
     /// Interval between load polls, or `None` if the load is not polled.
     pub(super) poll: Option<Duration>,
     /// When a call was last sent or waited, or `None` if none ever did.
@@ -107,19 +102,13 @@ pub(super) struct PollSchedule {
 
 impl PollSchedule {
     /// Returns the requests that are due, and records them as pending.
-    pub(super) fn due<'a>(
-        &self,
-        now: Instant,
-        replicas: impl Iterator<Item = &'a mut Replica>,
-        rng: &mut Rng,
-    ) -> PollRequests {
-        let mut replicas: Vec<&mut Replica> = replicas.collect();
+    pub(super) fn due(&self, now: Instant, replicas: &mut [Option<Replica>], rng: &mut Rng) -> PollRequests {
         let mut requests = PollRequests::default();
         let is_active = self.active.is_some_and(|last| now <= last + ACTIVE);
-        if !is_active && replicas.iter().all(|replica| replica.load.calls() == 0) {
+        if !is_active && replicas.iter().flatten().all(|replica| replica.load.calls() == 0) {
             return requests;
         }
-        for replica in &mut replicas {
+        for replica in replicas.iter_mut().flatten() {
             for kind in [PollKind::Health, PollKind::Load, PollKind::Models] {
                 let mut next = self.next(now, replica, kind);
                 if next.is_some_and(|due| due <= now) {
@@ -139,7 +128,7 @@ impl PollSchedule {
         let (polled, state) = (&replica.polled, replica.health.state);
         let slot = &polled.slots[kind as usize];
         match kind {
-            PollKind::Health if !self.probes => None,
+            PollKind::Health if !replica.health.settings.probes => None,
             PollKind::Health => {
                 let due = match state {
                     HealthState::In => due_after_silence(now, replica, slot),
@@ -168,10 +157,8 @@ impl PollSchedule {
 fn due_after_silence(now: Instant, replica: &Replica, slot: &PollSlot) -> Instant {
     let interval = if replica.load.calls() > 0 { SILENT } else { IDLE };
     match (slot.last, replica.health.last_alive) {
-        (None, Some(last_alive)) => (last_alive + SILENT).max(now),
-        (Some(last), Some(last_alive)) if !slot.is_pending => {
-            last.max(last_alive) + interval.mul_f64(slot.jitter)
-        }
+        (None, Some(alive)) => (alive + SILENT).max(now),
+        (Some(last), Some(alive)) if !slot.is_pending => last.max(alive) + interval.mul_f64(slot.jitter),
         _ => slot.due(now, interval),
     }
 }

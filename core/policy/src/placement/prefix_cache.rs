@@ -68,16 +68,14 @@ impl PrefixCache {
         tokens: impl Fn(usize) -> u64,
         caches: &mut [(EngineCache, u64)],
     ) {
-        let mut left = caches.iter().filter(|(_, cached)| *cached == 0).count();
         for (index, hash) in prefixes.iter().enumerate().rev() {
-            if left == 0 {
+            if caches.iter().all(|(_, cached)| *cached > 0) {
                 return;
             }
             let Some(marks) = self.0.peek(hash) else { continue };
             for (cache, cached) in caches.iter_mut().filter(|(_, cached)| *cached == 0) {
                 if marks.iter().any(|mark| mark.is_in(cache)) {
                     *cached = tokens(index).max(1);
-                    left -= 1;
                 }
             }
         }

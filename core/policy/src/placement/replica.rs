@@ -30,7 +30,7 @@ pub(super) struct Replica {
 
 impl Replica {
     /// Creates a replica without calls, which is assumed to be healthy.
-    pub(super) fn new(id: ReplicaId, member: ReplicaConfig, health: Health, poll: Duration) -> Self {
+    pub(super) fn new(id: ReplicaId, member: ReplicaConfig, health: Health, poll: Option<Duration>) -> Self {
         Self {
             placed: Placed { id, url: member.url.clone() },
             name: rendezvous::name(&member.url),

@@ -2,94 +2,83 @@
 
 use tidegate_config::MAX_REPLICAS;
 
-/// The maximum number of replicas of a pool. A set is two machine words, because sets are copied
-/// and compared for every call.
+/// Maximum number of replicas of a pool.
 pub const MOST: usize = MAX_REPLICAS;
 
-/// A set of a pool's replicas.
+/// A set of a pool's replicas, one bit for each index. Two machine words, because sets are copied
+/// and compared for every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ReplicaSet([u64; 2]);
+pub struct ReplicaSet(u128);
 
 impl ReplicaSet {
     /// The empty set.
-    pub const NONE: Self = Self([0; 2]);
+    pub const NONE: Self = Self(0);
     /// The set of all indices.
-    pub const ALL: Self = Self([u64::MAX; 2]);
+    pub const ALL: Self = Self(u128::MAX);
 
-    /// Returns a set of one replica.
-    pub fn one(at: usize) -> Self {
-        let mut places = Self::NONE;
-        places.insert(at);
-        places
+    /// Returns a set of one replica, or the empty set if the index is not below [`MOST`].
+    pub fn one(index: usize) -> Self {
+        if index < MOST { Self(1 << index) } else { Self::NONE }
     }
 
-    /// Adds a replica. An index beyond [`MOST`] is ignored.
-    pub fn insert(&mut self, at: usize) {
-        if let Some(word) = self.0.get_mut(at / 64) {
-            *word |= 1 << (at % 64);
-        }
+    /// Adds a replica. An index that is not below [`MOST`] is ignored.
+    pub fn insert(&mut self, index: usize) {
+        *self = self.or(Self::one(index));
     }
 
-    /// Removes a replica.
-    pub fn remove(&mut self, at: usize) {
-        if let Some(word) = self.0.get_mut(at / 64) {
-            *word &= !(1 << (at % 64));
-        }
+    /// Removes a replica, if the set contains it.
+    pub fn remove(&mut self, index: usize) {
+        *self = self.less(Self::one(index));
     }
 
     /// Returns `true` if the replica is in the set.
-    pub fn contains(&self, at: usize) -> bool {
-        self.0.get(at / 64).is_some_and(|word| word & (1 << (at % 64)) != 0)
+    pub fn contains(&self, index: usize) -> bool {
+        !self.and(Self::one(index)).is_empty()
     }
 
-    /// Returns the union.
+    /// Returns the union: the replicas that are in either set.
     pub fn or(self, other: Self) -> Self {
-        Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
+        Self(self.0 | other.0)
     }
 
-    /// Returns the intersection.
+    /// Returns the intersection: the replicas that are in both sets.
     pub fn and(self, other: Self) -> Self {
-        Self([self.0[0] & other.0[0], self.0[1] & other.0[1]])
+        Self(self.0 & other.0)
     }
 
-    /// Returns the replicas that are not in the other set.
+    /// Returns the difference: the replicas of this set that are not in `other`.
     pub fn less(self, other: Self) -> Self {
-        Self([self.0[0] & !other.0[0], self.0[1] & !other.0[1]])
+        Self(self.0 & !other.0)
     }
 
-    /// Returns the set itself, or the other set if this one is empty.
+    /// Returns this set, or `other` if this set is empty.
     pub fn or_if_empty(self, other: Self) -> Self {
         if self.is_empty() { other } else { self }
     }
 
     /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; 2]
+        *self == Self::NONE
     }
 
-    /// Returns the number of replicas.
+    /// Returns the number of replicas in the set.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+        self.0.count_ones() as usize
     }
 
-    /// Returns the replicas in ascending order.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..2).flat_map(move |word| {
-            let mut left = self.0[word];
-            std::iter::from_fn(move || {
-                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
-                left &= left - 1;
-                Some(word * 64 + bit)
-            })
+    /// Returns the indices of the replicas in ascending order.
+    pub fn iter(mut self) -> impl Iterator<Item = usize> {
+        std::iter::from_fn(move || {
+            let index = (!self.is_empty()).then(|| self.0.trailing_zeros() as usize)?;
+            self.0 &= self.0 - 1;
+            Some(index)
         })
     }
 }
 
 impl FromIterator<usize> for ReplicaSet {
-    fn from_iter<I: IntoIterator<Item = usize>>(all: I) -> Self {
-        let mut places = Self::NONE;
-        all.into_iter().for_each(|at| places.insert(at));
-        places
+    fn from_iter<I: IntoIterator<Item = usize>>(indices: I) -> Self {
+        indices.into_iter().fold(Self::NONE, |set, index| set.or(Self::one(index)))
     }
 }
 

@@ -78,12 +78,6 @@ impl Candidate {
         (self.ahead + own) * self.slowness / self.weight
     }
 
-    /// Returns `true` if the replica may take one more call under `slack` times the load bound.
-    /// `part` is its part of all calls by weight, including the new one.
-    fn is_within(&self, part: f64, slack: f64) -> bool {
-        self.calls + 1.0 <= load_bound::most(part) * slack || self.calls <= part
-    }
-
     /// Returns the work before the call's first token, in prompt tokens.
     pub(super) fn work(&self, work: Work) -> f64 {
         self.ahead + work.input.saturating_sub(self.cached) as f64 + CALL_COST
@@ -188,9 +182,8 @@ impl Placement {
     /// Returns the sampled candidates (step 2 of the algorithm). A candidate may occur twice.
     fn sample(&mut self, candidates: &[Candidate], order: &[usize]) -> Vec<Candidate> {
         let most = candidates.iter().map(|candidate| candidate.cached).max().filter(|most| *most > 0);
-        let best: Vec<Candidate> =
-            candidates.iter().filter(|candidate| Some(candidate.cached) == most).copied().collect();
-        let mut sampled: Vec<Candidate> = self.rng.choice(best).into_iter().collect();
+        let best = candidates.iter().filter(|candidate| Some(candidate.cached) == most).copied();
+        let mut sampled: Vec<Candidate> = self.rng.choice(best.collect::<Vec<_>>()).into_iter().collect();
         sampled.extend(order.iter().take(PREFERRED).filter_map(|index| candidates.get(*index)));
         if order.is_empty() {
             let first = self.draw(candidates, None);
@@ -208,7 +201,7 @@ impl Placement {
 
     /// Returns the prompt tokens expected to be cached anywhere because of other clients' traffic.
     pub(super) fn cached_by_others(&self, work: Work) -> u64 {
-        let hit_rates = || self.known().filter_map(|(_, replica)| replica.load.hit_rate());
+        let hit_rates = || self.known().filter_map(|(_, replica)| replica.load.backlog.hit_rate());
         let mean = hit_rates().sum::<f64>() / hit_rates().count().max(1) as f64;
         (work.input as f64 * mean * self.foreign) as u64
     }
@@ -252,7 +245,10 @@ impl Placement {
 fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
     let calls = candidates.iter().map(|candidate| candidate.calls).sum::<f64>() + 1.0;
     let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();
-    candidates.retain(|candidate| candidate.is_within(calls * candidate.share / shares, slack));
+    candidates.retain(|candidate| {
+        let part = calls * candidate.share / shares;
+        candidate.calls + 1.0 <= load_bound::most(part) * slack || candidate.calls <= part
+    });
 }
 
 #[cfg(test)]

@@ -50,14 +50,12 @@ pub(super) struct Pooled {
 impl Pooled {
     /// Returns the pool's speed, or `None` if nothing is known.
     pub(super) fn of(replicas: impl Iterator<Item = Speed>) -> Option<Self> {
-        let (mut seconds, mut work, mut known) = (0.0, 0.0, 0.0);
-        for speed in replicas.filter(|speed| speed.work > 0.0) {
-            seconds += speed.seconds;
-            work += speed.work;
-            known += 1.0;
-        }
+        let known = replicas.filter(|speed| speed.work > 0.0);
+        let (seconds, work, count) = known.fold((0.0, 0.0, 0.0), |(seconds, work, count), speed| {
+            (seconds + speed.seconds, work + speed.work, count + 1.0)
+        });
         let rate = seconds / work;
-        let doubt = DOUBT * (1.0 - KEPT) * work / known;
+        let doubt = DOUBT * (1.0 - KEPT) * work / count;
         (rate.is_finite() && rate > 0.0).then_some(Self { rate, doubt })
     }
 

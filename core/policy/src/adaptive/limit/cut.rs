@@ -1,16 +1,9 @@
 //! Reactions of the limit to congestion: how far the slots and the first-token limit are cut.
 
-use std::time::{Duration, Instant};
-
-use tidegate_config::Decrease;
-
-use super::Limit;
-use crate::adaptive::evidence::Evidence;
-use crate::adaptive::growth::Growth;
-use crate::adaptive::latency_class::is_streaming;
-use crate::adaptive::load_tracker::FEW_CALLS;
-use crate::adaptive::percentile::PercentileVerdict;
-use crate::adaptive::{DecisionCause, Sample};
+use super::super::percentile::PercentileVerdict;
+use super::{
+    DecisionCause, Decrease, Duration, Evidence, FEW_CALLS, Growth, Instant, Limit, Sample, is_streaming,
+};
 
 /// Share of the time between baseline and threshold that calls may spend in the upstream's queue.
 const QUEUE_SHARE: f64 = 0.25;

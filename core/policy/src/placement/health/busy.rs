@@ -30,16 +30,10 @@ pub(super) struct BusyPeriod {
 
 impl BusyPeriod {
     /// Records a rejection of an attempt sent at `sent`, with the delay that the replica asked for
-    /// (`None` if it asked for none). Returns `false` if the rejection is out of date and changes
+    /// (zero if it asked for none). Returns `false` if the rejection is out of date and changes
     /// nothing.
-    pub(super) fn extend(
-        &mut self,
-        now: Instant,
-        sent: Instant,
-        asked: Option<Duration>,
-        rng: &mut Rng,
-    ) -> bool {
-        let asked = asked.unwrap_or_default().min(LONGEST_ASKED);
+    pub(super) fn extend(&mut self, now: Instant, sent: Instant, asked: Duration, rng: &mut Rng) -> bool {
+        let asked = asked.min(LONGEST_ASKED);
         let is_late = self.consecutive == 0 && self.until.is_some_and(|until| sent < until && until <= now);
         let from = if is_late { sent } else { now };
         if is_late && from + asked <= now {

@@ -36,7 +36,7 @@ use fastrand::Rng;
 use self::busy::BusyPeriod;
 use self::causes::{Cause, Causes, Evidence};
 use self::probes::Probes;
-use super::types::Fault;
+use super::{Fault, PlacedCall};
 use tidegate_protocol::duration;
 
 /// Number of failed calls within [`WINDOW`] that make a replica suspect, unless at least
@@ -82,7 +82,7 @@ pub(super) struct HealthSettings {
 /// The health of one replica.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Health {
-    settings: HealthSettings,
+    pub(super) settings: HealthSettings,
     pub(super) state: HealthState,
     causes: Causes,
     /// When slow start began. `None`: the whole share is in force.
@@ -302,44 +302,37 @@ impl Health {
         }
     }
 
-    /// Records an accepted attempt that was sent at `sent`. Returns `true` if the state changed.
-    pub(super) fn on_accepted(&mut self, now: Instant, call: u64, sent: Instant) -> bool {
+    /// Records an accepted attempt. Returns `true` if the state changed.
+    pub(super) fn on_accepted(&mut self, now: Instant, call: &PlacedCall) -> bool {
         self.accepted += 1;
         self.busy.consecutive = 0;
         let on_trial = self.state == HealthState::Trial;
         if on_trial {
-            self.on_ended(call);
+            self.on_ended(call.number);
             self.on_trial_success(now);
         }
-        self.on_first_token(now, sent) | on_trial
+        self.on_first_token(now, call) | on_trial
     }
 
-    /// Records the first token of a call that was sent at `sent`. Returns `true` if the state
+    /// Records the first token of a call. Returns `true` if the state
     /// changed.
-    pub(super) fn on_first_token(&mut self, now: Instant, sent: Instant) -> bool {
-        let overruled = !self.is_refused && self.probes.overrule(sent);
+    pub(super) fn on_first_token(&mut self, now: Instant, call: &PlacedCall) -> bool {
+        let overruled = !self.is_refused && self.probes.overrule(call.sent);
         // The replica was ejected without reason, unless calls failed too.
         if overruled && self.causes.get(Cause::CallsFail).is_none() && !self.by_calls {
             self.reinstate();
         }
-        self.on_answer(now, sent) | overruled
+        self.on_answer(now, call.sent) | overruled
     }
 
-    /// Records a failed attempt that was sent at `sent`. Returns `false` if the attempt was
+    /// Records a failed attempt. Returns `false` if the attempt was
     /// rejected as busy and the rejection is too old to count.
-    pub(super) fn on_failed(
-        &mut self,
-        now: Instant,
-        call: u64,
-        sent: Instant,
-        fault: Fault,
-        rng: &mut Rng,
-    ) -> bool {
-        self.on_ended(call);
+    pub(super) fn on_failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault, rng: &mut Rng) -> bool {
+        self.on_ended(call.number);
         match fault {
             Fault::Full(asked) | Fault::Limited(asked) => {
-                self.on_answer(now, sent);
-                return self.busy.extend(now, sent, asked, rng);
+                self.on_answer(now, call.sent);
+                return self.busy.extend(now, call.sent, asked.unwrap_or_default(), rng);
             }
             Fault::ConnectRefused => self.on_connect_refused(now, true, Duration::ZERO),
             Fault::Unreached | Fault::Broke => self.on_call_failed(now),
