@@ -1,12 +1,14 @@
 //! Tracks the calls in flight and when the limits were full.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::first_token_rate::FirstTokenRate;
 use super::sample::Sent;
 
 /// Time span of a recent maximum: it covers the last one to two spans.
 const RECENT_SPAN: Duration = Duration::from_secs(5);
+/// Maximum number of first tokens that are remembered.
+const MAX_EVENTS: usize = 64;
 /// Factor on the remembered peak per call.
 const PEAK_DECAY: f64 = 0.9995;
 /// Factor on the remembered peak per cut that would go below [`CALM_SHARE`] of it.
@@ -29,7 +31,7 @@ pub(super) struct LoadTracker {
     awaiting_since: Option<Instant>,
     /// Maximum number of calls in flight, decaying with each call.
     peak: f64,
-    recent_in_flight: RecentMax,
+    pub(super) recent_in_flight: RecentMax,
     /// Recent maximum of [`LoadTracker::served_now`].
     recent_served: RecentMax,
     /// Recent maximum of the calls in flight when an accepted call was sent.
@@ -113,11 +115,6 @@ impl LoadTracker {
         to.max(min)
     }
 
-    /// Returns the recent maximum of calls in flight.
-    pub(super) fn recent_in_flight(&mut self, now: Instant) -> usize {
-        self.recent_in_flight.max(now).max(self.in_flight)
-    }
-
     /// Returns how long at least one call has been awaiting its first token without interruption,
     /// or zero if no call awaits it.
     pub(super) fn awaiting_for(&self, now: Instant) -> Duration {
@@ -174,6 +171,29 @@ impl RecentMax {
     }
 }
 
+/// Times of the last first tokens.
+#[derive(Debug, Default)]
+pub(super) struct FirstTokenRate(VecDeque<Instant>);
+
+impl FirstTokenRate {
+    /// Records a first token.
+    pub(super) fn on_first_token(&mut self, now: Instant) {
+        if self.0.len() == MAX_EVENTS {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+    }
+
+    /// Returns the first tokens per second over the last `window`, or over the time since the
+    /// oldest remembered one if that is shorter.
+    pub(super) fn rate(&self, now: Instant, window: Duration) -> f64 {
+        let age = |at: &Instant| now.saturating_duration_since(*at);
+        let count = self.0.iter().rev().take_while(|at| age(at) < window).count();
+        let span = if count == MAX_EVENTS { self.0.front().map_or(window, age) } else { window };
+        count as f64 / span.as_secs_f64().max(1e-3)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,5 +209,23 @@ mod tests {
         assert_eq!(highest.max(at(6)), 7);
         assert_eq!(highest.max(at(11)), 3);
         assert_eq!(highest.max(at(60)), 0);
+    }
+
+    #[test]
+    fn rate_covers_only_recent_first_tokens() {
+        let zero = epoch();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let mut tokens = FirstTokenRate::default();
+        assert_eq!(tokens.rate(at(0), Duration::from_secs(2)), 0.0);
+        (0..10).for_each(|n| tokens.on_first_token(at(100 * n)));
+        assert_eq!(tokens.rate(at(900), Duration::from_secs(2)), 5.0);
+        assert_eq!(
+            tokens.rate(at(60_000), Duration::from_secs(2)),
+            0.0,
+            "first tokens outside of the window do not count"
+        );
+        (0..1_000).for_each(|n| tokens.on_first_token(at(60_000 + n)));
+        let rate = tokens.rate(at(61_000), Duration::from_secs(2));
+        assert!((900.0..1_100.0).contains(&rate), "rate of the remembered ones: {rate}");
     }
 }

@@ -93,12 +93,10 @@
 mod awaiting_calls;
 mod evidence;
 mod first_token_limit;
-mod first_token_rate;
 mod growth;
 mod latency_class;
 mod limit;
 mod load_tracker;
-mod outcome;
 mod percentile;
 mod sample;
 mod slot_limit;

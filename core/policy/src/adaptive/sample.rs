@@ -2,7 +2,11 @@
 
 use std::time::Instant;
 
+use tidegate_protocol::Class;
+
 use super::latency_class::is_streaming;
+use crate::ErrorKind;
+use crate::outcome::AttemptOutcome;
 
 /// The kind of a call. Latencies are compared only between calls of a similar kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,4 +80,31 @@ pub enum Ended {
     TimedOut,
     /// The call failed for a reason unrelated to the upstream's load.
     Failed,
+}
+
+impl Ended {
+    /// Returns how the attempt ended for the limit, or `None` if its response goes on.
+    ///
+    /// `has_token` is `true` if the first token has come: silence counts against the upstream only
+    /// before that. `is_by_rate` is called for a 429 only, and tells whether a rate was exceeded.
+    pub fn from_outcome(
+        outcome: &AttemptOutcome,
+        has_token: bool,
+        is_by_rate: impl FnOnce() -> bool,
+    ) -> Option<Self> {
+        match outcome {
+            AttemptOutcome::Accepted { .. } => None,
+            AttemptOutcome::Rejected(verdict) => Some(match verdict.class {
+                Class::RateLimited => Self::Limited { by_rate: is_by_rate() },
+                Class::Overloaded => Self::Overloaded,
+                Class::Timeout => Self::TimedOut,
+                _ => Self::Failed,
+            }),
+            AttemptOutcome::Failed(failure) => Some(match failure.kind {
+                ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout if !has_token => Self::TimedOut,
+                _ => Self::Failed,
+            }),
+            AttemptOutcome::Cancelled(_) => Some(Self::Cancelled),
+        }
+    }
 }

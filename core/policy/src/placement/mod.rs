@@ -21,7 +21,6 @@ mod health;
 mod load;
 mod load_bound;
 mod members;
-mod outcome;
 mod polls;
 mod prefix_cache;
 mod rendezvous;

@@ -133,9 +133,7 @@ impl Placement {
     fn mean_of_others(&self, now: Instant, open: ReplicaSet) -> Others {
         let open = self.known().filter(|(index, _)| open.contains(*index));
         let known: Vec<Others> = open.filter_map(|(_, replica)| replica.load.others(now)).collect();
-        let mean = |part: fn(&Others) -> f64| {
-            known.iter().map(part).fold(0.0, |sum, part| sum + part) / known.len().max(1) as f64
-        };
+        let mean = |part: fn(&Others) -> f64| known.iter().map(part).sum::<f64>() / known.len().max(1) as f64;
         Others {
             running: mean(|others| others.running),
             waiting: mean(|others| others.waiting),

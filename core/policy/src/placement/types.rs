@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate_protocol::Class;
 use tidegate_protocol::request::Affinity;
 use tidegate_protocol::vllm::{EngineMetrics, Model};
+
+use crate::ErrorKind;
+use crate::outcome::{AttemptOutcome, FailureCause};
 
 /// Identifies a replica within its pool. A replica that left and returned has a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,4 +119,31 @@ pub enum Fault {
     Unreached,
     /// The exchange failed after it was sent, or the replica answered with another 5xx.
     Broke,
+}
+
+impl Fault {
+    /// Returns the fault of the replica, or `None` if the outcome is none of its faults.
+    ///
+    /// `has_begun` is `true` if the response had begun: then only a broken response is a fault, and
+    /// silence is not.
+    pub fn from_outcome(outcome: &AttemptOutcome, has_begun: bool) -> Option<Self> {
+        match outcome {
+            AttemptOutcome::Rejected(verdict) => match verdict.class {
+                _ if !verdict.retryable => None,
+                Class::Overloaded => Some(Self::Full(outcome.retry_after())),
+                Class::RateLimited => Some(Self::Limited(outcome.retry_after())),
+                Class::ServerError | Class::Timeout => Some(Self::Broke),
+                _ => None,
+            },
+            AttemptOutcome::Failed(failure) if has_begun => {
+                matches!(failure.kind, ErrorKind::Transport | ErrorKind::Truncated).then_some(Self::Broke)
+            }
+            AttemptOutcome::Failed(failure) => Some(match failure.cause {
+                FailureCause::ConnectRefused => Self::ConnectRefused,
+                _ if failure.kind.never_sent() => Self::Unreached,
+                _ => Self::Broke,
+            }),
+            AttemptOutcome::Accepted { .. } | AttemptOutcome::Cancelled(_) => None,
+        }
+    }
 }

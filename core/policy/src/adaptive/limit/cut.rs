@@ -1,9 +1,9 @@
 //! Reactions of the limit to congestion: how far the slots and the first-token limit are cut.
 
+use std::time::{Duration, Instant};
+
 use super::super::percentile::PercentileVerdict;
-use super::{
-    DecisionCause, Decrease, Duration, Evidence, FEW_CALLS, Growth, Instant, Limit, Sample, is_streaming,
-};
+use super::{DecisionCause, Decrease, Evidence, FEW_CALLS, Growth, Limit, Sample, is_streaming};
 
 /// Share of the time between baseline and threshold that calls may spend in the upstream's queue.
 const QUEUE_SHARE: f64 = 0.25;
@@ -120,7 +120,8 @@ impl Limit {
     /// from the configured start value.
     fn recent_slots(&mut self, now: Instant) -> f64 {
         let start = self.settings.adaptive.start as f64 / DEFAULT_CUT_FACTOR;
-        self.slots.value.min(start.max(self.load.recent_in_flight(now) as f64)).max(1.0)
+        let in_flight = self.load.recent_in_flight.max(now).max(self.load.in_flight) as f64;
+        self.slots.value.min(start.max(in_flight)).max(1.0)
     }
 
     /// Cuts the slots by 10 % of those recently used.
