@@ -140,7 +140,7 @@ impl Client {
         let wants = Wants { affinity, ..Wants::default() };
         let open: ReplicaSet = self.ours.eligible(self.now);
         let at = self.ours.choose(self.now, Some(&wants), work, open).unwrap_or_default();
-        self.placed_calls.extend(self.ours.sent(self.now, at, Some(&wants), work));
+        self.placed_calls.extend(self.ours.on_sent(self.now, at, Some(&wants), work));
         at
     }
 }

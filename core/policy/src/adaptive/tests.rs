@@ -226,7 +226,7 @@ fn percentile_and_aimd_variants_work() {
 enum Event {
     Sent(CallKind),
     First(usize),
-    Unseen(usize),
+    MarkUnobservable(usize),
     Ended(usize, Ended),
     Pass(u64),
 }
@@ -245,7 +245,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => kind,
         5 => any::<usize>().prop_map(Event::First),
-        1 => any::<usize>().prop_map(Event::Unseen),
+        1 => any::<usize>().prop_map(Event::MarkUnobservable),
         5 => (any::<usize>(), how).prop_map(|(which, how)| Event::Ended(which, how)),
         4 => (0u64..5_000).prop_map(Event::Pass),
     ]
@@ -297,7 +297,7 @@ proptest! {
                     run.limit.on_first_token(run.now, &mut calls[which].0);
                     calls[which].1 = false;
                 }
-                Event::Unseen(which) if !calls.is_empty() => {
+                Event::MarkUnobservable(which) if !calls.is_empty() => {
                     let which = which % calls.len();
                     run.limit.mark_unobservable(run.now, &mut calls[which].0, 7);
                     calls[which].1 = false;
@@ -334,7 +334,7 @@ proptest! {
 
 /// An upstream without congestion: latencies are random and independent of load. Calls arrive
 /// evenly and queue if there is no room.
-struct Quiet {
+struct UncongestedUpstream {
     run: Run,
     rng: fastrand::Rng,
     /// Draws the seconds to the first token.
@@ -351,7 +351,7 @@ fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
     median * (sigma * normal).exp()
 }
 
-impl Quiet {
+impl UncongestedUpstream {
     fn new(
         objective_ms: Option<u64>,
         seed: u64,
@@ -418,7 +418,7 @@ fn inherent_variance_is_not_congestion() {
         ("it thinks, and nobody minds", None, |rng| spread(rng, 8.0, 0.4), 9.0),
     ];
     for (name, objective, takes, least) in upstreams {
-        let rates = [1, 2, 3].map(|seed| Quiet::new(objective, seed, 2.0, takes).rate(10.0));
+        let rates = [1, 2, 3].map(|seed| UncongestedUpstream::new(objective, seed, 2.0, takes).rate(10.0));
         assert!(rates.iter().all(|rate| *rate >= least), "{name}: {rates:?}");
     }
 }

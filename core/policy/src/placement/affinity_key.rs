@@ -8,28 +8,24 @@
 //! that the caller names precedes all prefixes, under the same rule.
 //!
 //! A new client has no counts, and a client whose calls all start alike cannot tell. A key is
-//! therefore used only if its share of the calls so far is at most [`UNHEARD`], that is, after
+//! therefore used only if its share of the calls so far is at most [`MAX_UNPROVEN_SHARE`], that is, after
 //! three calls that started differently. Otherwise, 64 clients that start at once with one system
 //! prompt would all use the same replica.
 
-use std::hash::BuildHasherDefault;
-
-use lru::LruCache;
-
-use super::prefix_cache::IdentityHasher;
+use super::prefix_cache::HashLru;
 use tidegate_protocol::request::Affinity;
 
 /// How often a prefix must have been seen to count as common.
-const SEEN: f64 = 3.0;
+const COMMON_COUNT: f64 = 3.0;
 /// The maximum share of the calls so far for a prefix that is used without being known to be rare.
-const UNHEARD: f64 = 0.25;
+const MAX_UNPROVEN_SHARE: f64 = 0.25;
 /// The maximum depth at which prefixes are counted.
-const DEEP: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// The number of calls per replica after which the weight of a call has decayed to less than a
 /// half.
-const SPAN: f64 = 32.0;
+const DECAY_CALLS: f64 = 32.0;
 /// The maximum number of prefixes counted.
-const MOST: usize = 16_384;
+const MAX_COUNTED: usize = 16_384;
 
 /// Decayed counts of calls and of their prefixes.
 #[derive(Clone, Debug)]
@@ -39,12 +35,12 @@ pub(super) struct Counts {
     /// The weight of the last call. It grows with each call instead of decaying all counts.
     scale: f64,
     /// Number of calls with each prefix or session, by hash, times `scale`.
-    of: LruCache<u64, f64, BuildHasherDefault<IdentityHasher>>,
+    counts: HashLru<f64>,
 }
 
 impl Counts {
     pub(super) fn new() -> Self {
-        Self { calls: 0.0, scale: 1.0, of: LruCache::unbounded_with_hasher(BuildHasherDefault::default()) }
+        Self { calls: 0.0, scale: 1.0, counts: HashLru::unbounded_with_hasher(Default::default()) }
     }
 
     /// Returns the key of a call in a pool of `replicas` replicas, or `None` if no prefix is known
@@ -53,45 +49,45 @@ impl Counts {
         // Half of the share that one replica should carry.
         let rare = 0.5 / replicas.max(1) as f64;
         let calls = self.calls / self.scale;
-        let count = |hash| self.of.peek(&hash).map_or(0.0, |count| count / self.scale);
+        let count = |hash| self.counts.peek(&hash).map_or(0.0, |count| count / self.scale);
         let mut counted = hashes(affinity).map(|hash| (hash, count(hash)));
-        let (hash, count) = counted.find(|(_, count)| !(*count >= SEEN && *count > rare * calls))?;
-        ((count + 1.0) / (calls + 1.0) <= rare.max(UNHEARD)).then_some(hash)
+        let (hash, count) = counted.find(|(_, count)| !(*count >= COMMON_COUNT && *count > rare * calls))?;
+        ((count + 1.0) / (calls + 1.0) <= rare.max(MAX_UNPROVEN_SHARE)).then_some(hash)
     }
 
     /// Counts a call that is sent to a pool of `replicas` replicas.
     pub(super) fn on_sent(&mut self, affinity: &Affinity, replicas: usize) {
-        self.scale *= 1.0 + 1.0 / (SPAN * replicas.max(1) as f64);
+        self.scale *= 1.0 + 1.0 / (DECAY_CALLS * replicas.max(1) as f64);
         if self.scale > 1e100 {
-            self.of.iter_mut().for_each(|(_, count)| *count /= self.scale);
+            self.counts.iter_mut().for_each(|(_, count)| *count /= self.scale);
             self.calls /= self.scale;
             self.scale = 1.0;
         }
         self.calls += self.scale;
         for hash in hashes(affinity) {
-            *self.of.get_or_insert_mut(hash, || 0.0) += self.scale;
+            *self.counts.get_or_insert_mut(hash, || 0.0) += self.scale;
         }
-        while self.of.len() > MOST {
-            self.of.pop_lru();
+        while self.counts.len() > MAX_COUNTED {
+            self.counts.pop_lru();
         }
     }
 }
 
 /// Returns the hashes that may become the key: the session, then the prefixes, the shortest first.
 fn hashes(affinity: &Affinity) -> impl Iterator<Item = u64> + '_ {
-    affinity.session.into_iter().chain(affinity.prefixes.iter().copied()).take(DEEP)
+    affinity.session.into_iter().chain(affinity.prefixes.iter().copied()).take(MAX_DEPTH)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(beginnings: &[u64]) -> Affinity {
-        Affinity { prefixes: beginnings.into(), ..Affinity::default() }
+    fn of(prefixes: &[u64]) -> Affinity {
+        Affinity { prefixes: prefixes.into(), ..Affinity::default() }
     }
 
     #[test]
-    fn a_common_beginning_is_split_by_what_follows_it() {
+    fn common_prefix_is_split_by_the_next_chunk() {
         let mut counts = Counts::new();
         assert_eq!(counts.key(&of(&[1, 10]), 8), None, "nothing is known yet");
         for session in 0..200 {
@@ -117,7 +113,7 @@ mod tests {
             counts.on_sent(&of(&[call % 20_000]), 1);
         }
         assert!(counts.scale.is_finite() && counts.calls.is_finite());
-        assert!(counts.of.len() <= MOST);
-        assert!((counts.calls / counts.scale - SPAN).abs() < 2.0);
+        assert!(counts.counts.len() <= MAX_COUNTED);
+        assert!((counts.calls / counts.scale - DECAY_CALLS).abs() < 2.0);
     }
 }

@@ -17,20 +17,20 @@ use tidegate_protocol::vllm::EngineMetrics;
 
 /// The number of polls after which an older minimum is forgotten: once or twice as many, some
 /// minutes.
-const LOOKS: u32 = 64;
+const PERIOD_POLLS: u32 = 64;
 /// The weight that older lookups keep with each poll.
-const KEPT: f64 = 0.8;
+const DECAY: f64 = 0.8;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     last: Option<Counters>,
     /// The minimum difference of the previous and of the current period.
-    before: f64,
-    least: f64,
-    looks: u32,
+    previous_min: f64,
+    current_min: f64,
+    polls: u32,
     /// Prompt tokens looked up and found, decayed.
-    asked: f64,
-    found: f64,
+    queried: f64,
+    hit: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,11 @@ impl Counters {
         let are_numbers = [queries, hits, prompts].iter().all(|count| count.is_finite() && *count >= 0.0);
         (are_numbers && !is_off).then_some(Self { queries, hits, prompts })
     }
+
+    /// Returns `true` if no counter has decreased since `last`, so that the process is the same.
+    fn continues(&self, last: &Self) -> bool {
+        self.queries >= last.queries && self.hits >= last.hits && self.prompts >= last.prompts
+    }
 }
 
 impl Backlog {
@@ -59,32 +64,29 @@ impl Backlog {
             return None;
         };
         let gap = now.queries - now.prompts;
-        match self.last {
-            Some(last)
-                if now.queries >= last.queries && now.hits >= last.hits && now.prompts >= last.prompts =>
-            {
-                self.asked = self.asked * KEPT + now.queries - last.queries;
-                self.found = self.found * KEPT + now.hits - last.hits;
-            }
+        if let Some(last) = self.last.filter(|last| now.continues(last)) {
+            self.queried = self.queried * DECAY + now.queries - last.queries;
+            self.hit = self.hit * DECAY + now.hits - last.hits;
+        } else {
             // The first poll, or a restarted process.
-            _ => *self = Self { before: gap, least: gap, ..Self::default() },
+            *self = Self { previous_min: gap, current_min: gap, ..Self::default() };
         }
         self.last = Some(now);
-        self.least = self.least.min(gap);
-        self.looks += 1;
-        if self.looks >= LOOKS {
-            (self.before, self.least, self.looks) = (self.least, gap, 0);
+        self.current_min = self.current_min.min(gap);
+        self.polls += 1;
+        if self.polls >= PERIOD_POLLS {
+            (self.previous_min, self.current_min, self.polls) = (self.current_min, gap, 0);
         }
         if metrics.running <= 0.0 {
-            (self.before, self.least) = (gap, gap);
+            (self.previous_min, self.current_min) = (gap, gap);
         }
-        let under_way = gap - self.before.min(self.least);
+        let under_way = gap - self.previous_min.min(self.current_min);
         Some(under_way * (1.0 - self.hit_rate().unwrap_or(0.5)))
     }
 
     /// Returns the recent hit rate in prompt tokens, or `None` if nothing was looked up.
     pub(super) fn hit_rate(&self) -> Option<f64> {
-        (self.asked > 0.0).then(|| (self.found / self.asked).clamp(0.0, 1.0))
+        (self.queried > 0.0).then(|| (self.hit / self.queried).clamp(0.0, 1.0))
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_scheduled_and_has_no_first_token_is_under_way() {
+    fn backlog_is_prompts_scheduled_without_a_first_token() {
         let mut backlog = Backlog::default();
         assert_eq!(backlog.observe(&counters(1_000.0, 0.0, 1_000.0, 3.0)), Some(0.0), "before our time");
         assert_eq!(backlog.observe(&counters(51_000.0, 25_000.0, 1_000.0, 3.0)), Some(25_000.0));
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_unknown_and_a_restart_begins_anew() {
+    fn missing_counters_are_unknown_and_a_restart_starts_over() {
         let mut backlog = Backlog::default();
         assert_eq!(backlog.observe(&EngineMetrics::default()), None);
         assert_eq!(backlog.observe(&counters(0.0, 0.0, 500.0, 1.0)), None, "the cache is off");

@@ -11,15 +11,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::backlog::Backlog;
-use super::prefix_cache::EngineCache;
-use super::speed::Speed;
-use tidegate_protocol::vllm::EngineMetrics;
+use super::{EngineMetrics, backlog::Backlog, prefix_cache::EngineCache, speed::Speed};
 
 /// The number of periods after which a poll is stale.
-const STALE: u32 = 3;
+const STALE_POLLS: u32 = 3;
 /// The share of the memory that an engine keeps for unused prefixes. The rest holds running calls.
-const KEPT: f64 = 0.8;
+const CACHE_SHARE: f64 = 0.8;
 
 /// Calls of other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -84,7 +81,7 @@ impl Load {
     /// between load polls, or `None` if the load is not polled.
     pub(super) fn new(poll: Option<Duration>) -> Self {
         let cache = EngineCache { name: unused_name(), ..EngineCache::default() };
-        Self { stale_after: poll.unwrap_or(Duration::from_secs(1)) * STALE, cache, ..Self::default() }
+        Self { stale_after: poll.unwrap_or(Duration::from_secs(1)) * STALE_POLLS, cache, ..Self::default() }
     }
 
     /// Returns the number of this client's calls.
@@ -130,7 +127,7 @@ impl Load {
 
     /// Sets the size of the memory, in tokens. `None` changes nothing.
     pub(super) fn set_kv_tokens(&mut self, tokens: Option<u64>) {
-        let capacity = tokens.map(|tokens| (tokens as f64 * KEPT) as u64);
+        let capacity = tokens.map(|tokens| (tokens as f64 * CACHE_SHARE) as u64);
         self.cache.capacity = capacity.or(self.cache.capacity);
     }
 
@@ -209,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_what_is_not_ours() {
+    fn calls_of_others_exclude_own_calls() {
         let now = crate::testing::epoch();
         let mut load = Load::new(Some(POLL));
         assert_eq!(load.others(now), None);
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_out_gives_back_what_was_counted() {
+    fn ended_calls_leave_no_counts() {
         let mut load = Load::new(Some(POLL));
         load.on_sent(500, 10, 600);
         load.on_sent(700, 10, 800);
@@ -239,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_computed_there_displaces_ours_and_a_restart_all_of_it() {
+    fn computed_tokens_of_others_fill_the_cache_and_a_restart_replaces_it() {
         let now = crate::testing::epoch();
         let mut load = Load::new(Some(POLL));
         let counters = |queries: f64, hits: f64| EngineMetrics {

@@ -6,20 +6,20 @@
 
 /// Returns the bound for a replica whose share of all calls would be `mean`, including the new
 /// call.
-pub(super) fn most(mean: f64) -> f64 {
+pub(super) fn max_calls(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt()).max(1.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::most;
+    use super::max_calls;
 
     #[test]
-    fn a_quarter_more_where_calls_are_many_and_noise_where_they_are_few() {
-        assert_eq!(most(0.125), 1.0);
-        assert_eq!(most(1.0), 3.0);
-        assert_eq!(most(4.0), 8.0);
-        assert_eq!(most(64.0), 80.0);
-        assert_eq!(most(400.0), 500.0);
+    fn bound_is_a_ratio_for_many_calls_and_wider_for_few() {
+        assert_eq!(max_calls(0.125), 1.0);
+        assert_eq!(max_calls(1.0), 3.0);
+        assert_eq!(max_calls(4.0), 8.0);
+        assert_eq!(max_calls(64.0), 80.0);
+        assert_eq!(max_calls(400.0), 500.0);
     }
 }

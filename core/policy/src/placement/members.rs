@@ -3,19 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::ReplicaConfig;
-
-use super::health::Health;
-use super::replica::Replica;
-use super::types::{ReplicaId, Wants};
-use super::{MOST, Placement, ReplicaSet};
+use super::{MAX_REPLICAS, Placement, ReplicaConfig, ReplicaId, ReplicaSet, Wants};
+use super::{health::Health, replica::Replica};
 
 impl Placement {
     /// Sets the pool's replicas. Returns the indices of those that joined.
     ///
     /// A known URL keeps its replica, with its new configuration. A replica that is no longer
     /// listed drains: it gets no more calls and leaves with its last one. If it is listed again
-    /// before that, it continues. Of more than [`MOST`] replicas, draining ones included, the last
+    /// before that, it continues. Of more than [`MAX_REPLICAS`] replicas, draining ones included, the last
     /// do not join; see [`Placement::take_pending`].
     pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) -> ReplicaSet {
         for replica in self.replicas.iter_mut().flatten() {
@@ -53,17 +49,18 @@ impl Placement {
     /// `None` otherwise. Call this after a replica has left, and pass the result to
     /// [`Placement::set_members`].
     pub fn take_pending(&mut self) -> Option<Arc<[ReplicaConfig]>> {
-        self.pending.take_if(|_| self.replicas.len() < MOST || self.replicas.iter().any(Option::is_none))
+        self.pending
+            .take_if(|_| self.replicas.len() < MAX_REPLICAS || self.replicas.iter().any(Option::is_none))
     }
 
     /// Returns a free index of the table of replicas, which grows if necessary, or `None` if all
-    /// [`MOST`] are taken.
+    /// [`MAX_REPLICAS`] are taken.
     fn free_index(&mut self) -> Option<usize> {
         let free = self.replicas.iter().position(Option::is_none).unwrap_or(self.replicas.len());
-        if free == self.replicas.len() && free < MOST {
+        if free == self.replicas.len() && free < MAX_REPLICAS {
             self.replicas.push(None);
         }
-        (free < MOST).then_some(free)
+        (free < MAX_REPLICAS).then_some(free)
     }
 
     /// Returns the replicas that are not draining.

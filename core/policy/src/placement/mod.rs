@@ -34,6 +34,7 @@ mod types;
 
 use std::sync::Arc;
 use std::time::Instant;
+pub use tidegate_config::MAX_REPLICAS;
 use tidegate_config::{PoolConfig, ReplicaConfig};
 
 use fastrand::Rng;
@@ -43,7 +44,7 @@ use self::health::{HealthSettings, HealthState};
 use self::polls::PollSchedule;
 use self::prefix_cache::PrefixCache;
 use self::replica::Replica;
-pub use self::replica_set::{MOST, ReplicaSet};
+pub use self::replica_set::ReplicaSet;
 pub use self::types::{
     Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
 };
@@ -68,14 +69,14 @@ pub struct Placement {
     prefix_cache: PrefixCache,
     counts: Counts,
     /// The mean number of prompt tokens of a call that have to be computed.
-    typical: f64,
+    mean_uncached: f64,
     /// All members, if some have no index yet.
     pending: Option<Arc<[ReplicaConfig]>>,
     /// The mean share of calls that other clients sent. A half until the first poll.
-    foreign: f64,
+    others_share: f64,
 }
 
-/// A call at a replica: what was counted there for it. Must be passed to [`Placement::ended`] once.
+/// A call at a replica: what was counted there for it. Must be passed to [`Placement::on_ended`] once.
 #[derive(Debug)]
 #[must_use = "what is not ended counts for ever"]
 pub struct PlacedCall {
@@ -154,7 +155,7 @@ impl Placement {
             ids: 0,
             calls: 0,
             rng: Rng::with_seed(seed),
-            polls: PollSchedule { poll, active: None, wanted: None },
+            polls: PollSchedule { poll, active_at: None, model_wanted_at: None },
             settings: HealthSettings {
                 probes: config.health.is_some(),
                 down_after: config.down_after,
@@ -162,9 +163,9 @@ impl Placement {
             },
             prefix_cache: PrefixCache::new(),
             counts: Counts::new(),
-            typical: 0.0,
+            mean_uncached: 0.0,
             pending: None,
-            foreign: 0.5,
+            others_share: 0.5,
         }
     }
 
@@ -186,7 +187,7 @@ impl Placement {
                 let ours = replica.load.calls() as f64;
                 let others = replica.load.others(now).map_or(0.0, |others| others.calls());
                 if ours + others > 0.0 {
-                    self.foreign += (others / (ours + others) - self.foreign) / SPAN;
+                    self.others_share += (others / (ours + others) - self.others_share) / SPAN;
                 }
             }
             Observation::MetricsUnreadable => {}
@@ -211,7 +212,7 @@ impl Placement {
 
     /// Keeps polling active because calls wait.
     pub fn wake(&mut self, now: Instant) {
-        self.polls.active = Some(now);
+        self.polls.active_at = Some(now);
     }
 
     /// Returns what to poll now. Each request is returned once, and answered by
@@ -253,7 +254,13 @@ impl Placement {
 
     /// Records a call that is sent to the replica at an index. Returns `None`, and records nothing,
     /// if no replica has that index.
-    pub fn sent(&mut self, now: Instant, at: usize, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
+    pub fn on_sent(
+        &mut self,
+        now: Instant,
+        at: usize,
+        wants: Option<&Wants>,
+        work: Work,
+    ) -> Option<PlacedCall> {
         let mut candidate = self.candidates(now, wants, work, ReplicaSet::one(at)).pop()?;
         // It is unknown what other clients sent there, but known how much of the prompts the caches
         // hold.
@@ -262,10 +269,10 @@ impl Placement {
         let model = wants.and_then(|wants| wants.model.as_deref());
         let may_serve = |model| self.filter(|replica| replica.serves(model) != Some(false)).and(members);
         if model.is_some_and(|model| may_serve(model).is_empty()) {
-            self.polls.wanted = Some(now);
+            self.polls.model_wanted_at = Some(now);
         }
         let replica = self.replicas.get_mut(at)?.as_mut()?;
-        self.polls.active = Some(now);
+        self.polls.active_at = Some(now);
         self.calls += 1;
         let uncached = work.input.saturating_sub(candidate.cached);
         let tokens = work.input.saturating_add(work.output);
@@ -280,7 +287,8 @@ impl Placement {
         for (prefix, tokens) in prefixes.chain(affinity.session.map(|session| (session, work.input))) {
             self.prefix_cache.insert(prefix, &replica.load.cache, tokens, self.calls);
         }
-        self.typical += (uncached as f64 - self.typical) / if self.calls == 1 { 1.0 } else { SPAN };
+        self.mean_uncached +=
+            (uncached as f64 - self.mean_uncached) / if self.calls == 1 { 1.0 } else { SPAN };
         Some(PlacedCall {
             at,
             placed: replica.placed.clone(),
@@ -296,12 +304,12 @@ impl Placement {
     }
 
     /// Records the first token of a call. Does nothing if its first token was already recorded.
-    pub fn first_token(&mut self, now: Instant, call: &mut PlacedCall) {
+    pub fn on_first_token(&mut self, now: Instant, call: &mut PlacedCall) {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return };
         let Some(uncached) = call.uncached.take() else { return };
         replica.load.on_first_token(uncached);
         let took = now.saturating_duration_since(call.sent).mul_f64(replica.member.weight);
-        replica.load.speed.learn(now, call.work, took);
+        replica.load.speed.observe(now, call.work, took);
         if replica.health.on_first_token(now, call) {
             self.settle(now);
         }
@@ -309,7 +317,7 @@ impl Placement {
 
     /// Records the end of a call. Returns the index of its replica if that was draining and leaves
     /// with this call, or `None` otherwise.
-    pub fn ended(&mut self, call: PlacedCall) -> Option<usize> {
+    pub fn on_ended(&mut self, call: PlacedCall) -> Option<usize> {
         let replica = replica_of(&mut self.replicas, &call)?;
         replica.load.on_ended(call.uncached, call.tokens);
         replica.health.on_ended(call.number);
@@ -323,7 +331,7 @@ impl Placement {
     }
 
     /// Records an accepted attempt.
-    pub fn succeeded(&mut self, now: Instant, call: &mut PlacedCall) {
+    pub fn on_accepted(&mut self, now: Instant, call: &mut PlacedCall) {
         call.accepted = true;
         let replica = replica_of(&mut self.replicas, call);
         if replica.is_some_and(|replica| replica.health.on_accepted(now, call)) {
@@ -333,7 +341,7 @@ impl Placement {
 
     /// Records a failed attempt. Returns `false` if the failure says nothing about the replica's
     /// current state: the replica has left, or it was busy at an earlier time only.
-    pub fn failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault) -> bool {
+    pub fn on_failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault) -> bool {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return false };
         let counts = replica.health.on_failed(now, call, fault, &mut self.rng);
         self.settle(now);
@@ -343,9 +351,9 @@ impl Placement {
     /// Returns the replicas that went down since the last call of this method, except those that
     /// stay eligible. Their unanswered calls are to be cancelled.
     pub fn take_stranded(&mut self) -> ReplicaSet {
-        let stranded = self.filter(|replica| replica.health.went_down && !replica.health.kept);
+        let stranded = self.filter(|replica| replica.health.went_down && !replica.health.is_exempt);
         for Replica { health, .. } in self.replicas.iter_mut().flatten() {
-            health.went_down &= health.kept;
+            health.went_down &= health.is_exempt;
         }
         stranded
     }
@@ -372,7 +380,7 @@ impl Placement {
         let view = |(_, replica): (usize, &Replica)| ReplicaView {
             id: replica.placed.id,
             url: replica.placed.url.clone(),
-            state: if replica.draining { "draining" } else { replica.health.name() },
+            state: if replica.draining { "draining" } else { replica.health.state_name() },
             is_eligible: replica.is_open(now),
             weight: replica.member.weight,
             share: replica.health.share(now),
@@ -401,12 +409,12 @@ impl Placement {
                 replica.polled.forget_models();
             }
         }
-        let kept = self.kept();
-        let whole = self.filter(|replica| !replica.draining && replica.health.is_whole());
+        let exempt = self.exempt();
+        let whole = self.filter(|replica| !replica.draining && replica.health.has_full_share());
         for (at, replica) in self.replicas.iter_mut().enumerate() {
             if let Some(Replica { health, .. }) = replica {
-                health.kept = kept.contains(at);
-                health.alone = whole.less(ReplicaSet::one(at)).is_empty();
+                health.is_exempt = exempt.contains(at);
+                health.is_alone = whole.less(ReplicaSet::one(at)).is_empty();
             }
         }
     }
@@ -414,9 +422,10 @@ impl Placement {
     /// Returns the ejected replicas that stay eligible because more than half of the pool would be
     /// ejected: the least bad ones. Draining replicas and those that refuse connections count
     /// neither as ejected nor for the half.
-    fn kept(&self) -> ReplicaSet {
+    fn exempt(&self) -> ReplicaSet {
         let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
-        let ejected = self.known().filter(|(at, replica)| listening.contains(*at) && replica.health.is_out());
+        let ejected =
+            self.known().filter(|(at, replica)| listening.contains(*at) && replica.health.is_ejected());
         let mut ejected: Vec<(usize, &Replica)> = ejected.collect();
         let excess = ejected.len().saturating_sub(listening.len() / 2);
         ejected.sort_by_key(|(_, replica)| replica.health.badness());

@@ -1,7 +1,7 @@
 //! The schedule of polls: when to ask a replica for its health, load and models.
 //!
 //! Replicas are polled only while the pool is used: calls are in flight, wait, or were sent within
-//! [`ACTIVE`]. Health is polled only while a replica is silent, because any response is better
+//! [`ACTIVE_FOR`]. Health is polled only while a replica is silent, because any response is better
 //! evidence. All intervals are jittered so that clients which started together do not poll
 //! together. Each request is returned once, until its answer comes or it is lost.
 
@@ -9,27 +9,25 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::health::HealthState;
-use super::replica::Replica;
-use super::types::{Placed, PollKind, PollRequest, PollRequests};
+use super::{HealthState, Placed, PollKind, PollRequest, PollRequests, Replica};
 
 /// How long polling continues after the last call.
-const ACTIVE: Duration = Duration::from_secs(10);
+const ACTIVE_FOR: Duration = Duration::from_secs(10);
 /// The silence after which health is polled, with and without calls of this client. Without calls
 /// nothing is lost before the next call, and each client polls, so the interval is longer.
-const SILENT: Duration = Duration::from_millis(300);
-const IDLE: Duration = Duration::from_millis(1_250);
+const SILENT_INTERVAL: Duration = Duration::from_millis(300);
+const IDLE_INTERVAL: Duration = Duration::from_millis(1_250);
 /// The interval of health polls for suspect replicas and replicas on trial.
-const SUSPECT: Duration = Duration::from_millis(250);
+const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval of health polls for replicas that are down.
-const DOWN: Duration = Duration::from_secs(1);
+const DOWN_INTERVAL: Duration = Duration::from_secs(1);
 /// The intervals of model polls: normally, after a poll without a result, and when a call asks for
 /// a model that no replica is known to serve.
-const MODELS: Duration = Duration::from_secs(60);
-const MODELS_AGAIN: Duration = Duration::from_secs(5);
-const MODELS_WANTED: Duration = Duration::from_secs(1);
+const MODELS_INTERVAL: Duration = Duration::from_secs(60);
+const MODELS_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+const MODELS_WANTED_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which an unanswered request is lost.
-const LOST: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The polls of one kind at one replica.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +45,7 @@ impl PollSlot {
     fn due(&self, now: Instant, interval: Duration) -> Instant {
         match self.last {
             None => now,
-            Some(last) if self.is_pending => last + LOST,
+            Some(last) if self.is_pending => last + ANSWER_TIMEOUT,
             Some(last) => last + interval.mul_f64(self.jitter),
         }
     }
@@ -94,17 +92,17 @@ pub(super) struct PollSchedule {
     /// Interval between load polls, or `None` if the load is not polled.
     pub(super) poll: Option<Duration>,
     /// When a call was last sent or waited, or `None` if none ever did.
-    pub(super) active: Option<Instant>,
+    pub(super) active_at: Option<Instant>,
     /// When a call last asked for a model that no replica is known to serve, or `None` if none
     /// ever did.
-    pub(super) wanted: Option<Instant>,
+    pub(super) model_wanted_at: Option<Instant>,
 }
 
 impl PollSchedule {
     /// Returns the requests that are due, and records them as pending.
     pub(super) fn due(&self, now: Instant, replicas: &mut [Option<Replica>], rng: &mut Rng) -> PollRequests {
         let mut requests = PollRequests::default();
-        let is_active = self.active.is_some_and(|last| now <= last + ACTIVE);
+        let is_active = self.active_at.is_some_and(|last| now <= last + ACTIVE_FOR);
         if !is_active && replicas.iter().flatten().all(|replica| replica.load.calls() == 0) {
             return requests;
         }
@@ -132,19 +130,19 @@ impl PollSchedule {
             PollKind::Health => {
                 let due = match state {
                     HealthState::In => due_after_silence(now, replica, slot),
-                    HealthState::Suspect | HealthState::Trial => slot.due(now, SUSPECT),
-                    HealthState::Down => slot.due(now, DOWN),
+                    HealthState::Suspect | HealthState::Trial => slot.due(now, SUSPECT_INTERVAL),
+                    HealthState::Down => slot.due(now, DOWN_INTERVAL),
                 };
                 Some(polled.urgent.filter(|_| !slot.is_pending).map_or(due, |urgent| due.min(urgent)))
             }
             _ if replica.draining || state == HealthState::Down => None,
             PollKind::Load => Some(slot.due(now, self.poll?)),
             PollKind::Models => {
-                let is_wanted = self.wanted.is_some_and(|at| slot.last.is_none_or(|last| last < at));
+                let is_wanted = self.model_wanted_at.is_some_and(|at| slot.last.is_none_or(|last| last < at));
                 let interval = match polled.knows_models {
-                    _ if is_wanted => MODELS_WANTED,
-                    true => MODELS,
-                    false => MODELS_AGAIN,
+                    _ if is_wanted => MODELS_WANTED_INTERVAL,
+                    true => MODELS_INTERVAL,
+                    false => MODELS_RETRY_INTERVAL,
                 };
                 Some(slot.due(now, interval))
             }
@@ -155,9 +153,9 @@ impl PollSchedule {
 /// Returns when the health of a healthy replica is to be polled: when nothing was received from it
 /// for long enough.
 fn due_after_silence(now: Instant, replica: &Replica, slot: &PollSlot) -> Instant {
-    let interval = if replica.load.calls() > 0 { SILENT } else { IDLE };
+    let interval = if replica.load.calls() > 0 { SILENT_INTERVAL } else { IDLE_INTERVAL };
     match (slot.last, replica.health.last_alive) {
-        (None, Some(alive)) => (alive + SILENT).max(now),
+        (None, Some(alive)) => (alive + SILENT_INTERVAL).max(now),
         (Some(last), Some(alive)) if !slot.is_pending => last.max(alive) + interval.mul_f64(slot.jitter),
         _ => slot.due(now, interval),
     }

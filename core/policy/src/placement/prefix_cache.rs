@@ -6,14 +6,14 @@
 //! tokens when the prefix was sent. The count includes other clients' calls if the replica reports
 //! its lookups and hits.
 //!
-//! At most [`MOST`] prefixes are kept. The least recently used ones are dropped first.
+//! At most [`MAX_PREFIXES`] prefixes are kept. The least recently used ones are dropped first.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use lru::LruCache;
 
 /// The maximum number of prefixes kept.
-const MOST: usize = 32_768;
+const MAX_PREFIXES: usize = 32_768;
 
 /// The prefix cache of one process. A restarted replica has another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,14 +47,17 @@ impl Mark {
     }
 }
 
+/// A map from hashes to values that can drop the least recently used ones.
+pub(super) type HashLru<V> = LruCache<u64, V, BuildHasherDefault<IdentityHasher>>;
+
 /// The prefixes that this client sent, by hash, with the caches that each was sent to.
 #[derive(Clone, Debug)]
-pub(super) struct PrefixCache(LruCache<u64, Vec<Mark>, BuildHasherDefault<IdentityHasher>>);
+pub(super) struct PrefixCache(HashLru<Vec<Mark>>);
 
 impl PrefixCache {
     pub(super) fn new() -> Self {
         // Bounded by hand, because a bounded cache would allocate all of its memory at once.
-        Self(LruCache::unbounded_with_hasher(BuildHasherDefault::default()))
+        Self(HashLru::unbounded_with_hasher(Default::default()))
     }
 
     /// Sets, for each cache with a value of 0, how many tokens of a prompt with these prefixes it
@@ -100,7 +103,7 @@ impl PrefixCache {
             Some(known) => *known = mark,
             None => marks.push(mark),
         }
-        if self.0.len() > MOST {
+        if self.0.len() > MAX_PREFIXES {
             self.0.pop_lru();
         }
     }
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_beginning_that_stands_there_counts() {
+    fn longest_cached_prefix_counts() {
         let mut memory = PrefixCache::new();
         for (index, hash) in [11, 12, 13].into_iter().enumerate() {
             memory.insert(hash, &cache(1, 0), 100 * (index as u64 + 1), 1);
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_is_taken_back() {
+    fn prefixes_of_calls_that_never_ran_are_removed() {
         let mut memory = PrefixCache::new();
         memory.insert(11, &cache(1, 0), 100, 1);
         memory.insert(11, &cache(1, 0), 100, 2);
@@ -178,11 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn number_of_prefixes_is_bounded() {
         let mut memory = PrefixCache::new();
-        (0..2 * MOST as u64).for_each(|hash| memory.insert(hash, &cache(1, 0), 1, 1));
-        assert_eq!(memory.0.len(), MOST);
+        (0..2 * MAX_PREFIXES as u64).for_each(|hash| memory.insert(hash, &cache(1, 0), 1, 1));
+        assert_eq!(memory.0.len(), MAX_PREFIXES);
         assert_eq!(known(&memory, &[0], cache(1, 0)), 0);
-        assert_eq!(known(&memory, &[2 * MOST as u64 - 1], cache(1, 0)), 100);
+        assert_eq!(known(&memory, &[2 * MAX_PREFIXES as u64 - 1], cache(1, 0)), 100);
     }
 }

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_keys_of_the_one_that_leaves_move() {
+    fn only_keys_of_a_removed_replica_move() {
         let all = eight();
         let mut fewer = all.clone();
         fewer.remove(3);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn each_owns_its_weight_of_the_keys() {
+    fn replicas_own_keys_in_proportion_to_their_weights() {
         let mut all = eight();
         all[5].1 = 3.0;
         let mut owned = [0; 8];
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_agree_on_is_the_same_in_every_version() {
+    fn hashes_are_stable_across_versions() {
         assert_eq!(name("http://10.0.0.1:8000"), 0x3fef_1883_c512_6a18);
         assert!(draw(1, 2, 1.0).is_finite() && draw(u64::MAX, 0, 0.01) > 0.0);
     }

@@ -2,14 +2,9 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_config::ReplicaConfig;
 
-use super::health::Health;
-use super::load::Load;
-use super::polls::PollState;
-use super::rendezvous;
-use super::types::{Placed, ReplicaId};
-use tidegate_protocol::vllm::Model;
+use super::{Model, Placed, ReplicaConfig, ReplicaId};
+use super::{health::Health, load::Load, polls::PollState, rendezvous};
 
 /// One replica of the pool.
 #[derive(Clone, Debug)]

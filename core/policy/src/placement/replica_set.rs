@@ -2,9 +2,6 @@
 
 use tidegate_config::MAX_REPLICAS;
 
-/// Maximum number of replicas of a pool.
-pub const MOST: usize = MAX_REPLICAS;
-
 /// A set of a pool's replicas, one bit for each index. Two machine words, because sets are copied
 /// and compared for every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,12 +13,12 @@ impl ReplicaSet {
     /// The set of all indices.
     pub const ALL: Self = Self(u128::MAX);
 
-    /// Returns a set of one replica, or the empty set if the index is not below [`MOST`].
+    /// Returns a set of one replica, or the empty set if the index is not below [`MAX_REPLICAS`].
     pub fn one(index: usize) -> Self {
-        if index < MOST { Self(1 << index) } else { Self::NONE }
+        if index < MAX_REPLICAS { Self(1 << index) } else { Self::NONE }
     }
 
-    /// Adds a replica. An index that is not below [`MOST`] is ignored.
+    /// Adds a replica. An index that is not below [`MAX_REPLICAS`] is ignored.
     pub fn insert(&mut self, index: usize) {
         *self = self.or(Self::one(index));
     }
@@ -87,9 +84,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_in() {
+    fn set_contains_the_inserted_indices() {
         let set: ReplicaSet = [0, 63, 64, 127, 128].into_iter().collect();
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 127], "there are no more than {MOST}");
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 127], "there are no more than {MAX_REPLICAS}");
         assert_eq!(set.len(), 4);
         assert!(set.contains(64) && !set.contains(65) && !set.contains(4_000));
         let mut less = set.less(ReplicaSet::one(64));
@@ -97,6 +94,6 @@ mod tests {
         less.remove(0);
         assert_eq!(less.or(ReplicaSet::one(5)).and(set), less);
         assert!(ReplicaSet::NONE.is_empty() && !ReplicaSet::ALL.is_empty());
-        assert_eq!(ReplicaSet::ALL.len(), MOST);
+        assert_eq!(ReplicaSet::ALL.len(), MAX_REPLICAS);
     }
 }

@@ -25,10 +25,8 @@
 
 use std::time::Instant;
 
-use super::load::Others;
-use super::replica::Replica;
-use super::speed::Pooled;
-use super::{Placement, ReplicaSet, Wants, Work, load_bound, rendezvous};
+use super::{Placement, Replica, ReplicaSet, Wants, Work, load_bound, rendezvous};
+use super::{load::Others, speed::PoolSpeed};
 
 /// The discount on the cached prefix of replicas that do not own the key, in proportion to other
 /// clients' share of the traffic. They send the prefix to its owner only, so a copy elsewhere is
@@ -63,7 +61,7 @@ pub(super) struct Candidate {
     /// answers.
     weight: f64,
     /// Work queued before a new call, in prompt tokens.
-    ahead: f64,
+    queued_work: f64,
     /// The time for the same work, as a multiple of the pool's.
     slowness: f64,
     /// Number of the call's prompt tokens that are assumed to be cached there.
@@ -75,12 +73,12 @@ impl Candidate {
     /// only compared with each other.
     fn cost(&self, work: Work) -> f64 {
         let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + UNCACHED_FACTOR) + CALL_COST;
-        (self.ahead + own) * self.slowness / self.weight
+        (self.queued_work + own) * self.slowness / self.weight
     }
 
     /// Returns the work before the call's first token, in prompt tokens.
     pub(super) fn work(&self, work: Work) -> f64 {
-        self.ahead + work.input.saturating_sub(self.cached) as f64 + CALL_COST
+        self.queued_work + work.input.saturating_sub(self.cached) as f64 + CALL_COST
     }
 }
 
@@ -94,7 +92,7 @@ impl Placement {
         work: Work,
         open: ReplicaSet,
     ) -> Vec<Candidate> {
-        let pooled = Pooled::of(self.known().map(|(_, replica)| replica.load.speed));
+        let pool = PoolSpeed::from_replicas(self.known().map(|(_, replica)| replica.load.speed));
         let mean = self.mean_of_others(now, open);
         let candidate = |(index, replica): (usize, &Replica)| {
             let load = &replica.load;
@@ -104,12 +102,12 @@ impl Placement {
                 calls: load.calls() as f64 + others.calls(),
                 share: (replica.member.weight * replica.health.share(now)).max(1e-3),
                 weight: replica.member.weight.max(1e-3),
-                ahead: load.awaiting_tokens as f64
+                queued_work: load.awaiting_tokens as f64
                     + load.awaiting as f64 * CALL_COST
                     + (load.answering as f64 + others.running) * DECODE_COST
                     + others.under_way
-                    + others.waiting * self.typical,
-                slowness: pooled.map_or(1.0, |pooled| pooled.slowness(now, load.speed)),
+                    + others.waiting * self.mean_uncached,
+                slowness: pool.map_or(1.0, |pool| pool.slowness(now, load.speed)),
                 cached: 0,
             }
         };
@@ -157,7 +155,7 @@ impl Placement {
         self.credit_owner(work, &order, &mut candidates);
         let others = |candidate: &Candidate| self.replica(candidate.index)?.load.others(now);
         let is_unknown = candidates.iter().any(|candidate| others(candidate).is_none());
-        if self.foreign >= NEGLIGIBLE_SHARE || is_unknown {
+        if self.others_share >= NEGLIGIBLE_SHARE || is_unknown {
             candidates = self.sample(&candidates, &order);
         }
         self.cheapest(&candidates, work).map(|candidate| candidate.index)
@@ -170,9 +168,9 @@ impl Placement {
         let Some(owner) = order.first() else { return };
         for (position, candidate) in candidates.iter_mut().enumerate() {
             candidate.cached = if position == *owner {
-                candidate.cached.max((work.input as f64 * self.foreign) as u64)
+                candidate.cached.max((work.input as f64 * self.others_share) as u64)
             } else {
-                (candidate.cached as f64 * (1.0 - NON_OWNER_DISCOUNT * self.foreign)) as u64
+                (candidate.cached as f64 * (1.0 - NON_OWNER_DISCOUNT * self.others_share)) as u64
             };
         }
     }
@@ -190,7 +188,7 @@ impl Placement {
         }
         // Otherwise a new replica could wait long for its first call. If all clients sampled it at
         // once, it would get too many.
-        if self.rng.f64() < (1.0 - self.foreign).max(NEW_REPLICA_SHARE) {
+        if self.rng.f64() < (1.0 - self.others_share).max(NEW_REPLICA_SHARE) {
             let is_new = |candidate: &&Candidate| candidate.share < candidate.weight && candidate.calls < 1.0;
             sampled.extend(candidates.iter().filter(is_new));
         }
@@ -201,7 +199,7 @@ impl Placement {
     pub(super) fn cached_by_others(&self, work: Work) -> u64 {
         let hit_rates = || self.known().filter_map(|(_, replica)| replica.load.backlog.hit_rate());
         let mean = hit_rates().sum::<f64>() / hit_rates().count().max(1) as f64;
-        (work.input as f64 * mean * self.foreign) as u64
+        (work.input as f64 * mean * self.others_share) as u64
     }
 
     /// Returns the positions of the candidates in `candidates`, in the rendezvous order of a key.
@@ -245,7 +243,7 @@ fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
     let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();
     candidates.retain(|candidate| {
         let part = calls * candidate.share / shares;
-        candidate.calls + 1.0 <= load_bound::most(part) * slack || candidate.calls <= part
+        candidate.calls + 1.0 <= load_bound::max_calls(part) * slack || candidate.calls <= part
     });
 }
 

@@ -2,7 +2,7 @@
 //! long gets a third of the calls.
 //!
 //! The speed is the time to first token divided by the work before it, in decaying means, relative
-//! to the pool. Because a few calls say little, each replica starts with [`DOUBT`] calls at the
+//! to the pool. Because a few calls say little, each replica starts with [`PRIOR_CALLS`] calls at the
 //! pool's speed.
 
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// The half-life of observations, so that a slow replica is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// The weight that older calls keep with each call: the mean is over about ten calls.
-const KEPT: f64 = 0.9;
+const DECAY: f64 = 0.9;
 /// The number of calls at the pool's speed that each replica starts with.
-const DOUBT: f64 = 2.0;
+const PRIOR_CALLS: f64 = 2.0;
 /// The maximum factor between a replica's speed and the pool's.
-const FURTHEST: f64 = 8.0;
+const MAX_RATIO: f64 = 8.0;
 
 /// Decayed sums of time and work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,14 +26,14 @@ pub(super) struct Speed {
 
 impl Speed {
     /// Records that `work`, in tokens, took that long.
-    pub(super) fn learn(&mut self, now: Instant, work: f64, took: Duration) {
-        let faded = self.faded(now);
-        self.seconds = faded.seconds * KEPT + took.as_secs_f64();
-        self.work = faded.work * KEPT + work;
+    pub(super) fn observe(&mut self, now: Instant, work: f64, took: Duration) {
+        let decayed = self.decayed(now);
+        self.seconds = decayed.seconds * DECAY + took.as_secs_f64();
+        self.work = decayed.work * DECAY + work;
         self.at = Some(now);
     }
 
-    fn faded(self, now: Instant) -> Self {
+    fn decayed(self, now: Instant) -> Self {
         let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let left = 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64());
         Self { seconds: self.seconds * left, work: self.work * left, at: self.at }
@@ -42,28 +42,28 @@ impl Speed {
 
 /// The speed of the whole pool.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pooled {
+pub(super) struct PoolSpeed {
     rate: f64,
-    doubt: f64,
+    prior_work: f64,
 }
 
-impl Pooled {
+impl PoolSpeed {
     /// Returns the pool's speed, or `None` if nothing is known.
-    pub(super) fn of(replicas: impl Iterator<Item = Speed>) -> Option<Self> {
+    pub(super) fn from_replicas(replicas: impl Iterator<Item = Speed>) -> Option<Self> {
         let known = replicas.filter(|speed| speed.work > 0.0);
         let (seconds, work, count) = known.fold((0.0, 0.0, 0.0), |(seconds, work, count), speed| {
             (seconds + speed.seconds, work + speed.work, count + 1.0)
         });
         let rate = seconds / work;
-        let doubt = DOUBT * (1.0 - KEPT) * work / count;
-        (rate.is_finite() && rate > 0.0).then_some(Self { rate, doubt })
+        let prior_work = PRIOR_CALLS * (1.0 - DECAY) * work / count;
+        (rate.is_finite() && rate > 0.0).then_some(Self { rate, prior_work })
     }
 
     /// Returns how many times as long a replica takes for the same work.
     pub(super) fn slowness(&self, now: Instant, of: Speed) -> f64 {
-        let of = of.faded(now);
-        let own = (of.seconds + self.rate * self.doubt) / (of.work + self.doubt);
-        (own / self.rate).clamp(1.0 / FURTHEST, FURTHEST)
+        let of = of.decayed(now);
+        let own = (of.seconds + self.rate * self.prior_work) / (of.work + self.prior_work);
+        (own / self.rate).clamp(1.0 / MAX_RATIO, MAX_RATIO)
     }
 }
 
@@ -72,17 +72,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_times_as_slow_is_seen_within_some_calls_and_forgotten_again() {
+    fn slowness_is_learned_within_some_calls_and_forgotten_later() {
         let now = crate::testing::epoch();
         let mut all = [Speed::default(); 4];
-        assert!(Pooled::of(all.into_iter()).is_none());
+        assert!(PoolSpeed::from_replicas(all.into_iter()).is_none());
         let mut play = |slow: u64, calls: usize| {
             for _ in 0..calls {
-                all[0].learn(now, 1_000.0, Duration::from_millis(100 * slow));
-                all[1..].iter_mut().for_each(|speed| speed.learn(now, 1_000.0, Duration::from_millis(100)));
+                all[0].observe(now, 1_000.0, Duration::from_millis(100 * slow));
+                all[1..].iter_mut().for_each(|speed| speed.observe(now, 1_000.0, Duration::from_millis(100)));
             }
-            let pooled = Pooled::of(all.into_iter()).unwrap();
-            let ratio = |now| pooled.slowness(now, all[0]) / pooled.slowness(now, all[1]);
+            let pool = PoolSpeed::from_replicas(all.into_iter()).unwrap();
+            let ratio = |now| pool.slowness(now, all[0]) / pool.slowness(now, all[1]);
             (ratio(now), ratio(now + 6 * HALF_LIFE))
         };
         let ((one, _), (many, aged)) = (play(3, 1), play(3, 30));
@@ -94,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_never_believed_to_be_much_worse() {
+    fn slowness_is_limited() {
         let now = crate::testing::epoch();
         let mut slow = Speed::default();
         let mut quick = Speed::default();
-        quick.learn(now, 1_000.0, Duration::from_millis(1));
-        (0..50).for_each(|_| slow.learn(now, 1.0, Duration::from_secs(1_000)));
-        let pooled = Pooled::of([quick, slow].into_iter()).unwrap();
-        assert!(pooled.slowness(now, slow) <= FURTHEST && pooled.slowness(now, quick) >= 1.0 / FURTHEST);
+        quick.observe(now, 1_000.0, Duration::from_millis(1));
+        (0..50).for_each(|_| slow.observe(now, 1.0, Duration::from_secs(1_000)));
+        let pool = PoolSpeed::from_replicas([quick, slow].into_iter()).unwrap();
+        assert!(pool.slowness(now, slow) <= MAX_RATIO && pool.slowness(now, quick) >= 1.0 / MAX_RATIO);
     }
 }

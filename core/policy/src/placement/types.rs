@@ -135,14 +135,13 @@ impl Fault {
                 Class::ServerError | Class::Timeout => Some(Self::Broke),
                 _ => None,
             },
-            AttemptOutcome::Failed(failure) if has_begun => {
-                matches!(failure.kind, ErrorKind::Transport | ErrorKind::Truncated).then_some(Self::Broke)
-            }
-            AttemptOutcome::Failed(failure) => Some(match failure.cause {
-                FailureCause::ConnectRefused => Self::ConnectRefused,
-                _ if failure.kind.never_sent() => Self::Unreached,
-                _ => Self::Broke,
-            }),
+            AttemptOutcome::Failed(failure) => match (&failure.kind, &failure.cause) {
+                (ErrorKind::Transport | ErrorKind::Truncated, _) if has_begun => Some(Self::Broke),
+                _ if has_begun => None,
+                (_, FailureCause::ConnectRefused) => Some(Self::ConnectRefused),
+                (kind, _) if kind.never_sent() => Some(Self::Unreached),
+                _ => Some(Self::Broke),
+            },
             AttemptOutcome::Accepted { .. } | AttemptOutcome::Cancelled(_) => None,
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::placement::MOST;
+use crate::placement::MAX_REPLICAS;
 
 /// Minimum time between two reports of one replica. Replicas are not polled for a shorter silence.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ pub(super) struct LivenessThrottle {
 
 impl LivenessThrottle {
     pub(super) fn new(now: Instant) -> Self {
-        Self { created: now, reported: (0..MOST).map(|_| AtomicU64::new(0)).collect() }
+        Self { created: now, reported: (0..MAX_REPLICAS).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Returns `true` if the replica should be reported alive now. If several callers ask at the
@@ -43,6 +43,6 @@ mod tests {
         let reports = |index| {
             (0..10_000).filter(|ms| liveness.is_due(index, start + Duration::from_millis(*ms))).count()
         };
-        assert_eq!((reports(0), reports(MOST - 1), reports(MOST)), (99, 99, 0));
+        assert_eq!((reports(0), reports(MAX_REPLICAS - 1), reports(MAX_REPLICAS)), (99, 99, 0));
     }
 }

@@ -11,7 +11,7 @@ use http::Uri;
 use parking_lot::RwLock;
 
 use crate::config::TargetConfig;
-use crate::placement::MOST;
+use crate::placement::MAX_REPLICAS;
 use tidegate_protocol::base_url::BaseUrl;
 
 /// The base URLs of a pool and of its replicas.
@@ -20,7 +20,7 @@ pub(super) struct Addresses {
     /// The pool's own base URLs, longest path first, so that the most specific match is found
     /// first.
     of_pool: Vec<BaseUrl>,
-    /// Base URLs of replicas that calls were sent to, oldest first. At most [`MOST`].
+    /// Base URLs of replicas that calls were sent to, oldest first. At most [`MAX_REPLICAS`].
     of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
     turns: AtomicUsize,
 }
@@ -66,7 +66,7 @@ impl Addresses {
         let mut all = self.of_replicas.write();
         if known(&all).is_none() {
             // Replicas are replaced under new addresses. The list never exceeds the size of a pool.
-            if all.len() >= MOST {
+            if all.len() >= MAX_REPLICAS {
                 all.remove(0);
             }
             all.push((replica.clone(), base.clone()));
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn parsed_base_urls_are_bounded() {
         let addresses = Addresses::new(&config(&[]));
-        for n in 0..2 * MOST {
+        for n in 0..2 * MAX_REPLICAS {
             let replica: Arc<str> = format!("http://r{n}").into();
             assert!(addresses.at(&"http://llama/v1/x".parse().unwrap(), &replica).is_some());
         }
-        assert_eq!(addresses.of_replicas.read().len(), MOST);
+        assert_eq!(addresses.of_replicas.read().len(), MAX_REPLICAS);
         assert!(addresses.at(&"http://llama/v1/x".parse().unwrap(), &"nonsense".into()).is_none());
     }
 }

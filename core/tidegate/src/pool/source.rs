@@ -11,7 +11,7 @@ use super::dns::{Dns, Resolve};
 use super::file::{self, FileContents};
 use crate::admission::Admission;
 use crate::config;
-use crate::placement::MOST;
+use crate::placement::MAX_REPLICAS;
 
 /// The replicas that a lookup found, `None` if nothing has changed, or why the lookup failed.
 pub(super) type Lookup = Result<Option<Vec<ReplicaConfig>>, String>;
@@ -104,11 +104,11 @@ impl Source {
                 Ok(None) => return,
                 Ok(Some(mut members)) => {
                     last.problem = None;
-                    if members.len() > MOST && !last.too_many {
-                        tracing::warn!(target = %self.name, named = members.len(), "the pool is larger than {MOST} replicas; only the first {MOST} are used");
+                    if members.len() > MAX_REPLICAS && !last.too_many {
+                        tracing::warn!(target = %self.name, named = members.len(), "the pool is larger than {MAX_REPLICAS} replicas; only the first {MAX_REPLICAS} are used");
                         last.too_many = true;
                     }
-                    members.truncate(MOST);
+                    members.truncate(MAX_REPLICAS);
                     if last.members.as_ref() == Some(&members) {
                         return;
                     }

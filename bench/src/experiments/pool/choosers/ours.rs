@@ -78,7 +78,7 @@ impl Chooser for Ours {
             .find(|open| !open.is_empty())
             .unwrap_or_default();
         let at = self.placement.choose(now, Some(&wants), work, open).unwrap_or_default();
-        if let Some(placed_call) = self.placement.sent(now, at, Some(&wants), work) {
+        if let Some(placed_call) = self.placement.on_sent(now, at, Some(&wants), work) {
             self.placed_calls.insert(ask.id, placed_call);
         }
         // A call wakes the health checker.
@@ -88,20 +88,20 @@ impl Chooser for Ours {
 
     fn first_token(&mut self, now: Duration, id: u64, _: usize) {
         if let Some(placed_call) = self.placed_calls.get_mut(&id) {
-            self.placement.succeeded(instant(now), placed_call);
-            self.placement.first_token(instant(now), placed_call);
+            self.placement.on_accepted(instant(now), placed_call);
+            self.placement.on_first_token(instant(now), placed_call);
         }
     }
 
     fn ended(&mut self, _: Duration, id: u64, _: usize) {
         if let Some(placed_call) = self.placed_calls.remove(&id) {
-            self.placement.ended(placed_call);
+            self.placement.on_ended(placed_call);
         }
     }
 
     fn failed(&mut self, now: Duration, id: u64, _: usize) {
         if let Some(placed_call) = self.placed_calls.get(&id) {
-            self.placement.failed(instant(now), placed_call, Fault::ConnectRefused);
+            self.placement.on_failed(instant(now), placed_call, Fault::ConnectRefused);
         }
         self.next = Some(self.next.map_or(now, |next| next.min(now)));
     }

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 /// The maximum of the first delay. The minimum is half of it.
-const MOMENT: Duration = Duration::from_millis(100);
+const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The maximum that the delay grows to.
-const LONGEST: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 /// The maximum time that a replica may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 /// The time for which a replica is sent no calls because it rejected one as busy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +33,7 @@ impl BusyPeriod {
     /// (zero if it asked for none). Returns `false` if the rejection is out of date and changes
     /// nothing.
     pub(super) fn extend(&mut self, now: Instant, sent: Instant, asked: Duration, rng: &mut Rng) -> bool {
-        let asked = asked.min(LONGEST_ASKED);
+        let asked = asked.min(MAX_RETRY_AFTER);
         let is_late = self.consecutive == 0 && self.until.is_some_and(|until| sent < until && until <= now);
         let from = if is_late { sent } else { now };
         if is_late && from + asked <= now {
@@ -42,9 +42,9 @@ impl BusyPeriod {
         if self.until(now).is_none() {
             self.consecutive = self.consecutive.saturating_add(1);
         }
-        let most = (MOMENT * (1 << self.consecutive.saturating_sub(1).min(3))).min(LONGEST);
-        let own = most.mul_f64(0.5 + 0.5 * rng.f64());
-        self.until = self.until.max(Some(from + asked + own));
+        let max = (FIRST_DELAY * (1 << self.consecutive.saturating_sub(1).min(3))).min(MAX_DELAY);
+        let delay = max.mul_f64(0.5 + 0.5 * rng.f64());
+        self.until = self.until.max(Some(from + asked + delay));
         true
     }
 

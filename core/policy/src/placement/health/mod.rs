@@ -7,15 +7,15 @@
 //!
 //! - **in**: eligible; with a growing share during slow start.
 //! - **suspect**: not eligible. Entered on one refused connection, one probe that fails or times
-//!   out, or [`FAULTS`] failed calls within [`WINDOW`].
+//!   out, or [`MAX_FAILURES`] failed calls within [`WINDOW`].
 //! - **down**: also, its unanswered calls are cancelled. Always needs two pieces of evidence: a
 //!   second refused connection, or a second bad probe `down_after` the first.
-//! - **trial**: half open, one call at a time. Ends after [`GOOD`] successes: accepted calls, and
+//! - **trial**: half open, one call at a time. Ends after [`TRIAL_SUCCESSES`] successes: accepted calls, and
 //!   successful probes unless calls failed while probes succeeded.
 //!
 //! A replica is ejected by a set of [causes](causes::Cause), and returns when all of them are cured.
 //! Without probes, time alone opens a trial: after 1 s, and twice as long after each failed trial,
-//! up to [`LONGEST`]. A replica that stayed eligible because too many were ejected needs no trial.
+//! up to [`MAX_PAUSE`]. A replica that stayed eligible because too many were ejected needs no trial.
 //! A replica returns at once if no other is healthy, because no other could take the calls.
 //!
 //! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
@@ -40,23 +40,23 @@ use super::{Fault, PlacedCall};
 use tidegate_protocol::duration;
 
 /// Number of failed calls within [`WINDOW`] that make a replica suspect, unless at least
-/// [`ACCEPTED`] calls were accepted for each of them.
-const FAULTS: usize = 5;
+/// [`ACCEPTED_PER_FAILURE`] calls were accepted for each of them.
+const MAX_FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
-const ACCEPTED: u64 = 4;
+const ACCEPTED_PER_FAILURE: u64 = 4;
 /// Number of pieces of evidence of one cause that take a replica down.
-const ENOUGH: u32 = 2;
+const MIN_EVIDENCE: u32 = 2;
 /// Number of successes that end a trial.
-const GOOD: u32 = 2;
+const TRIAL_SUCCESSES: u32 = 2;
 /// Time from an ejection to the first trial, if probes do not decide. Doubled with each failed
 /// trial.
-const FIRST: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum of that time, and the time from the last evidence to a trial if probes decide.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
-const SOON: Duration = Duration::from_millis(50);
+const PROBE_DELAY: Duration = Duration::from_millis(50);
 /// Minimum share of a replica's weight and slots that is in force during slow start.
-const LEAST_SHARE: f64 = 0.1;
+const MIN_SHARE: f64 = 0.1;
 
 /// The states of a replica. The [module documentation](self) describes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,20 +118,20 @@ pub(super) struct Health {
     /// Delay after which to probe because of new evidence, until the pool schedules that probe.
     pub(super) probe_in: Option<Duration>,
     /// Whether the replica stays eligible although it is ejected, because too many are.
-    pub(super) kept: bool,
+    pub(super) is_exempt: bool,
     /// Whether no other replica is in with its whole share.
-    pub(super) alone: bool,
+    pub(super) is_alone: bool,
 }
 
 impl Health {
     /// Creates the state of a new replica, which is assumed to be healthy. `starts` is `true` if
     /// the replica begins with slow start.
     pub(super) fn new(now: Instant, settings: HealthSettings, starts: bool) -> Self {
-        Self { settings, starting: starts.then_some(now), alone: true, ..Self::default() }
+        Self { settings, starting: starts.then_some(now), is_alone: true, ..Self::default() }
     }
 
     /// Returns the name of the state in snapshots and metrics.
-    pub(super) fn name(&self) -> &'static str {
+    pub(super) fn state_name(&self) -> &'static str {
         match self.state {
             HealthState::In if self.starting.is_some() => "starting",
             HealthState::In => "in",
@@ -142,24 +142,24 @@ impl Health {
     }
 
     /// Returns `true` if the replica is ejected: suspect or down.
-    pub(super) fn is_out(&self) -> bool {
+    pub(super) fn is_ejected(&self) -> bool {
         matches!(self.state, HealthState::Suspect | HealthState::Down)
     }
 
     /// Returns `true` if health permits calls: the replica is not ejected, or stays eligible
     /// because too many are ejected.
     pub(super) fn is_eligible(&self) -> bool {
-        !self.is_out() || self.kept
+        !self.is_ejected() || self.is_exempt
     }
 
     /// Returns `true` if the replica is in with its whole share.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn has_full_share(&self) -> bool {
         self.state == HealthState::In && self.starting.is_none()
     }
 
     /// Returns `true` if the replica is ejected and connections are certainly refused.
     pub(super) fn is_refusing(&self) -> bool {
-        self.is_refused && self.is_out()
+        self.is_refused && self.is_ejected()
     }
 
     /// Returns a sort key for ejected replicas, the least bad first: by the worst cause, then by
@@ -174,15 +174,15 @@ impl Health {
         self.busy.until(now).is_some() || self.state == HealthState::Trial && self.trial_call.is_some()
     }
 
-    /// Returns the share of the replica's weight and slots in force, from [`LEAST_SHARE`] to 1.
+    /// Returns the share of the replica's weight and slots in force, from [`MIN_SHARE`] to 1.
     pub(super) fn share(&self, now: Instant) -> f64 {
         let slow_start = self.settings.slow_start;
         match (self.state, self.starting) {
-            (HealthState::In, Some(since)) if !self.alone && !slow_start.is_zero() => {
+            (HealthState::In, Some(since)) if !self.is_alone && !slow_start.is_zero() => {
                 let part = now.saturating_duration_since(since).as_secs_f64() / slow_start.as_secs_f64();
-                part.clamp(LEAST_SHARE, 1.0)
+                part.clamp(MIN_SHARE, 1.0)
             }
-            (HealthState::Trial, _) => LEAST_SHARE,
+            (HealthState::Trial, _) => MIN_SHARE,
             _ => 1.0,
         }
     }
@@ -194,7 +194,7 @@ impl Health {
             self.go_down();
         }
         if self.reopens_at().is_some_and(|at| now >= at) {
-            if self.kept { self.reinstate() } else { self.open_trial() }
+            if self.is_exempt { self.reinstate() } else { self.open_trial() }
         }
     }
 
@@ -202,7 +202,7 @@ impl Health {
     /// start, the share changes in steps of a twentieth.
     pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
         let slow_start = self.settings.slow_start;
-        let starting = self.starting.filter(|_| !self.is_out());
+        let starting = self.starting.filter(|_| !self.is_ejected());
         let next_share = starting
             .map(|since| duration::after(since, slow_start).min(duration::after(now, slow_start / 20)));
         [next_share, self.down_at(), self.reopens_at(), self.busy.until(now)].into_iter().flatten().min()
@@ -213,17 +213,18 @@ impl Health {
     fn down_at(&self) -> Option<Instant> {
         let suspect = self.state == HealthState::Suspect;
         let causes = [Cause::Silent, Cause::ProbesFail].into_iter().filter(|_| suspect);
-        let enough = causes.filter_map(|cause| self.causes.get(cause).filter(|found| found.count >= ENOUGH));
+        let enough =
+            causes.filter_map(|cause| self.causes.get(cause).filter(|found| found.count >= MIN_EVIDENCE));
         enough.map(|evidence| duration::after(evidence.since, self.settings.down_after)).min()
     }
 
     /// Returns when time alone opens a trial, or `None` if the replica is not ejected. Trusted
     /// probes are awaited for longer.
     fn reopens_at(&self) -> Option<Instant> {
-        if !self.is_out() {
+        if !self.is_ejected() {
             None
         } else if self.settings.probes && self.probes == Probes::Trusted {
-            Some(self.last_evidence? + LONGEST)
+            Some(self.last_evidence? + MAX_PAUSE)
         } else {
             Some(self.ejected_at? + self.pause())
         }
@@ -231,7 +232,7 @@ impl Health {
 
     /// Returns the time from an ejection to a trial, which doubles with each failed trial.
     fn pause(&self) -> Duration {
-        (FIRST * (1 << self.failed_trials.min(5))).min(LONGEST)
+        (FIRST_PAUSE * (1 << self.failed_trials.min(5))).min(MAX_PAUSE)
     }
 
     /// Records that a byte was received. Returns `true` if the state changed.
@@ -261,7 +262,7 @@ impl Health {
         self.cure(&[Cause::Refused, Cause::ProbesFail, Cause::Silent]);
         // If calls failed in the last trial although probes succeeded, this probe may be too early.
         let pause = if self.failed_trials == 0 { Duration::ZERO } else { self.pause() };
-        if self.is_out() && self.last_evidence.is_none_or(|last| now >= last + pause) {
+        if self.is_ejected() && self.last_evidence.is_none_or(|last| now >= last + pause) {
             self.recover();
         }
     }
@@ -270,7 +271,7 @@ impl Health {
     pub(super) fn on_probe_failed(&mut self, now: Instant) {
         self.last_alive = Some(now);
         if self.probes.on_failed(now) {
-            self.suspect(now, Cause::ProbesFail, now, SOON);
+            self.suspect(now, Cause::ProbesFail, now, PROBE_DELAY);
             // The replica answers.
             self.cure(&[Cause::Refused, Cause::Silent]);
         }
@@ -279,14 +280,14 @@ impl Health {
     /// Records that a probe sent at `asked` timed out. Ignored if anything was received since.
     pub(super) fn on_probe_timeout(&mut self, now: Instant, asked: Instant) {
         if self.last_alive.is_none_or(|last_alive| last_alive < asked) && self.probes.on_failed(now) {
-            self.suspect(now, Cause::Silent, asked, SOON);
+            self.suspect(now, Cause::Silent, asked, PROBE_DELAY);
         }
     }
 
     /// Records a probe whose connection was refused.
     pub(super) fn on_probe_refused(&mut self, now: Instant) {
         if self.probes.on_failed(now) {
-            self.on_connect_refused(now, self.probes == Probes::Trusted, SOON);
+            self.on_connect_refused(now, self.probes == Probes::Trusted, PROBE_DELAY);
         }
     }
 
@@ -294,7 +295,7 @@ impl Health {
     /// is the delay until the next probe.
     fn on_connect_refused(&mut self, now: Instant, is_certain: bool, again: Duration) {
         let evidence = self.suspect(now, Cause::Refused, now, again);
-        if is_certain && evidence.count >= ENOUGH {
+        if is_certain && evidence.count >= MIN_EVIDENCE {
             self.process_ended |= !self.is_refused;
             self.is_refused = true;
             self.busy = BusyPeriod::default();
@@ -344,12 +345,12 @@ impl Health {
     /// replica suspect.
     fn on_call_failed(&mut self, now: Instant) {
         self.faults.push_back((now, self.accepted));
-        if self.faults.len() > FAULTS {
+        if self.faults.len() > MAX_FAILURES {
             self.faults.pop_front();
         }
-        let oldest = self.faults.front().filter(|_| self.faults.len() == FAULTS);
+        let oldest = self.faults.front().filter(|_| self.faults.len() == MAX_FAILURES);
         let too_many = oldest.is_some_and(|(first, accepted)| {
-            now <= *first + WINDOW && self.accepted - accepted < ACCEPTED * FAULTS as u64
+            now <= *first + WINDOW && self.accepted - accepted < ACCEPTED_PER_FAILURE * MAX_FAILURES as u64
         });
         if self.state == HealthState::Trial || self.state == HealthState::In && too_many {
             self.faults.clear();
@@ -381,7 +382,7 @@ impl Health {
         if self.causes.get(cause).is_none() {
             self.probe_in = Some(self.probe_in.map_or(again, |delay| delay.min(again)));
         }
-        if !self.is_out() {
+        if !self.is_ejected() {
             match self.state {
                 HealthState::Trial => self.failed_trials += 1,
                 _ => self.ejections += 1,
@@ -404,7 +405,7 @@ impl Health {
     fn cure(&mut self, cured: &[Cause]) -> bool {
         self.is_refused &= !cured.contains(&Cause::Refused);
         let removed = cured.iter().filter(|cause| self.causes.remove(**cause)).count();
-        if removed > 0 && self.is_out() && self.causes.worst().is_none() {
+        if removed > 0 && self.is_ejected() && self.causes.worst().is_none() {
             let is_brief = self.state == HealthState::Suspect && self.failed_trials == 0;
             if is_brief { self.reinstate() } else { self.recover() }
         }
@@ -413,7 +414,7 @@ impl Health {
 
     /// Ends the ejection with a trial, or without one if no other replica could take the calls.
     fn recover(&mut self) {
-        if self.kept || self.alone { self.reinstate() } else { self.open_trial() }
+        if self.is_exempt || self.is_alone { self.reinstate() } else { self.open_trial() }
     }
 
     /// Ends the ejection or the trial: the replica is in again.
@@ -441,11 +442,11 @@ impl Health {
     /// Counts a success of the current trial. The last one ends the trial with slow start.
     fn on_trial_success(&mut self, now: Instant) {
         self.trial_successes += 1;
-        if self.trial_successes >= GOOD {
+        if self.trial_successes >= TRIAL_SUCCESSES {
             self.reinstate();
             self.faults.clear();
             self.is_refused = false;
-            self.starting = (!self.alone).then_some(now);
+            self.starting = (!self.is_alone).then_some(now);
         }
     }
 }

@@ -9,34 +9,34 @@ fn no_probes() -> PoolConfig {
 #[test]
 fn one_refused_connection_makes_a_replica_suspect_and_two_take_it_down() {
     let (mut pool, now) = pool(4);
-    pool.all_well(now);
+    pool.probe_all_ok(now);
     pool.fault(now, 1, Fault::ConnectRefused);
     assert_eq!(pool.state(now, 1), "suspect");
     assert!(!pool.eligible(now).contains(1));
     assert!(pool.take_stranded().is_empty(), "nothing is called back yet");
-    pool.tell(now, 1, Observation::ProbeOk);
+    pool.observe_at(now, 1, Observation::ProbeOk);
     assert_eq!(pool.state(now, 1), "in", "it was one connection");
     pool.fault(now, 1, Fault::ConnectRefused);
-    pool.tell(now, 1, Observation::ConnectRefused);
+    pool.observe_at(now, 1, Observation::ConnectRefused);
     assert_eq!(pool.state(now, 1), "down");
     assert_eq!(pool.take_stranded(), ReplicaSet::one(1));
     assert!(pool.take_stranded().is_empty(), "told once");
     pool.fault(now, 2, Fault::ConnectRefused);
     pool.fault(now, 2, Fault::ConnectRefused);
     assert_eq!(pool.take_stranded(), ReplicaSet::one(2), "two calls are as good as a probe");
-    pool.tell(now, 3, Observation::ConnectRefused);
+    pool.observe_at(now, 3, Observation::ConnectRefused);
     assert_eq!(pool.state(now, 3), "suspect", "of probes one is not enough either");
-    pool.tell(now, 3, Observation::ConnectRefused);
+    pool.observe_at(now, 3, Observation::ConnectRefused);
     assert_eq!(pool.take_stranded(), ReplicaSet::one(3));
 }
 
 #[test]
 fn replicas_that_refuse_connections_are_all_ejected() {
     let (mut pool, now) = pool(4);
-    pool.all_well(now);
-    (0..4).for_each(|at| pool.tell(now, at, Observation::ConnectRefused));
+    pool.probe_all_ok(now);
+    (0..4).for_each(|at| pool.observe_at(now, at, Observation::ConnectRefused));
     assert_eq!(pool.eligible(now).len(), 2, "one connection each may be something else");
-    (0..4).for_each(|at| pool.tell(now, at, Observation::ConnectRefused));
+    (0..4).for_each(|at| pool.observe_at(now, at, Observation::ConnectRefused));
     assert!(pool.eligible(now).is_empty());
     assert_eq!(pool.take_stranded().len(), 4);
 }
@@ -47,12 +47,12 @@ fn silence_ejects_at_most_half_of_the_pool() {
     pool.wake(now);
     pool.poll_requests(now);
     for _ in 0..2 {
-        (0..4).for_each(|at| pool.tell(now + S, at, Observation::ProbeTimeout));
+        (0..4).for_each(|at| pool.observe_at(now + S, at, Observation::ProbeTimeout));
     }
     assert_eq!(pool.eligible(now + S).len(), 2);
-    pool.all_well(now + S);
+    pool.probe_all_ok(now + S);
     for _ in 0..2 {
-        (0..4).for_each(|at| pool.tell(now + 2 * S, at, Observation::ProbeFailed));
+        (0..4).for_each(|at| pool.observe_at(now + 2 * S, at, Observation::ProbeFailed));
     }
     let later = now + 5 * S;
     assert_eq!(pool.eligible(later).len(), 2);
@@ -63,9 +63,9 @@ fn silence_ejects_at_most_half_of_the_pool() {
 #[test]
 fn refusing_replicas_do_not_count_for_the_half_that_stays() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
-    pool.dies(now, 0);
-    pool.tell(now, 1, Observation::ProbeFailed);
+    pool.probe_all_ok(now);
+    pool.take_down(now, 0);
+    pool.observe_at(now, 1, Observation::ProbeFailed);
     assert_eq!(pool.eligible(now), ReplicaSet::one(1));
 }
 
@@ -73,10 +73,10 @@ fn refusing_replicas_do_not_count_for_the_half_that_stays() {
 fn exempt_replica_returns_without_a_trial() {
     for replicas in [1, 4] {
         let (mut pool, now) = pool(replicas);
-        pool.all_well(now);
+        pool.probe_all_ok(now);
         for at in 0..replicas {
-            pool.tell(now, at, Observation::ProbeFailed);
-            pool.tell(now, at, Observation::ProbeFailed);
+            pool.observe_at(now, at, Observation::ProbeFailed);
+            pool.observe_at(now, at, Observation::ProbeFailed);
         }
         let later = now + 3 * S;
         let kept = pool.eligible(later);
@@ -84,10 +84,10 @@ fn exempt_replica_returns_without_a_trial() {
         assert_eq!(pool.take_stranded().len(), replicas / 2);
         for at in kept.iter() {
             assert_eq!(pool.state(later, at), "down");
-            pool.tell(later, at, Observation::ProbeOk);
+            pool.observe_at(later, at, Observation::ProbeOk);
             assert_eq!((pool.state(later, at), pool.share(later, at)), ("in", 1.0));
         }
-        pool.all_well(later);
+        pool.probe_all_ok(later);
         assert!(pool.take_stranded().is_empty(), "who fell and came back has not fallen");
     }
 }
@@ -95,29 +95,29 @@ fn exempt_replica_returns_without_a_trial() {
 #[test]
 fn first_returning_replica_starts_at_once_and_others_slowly() {
     let (mut pool, now) = pool(3);
-    pool.all_well(now);
-    (0..3).for_each(|at| pool.dies(now, at));
+    pool.probe_all_ok(now);
+    (0..3).for_each(|at| pool.take_down(now, at));
     assert!(pool.eligible(now).is_empty());
-    pool.tell(now + S, 1, Observation::ProbeOk);
+    pool.observe_at(now + S, 1, Observation::ProbeOk);
     assert_eq!((pool.state(now + S, 1), pool.share(now + S, 1)), ("in", 1.0), "there is nobody beside it");
-    (0..3).for_each(|_| pool.tell(now + S, 0, Observation::ProbeOk));
+    (0..3).for_each(|_| pool.observe_at(now + S, 0, Observation::ProbeOk));
     assert_eq!(pool.state(now + S, 0), "starting");
     assert!(pool.share(now + S, 0) <= 0.1);
-    pool.dies(now + S, 1);
+    pool.take_down(now + S, 1);
     assert_eq!(pool.share(now + S, 0), 1.0, "as long as it is alone");
 }
 
 #[test]
 fn one_lost_probe_after_a_pause_of_the_client_strands_no_call() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
+    pool.probe_all_ok(now);
     pool.wake(now + 3 * S);
     pool.poll_requests(now + 3 * S);
     // The answer came long ago, but this client was not running.
-    pool.tell(now + 9 * S, 1, Observation::ProbeTimeout);
+    pool.observe_at(now + 9 * S, 1, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + 9 * S, 1), "suspect");
     assert!(pool.take_stranded().is_empty());
-    pool.tell(now + 9 * S + ms(10), 1, Observation::ProbeOk);
+    pool.observe_at(now + 9 * S + ms(10), 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + 9 * S + ms(10), 1), "in");
     assert!(pool.take_stranded().is_empty());
 }
@@ -127,8 +127,8 @@ fn least_bad_replicas_stay_eligible() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
     pool.poll_requests(now);
-    pool.tell(now + S, 0, Observation::ProbeTimeout);
-    pool.tell(now + S, 1, Observation::ProbeTimeout);
+    pool.observe_at(now + S, 0, Observation::ProbeTimeout);
+    pool.observe_at(now + S, 1, Observation::ProbeTimeout);
     assert_eq!(pool.eligible(now + S), [2, 3].into_iter().collect());
     for _ in 0..5 {
         pool.fault(now + S, 2, Fault::Broke);
@@ -140,7 +140,7 @@ fn least_bad_replicas_stay_eligible() {
 #[test]
 fn silent_replica_goes_down_and_returns_by_trial_and_slow_start() {
     let (mut pool, now) = pool(4);
-    pool.all_well(now - S);
+    pool.probe_all_ok(now - S);
     pool.wake(now);
     let asked = pool
         .poll_requests(now)
@@ -149,41 +149,41 @@ fn silent_replica_goes_down_and_returns_by_trial_and_slow_start() {
         .filter(|poll_request| poll_request.kind == PollKind::Health)
         .count();
     assert_eq!(asked, 4);
-    pool.tell(now + ms(500), 3, Observation::ProbeTimeout);
+    pool.observe_at(now + ms(500), 3, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + ms(500), 3), "suspect");
     assert!(pool.take_stranded().is_empty());
-    pool.tell(now + ms(1_200), 3, Observation::ProbeTimeout);
+    pool.observe_at(now + ms(1_200), 3, Observation::ProbeTimeout);
     assert_eq!(pool.next_wake(now + ms(1_200)), Some(now + 2 * S), "down_after its first miss was asked");
     assert!(!pool.eligible(now + 2 * S).contains(3));
     assert_eq!(pool.state(now + 2 * S, 3), "down");
     assert_eq!(pool.take_stranded(), ReplicaSet::one(3));
-    pool.tell(now + 3 * S, 3, Observation::ProbeOk);
+    pool.observe_at(now + 3 * S, 3, Observation::ProbeOk);
     assert_eq!(pool.state(now + 3 * S, 3), "trial");
     // One call at a time.
     assert!(pool.eligible(now + 3 * S).contains(3));
-    let mut call = pool.sent(now + 3 * S, 3, None, work(1)).unwrap();
+    let mut call = pool.on_sent(now + 3 * S, 3, None, work(1)).unwrap();
     assert!(!pool.eligible(now + 3 * S).contains(3));
-    pool.succeeded(now + 3 * S, &mut call);
+    pool.on_accepted(now + 3 * S, &mut call);
     assert!(pool.eligible(now + 3 * S).contains(3));
-    pool.tell(now + 4 * S, 3, Observation::ProbeOk);
+    pool.observe_at(now + 4 * S, 3, Observation::ProbeOk);
     assert_eq!(pool.state(now + 4 * S, 3), "starting");
     assert!(pool.share(now + 4 * S, 3) <= 0.1);
     assert!((pool.share(now + 9 * S, 3) - 0.5).abs() < 1e-9);
     pool.eligible(now + 14 * S);
     assert_eq!(pool.share(now + 14 * S, 3), 1.0);
     assert_eq!(pool.state(now + 14 * S, 3), "in");
-    assert!(pool.ended(call).is_none());
+    assert!(pool.on_ended(call).is_none());
 }
 
 #[test]
 fn trial_call_without_a_result_is_followed_by_another() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
-    pool.dies(now, 0);
-    pool.tell(now + S, 0, Observation::ProbeOk);
-    let call = pool.sent(now + S, 0, None, work(1)).unwrap();
+    pool.probe_all_ok(now);
+    pool.take_down(now, 0);
+    pool.observe_at(now + S, 0, Observation::ProbeOk);
+    let call = pool.on_sent(now + S, 0, None, work(1)).unwrap();
     assert!(!pool.eligible(now + S).contains(0));
-    pool.ended(call);
+    pool.on_ended(call);
     assert!(pool.eligible(now + S).contains(0));
 }
 
@@ -193,9 +193,9 @@ fn any_byte_is_a_sign_of_life() {
     pool.wake(now);
     pool.poll_requests(now);
     pool.on_alive(now + ms(100), 0);
-    pool.tell(now + ms(500), 0, Observation::ProbeTimeout);
+    pool.observe_at(now + ms(500), 0, Observation::ProbeTimeout);
     assert_eq!(pool.state(now + ms(500), 0), "in", "the probe was lost, the replica is not");
-    pool.tell(now + ms(500), 1, Observation::ProbeTimeout);
+    pool.observe_at(now + ms(500), 1, Observation::ProbeTimeout);
     pool.on_alive(now + ms(600), 1);
     assert_eq!(pool.state(now + ms(600), 1), "in");
 }
@@ -228,12 +228,12 @@ fn trials_become_rarer_while_calls_fail_and_probes_succeed() {
     let mut trials = 0;
     for _ in 0..400 {
         now += ms(250);
-        pool.tell(now, 0, Observation::ProbeOk);
+        pool.observe_at(now, 0, Observation::ProbeOk);
         if pool.state(now, 0) == "trial" {
             trials += 1;
-            let call = pool.sent(now, 0, None, work(1)).unwrap();
+            let call = pool.on_sent(now, 0, None, work(1)).unwrap();
             pool.fault(now, 0, Fault::Broke);
-            pool.ended(call);
+            pool.on_ended(call);
             assert_eq!(pool.state(now, 0), "suspect");
         }
     }
@@ -261,9 +261,9 @@ fn every_ejection_ends() {
     // Without polls and answers: time alone.
     for config in [PoolConfig::default(), no_probes()] {
         let (mut pool, now) = with(8, config);
-        pool.dies(now, 0);
-        pool.tell(now, 1, Observation::ProbeTimeout);
-        pool.tell(now, 2, Observation::ProbeFailed);
+        pool.take_down(now, 0);
+        pool.observe_at(now, 1, Observation::ProbeTimeout);
+        pool.observe_at(now, 2, Observation::ProbeFailed);
         (0..5).for_each(|_| pool.fault(now, 3, Fault::Broke));
         pool.fault(now, 4, Fault::ConnectRefused);
         pool.fault(now, 5, Fault::Full(None));
@@ -323,40 +323,40 @@ fn busy_replica_without_retry_after_is_left_alone_for_a_growing_delay() {
 #[test]
 fn busy_period_ends_with_the_process() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
+    pool.probe_all_ok(now);
     pool.fault(now, 0, Fault::Full(Some(3_600 * S)));
-    pool.dies(now + S, 0);
-    pool.tell(now + 2 * S, 0, Observation::ProbeOk);
+    pool.take_down(now + S, 0);
+    pool.observe_at(now + 2 * S, 0, Observation::ProbeOk);
     assert!(pool.eligible(now + 2 * S).contains(0));
 }
 
 #[test]
 fn each_cause_has_its_own_cure() {
     let (mut pool, now) = pool(4);
-    pool.all_well(now);
-    pool.tell(now, 0, Observation::ProbeFailed);
+    pool.probe_all_ok(now);
+    pool.observe_at(now, 0, Observation::ProbeFailed);
     pool.on_alive(now + ms(1), 0);
     assert_eq!(pool.state(now + ms(1), 0), "suspect", "streams go on where probes say that it is unwell");
-    pool.tell(now + ms(2), 0, Observation::ProbeOk);
+    pool.observe_at(now + ms(2), 0, Observation::ProbeOk);
     assert_eq!(pool.state(now + ms(2), 0), "in");
     (0..5).for_each(|_| pool.fault(now, 1, Fault::Broke));
-    pool.tell(now + ms(1), 1, Observation::ConnectRefused);
-    pool.tell(now + ms(2), 1, Observation::ProbeOk);
+    pool.observe_at(now + ms(1), 1, Observation::ConnectRefused);
+    pool.observe_at(now + ms(2), 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + ms(2), 1), "trial", "a probe that is well does not mend what failed before");
-    pool.tell(now + ms(3), 1, Observation::ProbeOk);
-    pool.tell(now + ms(4), 1, Observation::ProbeOk);
+    pool.observe_at(now + ms(3), 1, Observation::ProbeOk);
+    pool.observe_at(now + ms(4), 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + ms(4), 1), "trial");
 }
 
 #[test]
 fn slow_start_continues_after_a_lost_probe() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
-    pool.dies(now, 1);
-    (0..3).for_each(|_| pool.tell(now + S, 1, Observation::ProbeOk));
+    pool.probe_all_ok(now);
+    pool.take_down(now, 1);
+    (0..3).for_each(|_| pool.observe_at(now + S, 1, Observation::ProbeOk));
     assert_eq!(pool.state(now + S, 1), "starting");
-    pool.tell(now + 2 * S, 1, Observation::ProbeFailed);
-    pool.tell(now + 3 * S, 1, Observation::ProbeOk);
+    pool.observe_at(now + 2 * S, 1, Observation::ProbeFailed);
+    pool.observe_at(now + 3 * S, 1, Observation::ProbeOk);
     assert_eq!(pool.state(now + 3 * S, 1), "starting");
     assert!(pool.share(now + 3 * S, 1) <= 0.21);
 }
@@ -364,18 +364,18 @@ fn slow_start_continues_after_a_lost_probe() {
 #[test]
 fn later_accepted_call_overrules_a_refused_connection() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
-    let mut before = pool.sent(now, 0, None, work(1)).unwrap();
-    pool.dies(now + ms(1), 0);
-    pool.succeeded(now + ms(2), &mut before);
+    pool.probe_all_ok(now);
+    let mut before = pool.on_sent(now, 0, None, work(1)).unwrap();
+    pool.take_down(now + ms(1), 0);
+    pool.on_accepted(now + ms(2), &mut before);
     assert_eq!(pool.state(now + ms(2), 0), "down", "its listener is gone, and what it has begun goes on");
-    let mut since = pool.sent(now + ms(2), 0, None, work(1)).unwrap();
-    pool.first_token(now + ms(3), &mut since);
+    let mut since = pool.on_sent(now + ms(2), 0, None, work(1)).unwrap();
+    pool.on_first_token(now + ms(3), &mut since);
     assert_eq!(pool.state(now + ms(3), 0), "trial");
-    pool.succeeded(now + ms(4), &mut since);
+    pool.on_accepted(now + ms(4), &mut since);
     pool.accept(now + ms(5), 0);
     assert_eq!(pool.state(now + ms(5), 0), "starting");
-    assert_eq!((pool.ended(before), pool.ended(since)), (None, None));
+    assert_eq!((pool.on_ended(before), pool.on_ended(since)), (None, None));
 }
 
 #[test]
@@ -402,8 +402,8 @@ fn probes_that_never_succeeded_are_ignored_once_calls_are_accepted() {
         assert_eq!(waited, 0, "{bad:?}");
         assert!(pool.view(now).iter().all(|replica| replica.state == "in"), "{bad:?}: {:?}", pool.view(now));
         // As soon as a probe succeeds, probes count again.
-        pool.all_well(now);
-        pool.dies(now, 0);
+        pool.probe_all_ok(now);
+        pool.take_down(now, 0);
         assert_eq!(pool.state(now, 0), "down");
     }
 }
@@ -411,7 +411,7 @@ fn probes_that_never_succeeded_are_ignored_once_calls_are_accepted() {
 #[test]
 fn refused_probes_that_never_succeeded_need_a_refused_call() {
     let (mut pool, now) = pool(2);
-    (0..2).for_each(|at| pool.dies(now, at));
+    (0..2).for_each(|at| pool.take_down(now, at));
     assert_eq!(pool.eligible(now).len(), 1);
     let kept = pool.eligible(now).iter().next().unwrap();
     pool.fault(now, kept, Fault::ConnectRefused);
@@ -422,39 +422,39 @@ fn refused_probes_that_never_succeeded_need_a_refused_call() {
 #[test]
 fn replica_that_is_down_or_has_left_counts_as_down() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
+    pool.probe_all_ok(now);
     let ids: Vec<ReplicaId> = pool.view(now).iter().map(|replica| replica.id).collect();
-    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    let call = pool.on_sent(now, 1, None, work(1)).unwrap();
     pool.set_members(now, &members(1));
     assert!(!pool.is_down(ids[0]) && !pool.is_down(ids[1]), "it drains, and answers");
-    pool.dies(now, 1);
+    pool.take_down(now, 1);
     assert_eq!(pool.state(now, 1), "draining");
     assert!(pool.is_down(ids[1]));
-    assert_eq!(pool.ended(call), Some(1));
+    assert_eq!(pool.on_ended(call), Some(1));
     assert!(pool.is_down(ids[1]), "it is not there any more");
 }
 
 #[test]
 fn request_without_a_slot_goes_to_a_busy_replica() {
     let (mut pool, now) = pool(2);
-    pool.all_well(now);
-    pool.dies(now, 0);
+    pool.probe_all_ok(now);
+    pool.take_down(now, 0);
     assert_eq!(pool.pick_without_slot(now).unwrap().id, ReplicaId(2));
     pool.fault(now, 1, Fault::Full(None));
     assert!(pool.eligible(now).is_empty());
     assert_eq!(pool.pick_without_slot(now).unwrap().id, ReplicaId(2), "it only asked to be left alone");
-    pool.dies(now, 1);
+    pool.take_down(now, 1);
     assert!(pool.pick_without_slot(now).is_none());
 }
 
 #[test]
 fn replica_with_failing_probes_goes_down() {
     let (mut pool, now) = pool(4);
-    pool.all_well(now);
-    pool.tell(now, 0, Observation::ProbeFailed);
+    pool.probe_all_ok(now);
+    pool.observe_at(now, 0, Observation::ProbeFailed);
     assert_eq!(pool.state(now, 0), "suspect");
-    pool.tell(now + ms(250), 0, Observation::ProbeFailed);
-    pool.tell(now + 2 * S, 0, Observation::ProbeFailed);
+    pool.observe_at(now + ms(250), 0, Observation::ProbeFailed);
+    pool.observe_at(now + 2 * S, 0, Observation::ProbeFailed);
     assert_eq!(pool.state(now + 2 * S, 0), "down");
     assert_eq!(pool.take_stranded(), ReplicaSet::one(0));
 }
@@ -463,14 +463,14 @@ fn replica_with_failing_probes_goes_down() {
 fn restarted_process_has_an_empty_cache() {
     let (mut pool, now) = pool(4);
     let same = wants(&[1, 2]);
-    let mut call = pool.sent(now, 2, Some(&same), work(4_000)).unwrap();
-    pool.first_token(now, &mut call);
-    pool.ended(call);
+    let mut call = pool.on_sent(now, 2, Some(&same), work(4_000)).unwrap();
+    pool.on_first_token(now, &mut call);
+    pool.on_ended(call);
     assert!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(2))[0].cached > 3_000);
-    pool.all_well(now);
-    pool.dies(now, 2);
+    pool.probe_all_ok(now);
+    pool.take_down(now, 2);
     assert_eq!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(2))[0].cached, 0);
     let name = pool.replica(2).map(|replica| replica.load.cache.name);
-    (0..5).for_each(|_| pool.tell(now, 2, Observation::ConnectRefused));
+    (0..5).for_each(|_| pool.observe_at(now, 2, Observation::ConnectRefused));
     assert_eq!(pool.replica(2).map(|replica| replica.load.cache.name), name, "it ends once");
 }

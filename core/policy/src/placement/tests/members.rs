@@ -15,13 +15,13 @@ fn asking(model: &str) -> Wants {
 #[test]
 fn removed_replica_finishes_its_calls() {
     let (mut pool, now) = pool(3);
-    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    let call = pool.on_sent(now, 1, None, work(1)).unwrap();
     let all = members(3);
     assert!(pool.set_members(now, &[all[0].clone()]).is_empty());
     assert_eq!(pool.eligible(now), ReplicaSet::one(0));
     assert_eq!(pool.view(now).len(), 2, "the one without calls is gone");
     assert_eq!(pool.view(now)[1].state, "draining");
-    assert_eq!(pool.ended(call), Some(1));
+    assert_eq!(pool.on_ended(call), Some(1));
     assert_eq!(pool.view(now).len(), 1);
     // The index is free for the next replica.
     assert_eq!(pool.set_members(now, &all), [1, 2].into_iter().collect());
@@ -32,20 +32,20 @@ fn removed_replica_finishes_its_calls() {
 #[test]
 fn draining_replica_that_is_listed_again_continues() {
     let (mut pool, now) = pool(2);
-    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    let call = pool.on_sent(now, 1, None, work(1)).unwrap();
     let mut all = members(2);
     pool.set_members(now, &all[..1]);
     all[1].weight = 2.0;
     assert!(pool.set_members(now, &all).is_empty());
     assert_eq!(pool.eligible(now).len(), 2);
     assert_eq!(pool.view(now)[1].weight, 2.0);
-    assert_eq!(pool.ended(call), None);
+    assert_eq!(pool.on_ended(call), None);
 }
 
 #[test]
 fn replica_that_joins_running_ones_starts_slowly() {
     let (mut pool, now) = pool(2);
-    pool.tell(now, 0, Observation::ProbeOk);
+    pool.observe_at(now, 0, Observation::ProbeOk);
     assert_eq!(pool.set_members(now, &members(3)), ReplicaSet::one(2));
     assert_eq!(pool.state(now, 2), "starting");
     assert!(pool.eligible(now).contains(2), "nothing speaks against it");
@@ -56,16 +56,16 @@ fn replica_that_joins_running_ones_starts_slowly() {
 #[test]
 fn calls_go_where_their_model_is_served() {
     let (mut pool, now) = pool(4);
-    pool.tell(now, 0, serving(&["base", "adapter"]));
-    pool.tell(now, 1, serving(&["base"]));
-    pool.tell(now, 2, serving(&["base"]));
+    pool.observe_at(now, 0, serving(&["base", "adapter"]));
+    pool.observe_at(now, 1, serving(&["base"]));
+    pool.observe_at(now, 2, serving(&["base"]));
     let some = |places: &[usize]| places.iter().copied().collect::<ReplicaSet>();
     assert_eq!(pool.serving(Some(&asking("adapter")), 1), some(&[0]), "of the last nothing is known");
     assert_eq!(pool.serving(Some(&asking("base")), 1), some(&[0, 1, 2]));
     assert_eq!(pool.serving(Some(&asking("other")), 1), some(&[3]));
-    pool.tell(now, 3, serving(&[]));
+    pool.observe_at(now, 3, serving(&[]));
     assert_eq!(pool.serving(Some(&asking("other")), 1), some(&[3]), "it loads yet");
-    pool.tell(now, 3, serving(&["base"]));
+    pool.observe_at(now, 3, serving(&["base"]));
     assert_eq!(pool.serving(Some(&asking("other")), 1).len(), 4, "the replica is the source of truth");
     assert_eq!(pool.serving(None, 1).len(), 4);
     // A replica with configured models is not asked for them.
@@ -78,20 +78,20 @@ fn calls_go_where_their_model_is_served() {
 #[test]
 fn long_prompts_go_where_they_fit() {
     let (mut pool, now) = pool(2);
-    pool.tell(now, 0, serving(&["base"]));
+    pool.observe_at(now, 0, serving(&["base"]));
     let model = |name: &str, longest, parent: Option<&str>| Model {
         name: name.into(),
         max_tokens: longest,
         parent: parent.map(Into::into),
     };
     let models = vec![model("base", Some(100_000), None), model("adapter", None, Some("base"))];
-    pool.tell(now, 1, Observation::Models(models));
+    pool.observe_at(now, 1, Observation::Models(models));
     assert_eq!(pool.serving(Some(&asking("base")), 999).len(), 2);
     assert_eq!(pool.serving(Some(&asking("base")), 1_000), ReplicaSet::one(1), "an answer has a token");
     assert_eq!(pool.serving(Some(&asking("adapter")), 99_999), ReplicaSet::one(1));
     assert_eq!(pool.serving(Some(&asking("base")), 200_000).len(), 2, "let the replica say so");
     assert_eq!(pool.serving(None, 50_000), ReplicaSet::one(1));
-    pool.tell(
+    pool.observe_at(
         now,
         0,
         Observation::Models(vec![model("base", Some(1_000), None), model("other", None, None)]),
@@ -110,12 +110,12 @@ fn replicas_that_failed_a_call_are_avoided() {
 }
 
 #[test]
-fn no_more_than_a_set_can_hold() {
+fn members_beyond_the_maximum_do_not_join() {
     let now = crate::testing::epoch();
     let mut pool = Placement::new(&PoolConfig::default(), 1);
     let many: Vec<ReplicaConfig> = (0..200).map(|n| ReplicaConfig::new(&format!("http://r{n}"))).collect();
-    assert_eq!(pool.set_members(now, &many).len(), MOST);
-    assert_eq!(pool.eligible(now).len(), MOST);
+    assert_eq!(pool.set_members(now, &many).len(), MAX_REPLICAS);
+    assert_eq!(pool.eligible(now).len(), MAX_REPLICAS);
 }
 
 #[test]
@@ -126,20 +126,20 @@ fn member_without_an_index_joins_when_one_is_free() {
         (from..to).map(|n| ReplicaConfig::new(&format!("http://r{n}"))).collect()
     };
     pool.set_members(now, &some(0, 70));
-    let mut calls: Vec<PlacedCall> = (0..70).filter_map(|at| pool.sent(now, at, None, work(1))).collect();
+    let mut calls: Vec<PlacedCall> = (0..70).filter_map(|at| pool.on_sent(now, at, None, work(1))).collect();
     // All others instead, except the last, whose weight changes.
     let mut next = some(100, 170);
     next.push(ReplicaConfig { weight: 2.0, ..ReplicaConfig::new("http://r69") });
-    assert_eq!(pool.set_members(now, &next).len(), MOST - 70);
+    assert_eq!(pool.set_members(now, &next).len(), MAX_REPLICAS - 70);
     assert_eq!(pool.view(now)[69].weight, 2.0, "who is known already is not forgotten for who is not");
     assert!(pool.take_pending().is_none(), "there is no place yet");
     for _ in 0..12 {
-        let left = pool.ended(calls.remove(0)).unwrap();
+        let left = pool.on_ended(calls.remove(0)).unwrap();
         let members = pool.take_pending().expect("there is one");
         assert_eq!(pool.set_members(now, &members), ReplicaSet::one(left));
     }
-    assert!(pool.ended(calls.remove(0)).is_some());
+    assert!(pool.on_ended(calls.remove(0)).is_some());
     assert!(pool.take_pending().is_none(), "all are in");
     assert_eq!(pool.eligible(now).len(), 71);
-    assert!(calls.into_iter().filter_map(|call| pool.ended(call)).count() > 0);
+    assert!(calls.into_iter().filter_map(|call| pool.on_ended(call)).count() > 0);
 }

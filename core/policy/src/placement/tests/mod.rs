@@ -37,8 +37,8 @@ fn work(input: u64) -> Work {
 }
 
 /// A call whose prompt has these prefixes.
-fn wants(beginnings: &[u64]) -> Wants {
-    Wants { affinity: Affinity { prefixes: beginnings.into(), ..Affinity::default() }, ..Wants::default() }
+fn wants(prefixes: &[u64]) -> Wants {
+    Wants { affinity: Affinity { prefixes: prefixes.into(), ..Affinity::default() }, ..Wants::default() }
 }
 
 impl Placement {
@@ -47,35 +47,35 @@ impl Placement {
         let open = self.eligible(now).and(self.serving(wants, work.input));
         let at = self.choose(now, wants, work, open)?;
         assert!(open.contains(at));
-        self.sent(now, at, wants, work)
+        self.on_sent(now, at, wants, work)
     }
 
     /// Sends a call that is accepted.
     fn accept(&mut self, now: Instant, at: usize) {
-        let Some(mut call) = self.sent(now, at, None, work(1)) else { return };
-        self.succeeded(now, &mut call);
-        let _ = self.ended(call);
+        let Some(mut call) = self.on_sent(now, at, None, work(1)) else { return };
+        self.on_accepted(now, &mut call);
+        let _ = self.on_ended(call);
     }
 
     /// Sends a call that fails.
     fn fault(&mut self, now: Instant, at: usize, fault: Fault) {
-        let Some(call) = self.sent(now, at, None, work(1)) else { return };
-        self.failed(now, &call, fault);
-        let _ = self.ended(call);
+        let Some(call) = self.on_sent(now, at, None, work(1)) else { return };
+        self.on_failed(now, &call, fault);
+        let _ = self.on_ended(call);
     }
 
     /// Reports successful probes of all replicas, so that failed ones count.
-    fn all_well(&mut self, now: Instant) {
-        (0..self.replicas.len()).for_each(|at| self.tell(now, at, Observation::ProbeOk));
+    fn probe_all_ok(&mut self, now: Instant) {
+        (0..self.replicas.len()).for_each(|at| self.observe_at(now, at, Observation::ProbeOk));
     }
 
     /// Reports refused probes until the replica is down.
-    fn dies(&mut self, now: Instant, at: usize) {
-        (0..2).for_each(|_| self.tell(now, at, Observation::ConnectRefused));
+    fn take_down(&mut self, now: Instant, at: usize) {
+        (0..2).for_each(|_| self.observe_at(now, at, Observation::ConnectRefused));
     }
 
     /// Reports an observation of the replica at an index.
-    fn tell(&mut self, now: Instant, at: usize, observation: Observation) {
+    fn observe_at(&mut self, now: Instant, at: usize, observation: Observation) {
         let id = self.replica(at).unwrap().placed.id;
         self.observe(now, id, observation);
     }
@@ -85,7 +85,7 @@ impl Placement {
     }
 
     fn observe_metrics(&mut self, now: Instant, at: usize, running: f64, waiting: f64) {
-        self.tell(
+        self.observe_at(
             now,
             at,
             Observation::Metrics(EngineMetrics { running, waiting, ..EngineMetrics::default() }),

@@ -13,7 +13,7 @@ fn unused_pool_is_not_polled() {
     let call = pool.place(now, None, work(1)).unwrap();
     assert!(!pool.poll_requests(now).due.is_empty());
     assert!(!pool.poll_requests(now + 60 * S).due.is_empty(), "it runs still");
-    pool.ended(call);
+    pool.on_ended(call);
     assert_eq!(pool.poll_requests(now + 61 * S), PollRequests::default());
     pool.wake(now + 70 * S);
     assert!(!pool.poll_requests(now + 70 * S).due.is_empty());
@@ -57,7 +57,7 @@ fn poll_intervals_are_jittered() {
 fn replica_that_answers_calls_is_not_probed() {
     let (mut pool, mut now) = pool(1);
     let mut call = pool.place(now, None, work(1)).unwrap();
-    pool.first_token(now, &mut call);
+    pool.on_first_token(now, &mut call);
     for _ in 0..100 {
         now += ms(100);
         pool.on_alive(now, 0);
@@ -65,7 +65,7 @@ fn replica_that_answers_calls_is_not_probed() {
     }
     assert_eq!(asks(&pool.poll_requests(now + ms(200)), PollKind::Health), 0);
     assert_eq!(asks(&pool.poll_requests(now + ms(300)), PollKind::Health), 1, "silent");
-    pool.ended(call);
+    pool.on_ended(call);
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn suspect_replica_is_probed_at_once_and_a_down_one_every_second() {
     let (mut pool, now) = pool(4);
     pool.wake(now);
     pool.poll_requests(now);
-    (0..4).for_each(|at| pool.tell(now, at, Observation::ProbeOk));
+    (0..4).for_each(|at| pool.observe_at(now, at, Observation::ProbeOk));
     pool.fault(now + ms(10), 0, Fault::ConnectRefused);
     assert_eq!(asks(&pool.poll_requests(now + ms(10)), PollKind::Health), 1);
-    pool.tell(now + ms(12), 0, Observation::ConnectRefused);
+    pool.observe_at(now + ms(12), 0, Observation::ConnectRefused);
     assert_eq!(pool.state(now + ms(12), 0), "down");
     let mut probes = Vec::new();
     for step in 2..1_000 {
@@ -87,9 +87,9 @@ fn suspect_replica_is_probed_at_once_and_a_down_one_every_second() {
                 (PollKind::Health, Some(0)) => {
                     // Twice, which takes the replica down.
                     probes.extend((pool.state(at, 0) == "down").then_some(at));
-                    pool.tell(at, 0, Observation::ConnectRefused);
+                    pool.observe_at(at, 0, Observation::ConnectRefused);
                 }
-                (PollKind::Health, Some(other)) => pool.tell(at, other, Observation::ProbeOk),
+                (PollKind::Health, Some(other)) => pool.observe_at(at, other, Observation::ProbeOk),
                 (ask, to) => assert!(to != Some(0) || ask == PollKind::Health, "it is down"),
             }
         }
@@ -104,24 +104,24 @@ fn models_are_polled_when_a_call_names_an_unknown_one() {
     let model = |name: &str| Model { name: name.into(), max_tokens: None, parent: None };
     pool.wake(now);
     pool.poll_requests(now);
-    pool.tell(now, 0, Observation::Models(vec![model("base")]));
+    pool.observe_at(now, 0, Observation::Models(vec![model("base")]));
     let mut asked = 0;
     for step in 0..50 {
         let at = now + ms(100) * step;
         pool.wake(at);
         asked += asks(&pool.poll_requests(at), PollKind::Models);
-        pool.tell(at, 0, Observation::Models(vec![model("base")]));
+        pool.observe_at(at, 0, Observation::Models(vec![model("base")]));
     }
     assert_eq!(asked, 0, "once a minute");
     let wanted = Wants { model: Some("new-adapter".into()), ..Wants::default() };
     for step in 0..50 {
         let at = now + 5 * S + ms(100) * step;
         let call = pool.place(at, Some(&wanted), work(1)).expect("the replica is the source of truth");
-        pool.ended(call);
+        pool.on_ended(call);
         let poll_requests = pool.poll_requests(at);
         asked += asks(&poll_requests, PollKind::Models);
         if asks(&poll_requests, PollKind::Models) > 0 {
-            pool.tell(at, 0, Observation::Models(vec![model("base")]));
+            pool.observe_at(at, 0, Observation::Models(vec![model("base")]));
         }
     }
     assert!((4..=7).contains(&asked), "about once a second: {asked}");
@@ -141,7 +141,7 @@ fn disabled_polls_are_not_requested() {
 #[test]
 fn idle_replicas_are_probed_rarely() {
     let (mut pool, now) = with(2, PoolConfig { poll: None, ..PoolConfig::default() });
-    let call = pool.sent(now, 1, None, work(1)).unwrap();
+    let call = pool.on_sent(now, 1, None, work(1)).unwrap();
     let mut probes = [Vec::new(), Vec::new()];
     for step in 0..2_000 {
         let at = now + ms(5) * step;
@@ -153,13 +153,13 @@ fn idle_replicas_are_probed_rarely() {
         {
             let place = pool.index_of(poll_request.to).unwrap();
             probes[place].push(at);
-            pool.tell(at, place, Observation::ProbeOk);
+            pool.observe_at(at, place, Observation::ProbeOk);
         }
     }
     let gaps = |place: usize| probes[place].windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>();
     assert!(gaps(0).iter().all(|gap| *gap >= S && *gap <= ms(1_260)), "{:?}", gaps(0));
     assert!(gaps(1).iter().all(|gap| *gap >= ms(240) && *gap <= ms(310)), "{:?}", gaps(1));
-    assert_eq!(pool.ended(call), None);
+    assert_eq!(pool.on_ended(call), None);
 }
 
 #[test]
@@ -167,8 +167,8 @@ fn refused_probe_is_repeated_within_fifty_milliseconds() {
     let (mut pool, now) = pool(2);
     pool.wake(now);
     pool.poll_requests(now);
-    pool.all_well(now);
-    pool.tell(now, 0, Observation::ConnectRefused);
+    pool.probe_all_ok(now);
+    pool.observe_at(now, 0, Observation::ConnectRefused);
     let poll_requests = pool.poll_requests(now);
     assert!(
         !poll_requests.due.iter().any(|poll_request| poll_request.kind == PollKind::Health),

@@ -53,7 +53,7 @@ fn observation(which: u8) -> Observation {
 
 proptest! {
     #[test]
-    fn whatever_happens(events in prop::collection::vec(event(), 1..150)) {
+    fn invariants_hold_for_any_events(events in prop::collection::vec(event(), 1..150)) {
         let (mut pool, mut now) = pool(6);
         let mut calls: Vec<PlacedCall> = Vec::new();
         for event in events {
@@ -68,17 +68,17 @@ proptest! {
                         Some(at) => {
                             prop_assert!(open.contains(at), "outside of what is open");
                             prop_assert!(crate::placement::select::is_within(&before, at), "over the bound");
-                            calls.extend(pool.sent(now, at, Some(&wants), work(input)));
+                            calls.extend(pool.on_sent(now, at, Some(&wants), work(input)));
                         }
                     }
                 }
                 Event::FirstToken(index) if !calls.is_empty() => {
                     let at = index.index(calls.len());
-                    pool.first_token(now, &mut calls[at]);
+                    pool.on_first_token(now, &mut calls[at]);
                 }
                 Event::End(index) if !calls.is_empty() => {
                     let call = calls.swap_remove(index.index(calls.len()));
-                    let _ = pool.ended(call);
+                    let _ = pool.on_ended(call);
                 }
                 Event::Fault(at, which) => pool.fault(now, at, fault(which)),
                 Event::Accepted(at) => pool.accept(now, at),
@@ -101,7 +101,7 @@ proptest! {
             for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
                 let listens = !replica.health.is_refusing();
                 listen += usize::from(listens);
-                let doubted = listens && replica.health.is_out();
+                let doubted = listens && replica.health.is_ejected();
                 out += usize::from(doubted && !eligible.contains(at) && !replica.health.is_busy(now));
             }
             prop_assert!(out <= listen / 2);
@@ -113,7 +113,7 @@ proptest! {
             prop_assert!(pool.next_wake(now).is_none_or(|next| next > now));
         }
         for call in calls {
-            let _ = pool.ended(call);
+            let _ = pool.on_ended(call);
         }
         prop_assert!(pool.known().all(|(_, replica)| replica.load.awaiting_tokens == 0 && replica.load.tokens == 0));
         prop_assert!(pool.view(now).iter().all(|replica| replica.state != "draining"));

@@ -16,12 +16,12 @@ fn less_loaded_of_two_replicas_is_selected() {
     let third = pool.place(now, None, work(100)).unwrap();
     assert_eq!(third.at, second.at, "two short prompts are less than a long one");
     // A call that is being answered delays nobody.
-    pool.first_token(now, &mut second);
+    pool.on_first_token(now, &mut second);
     let view = pool.view(now);
     assert_eq!((view[first.at].requests, view[second.at].requests), (1, 2));
-    assert_eq!(pool.ended(second), None);
-    assert_eq!(pool.ended(first), None);
-    assert_eq!(pool.ended(third), None);
+    assert_eq!(pool.on_ended(second), None);
+    assert_eq!(pool.on_ended(first), None);
+    assert_eq!(pool.on_ended(third), None);
     assert!(pool.view(now).iter().all(|replica| replica.requests == 0 && replica.tokens == 0));
 }
 
@@ -32,27 +32,27 @@ fn repeated_prompt_returns_to_its_replica() {
         let hash = 1_000 * (conversation + 1);
         let mut first = pool.place(now, Some(&wants(&[hash, hash + 1])), work(2_000)).unwrap();
         let home = first.at;
-        pool.first_token(now, &mut first);
-        pool.ended(first);
+        pool.on_first_token(now, &mut first);
+        pool.on_ended(first);
         let mut turn = vec![hash, hash + 1];
         for next in 2..6 {
             turn.push(hash + next);
             let mut call = pool.place(now, Some(&wants(&turn)), work(1_000 * (next + 1))).unwrap();
             assert_eq!(call.at, home);
-            pool.first_token(now, &mut call);
-            pool.ended(call);
+            pool.on_first_token(now, &mut call);
+            pool.on_ended(call);
         }
     }
 }
 
 #[test]
-fn but_not_behind_a_queue() {
+fn calls_with_the_same_prefix_do_not_exceed_the_load_bound() {
     let (mut pool, now) = pool(8);
     let same = wants(&[1, 2, 3, 4]);
     let calls: Vec<PlacedCall> =
         (0..64).map(|_| pool.place(now, Some(&same), work(4_000)).unwrap()).collect();
     let most = (0..8).map(|at| calls.iter().filter(|call| call.at == at).count()).max().unwrap();
-    assert!(most as f64 <= load_bound::most(64.0 / 8.0), "{most}");
+    assert!(most as f64 <= load_bound::max_calls(64.0 / 8.0), "{most}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
             client.set_members(now, &members(8));
             for other in 0..4 {
                 let call = client.place(now, Some(&wants(&[seed << 50 | 1 << 40 | other])), work(1)).unwrap();
-                client.ended(call);
+                client.on_ended(call);
             }
             (0..60).for_each(|_| (0..8).for_each(|at| client.observe_metrics(now, at, 4.0, 0.0)));
             client
@@ -76,7 +76,7 @@ fn clients_that_see_the_pool_agree_on_new_conversations() {
         for client in &mut clients {
             let call = client.place(now, Some(&wants), work(20_000)).unwrap();
             homes.push(call.at);
-            client.ended(call);
+            client.on_ended(call);
         }
         homes.dedup();
         assert_eq!(homes.len(), 1, "{conversation}");
@@ -91,8 +91,8 @@ fn slow_replica_gets_fewer_calls() {
         let mut placed_call = pool.place(now, None, work(1_000)).unwrap();
         sent[placed_call.at] += usize::from(call >= 200);
         let took = if placed_call.at == 2 { ms(300) } else { ms(100) };
-        pool.first_token(now + took, &mut placed_call);
-        pool.ended(placed_call);
+        pool.on_first_token(now + took, &mut placed_call);
+        pool.on_ended(placed_call);
         now += ms(400);
     }
     assert!(sent[2] * 4 < 1_800, "one at a time there is always another: {sent:?}");
@@ -106,7 +106,7 @@ fn stale_metrics_mean_neither_full_nor_empty() {
     for _ in 0..20 {
         let call = pool.place(now, None, work(100)).unwrap();
         assert_ne!(call.at, 0, "it is full");
-        pool.ended(call);
+        pool.on_ended(call);
     }
     let later = now + Duration::from_secs(4);
     assert!(pool.view(later).iter().all(|replica| replica.others.is_none()));
@@ -142,7 +142,7 @@ fn answer_without_a_first_token_keeps_its_prefixes_cached() {
     let same = wants(&[1, 2]);
     let mut call = pool.place(now, Some(&same), work(4_000)).unwrap();
     let home = call.at;
-    pool.succeeded(now, &mut call);
-    pool.ended(call);
+    pool.on_accepted(now, &mut call);
+    pool.on_ended(call);
     assert!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(home))[0].cached > 3_000);
 }

@@ -53,7 +53,7 @@ impl Pool {
         // A replica outside the set would be accounted for nowhere.
         let chosen = self.placement.choose(now, wants, work, open).filter(|at| open.contains(*at));
         let at = chosen.or_else(|| open.iter().next())?;
-        let placed_call = self.placement.sent(now, at, wants, work)?;
+        let placed_call = self.placement.on_sent(now, at, wants, work)?;
         let replica = self.replicas.get_mut(at)?.as_mut()?;
         let is_half_open_probe = replica.on_sent(now);
         let tracked = replica.limiter.on_sent(now, ticket);
@@ -102,7 +102,7 @@ impl Pool {
             replica.on_end(assignment.is_half_open_probe);
             replica.release(assignment.space);
         }
-        if let Some(left) = self.placement.ended(assignment.placed_call)
+        if let Some(left) = self.placement.on_ended(assignment.placed_call)
             && let Some(replica) = self.replicas.get_mut(left)
         {
             *replica = None;

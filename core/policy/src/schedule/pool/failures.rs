@@ -12,7 +12,7 @@ impl Pool {
     pub(super) fn succeeded(&mut self, now: Instant, assignment: &mut Assignment) {
         if let Some(replica) = self.replica_of(assignment) {
             replica.on_room();
-            self.placement.succeeded(now, &mut assignment.placed_call);
+            self.placement.on_accepted(now, &mut assignment.placed_call);
             self.refresh(now);
         }
     }
@@ -33,7 +33,7 @@ impl Pool {
     ) -> Hold {
         if self.replica_of(assignment).is_some() {
             let is_own = fault == Fault::Broke && attempt.has_failed();
-            let counts = !is_own && self.placement.failed(now, &assignment.placed_call, fault);
+            let counts = !is_own && self.placement.on_failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {

@@ -243,7 +243,7 @@ impl Upstream for Pool {
         if let Some(assignment) = &mut slot.assignment
             && std::mem::take(&mut assignment.awaits)
         {
-            self.placement.first_token(now, &mut assignment.placed_call);
+            self.placement.on_first_token(now, &mut assignment.placed_call);
         }
     }
 
