@@ -45,8 +45,8 @@ impl SlotLimit {
         self.set(now, (self.value + by).min(self.max), cause, [awaiting; 2]);
     }
 
-    /// Cuts the slots to `to`, but not below the minimum. `awaiting` is the first-token limit before
-    /// and after the cut.
+    /// Cuts the slots to `to`, but not below the minimum. `awaiting` is the first-token limit
+    /// before and after the cut.
     pub(super) fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause, awaiting: [usize; 2]) {
         self.set(now, to.min(self.value).max(self.min), cause, awaiting);
     }

@@ -4,27 +4,28 @@
 //! A prefix that is too short is shared by all calls (a system prompt) and would send all of them
 //! to one replica. A prefix that is too long is not shared by the next turn. The key is the
 //! shortest prefix whose share of the traffic is at most half of what one replica should carry,
-//! learned from decayed counts. A prefix with a larger share is split by what follows it. A session
-//! that the caller names precedes all prefixes, under the same rule.
+//! learned from decayed counts. A session that the caller names precedes all prefixes, under the
+//! same rule.
 //!
-//! A new client has no counts, and a client whose calls all start alike cannot tell. A key is
-//! therefore used only if its share of the calls so far is at most [`MAX_UNPROVEN_SHARE`], that is, after
-//! three calls that started differently. Otherwise, 64 clients that start at once with one system
-//! prompt would all use the same replica.
+//! A new client has no counts, and if all of its calls start alike, their common prefix looks like
+//! one conversation. A key is therefore used only if its share of the calls so far is at most
+//! [`MAX_UNPROVEN_SHARE`] (or half of a replica's share, if that is larger), that is, after three
+//! calls that started differently. Otherwise, 64 clients that start at once with one system prompt
+//! would all use the same replica.
 
 use super::prefix_cache::HashLru;
 use tidegate_protocol::request::Affinity;
 
-/// How often a prefix must have been seen to count as common.
+/// Minimum decayed number of calls with a prefix for the prefix to count as common.
 const COMMON_COUNT: f64 = 3.0;
-/// The maximum share of the calls so far for a prefix that is used without being known to be rare.
+/// Maximum share of the calls so far, from 0 to 1, for a prefix to be used as a key while few calls
+/// have been counted.
 const MAX_UNPROVEN_SHARE: f64 = 0.25;
-/// The maximum depth at which prefixes are counted.
+/// Maximum number of hashes counted per call: the session and the shortest prefixes.
 const MAX_DEPTH: usize = 64;
-/// The number of calls per replica after which the weight of a call has decayed to less than a
-/// half.
+/// Number of calls per replica after which the weight of a call has decayed to about a third.
 const DECAY_CALLS: f64 = 32.0;
-/// The maximum number of prefixes counted.
+/// Maximum number of prefixes and sessions with a count. The least recently used ones are dropped.
 const MAX_COUNTED: usize = 16_384;
 
 /// Decayed counts of calls and of their prefixes.
@@ -43,8 +44,9 @@ impl Counts {
         Self { calls: 0.0, scale: 1.0, counts: HashLru::unbounded_with_hasher(Default::default()) }
     }
 
-    /// Returns the key of a call in a pool of `replicas` replicas, or `None` if no prefix is known
-    /// to be rare.
+    /// Returns the key of a call in a pool of `replicas` replicas: the session, or else the
+    /// shortest prefix, that is not common. Returns `None` if all are common or too few calls were
+    /// counted.
     pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<u64> {
         // Half of the share that one replica should carry.
         let rare = 0.5 / replicas.max(1) as f64;
@@ -94,7 +96,7 @@ mod tests {
             counts.on_sent(&of(&[1, 2, 100 + session % 100]), 8);
         }
         assert_eq!(counts.key(&of(&[1, 2, 150, 7]), 8), Some(150));
-        assert_eq!(counts.key(&of(&[1, 2]), 8), None, "nothing in it tells it from the others");
+        assert_eq!(counts.key(&of(&[1, 2]), 8), None, "all of its prefixes are common");
         assert_eq!(counts.key(&of(&[5, 2]), 8), Some(5));
         assert_eq!(counts.key(&of(&[]), 8), None);
         let named = Affinity { session: Some(9), ..of(&[1, 2, 150]) };

@@ -10,37 +10,46 @@
 //! therefore measured from its recent minimum, and from its value when nothing runs. The recent
 //! miss rate of lookups gives the part that has to be computed.
 //!
-//! The backlog is unknown if a counter is missing, or if prompts are processed but none is looked
-//! up because the cache is off.
+//! The backlog is unknown if a counter is missing, or if prompts are processed but none was looked
+//! up, because the cache is off.
 
 use tidegate_protocol::vllm::EngineMetrics;
 
-/// The number of polls after which an older minimum is forgotten: once or twice as many, some
-/// minutes.
+/// Length of a period in polls. The minimum covers the current and the previous period.
 const PERIOD_POLLS: u32 = 64;
-/// The weight that older lookups keep with each poll.
+/// Factor on the weight of older lookups per poll.
 const DECAY: f64 = 0.8;
 
+/// The prompt tokens that one engine has scheduled but not computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
+    /// Counters at the last poll, or `None` if they were unknown.
     last: Option<Counters>,
-    /// The minimum difference of the previous and of the current period.
+    /// Minimum difference of the counters in the previous period, in tokens.
     previous_min: f64,
+    /// Minimum difference of the counters in the current period, in tokens.
     current_min: f64,
+    /// Number of polls in the current period.
     polls: u32,
-    /// Prompt tokens looked up and found, decayed.
+    /// Prompt tokens that were looked up in the cache, decayed.
     queried: f64,
+    /// Prompt tokens that were found in the cache, decayed.
     hit: f64,
 }
 
+/// The engine's counters, in prompt tokens since its start.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
+    /// Tokens looked up in the cache.
     queries: f64,
+    /// Tokens found in the cache.
     hits: f64,
+    /// Tokens processed.
     prompts: f64,
 }
 
 impl Counters {
+    /// Returns the counters, or `None` if one is missing or not a number, or if the cache is off.
     fn read(metrics: &EngineMetrics) -> Option<Self> {
         let (queries, hits) = (metrics.prefix_queries?, metrics.prefix_hits?);
         let prompts = metrics.prompt_tokens?;
@@ -56,8 +65,8 @@ impl Counters {
 }
 
 impl Backlog {
-    /// Returns the prompt tokens of scheduled calls that still have to be computed, or `None` if
-    /// they are unknown.
+    /// Applies the metrics of a load poll. Returns the prompt tokens of scheduled calls, of all
+    /// clients, that still have to be computed, or `None` if they are unknown.
     pub(super) fn observe(&mut self, metrics: &EngineMetrics) -> Option<f64> {
         let Some(now) = Counters::read(metrics) else {
             *self = Self::default();
@@ -84,7 +93,8 @@ impl Backlog {
         Some(under_way * (1.0 - self.hit_rate().unwrap_or(0.5)))
     }
 
-    /// Returns the recent hit rate in prompt tokens, or `None` if nothing was looked up.
+    /// Returns the share of recently looked-up prompt tokens that were cached, from 0 to 1, or
+    /// `None` if nothing was looked up.
     pub(super) fn hit_rate(&self) -> Option<f64> {
         (self.queried > 0.0).then(|| (self.hit / self.queried).clamp(0.0, 1.0))
     }

@@ -1,40 +1,44 @@
 //! The work before a new call at a replica, in prompt tokens.
 //!
 //! A first token waits for prompt tokens: the uncached part of the prompts whose first token is
-//! awaited. A call that is being answered costs the batch one token per step, which is almost
+//! awaited. A call past its first token adds one token to each step of the engine, which is almost
 //! nothing.
 //!
 //! The load of this client is known. For other clients, it is estimated from the last poll: running
 //! and waiting calls, minus this client's calls at that moment, and the [backlog](super::backlog)
-//! of their prompts. A poll older than three periods is stale and says nothing.
+//! of their prompts. A poll older than three poll intervals is stale and is ignored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{EngineMetrics, backlog::Backlog, prefix_cache::EngineCache, speed::Speed};
 
-/// The number of periods after which a poll is stale.
+/// Age at which a poll is stale, in poll intervals.
 const STALE_POLLS: u32 = 3;
-/// The share of the memory that an engine keeps for unused prefixes. The rest holds running calls.
+/// Share of the KV-cache memory that is assumed to hold prefixes of ended calls. The rest holds
+/// running calls.
 const CACHE_SHARE: f64 = 0.8;
 
-/// Calls of other clients.
+/// The load that other clients cause at a replica, as of the last poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Others {
+    /// Number of calls that the engine runs.
     pub(super) running: f64,
+    /// Number of calls in the engine's queue.
     pub(super) waiting: f64,
-    /// Prompt tokens of running calls that still have to be computed, as far as the replica reports
-    /// it.
+    /// Prompt tokens of the running calls that still have to be computed, or 0 if the replica does
+    /// not report the counters for it.
     pub(super) under_way: f64,
 }
 
 impl Others {
+    /// Returns the number of running and waiting calls.
     pub(super) fn calls(&self) -> f64 {
         self.running + self.waiting
     }
 }
 
-/// The load of one replica.
+/// The load of one replica: this client's calls, and other clients' calls as of the last poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Age after which a poll is stale.
@@ -50,7 +54,7 @@ pub(super) struct Load {
     pub(super) speed: Speed,
     pub(super) cache: EngineCache,
     pub(super) backlog: Backlog,
-    /// The last poll, or `None` if there was none.
+    /// The result of the last load poll, or `None` if there was none.
     seen: Option<Seen>,
     /// The replica's count of computed tokens at the last poll, or `None` before the first.
     counted: Option<f64>,
@@ -62,7 +66,7 @@ pub(super) struct Load {
     displaced: f64,
 }
 
-/// The result of a poll.
+/// What the last load poll reported.
 #[derive(Clone, Debug)]
 struct Seen {
     at: Instant,
@@ -89,23 +93,23 @@ impl Load {
         self.awaiting + self.answering
     }
 
-    /// Returns other clients' calls, or `None` if the last poll is stale.
+    /// Returns other clients' calls, or `None` if there was no poll or the last one is stale.
     pub(super) fn others(&self, now: Instant) -> Option<Others> {
         Some(self.seen(now)?.others)
     }
 
-    /// Returns the used share of the memory, or `None` if the last poll is stale or did not report
-    /// it.
+    /// Returns the used share of the KV-cache memory, from 0 to 1, or `None` if the last poll is
+    /// stale or did not report it.
     pub(super) fn kv_usage(&self, now: Instant) -> Option<f64> {
         self.seen(now)?.kv_usage
     }
 
-    /// Returns the last poll unless it is stale.
+    /// Returns the result of the last load poll, or `None` if there was none or it is stale.
     fn seen(&self, now: Instant) -> Option<&Seen> {
         self.seen.as_ref().filter(|seen| now.saturating_duration_since(seen.at) <= self.stale_after)
     }
 
-    /// Applies polled metrics.
+    /// Applies the metrics of a load poll: updates other clients' load and what is cached.
     pub(super) fn observe(&mut self, now: Instant, metrics: &EngineMetrics) {
         // Replicas may report values that are not numbers.
         let number = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
@@ -125,17 +129,17 @@ impl Load {
         }
     }
 
-    /// Sets the size of the memory, in tokens. `None` changes nothing.
+    /// Sets the size of the KV-cache memory, in tokens. `None` changes nothing.
     pub(super) fn set_kv_tokens(&mut self, tokens: Option<u64>) {
         let capacity = tokens.map(|tokens| (tokens as f64 * CACHE_SHARE) as u64);
         self.cache.capacity = capacity.or(self.cache.capacity);
     }
 
-    /// Applies the replica's count of computed tokens: prompts of other clients displace this
-    /// client's prefixes.
+    /// Applies `count`, the replica's counter of computed prompt tokens. What exceeds this client's
+    /// own tokens was computed for other clients and fills the cache.
     ///
-    /// Waiting calls of this client are computed later, so the poll with the largest difference
-    /// counts.
+    /// This client's tokens are counted when a call is sent but computed later, so the maximum of
+    /// the difference over all polls counts.
     fn on_computed(&mut self, count: f64) {
         match self.counted {
             Some(before) if count >= before => self.computed += count - before,

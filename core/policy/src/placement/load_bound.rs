@@ -1,11 +1,13 @@
-//! The load bound: the number of calls above which a replica is excluded whatever it has cached.
+//! The load bound: the number of calls above which a replica is excluded from the selection,
+//! whatever it has cached.
 //!
-//! The bound is `max(1.25 mean, mean + 2 sqrt(mean))` calls, of all clients. A plain ratio would
-//! exclude replicas because of Poisson noise in 18 % of the cases when calls are few; with the
-//! square root it is 2 %. It is never below one, so that a call may go anywhere in an idle pool.
+//! The bound is `max(1.25 mean, mean + 2 sqrt(mean))` calls of all clients, where `mean` is the
+//! replica's part of all calls by weight. If calls are few, the ratio alone would exclude replicas
+//! because of Poisson noise in 18 % of the cases; with the square root, it does in 2 %. The bound
+//! is at least one, so that any replica of an idle pool can take a call.
 
-/// Returns the bound for a replica whose share of all calls would be `mean`, including the new
-/// call.
+/// Returns the load bound of a replica, in calls. `mean` is the replica's part of all calls by
+/// weight, including the new call.
 pub(super) fn max_calls(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt()).max(1.0)
 }

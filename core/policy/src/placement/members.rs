@@ -7,12 +7,12 @@ use super::{MAX_REPLICAS, Placement, ReplicaConfig, ReplicaId, ReplicaSet, Wants
 use super::{health::Health, replica::Replica};
 
 impl Placement {
-    /// Sets the pool's replicas. Returns the indices of those that joined.
+    /// Sets the pool's members. Returns the indices of the replicas that joined.
     ///
-    /// A known URL keeps its replica, with its new configuration. A replica that is no longer
-    /// listed drains: it gets no more calls and leaves with its last one. If it is listed again
-    /// before that, it continues. Of more than [`MAX_REPLICAS`] replicas, draining ones included, the last
-    /// do not join; see [`Placement::take_pending`].
+    /// A replica whose URL is a member's stays, with its new configuration. A replica that is no
+    /// longer a member drains: it gets no more calls and leaves when its last one ends. If it
+    /// becomes a member again before that, it continues. Of more than [`MAX_REPLICAS`] replicas,
+    /// draining ones included, the last do not join; see [`Placement::take_pending`].
     pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) -> ReplicaSet {
         for replica in self.replicas.iter_mut().flatten() {
             replica.draining = !members.iter().any(|member| member.url == replica.member.url);
@@ -45,8 +45,8 @@ impl Placement {
         joined
     }
 
-    /// Returns all members if some have not joined for lack of an index and one is free now, or
-    /// `None` otherwise. Call this after a replica has left, and pass the result to
+    /// Returns all members if some could not join because the pool was full and an index is free
+    /// now, or `None` otherwise. Call this after a replica has left, and pass the result to
     /// [`Placement::set_members`].
     pub fn take_pending(&mut self) -> Option<Arc<[ReplicaConfig]>> {
         self.pending

@@ -2,18 +2,21 @@
 //! what to poll from them.
 //!
 //! The policy is pure: `now`, calls and observations are arguments, and randomness comes from a
-//! seeded generator.
+//! seeded generator. Replicas are addressed by their index in a table of up to [`MAX_REPLICAS`]
+//! entries. An index is reused after its replica has left; a [`ReplicaId`] never is.
 //!
 //! - `select`: the selection rule and its rationale. Its inputs are `load` (work queued before a
-//!   call), `speed`, `prefix_cache` (what is cached where), `affinity_key` and `rendezvous` (on
-//!   which independent clients agree) and `load_bound`.
-//! - `health`: which replicas are eligible, a state machine for each replica. Evidence that may be
-//!   wrong (failing calls, silence) ejects at most half of the pool; the least bad replicas stay.
-//!   Replicas that refuse connections are always ejected.
-//! - `polls`: when to poll what.
-//! - `members`: which replicas join and leave, and what they serve.
+//!   call), `speed` (of replicas relative to each other), `prefix_cache` (which prefixes are cached
+//!   where), `affinity_key` and `rendezvous` (a key per conversation, and the order of replicas for
+//!   a key, on which independent clients agree), and `load_bound`.
+//! - `health`: a state machine per replica, which decides whether the replica is eligible. Evidence
+//!   that may be wrong (failing calls, silence) ejects at most half of the pool, and the least bad
+//!   replicas stay. Replicas that refuse connections are always ejected.
+//! - `polls`: when to poll the health, the load and the models of each replica.
+//! - `members`: which replicas join and leave, and which models they serve.
 //!
-//! Stale metrics mean unknown, and unknown means neither full nor unhealthy.
+//! If metrics are stale, the load of a replica is unknown. An unknown load counts neither as full
+//! nor as unhealthy.
 
 mod affinity_key;
 mod backlog;
@@ -54,47 +57,57 @@ use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;
 pub use tidegate_protocol::vllm::{EngineMetrics, Model};
 
-/// The number of calls over which means decay.
+/// Decay of the means, in calls: each call has a weight of one in this number.
 const SPAN: f64 = 32.0;
 
 /// The selection policy of one pool. See [the module](self).
 #[derive(Clone, Debug)]
 pub struct Placement {
+    /// The replicas by index. `None`: the replica has left, and the index is free.
     replicas: Vec<Option<Replica>>,
+    /// Last [`ReplicaId`] assigned, or 0 if none was.
     ids: u64,
+    /// Number of calls sent, which is also the number of the last call.
     calls: u64,
     rng: Rng,
     polls: PollSchedule,
     settings: HealthSettings,
     prefix_cache: PrefixCache,
     counts: Counts,
-    /// The mean number of prompt tokens of a call that have to be computed.
+    /// Decaying mean of the uncached prompt tokens of a call.
     mean_uncached: f64,
-    /// All members, if some have no index yet.
+    /// All members, if some have not joined because no index was free. Otherwise `None`.
     pending: Option<Arc<[ReplicaConfig]>>,
-    /// The mean share of calls that other clients sent. A half until the first poll.
+    /// Decaying mean of other clients' share of all calls, from 0 to 1. It is 0.5 until the first
+    /// load poll that reports calls.
     others_share: f64,
 }
 
-/// A call at a replica: what was counted there for it. Must be passed to [`Placement::on_ended`] once.
+/// A call that was sent to a replica. Pass it once to [`Placement::on_ended`].
 #[derive(Debug)]
-#[must_use = "what is not ended counts for ever"]
+#[must_use = "a call that never ends is counted as in flight for ever"]
 pub struct PlacedCall {
-    /// The replica's index.
+    /// Index of the replica.
     pub at: usize,
-    /// The replica.
+    /// Identifier and URL of the replica.
     pub placed: Placed,
+    /// Number of the call among all calls of the pool, from 1.
     number: u64,
+    /// When the call was sent.
     sent: Instant,
     /// Prompt tokens to be computed for the call. `None` after its first token.
     uncached: Option<u64>,
-    /// Whether the call was accepted. An answer that is not streamed has no first token.
+    /// Whether the replica accepted the call. Needed because an answer that is not streamed has no
+    /// first token.
     accepted: bool,
+    /// Prompt tokens plus expected output tokens.
     tokens: u64,
-    /// The work before the first token, in prompt tokens, including the call's own.
+    /// Work that the replica does before the first token, in prompt tokens: the queued work plus
+    /// the call's own.
     work: f64,
-    /// The prefixes that the call brings to a cache if it runs.
+    /// The prefixes and the session that are cached at the replica if the call runs.
     affinity: Affinity,
+    /// Name of the replica's prefix cache when the call was sent.
     cache: u64,
 }
 
@@ -105,49 +118,53 @@ pub struct ReplicaView {
     pub id: ReplicaId,
     /// The base URL.
     pub url: Arc<str>,
-    /// The state: `in`, `suspect`, `down`, `trial` (half open), `starting` (slow start) or
-    /// `draining`.
+    /// The state: `in` (healthy), `starting` (healthy, in slow start), `suspect` (ejected), `down`
+    /// (ejected, its unanswered calls are cancelled), `trial` (half open: one call at a time) or
+    /// `draining` (no longer a member, finishes its calls).
     pub state: &'static str,
-    /// Whether calls may go to the replica now. Also `true` for a replica that is down but kept
-    /// because half of the pool would be ejected.
+    /// Whether calls may be sent to the replica now. Also `true` for an ejected replica that stays
+    /// eligible because more than half of the pool would be ejected.
     pub is_eligible: bool,
     /// The configured weight.
     pub weight: f64,
-    /// The share of the weight in force: below 1 during slow start.
+    /// Share of the weight in force, from 0.1 to 1. It is below 1 during slow start and trials.
     pub share: f64,
-    /// How often the replica was ejected.
+    /// How often the replica was ejected since it joined.
     pub ejections: u64,
-    /// This client's calls.
+    /// Number of this client's calls in flight at the replica.
     pub requests: usize,
-    /// This client's tokens.
+    /// Prompt tokens plus expected output tokens of these calls.
     pub tokens: u64,
-    /// Calls of other clients at the last poll, unless it is stale.
+    /// Number of other clients' calls at the last poll, or `None` if there was no poll lately.
     pub others: Option<f64>,
-    /// See [`EngineMetrics::kv_usage`].
+    /// Used share of the KV-cache memory at the last poll, from 0 to 1. `None` if there was no poll
+    /// lately, or if it did not report the share. See [`EngineMetrics::kv_usage`].
     pub kv_usage: Option<f64>,
-    /// The models that the replica is known to serve, or `None` if they are not known.
+    /// Names of the models that the replica serves, or `None` if they are not known.
     pub models: Option<Vec<Arc<str>>>,
-    /// Slots and memory, or `None` if they are not tracked.
+    /// Slots and memory. `None` in views of [`Placement`], which tracks neither; the scheduler
+    /// fills them in.
     pub slots: Option<SlotsView>,
 }
 
-/// The slots and the memory of a replica.
+/// The slots and the KV-cache memory of a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotsView {
-    /// Slots in force: during slow start, a share of them.
+    /// Number of slots in force. During slow start, this is a share of the replica's slots.
     pub limit: usize,
-    /// Slots in use.
+    /// Number of slots in use.
     pub in_flight: usize,
-    /// The adaptive limit, or `None` if the limit is fixed.
+    /// State of the adaptive limit, or `None` if the number of slots is fixed.
     pub adaptive: Option<AdaptiveView>,
-    /// Decreases of the limit so far.
+    /// How often the limit was decreased since the replica joined.
     pub cuts: u64,
-    /// The memory, if its size is known.
+    /// State of the memory, or `None` if its size is not known.
     pub kv: Option<kv::View>,
 }
 
 impl Placement {
-    /// Creates a pool without replicas. `seed` seeds the random generator.
+    /// Creates a pool without replicas. `seed` seeds the random generator: the same seed and the
+    /// same events lead to the same choices. Add replicas with [`Placement::set_members`].
     pub fn new(config: &PoolConfig, seed: u64) -> Self {
         let poll = config.poll.map(|poll| poll.min(duration::MAX));
         Self {
@@ -169,7 +186,8 @@ impl Placement {
         }
     }
 
-    /// Applies an observation. Observations of replicas that have left are ignored.
+    /// Applies the result of a poll to the replica's health, load or models. Does nothing if the
+    /// replica has left.
     pub fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) {
         let mut replicas = self.replicas.iter_mut().flatten();
         let Some(replica) = replicas.find(|replica| replica.placed.id == id) else { return };
@@ -201,8 +219,8 @@ impl Placement {
         self.settle(now);
     }
 
-    /// Records that a byte was received from the replica at an index. Cheap, and not needed for
-    /// every byte.
+    /// Records that a byte was received from the replica at the index `at`. Does nothing if there
+    /// is no such replica. This is cheap, and it need not be called for every byte.
     pub fn on_alive(&mut self, now: Instant, at: usize) {
         let replica = self.replicas.get_mut(at).and_then(Option::as_mut);
         if replica.is_some_and(|replica| replica.health.on_alive(now)) {
@@ -210,26 +228,28 @@ impl Placement {
         }
     }
 
-    /// Keeps polling active because calls wait.
+    /// Keeps polling active for the next 10 s. Call this while calls wait in the queue, because
+    /// pools without calls are not polled.
     pub fn wake(&mut self, now: Instant) {
         self.polls.active_at = Some(now);
     }
 
-    /// Returns what to poll now. Each request is returned once, and answered by
-    /// [`Placement::observe`].
+    /// Returns the polls that are due now. Each poll is returned once; report its result to
+    /// [`Placement::observe`]. A poll without a result is repeated after 5 s.
     pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         self.settle(now);
         self.polls.due(now, &mut self.replicas, &mut self.rng)
     }
 
-    /// Returns the replicas that calls may be sent to now: healthy as far as is known, not busy, and
-    /// not draining.
+    /// Returns the replicas that calls may be sent to now: healthy as far as is known, not busy,
+    /// and not draining.
     pub fn eligible(&mut self, now: Instant) -> ReplicaSet {
         self.settle(now);
         self.filter(|replica| replica.is_open(now))
     }
 
-    /// Returns a replica for a request that takes no slot, or `None` if there is none.
+    /// Returns a replica for a request that takes no slot, or `None` if the pool has no replicas or
+    /// all refuse connections.
     ///
     /// Prefers eligible replicas, then busy ones, then any that does not refuse connections.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
@@ -252,8 +272,9 @@ impl Placement {
         replica.is_none_or(|replica| replica.health.state == HealthState::Down)
     }
 
-    /// Records a call that is sent to the replica at an index. Returns `None`, and records nothing,
-    /// if no replica has that index.
+    /// Records a call that is sent to the replica at the index `at`, usually one that
+    /// [`Placement::choose`] returned. Returns `None`, and records nothing, if there is no such
+    /// replica.
     pub fn on_sent(
         &mut self,
         now: Instant,
@@ -303,7 +324,8 @@ impl Placement {
         })
     }
 
-    /// Records the first token of a call. Does nothing if its first token was already recorded.
+    /// Records the first token of a call: the replica's speed is learned from the time since the
+    /// call was sent. Does nothing if the first token was already recorded or the replica has left.
     pub fn on_first_token(&mut self, now: Instant, call: &mut PlacedCall) {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return };
         let Some(uncached) = call.uncached.take() else { return };
@@ -315,8 +337,8 @@ impl Placement {
         }
     }
 
-    /// Records the end of a call. Returns the index of its replica if that was draining and leaves
-    /// with this call, or `None` otherwise.
+    /// Records the end of a call. Returns the index of its replica if the replica was draining and
+    /// leaves with this call, or `None` otherwise.
     pub fn on_ended(&mut self, call: PlacedCall) -> Option<usize> {
         let replica = replica_of(&mut self.replicas, &call)?;
         replica.load.on_ended(call.uncached, call.tokens);
@@ -330,7 +352,7 @@ impl Placement {
         left.map(|_| call.at)
     }
 
-    /// Records an accepted attempt.
+    /// Records that the replica accepted the call: the response has begun successfully.
     pub fn on_accepted(&mut self, now: Instant, call: &mut PlacedCall) {
         call.accepted = true;
         let replica = replica_of(&mut self.replicas, call);
@@ -339,8 +361,8 @@ impl Placement {
         }
     }
 
-    /// Records a failed attempt. Returns `false` if the failure says nothing about the replica's
-    /// current state: the replica has left, or it was busy at an earlier time only.
+    /// Records a failed attempt. Returns `false` if the failure has no effect, because the replica
+    /// has left or because the rejection is older than the replica's last busy period.
     pub fn on_failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault) -> bool {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return false };
         let counts = replica.health.on_failed(now, call, fault, &mut self.rng);
@@ -358,14 +380,15 @@ impl Placement {
         stranded
     }
 
-    /// Returns the share of a replica's slots in force: below 1 during slow start, and 1 if no
-    /// replica has the index. As of the last call of [`Placement::eligible`].
+    /// Returns the share of the slots in force at the replica at the index `at`, from 0.1 to 1. It
+    /// is below 1 during slow start and trials, and 1 if there is no such replica. State changes
+    /// that time causes are applied by [`Placement::eligible`] only.
     pub fn share(&self, now: Instant, at: usize) -> f64 {
         self.replica(at).map_or(1.0, |replica| replica.health.share(now))
     }
 
-    /// Returns when time alone may make a replica eligible or raise its share, or `None` if no
-    /// replica waits for a time.
+    /// Returns when time alone changes which replicas are eligible or a replica's share, or `None`
+    /// if it never does.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         self.known().filter_map(|(_, replica)| replica.health.next_wake(now)).min()
     }
@@ -395,8 +418,8 @@ impl Placement {
         self.known().map(view).collect()
     }
 
-    /// Applies the changes that time alone causes, and what follows from the states of the
-    /// replicas.
+    /// Applies the changes that time alone causes, then schedules probes, clears the caches of
+    /// ended processes, and updates which ejected replicas are exempt.
     fn settle(&mut self, now: Instant) {
         for replica in self.replicas.iter_mut().flatten() {
             replica.health.tick(now);
@@ -419,9 +442,9 @@ impl Placement {
         }
     }
 
-    /// Returns the ejected replicas that stay eligible because more than half of the pool would be
-    /// ejected: the least bad ones. Draining replicas and those that refuse connections count
-    /// neither as ejected nor for the half.
+    /// Returns the ejected replicas that stay eligible because more than half of the pool is
+    /// ejected: the least bad ones. Draining replicas and those that refuse connections are left
+    /// out of both counts.
     fn exempt(&self) -> ReplicaSet {
         let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
         let ejected =
@@ -432,12 +455,12 @@ impl Placement {
         ejected.into_iter().take(excess).map(|(at, _)| at).collect()
     }
 
-    /// Returns the replica at an index, or `None` if there is none.
+    /// Returns the replica at the index `at`, or `None` if the index is free.
     fn replica(&self, at: usize) -> Option<&Replica> {
         self.replicas.get(at)?.as_ref()
     }
 
-    /// Returns all replicas with their indices.
+    /// Returns all replicas with their indices, in ascending order.
     fn known(&self) -> impl DoubleEndedIterator<Item = (usize, &Replica)> {
         self.replicas.iter().enumerate().filter_map(|(at, replica)| Some((at, replica.as_ref()?)))
     }

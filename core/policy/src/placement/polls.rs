@@ -1,9 +1,10 @@
 //! The schedule of polls: when to ask a replica for its health, load and models.
 //!
-//! Replicas are polled only while the pool is used: calls are in flight, wait, or were sent within
-//! [`ACTIVE_FOR`]. Health is polled only while a replica is silent, because any response is better
-//! evidence. All intervals are jittered so that clients which started together do not poll
-//! together. Each request is returned once, until its answer comes or it is lost.
+//! Replicas are polled only while the pool is used: calls are in flight, or a call waited or was
+//! sent within [`ACTIVE_FOR`]. The health of a healthy replica is polled only while nothing is
+//! received from it, because any response is better evidence. All intervals are jittered so that
+//! clients which started together do not poll together. Each poll is requested once, until its
+//! answer is reported or it is lost.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +12,25 @@ use fastrand::Rng;
 
 use super::{HealthState, Placed, PollKind, PollRequest, PollRequests, Replica};
 
-/// How long polling continues after the last call.
+/// How long polling continues after the last call was sent or waited.
 const ACTIVE_FOR: Duration = Duration::from_secs(10);
-/// The silence after which health is polled, with and without calls of this client. Without calls
-/// nothing is lost before the next call, and each client polls, so the interval is longer.
+/// Time without a byte from a replica with calls of this client until its health is polled.
 const SILENT_INTERVAL: Duration = Duration::from_millis(300);
+/// Time without a byte from a replica without calls of this client until its health is polled. It
+/// is longer because no call is affected, and each client polls.
 const IDLE_INTERVAL: Duration = Duration::from_millis(1_250);
-/// The interval of health polls for suspect replicas and replicas on trial.
+/// Interval between health polls of suspect replicas and replicas on trial.
 const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
-/// The interval of health polls for replicas that are down.
+/// Interval between health polls of replicas that are down.
 const DOWN_INTERVAL: Duration = Duration::from_secs(1);
-/// The intervals of model polls: normally, after a poll without a result, and when a call asks for
-/// a model that no replica is known to serve.
+/// Interval between model polls.
 const MODELS_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval after a model poll without a result.
 const MODELS_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between model polls after a call has asked for a model that no replica is known to
+/// serve.
 const MODELS_WANTED_INTERVAL: Duration = Duration::from_secs(1);
-/// The time after which an unanswered request is lost.
+/// Time after which a poll without an answer is lost and may be repeated.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The polls of one kind at one replica.
@@ -36,12 +40,13 @@ struct PollSlot {
     last: Option<Instant>,
     /// Whether the last poll is not answered yet.
     is_pending: bool,
-    /// Factor on the interval until the next poll, for jitter.
+    /// Random factor on the interval until the next poll, from 0.8 to 1.2.
     jitter: f64,
 }
 
 impl PollSlot {
-    /// Returns when the next poll is due, `interval` after the last one.
+    /// Returns when the next poll is due: now if there was none, after [`ANSWER_TIMEOUT`] if the
+    /// last one is pending, and otherwise `interval`, with jitter, after the last one.
     fn due(&self, now: Instant, interval: Duration) -> Instant {
         match self.last {
             None => now,
@@ -56,21 +61,22 @@ impl PollSlot {
 pub(super) struct PollState {
     /// The polls of each [`PollKind`].
     slots: [PollSlot; 3],
-    /// When to poll health regardless of the interval. `None`: only the interval counts.
+    /// When to poll health at the latest, whatever the interval. `None`: after the interval.
     pub(super) urgent: Option<Instant>,
-    /// Whether the last model poll had a result.
+    /// Whether the last answered model poll returned models.
     pub(super) knows_models: bool,
 }
 
 impl PollState {
-    /// Records an answer. Returns when the poll was requested, or `None` if it never was.
+    /// Records the answer of a poll. Returns when the last poll of that kind was requested, or
+    /// `None` if none was.
     pub(super) fn on_answer(&mut self, kind: PollKind) -> Option<Instant> {
         let slot = &mut self.slots[kind as usize];
         slot.is_pending = false;
         slot.last
     }
 
-    /// Makes a model poll due at once, because the process has changed.
+    /// Makes a model poll due at once, because another process may serve other models.
     pub(super) fn forget_models(&mut self) {
         self.slots[PollKind::Models as usize] = PollSlot::default();
     }
@@ -99,7 +105,8 @@ pub(super) struct PollSchedule {
 }
 
 impl PollSchedule {
-    /// Returns the requests that are due, and records them as pending.
+    /// Returns the polls that are due and when the next one is, and records the due ones as
+    /// pending. Returns none if the pool is not used.
     pub(super) fn due(&self, now: Instant, replicas: &mut [Option<Replica>], rng: &mut Rng) -> PollRequests {
         let mut requests = PollRequests::default();
         let is_active = self.active_at.is_some_and(|last| now <= last + ACTIVE_FOR);
@@ -121,7 +128,8 @@ impl PollSchedule {
         requests
     }
 
-    /// Returns when a replica is to be polled next, or `None` for never.
+    /// Returns when a replica is to be polled next, or `None` if polls of that kind are disabled or
+    /// the replica's state does not permit them.
     fn next(&self, now: Instant, replica: &Replica, kind: PollKind) -> Option<Instant> {
         let (polled, state) = (&replica.polled, replica.health.state);
         let slot = &polled.slots[kind as usize];

@@ -12,7 +12,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use lru::LruCache;
 
-/// The maximum number of prefixes kept.
+/// Maximum number of prefixes and sessions that are remembered.
 const MAX_PREFIXES: usize = 32_768;
 
 /// The prefix cache of one process. A restarted replica has another one.
@@ -122,7 +122,7 @@ impl PrefixCache {
     }
 }
 
-/// Uses keys that are hashes as they are.
+/// A hasher for keys that are hashes already: returns a `u64` key unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdentityHasher(u64);
 

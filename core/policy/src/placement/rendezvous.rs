@@ -1,24 +1,28 @@
 //! Weighted rendezvous hashing: independent clients agree on the replica that owns a key.
 //!
-//! Each replica draws a number from the key and its own URL, and the largest draw owns the key. If
-//! a replica leaves, only its own keys move, to the others in proportion to their weights. If a
-//! weight changes, only keys of that replica move.
+//! For each replica, a number is computed from the key and the replica's URL. The replica with the
+//! largest number owns the key. If a replica leaves, only the keys that it owned move, to the
+//! remaining replicas in proportion to their weights. If a weight changes, keys move only to or
+//! from that replica.
 
-/// Returns the hash by which all clients know a replica: FNV-1a of its URL, finished by [`mix`].
+/// Returns the hash of a replica's URL, which is the same for all clients and versions: FNV-1a,
+/// followed by [`mix`].
 pub(super) fn name(url: &str) -> u64 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     mix(url.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
 }
 
-/// Returns a replica's draw for a key: `-weight / ln(u)`, with `u` between 0 and 1. The probability
-/// of the largest draw is proportional to the weight.
+/// Returns a replica's pseudo-random number for a key: `-weight / ln(u)`, with `u` between 0 and 1.
+/// `replica` is the hash that [`name`] returns. The probability that a replica has the largest
+/// number is proportional to its weight.
 pub(super) fn draw(key: u64, replica: u64, weight: f64) -> f64 {
     // 53 bits, and neither 0 nor 1.
     let u = ((mix(key ^ replica.rotate_left(32)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     -weight / u.ln()
 }
 
-/// Applies the finisher of SplitMix64: every bit depends on every other.
+/// Returns a hash of a number, by the last steps of SplitMix64: each bit of the result depends on
+/// each bit of the number.
 pub(super) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

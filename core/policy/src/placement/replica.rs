@@ -1,4 +1,4 @@
-//! One replica, as known to the policy.
+//! The state of one replica: its configuration, load, health, polls and models.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 use super::{Model, Placed, ReplicaConfig, ReplicaId};
 use super::{health::Health, load::Load, polls::PollState, rendezvous};
 
-/// One replica of the pool.
+/// A replica of the pool.
 #[derive(Clone, Debug)]
 pub(super) struct Replica {
     pub(super) placed: Placed,
     /// The replica's configuration.
     pub(super) member: ReplicaConfig,
-    /// The hash of the URL, by which all clients know the replica.
+    /// Hash of the URL: see [`rendezvous::name`].
     pub(super) name: u64,
-    /// Whether the replica gets no more calls and leaves with its last one.
+    /// Whether the replica is no longer a member: it gets no more calls, and leaves when its last
+    /// one ends.
     pub(super) draining: bool,
     pub(super) load: Load,
     pub(super) health: Health,
@@ -24,7 +25,8 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Creates a replica without calls, which is assumed to be healthy.
+    /// Creates a replica without calls. `poll` is the interval between load polls, or `None` if the
+    /// load is not polled.
     pub(super) fn new(id: ReplicaId, member: ReplicaConfig, health: Health, poll: Option<Duration>) -> Self {
         Self {
             placed: Placed { id, url: member.url.clone() },

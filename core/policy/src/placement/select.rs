@@ -7,7 +7,7 @@
 //!    long prompts are uneven, and moving it would compute its whole prompt again.
 //! 2. Sample candidates: the replica with the longest cached prefix, and the first two in the
 //!    [rendezvous](super::rendezvous) order of the [key](super::affinity_key). Without a key, draw
-//!    two in proportion to their weights. Sometimes add a replica that has just returned and has no
+//!    two in proportion to their weights. Sometimes add a replica that is in slow start and has no
 //!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). The owner of
 //!    the key is credited with the prompt in proportion to other clients' share of the traffic,
 //!    because what they sent is not known otherwise.
@@ -21,34 +21,35 @@
 //! Sampling prevents herding: independent clients see the same metrics at the same time and would
 //! all choose the same best replica. For the same reason, only one of the replicas with the longest
 //! cached prefix is sampled: a prefix that all prompts share is cached everywhere. If nearly all
-//! calls are this client's own, its view is not stale, and all replicas are candidates.
+//! calls are this client's own, its counts are exact, and all replicas are compared.
 
 use std::time::Instant;
 
 use super::{Placement, Replica, ReplicaSet, Wants, Work, load_bound, rendezvous};
 use super::{load::Others, speed::PoolSpeed};
 
-/// The discount on the cached prefix of replicas that do not own the key, in proportion to other
-/// clients' share of the traffic. They send the prefix to its owner only, so a copy elsewhere is
-/// evicted earlier.
+/// Discount on the cached tokens of replicas that do not own the key, if all traffic is that of
+/// other clients. It is proportional to their share.
+///
+/// Other clients send the prefix to its owner only, so a copy elsewhere is evicted earlier.
 const NON_OWNER_DISCOUNT: f64 = 0.5;
-/// How many replicas are sampled from the rendezvous order of a key.
+/// Number of replicas sampled from the rendezvous order of a key.
 const PREFERRED: usize = 2;
-/// The additional weight of uncached prompt tokens.
+/// Additional cost of an uncached prompt token, in prompt tokens.
 const UNCACHED_FACTOR: f64 = 2.0;
-/// The work that a call being answered adds, in prompt tokens.
+/// Work that a call past its first token adds at a replica, in prompt tokens.
 const DECODE_COST: f64 = 64.0;
-/// The fixed work of a call, in prompt tokens.
+/// Fixed work of each call before its first token, in prompt tokens.
 const CALL_COST: f64 = 256.0;
-/// The factor by which a conversation with its own key may exceed the load bound.
+/// Factor on the load bound for calls with a key.
 const AFFINITY_SLACK: f64 = 1.5;
-/// The share of other clients' calls below which the own view counts as current.
+/// Share of other clients' calls, from 0 to 1, below which no candidates are sampled: all replicas
+/// are compared.
 const NEGLIGIBLE_SHARE: f64 = 0.1;
-
-/// The minimum share of calls for which a new replica is sampled.
+/// Minimum probability of adding replicas that are in slow start and have no calls to the sample.
 const NEW_REPLICA_SHARE: f64 = 0.02;
 
-/// A replica that can take the call, with the inputs of the cost.
+/// A replica that can take the call, with the inputs of the cost estimate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// The replica's index.
@@ -76,15 +77,16 @@ impl Candidate {
         (self.queued_work + own) * self.slowness / self.weight
     }
 
-    /// Returns the work before the call's first token, in prompt tokens.
+    /// Returns the work that the replica does before the call's first token, in prompt tokens: the
+    /// queued work plus the call's own.
     pub(super) fn work(&self, work: Work) -> f64 {
         self.queued_work + work.input.saturating_sub(self.cached) as f64 + CALL_COST
     }
 }
 
 impl Placement {
-    /// Returns the candidates among a set of replicas, with the prompt tokens that this client knows
-    /// to be cached there.
+    /// Returns the candidates among a set of replicas, with the prompt tokens that this client
+    /// knows to be cached there.
     pub(super) fn candidates(
         &self,
         now: Instant,
@@ -139,8 +141,12 @@ impl Placement {
         }
     }
 
-    /// Chooses a replica among `open`, all of which can take the call now. Returns `None` if the
-    /// set is empty. The module describes the algorithm.
+    /// Chooses a replica for a call among `open`, usually the intersection of
+    /// [`Placement::eligible`] and [`Placement::serving`]. Returns its index, or `None` if `open`
+    /// contains no replica.
+    ///
+    /// `wants` is `None` if nothing is known about the call but its size, `work`. The documentation
+    /// of the source file describes the algorithm. Report the call to [`Placement::on_sent`].
     pub fn choose(
         &mut self,
         now: Instant,
@@ -175,7 +181,9 @@ impl Placement {
         }
     }
 
-    /// Returns the sampled candidates (step 2 of the algorithm). A candidate may occur twice.
+    /// Returns the sampled candidates (step 2 of the algorithm), in any order. A candidate may
+    /// occur twice. `order` is the rendezvous order of the key, as positions in `candidates`, or
+    /// empty if the call has no key.
     fn sample(&mut self, candidates: &[Candidate], order: &[usize]) -> Vec<Candidate> {
         let most = candidates.iter().map(|candidate| candidate.cached).max().filter(|most| *most > 0);
         let best = candidates.iter().filter(|candidate| Some(candidate.cached) == most).copied();
@@ -195,14 +203,16 @@ impl Placement {
         sampled
     }
 
-    /// Returns the prompt tokens expected to be cached anywhere because of other clients' traffic.
+    /// Returns how many of a call's prompt tokens are expected to be cached at any replica because
+    /// of other clients' traffic: the pool's mean hit rate times other clients' share.
     pub(super) fn cached_by_others(&self, work: Work) -> u64 {
         let hit_rates = || self.known().filter_map(|(_, replica)| replica.load.backlog.hit_rate());
         let mean = hit_rates().sum::<f64>() / hit_rates().count().max(1) as f64;
         (work.input as f64 * mean * self.others_share) as u64
     }
 
-    /// Returns the positions of the candidates in `candidates`, in the rendezvous order of a key.
+    /// Returns the candidates in the rendezvous order of a key, as positions in `candidates`. The
+    /// first one owns the key.
     fn order(&self, key: u64, candidates: &[Candidate]) -> Vec<usize> {
         let draw = |(position, candidate): (usize, &Candidate)| {
             let replica = self.replica(candidate.index)?;
@@ -237,7 +247,8 @@ impl Placement {
     }
 }
 
-/// Removes the candidates above `slack` times the load bound. At least one remains.
+/// Removes the candidates above `slack` times the load bound. If there are candidates, at least one
+/// remains.
 fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
     let calls = candidates.iter().map(|candidate| candidate.calls).sum::<f64>() + 1.0;
     let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();

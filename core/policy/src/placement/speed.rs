@@ -1,31 +1,35 @@
-//! The relative speed of replicas, learned from first tokens: a replica that takes three times as
-//! long gets a third of the calls.
+//! The relative speed of replicas, learned from times to first token: a replica that takes three
+//! times as long for the same work gets about a third of the calls.
 //!
-//! The speed is the time to first token divided by the work before it, in decaying means, relative
-//! to the pool. Because a few calls say little, each replica starts with [`PRIOR_CALLS`] calls at the
-//! pool's speed.
+//! A replica's speed is a decaying mean of the time to first token, divided by a decaying mean of
+//! the work before it (in prompt tokens), and compared with the same ratio of the whole pool.
+//! Because a few calls say little, each replica starts with [`PRIOR_CALLS`] calls at the pool's
+//! speed.
 
 use std::time::{Duration, Instant};
 
-/// The half-life of observations, so that a slow replica is tried again.
+/// Half-life of observations. Old ones are forgotten so that a slow replica is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// The weight that older calls keep with each call: the mean is over about ten calls.
+/// Factor on the weight of older calls per call: the mean covers about ten calls.
 const DECAY: f64 = 0.9;
-/// The number of calls at the pool's speed that each replica starts with.
+/// Number of assumed calls at the pool's speed that each replica starts with.
 const PRIOR_CALLS: f64 = 2.0;
-/// The maximum factor between a replica's speed and the pool's.
+/// Maximum ratio between a replica's speed and the pool's, in either direction.
 const MAX_RATIO: f64 = 8.0;
 
-/// Decayed sums of time and work.
+/// The speed of one replica, as decayed sums of time and work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Speed {
+    /// Times to first token.
     seconds: f64,
+    /// Work before these first tokens, in prompt tokens.
     work: f64,
+    /// When the sums were last updated, or `None` if nothing was observed.
     at: Option<Instant>,
 }
 
 impl Speed {
-    /// Records that `work`, in tokens, took that long.
+    /// Records a first token that took the time `took` after `work` prompt tokens of work.
     pub(super) fn observe(&mut self, now: Instant, work: f64, took: Duration) {
         let decayed = self.decayed(now);
         self.seconds = decayed.seconds * DECAY + took.as_secs_f64();
@@ -33,6 +37,7 @@ impl Speed {
         self.at = Some(now);
     }
 
+    /// Returns the sums as they have decayed until `now`.
     fn decayed(self, now: Instant) -> Self {
         let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let left = 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64());
@@ -43,12 +48,15 @@ impl Speed {
 /// The speed of the whole pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolSpeed {
+    /// Seconds per prompt token of work.
     rate: f64,
+    /// Work of the calls that each replica starts with, in prompt tokens.
     prior_work: f64,
 }
 
 impl PoolSpeed {
-    /// Returns the pool's speed, or `None` if nothing is known.
+    /// Returns the pool's speed from those of its replicas, or `None` if no first token was
+    /// observed.
     pub(super) fn from_replicas(replicas: impl Iterator<Item = Speed>) -> Option<Self> {
         let known = replicas.filter(|speed| speed.work > 0.0);
         let (seconds, work, count) = known.fold((0.0, 0.0, 0.0), |(seconds, work, count), speed| {
@@ -59,7 +67,8 @@ impl PoolSpeed {
         (rate.is_finite() && rate > 0.0).then_some(Self { rate, prior_work })
     }
 
-    /// Returns how many times as long a replica takes for the same work.
+    /// Returns the time that a replica takes for some work, as a multiple of the pool's mean time
+    /// for it: above 1 for slow replicas.
     pub(super) fn slowness(&self, now: Instant, of: Speed) -> f64 {
         let of = of.decayed(now);
         let own = (of.seconds + self.rate * self.prior_work) / (of.work + self.prior_work);

@@ -1,4 +1,4 @@
-//! The values exchanged between a pool's policy and its callers.
+//! Arguments and results of [`Placement`](super::Placement): replicas, polls, calls and faults.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,40 +10,42 @@ use tidegate_protocol::vllm::{EngineMetrics, Model};
 use crate::ErrorKind;
 use crate::outcome::{AttemptOutcome, FailureCause};
 
-/// Identifies a replica within its pool. A replica that left and returned has a new one.
+/// Identifier of a replica within its pool. A replica that left and joined again has a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
 
-/// The replica that a call was assigned to.
+/// Identifier and URL of the replica that a call was assigned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The replica's identifier.
     pub id: ReplicaId,
-    /// The replica's URL: [`ReplicaConfig::url`](tidegate_config::ReplicaConfig::url).
+    /// The replica's base URL: [`ReplicaConfig::url`](tidegate_config::ReplicaConfig::url).
     pub url: Arc<str>,
 }
 
 /// The result of polling a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
-    /// The health probe succeeded.
+    /// The health probe was answered with a success status.
     ProbeOk,
-    /// The health probe was answered with 5xx, or the exchange failed.
+    /// The health probe was answered with a 5xx status, or the exchange failed after the
+    /// connection was made.
     ProbeFailed,
-    /// The connection was refused: nothing listens there.
+    /// The connection of the health probe was refused: no process listens at the URL.
     ConnectRefused,
     /// The health probe was not answered in time.
     ProbeTimeout,
-    /// The engine's metrics.
+    /// The load poll returned the engine's metrics.
     Metrics(EngineMetrics),
-    /// The metrics could not be read.
+    /// The load poll failed, or its answer could not be read.
     MetricsUnreadable,
-    /// The models that the replica serves.
+    /// The model poll returned the models that the replica serves. Empty: the replica is still
+    /// loading.
     Models(Vec<Model>),
 }
 
 impl Observation {
-    /// Returns what was polled.
+    /// Returns the kind of poll that has this result.
     pub(super) fn kind(&self) -> PollKind {
         match self {
             Self::ProbeOk | Self::ProbeFailed | Self::ConnectRefused | Self::ProbeTimeout => PollKind::Health,
@@ -53,46 +55,51 @@ impl Observation {
     }
 }
 
-/// A request to poll a replica.
+/// A request to poll one replica. Report the result to
+/// [`Placement::observe`](super::Placement::observe).
 #[derive(Clone, Debug, PartialEq)]
 pub struct PollRequest {
-    /// The replica.
+    /// The replica's identifier.
     pub to: ReplicaId,
-    /// The replica's URL: [`ReplicaConfig::url`](tidegate_config::ReplicaConfig::url).
+    /// The replica's base URL: [`ReplicaConfig::url`](tidegate_config::ReplicaConfig::url).
     pub url: Arc<str>,
     /// What to poll.
     pub kind: PollKind,
 }
 
-/// What is polled from a replica.
+/// What a poll asks a replica for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollKind {
-    /// Health. Answered by [`Observation::ProbeOk`], `ProbeFailed`, `ConnectRefused` or
-    /// `ProbeTimeout`.
+    /// The health probe. Its results are [`Observation::ProbeOk`], [`Observation::ProbeFailed`],
+    /// [`Observation::ConnectRefused`] and [`Observation::ProbeTimeout`].
     Health,
-    /// Metrics. Answered by [`Observation::Metrics`] or `MetricsUnreadable`.
+    /// The engine's metrics. The results are [`Observation::Metrics`] and
+    /// [`Observation::MetricsUnreadable`].
     Load,
-    /// Models. Answered by [`Observation::Models`], or not at all.
+    /// The list of models. The result is [`Observation::Models`]; a failed poll has none.
     Models,
 }
 
-/// The polls that are due, and when the next one is due if nothing happens before.
+/// The polls that are due now, and the time of the next one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PollRequests {
     /// The requests that are due now.
     pub due: Vec<PollRequest>,
-    /// When the next request is due. `None`: not before the next call.
+    /// When the next poll is due if nothing happens before. `None`: none is due before the next
+    /// call.
     pub next: Option<Instant>,
 }
 
-/// What a call requires and prefers of its replica. Made once per call.
+/// What a call requires of its replica, and what it prefers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wants {
-    /// The model that the call names.
+    /// The model that the call names, or `None` if it names none: then any replica can serve it.
     pub model: Option<Arc<str>>,
-    /// The prefixes and the session that the call shares with others.
+    /// Hashes of the prompt's prefixes and of the session, by which calls of one conversation are
+    /// sent to the same replica.
     pub affinity: Affinity,
-    /// Replicas that failed the call. They are avoided while there are others.
+    /// Replicas at which the call has failed. They are chosen only if no other replica can serve
+    /// the call.
     pub avoid: Vec<ReplicaId>,
 }
 
@@ -108,24 +115,28 @@ pub struct Work {
 /// How an attempt at a replica failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The replica has no room (503), and may have said for how long.
+    /// The replica rejected the call with an overload status such as 503. Contains the delay of its
+    /// Retry-After, or `None` if it sent none.
     Full(Option<Duration>),
-    /// The replica limits the rate (429), and may have said for how long.
+    /// The replica rejected the call with a 429. Contains the delay of its Retry-After, or `None`
+    /// if it sent none.
     Limited(Option<Duration>),
     /// The connection was refused.
     ConnectRefused,
-    /// No connection was made, for a reason that may lie on the way (DNS, TLS, routes, timeouts).
-    /// Nothing ran.
+    /// No connection was made, for a reason that may not be the replica's (DNS, TLS, routes,
+    /// timeouts). The replica has not seen the call.
     Unreached,
-    /// The exchange failed after it was sent, or the replica answered with another 5xx.
+    /// The exchange failed after the call was sent, or the replica answered with another 5xx
+    /// status.
     Broke,
 }
 
 impl Fault {
-    /// Returns the fault of the replica, or `None` if the outcome is none of its faults.
+    /// Returns the replica's fault in the outcome of an attempt. Returns `None` if the attempt was
+    /// accepted or cancelled, or failed for a reason that says nothing about the replica.
     ///
     /// `has_begun` is `true` if the response had begun: then only a broken response is a fault, and
-    /// silence is not.
+    /// a timeout is not.
     pub fn from_outcome(outcome: &AttemptOutcome, has_begun: bool) -> Option<Self> {
         match outcome {
             AttemptOutcome::Rejected(verdict) => match verdict.class {

@@ -1,37 +1,38 @@
-//! How long a busy replica is left alone: as long as it asked for, plus a random delay.
+//! The busy period of a replica: no calls are sent for as long as the replica asked for in its
+//! Retry-After, plus a random delay.
 //!
-//! The delay applies even if the replica asks for none, because rejected calls return to the queue
-//! without a charge. It is random because all clients were told the same. It grows with each busy
-//! period in a row, however many calls one period rejects.
+//! The random delay applies even if the replica asks for none, because otherwise rejected calls
+//! would be sent again at once. It is random because all clients receive the same Retry-After. The
+//! delay grows with each busy period in a row, however many calls are rejected during one period.
 //!
-//! If a busy period is over and a call was accepted since, an attempt that was sent before its end
-//! says nothing new: what it asks for is counted from when it was sent, and ignored if that time
-//! has passed.
+//! A late rejection belongs to a call that was sent before the end of the last busy period and is
+//! rejected after it, although another call was accepted since. Its Retry-After is counted from the
+//! time when the call was sent, and the rejection is ignored if that time has passed.
 
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-/// The maximum of the first delay. The minimum is half of it.
+/// Maximum random delay of the first busy period. The minimum is half of it.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// The maximum that the delay grows to.
+/// Maximum random delay of any busy period.
 const MAX_DELAY: Duration = Duration::from_millis(500);
-/// The maximum time that a replica may ask for.
+/// Maximum Retry-After of a replica. Longer ones are shortened.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
-/// The time for which a replica is sent no calls because it rejected one as busy.
+/// The time for which no calls are sent to a replica because it rejected one as busy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BusyPeriod {
     /// End of the last busy period, or `None` if there was none.
     until: Option<Instant>,
-    /// Busy periods in a row without an accepted call.
+    /// Number of busy periods in a row without an accepted call between them.
     pub(super) consecutive: u32,
 }
 
 impl BusyPeriod {
-    /// Records a rejection of an attempt sent at `sent`, with the delay that the replica asked for
-    /// (zero if it asked for none). Returns `false` if the rejection is out of date and changes
-    /// nothing.
+    /// Records a rejection of an attempt that was sent at `sent`. `asked` is the delay that the
+    /// replica asked for, or zero if it asked for none. Returns `false` if the rejection is too
+    /// late to have an effect.
     pub(super) fn extend(&mut self, now: Instant, sent: Instant, asked: Duration, rng: &mut Rng) -> bool {
         let asked = asked.min(MAX_RETRY_AFTER);
         let is_late = self.consecutive == 0 && self.until.is_some_and(|until| sent < until && until <= now);

@@ -1,25 +1,27 @@
-//! The health of a replica: a state machine that decides whether it can be sent calls.
+//! The health of a replica: a state machine that decides whether calls may be sent to the replica.
 //!
 //! ```text
 //! in -> suspect -> down -> trial -> in
 //!  ^------'  ^--------------'
 //! ```
 //!
-//! - **in**: eligible; with a growing share during slow start.
-//! - **suspect**: not eligible. Entered on one refused connection, one probe that fails or times
-//!   out, or [`MAX_FAILURES`] failed calls within [`WINDOW`].
-//! - **down**: also, its unanswered calls are cancelled. Always needs two pieces of evidence: a
-//!   second refused connection, or a second bad probe `down_after` the first.
-//! - **trial**: half open, one call at a time. Ends after [`TRIAL_SUCCESSES`] successes: accepted calls, and
-//!   successful probes unless calls failed while probes succeeded.
+//! - **in**: eligible. During slow start, with a share of its weight that grows with time.
+//! - **suspect**: ejected, that is, not eligible. Entered on one refused connection, one probe that
+//!   fails or times out, or [`MAX_FAILURES`] failed calls within [`WINDOW`].
+//! - **down**: ejected, and its unanswered calls are cancelled. Entered on a second piece of
+//!   evidence: a second refused connection, or a second bad probe, at the earliest `down_after`
+//!   after the first one.
+//! - **trial**: half open: eligible for one call at a time. Ends after [`TRIAL_SUCCESSES`]
+//!   successes: accepted calls, and successful probes unless calls failed while probes succeeded.
 //!
-//! A replica is ejected by a set of [causes](causes::Cause), and returns when all of them are cured.
-//! Without probes, time alone opens a trial: after 1 s, and twice as long after each failed trial,
-//! up to [`MAX_PAUSE`]. A replica that stayed eligible because too many were ejected needs no trial.
-//! A replica returns at once if no other is healthy, because no other could take the calls.
+//! A replica is ejected by a set of [causes](causes::Cause), and returns when all of them are
+//! cured. Without trusted probes, time alone opens a trial: after 1 s, and after twice the time
+//! with each failed trial, up to [`MAX_PAUSE`]. Two kinds of replicas return without a trial: those
+//! that stayed eligible because too many were ejected, and those that return while no other replica
+//! is healthy.
 //!
 //! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
-//! no probe ever succeeded and a call is accepted, probes are ignored until one succeeds.
+//! no probe ever succeeded and a call is accepted, failed probes are ignored until one succeeds.
 //!
 //! A *busy* replica (503 or 429) is healthy. See [`busy`].
 
@@ -42,16 +44,19 @@ use tidegate_protocol::duration;
 /// Number of failed calls within [`WINDOW`] that make a replica suspect, unless at least
 /// [`ACCEPTED_PER_FAILURE`] calls were accepted for each of them.
 const MAX_FAILURES: usize = 5;
+/// Time within which failed calls are counted.
 const WINDOW: Duration = Duration::from_secs(60);
+/// Number of accepted calls per failed call at which failures do not make a replica suspect.
 const ACCEPTED_PER_FAILURE: u64 = 4;
 /// Number of pieces of evidence of one cause that take a replica down.
 const MIN_EVIDENCE: u32 = 2;
 /// Number of successes that end a trial.
 const TRIAL_SUCCESSES: u32 = 2;
-/// Time from an ejection to the first trial, if probes do not decide. Doubled with each failed
-/// trial.
+/// Time from an ejection to the first trial if probes are off or not trusted. It doubles with each
+/// failed trial.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum of that time, and the time from the last evidence to a trial if probes decide.
+/// Maximum time from an ejection to a trial. With trusted probes, the time from the last evidence
+/// to a trial that no successful probe has opened.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
 const PROBE_DELAY: Duration = Duration::from_millis(50);
@@ -73,7 +78,7 @@ pub(super) enum HealthState {
 pub(super) struct HealthSettings {
     /// Whether health probes are sent.
     pub(super) probes: bool,
-    /// Time from the first bad probe to the state `down`.
+    /// Minimum time from the first bad probe to the state `down`.
     pub(super) down_after: Duration,
     /// Length of slow start, or zero to disable slow start.
     pub(super) slow_start: Duration,
@@ -85,16 +90,17 @@ pub(super) struct Health {
     pub(super) settings: HealthSettings,
     pub(super) state: HealthState,
     causes: Causes,
-    /// When slow start began. `None`: the whole share is in force.
+    /// When slow start began. `None`: the replica is not in slow start.
     starting: Option<Instant>,
     /// When anything was last received from the replica, or `None` if nothing ever was.
     pub(super) last_alive: Option<Instant>,
-    /// When evidence against the replica was last found.
+    /// When evidence against the replica was last found, or `None` if none ever was.
     last_evidence: Option<Instant>,
+    /// When the replica was last ejected or failed a trial.
     ejected_at: Option<Instant>,
     /// The last failed calls: when each failed, and the number of calls accepted before it.
     faults: VecDeque<(Instant, u64)>,
-    /// Number of accepted calls.
+    /// Number of calls accepted since the replica joined.
     accepted: u64,
     probes: Probes,
     busy: BusyPeriod,
@@ -104,7 +110,7 @@ pub(super) struct Health {
     trial_successes: u32,
     /// Whether only accepted calls, and not probes, count as successes of a trial.
     by_calls: bool,
-    /// Number of the call that is in flight for the current trial.
+    /// Number of the call in flight for the current trial, or `None` if no call is.
     trial_call: Option<u64>,
     /// How often the replica was ejected. A failed trial continues the ejection before it.
     pub(super) ejections: u64,
@@ -115,11 +121,12 @@ pub(super) struct Health {
     is_refused: bool,
     /// Whether the process has ended, and with it its cache, since the pool last checked.
     pub(super) process_ended: bool,
-    /// Delay after which to probe because of new evidence, until the pool schedules that probe.
+    /// Delay of a probe that new evidence requires. The pool takes it when it schedules the probe.
     pub(super) probe_in: Option<Duration>,
-    /// Whether the replica stays eligible although it is ejected, because too many are.
+    /// Whether the replica stays eligible if it is ejected, because too many replicas are. Set by
+    /// the pool.
     pub(super) is_exempt: bool,
-    /// Whether no other replica is in with its whole share.
+    /// Whether no other replica is in the state `in` after slow start. Set by the pool.
     pub(super) is_alone: bool,
 }
 
@@ -152,7 +159,7 @@ impl Health {
         !self.is_ejected() || self.is_exempt
     }
 
-    /// Returns `true` if the replica is in with its whole share.
+    /// Returns `true` if the replica is in the state `in` after slow start.
     pub(super) fn has_full_share(&self) -> bool {
         self.state == HealthState::In && self.starting.is_none()
     }
@@ -168,8 +175,8 @@ impl Health {
         (self.causes.worst(), Reverse(self.last_alive))
     }
 
-    /// Returns `true` if the replica recently rejected a call as busy, or if its trial call is in
-    /// flight.
+    /// Returns `true` if no further call is to be sent now: the replica is in a busy period, or its
+    /// trial call is in flight.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
         self.busy.until(now).is_some() || self.state == HealthState::Trial && self.trial_call.is_some()
     }
@@ -208,8 +215,8 @@ impl Health {
         [next_share, self.down_at(), self.reopens_at(), self.busy.until(now)].into_iter().flatten().min()
     }
 
-    /// Returns when a suspect replica goes down because of bad probes. `None`: the replica is not
-    /// suspect, or one more bad probe is needed.
+    /// Returns when a suspect replica goes down because of bad probes. Returns `None` if the
+    /// replica is not suspect, or if one more bad probe is needed.
     fn down_at(&self) -> Option<Instant> {
         let suspect = self.state == HealthState::Suspect;
         let causes = [Cause::Silent, Cause::ProbesFail].into_iter().filter(|_| suspect);
@@ -235,14 +242,14 @@ impl Health {
         (FIRST_PAUSE * (1 << self.failed_trials.min(5))).min(MAX_PAUSE)
     }
 
-    /// Records that a byte was received. Returns `true` if the state changed.
+    /// Records that a byte was received. Returns `true` if that cured a cause.
     pub(super) fn on_alive(&mut self, now: Instant) -> bool {
         self.last_alive = Some(now);
         // Streams continue although no connection is accepted, or probes fail.
         self.cure(&[Cause::Silent])
     }
 
-    /// Records an answer to something that was sent at `sent`. Returns `true` if the state changed.
+    /// Records an answer to a call that was sent at `sent`. Returns `true` if that cured a cause.
     fn on_answer(&mut self, now: Instant, sent: Instant) -> bool {
         self.last_alive = Some(now);
         let is_newer = self.causes.get(Cause::Refused).is_none_or(|refused| refused.last < sent);
@@ -291,7 +298,7 @@ impl Health {
         }
     }
 
-    /// Records a refused connection. A second one takes the replica down if `is_certain`. `again`
+    /// Records a refused connection. If `is_certain`, a second one takes the replica down. `again`
     /// is the delay until the next probe.
     fn on_connect_refused(&mut self, now: Instant, is_certain: bool, again: Duration) {
         let evidence = self.suspect(now, Cause::Refused, now, again);
@@ -303,7 +310,7 @@ impl Health {
         }
     }
 
-    /// Records an accepted attempt. Returns `true` if the state changed.
+    /// Records an accepted call. Returns `true` if the state may have changed.
     pub(super) fn on_accepted(&mut self, now: Instant, call: &PlacedCall) -> bool {
         self.accepted += 1;
         self.busy.consecutive = 0;
@@ -315,8 +322,7 @@ impl Health {
         self.on_first_token(now, call) | on_trial
     }
 
-    /// Records the first token of a call. Returns `true` if the state
-    /// changed.
+    /// Records the first token of a call. Returns `true` if the state may have changed.
     pub(super) fn on_first_token(&mut self, now: Instant, call: &PlacedCall) -> bool {
         let overruled = !self.is_refused && self.probes.overrule(call.sent);
         // The replica was ejected without reason, unless calls failed too.
@@ -400,8 +406,8 @@ impl Health {
         self.state = HealthState::Down;
     }
 
-    /// Removes causes, and ends the ejection if none is left. Returns `true` if a cause was
-    /// removed.
+    /// Removes the causes in `cured`. If no cause is left, ends the ejection. Returns `true` if a
+    /// cause was removed.
     fn cure(&mut self, cured: &[Cause]) -> bool {
         self.is_refused &= !cured.contains(&Cause::Refused);
         let removed = cured.iter().filter(|cause| self.causes.remove(**cause)).count();
@@ -412,7 +418,8 @@ impl Health {
         removed > 0
     }
 
-    /// Ends the ejection with a trial, or without one if no other replica could take the calls.
+    /// Ends the ejection: with a trial, or without one if the replica stayed eligible or no other
+    /// replica could take the calls.
     fn recover(&mut self) {
         if self.is_exempt || self.is_alone { self.reinstate() } else { self.open_trial() }
     }
