@@ -1,4 +1,5 @@
-//! Queue of the calls of one class that await their response, in the order of sending.
+//! Queue of the calls of one latency class that await their first token or their response, in the
+//! order of sending.
 //!
 //! Each operation takes amortized constant time and allocates only when the queue reaches a new
 //! maximum length.

@@ -1,4 +1,4 @@
-//! Evidence that calls are late, and of the headroom that is left.
+//! Evidence that too many calls are late, or that they have headroom.
 //!
 //! # Algorithm
 //!
@@ -7,8 +7,8 @@
 //! late calls never is, nor is a share that the class also has on an uncongested upstream (for
 //! example because some prompts are cached).
 //!
-//! Headroom implements the dead band: the limit is raised only while the mean normalized latency is
-//! below [`HEADROOM`].
+//! *Headroom* implements a dead band: the limit is raised only while the mean normalized latency
+//! exceeds the usual one by at most [`HEADROOM`].
 //!
 //! # Rationale
 //!
@@ -22,15 +22,15 @@ use std::time::Instant;
 const TOLERATED_SHARE: f64 = 0.01;
 /// Excess over the tolerated share of late calls that is a breach.
 const BREACH_MARGIN: f64 = 0.14;
-/// Upper limit of the usual share of late calls.
+/// Upper limit of the usual share of late calls that is tolerated.
 const MAX_USUAL_SHARE: f64 = 0.5;
 /// Log-likelihood ratio at which the limit is cut.
 const CUT_THRESHOLD: f64 = 6.0;
-/// Mean normalized latency, beyond the usual, up to which there is headroom.
+/// Excess of the mean normalized latency over the usual one up to which there is headroom.
 const HEADROOM: f64 = 0.1;
 /// Weight of a call in the mean normalized latency.
 const MEAN_WEIGHT: f64 = 0.2;
-/// Upper limit of the normalized latency of one call.
+/// Upper limit of the normalized latency of one call in the mean.
 const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 
 /// What is usual for a latency class on an uncongested upstream.

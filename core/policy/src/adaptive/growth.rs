@@ -1,30 +1,37 @@
-//! Growth of the slots, one call in time after the other.
+//! Growth of the slots: by how much each call in time raises them.
 
-/// Calls in time before the first trial, and after a failed one. A failed trial makes one or two
-/// calls late.
+/// Number of calls in time between the finding of an excessive level and the first trial. It
+/// doubles with each failed trial, because a failed trial makes one or two calls late.
 const FIRST_WAIT: u32 = 64;
+/// Maximum number of calls in time between a failed trial and the next one.
 const MAX_WAIT: u32 = 100;
-/// Upper limit of that wait, in rounds of the slots, because few slots produce few calls.
+/// Upper limit of the calls in time before a trial, as a multiple of the slots, because few slots
+/// produce few calls.
 const MAX_WAIT_ROUNDS: f64 = 4.0;
-/// Calls in time that prove a raise: this number, or a share of the slots if that is larger.
+/// Minimum number of calls in time after which a trial has succeeded.
 const MIN_PROOF: u32 = 8;
+/// Number of calls in time after which a trial has succeeded, as a share of the slots, if that is
+/// more than [`MIN_PROOF`].
 const PROOF_SHARE: f64 = 0.125;
 
-/// What the next raise depends on.
+/// How the slots grow, depending on whether an excessive level is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
     /// Slow start: each call in time raises the slots by one, so that they double within the
     /// latency of a call. With a first-token limit this is safe later as well, because a raise then
     /// only makes room for the call whose first token just arrived.
     SlowStart,
-    /// After the first cut: each round of calls in time raises the slots by one.
+    /// Additive increase, after the first cut of a limit with a `decrease` by factor or step: as
+    /// many calls in time as there are slots raise the slots by one.
     Additive,
-    /// An excessive level is known, and trials find out whether it still is excessive.
+    /// Growth in trials, after the first cut of other limits: an excessive level is known, and
+    /// trials find out whether it is still excessive.
     Probing(Probing),
 }
 
-/// Consecutive trials. After a failed trial the next one waits longer. After each success the next
-/// one raises by more, so that recovered capacity is found in a few trials.
+/// The state of consecutive trials, in each of which the slots are raised for a while. After a
+/// failed trial the next one waits longer. After each success the next one raises by more, so that
+/// recovered capacity is found in a few trials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probing {
     /// Calls in time that are left until the next trial begins, or until the current trial has
@@ -39,7 +46,8 @@ pub(super) struct Probing {
 }
 
 impl Growth {
-    /// Returns the growth after an excessive level was found.
+    /// Returns the growth after an excessive level was found: a wait before the next trial, which
+    /// is doubled if a trial has just failed.
     pub(super) fn on_overload(self) -> Self {
         let wait = match self {
             Growth::Probing(probing) if probing.trial > 0.0 => (probing.wait * 2).min(MAX_WAIT),
@@ -49,7 +57,7 @@ impl Growth {
         Growth::Probing(Probing { calls_left: wait, wait, step: 1.0, trial: 0.0 })
     }
 
-    /// Handles a call in time. Returns by how many slots to raise the limit.
+    /// Counts a call in time. Returns by how many slots to raise the limit, or 0.
     ///
     /// `was_full` is `true` if all slots were used while the call was in flight, and
     /// `sent_since_raise` if the call was sent after the last raise.
@@ -62,7 +70,7 @@ impl Growth {
         }
     }
 
-    /// Returns the slots on trial, or 0 if there is no trial.
+    /// Returns by how many slots the current trial raised the limit, or 0 if there is no trial.
     pub(super) fn trial_slots(self) -> f64 {
         if let Growth::Probing(probing) = self { probing.trial } else { 0.0 }
     }

@@ -3,10 +3,11 @@
 //!
 //! # Algorithm
 //!
-//! The time to first token is flat in the prompt length at first and then linear, so a long prompt
-//! is no sign of congestion. Calls are grouped by length, and each class learns a *baseline* only
-//! while the upstream is uncongested. A baseline that followed all calls would accept any
-//! congestion as usual after a while, and the limit would grow with it.
+//! The time to first token is flat in the prompt length at first and then linear, so the latency of
+//! a long prompt is no sign of congestion. Calls are therefore grouped into classes by length. Each
+//! class learns a *baseline*, its mean latency, only while the upstream is uncongested. A baseline
+//! that followed all calls would accept any congestion as usual after a while, and the limit would
+//! grow with it.
 
 use std::time::{Duration, Instant};
 
@@ -14,44 +15,50 @@ use super::CallKind;
 use super::awaiting_calls::AwaitingCalls;
 use super::evidence::UsualLatency;
 
-/// Number of classes of streaming calls, by prompt length. The first holds up to 256 tokens, each
-/// further one up to twice as many as the one before.
+/// Number of classes of streaming calls, by prompt length. The first class is for up to 256 tokens,
+/// each further one for up to twice as many as the one before, and the last one has no maximum.
 pub(super) const PROMPT_CLASSES: usize = 10;
-/// Number of classes of calls that do not stream, by output length. The first holds up to 32
-/// tokens.
+/// Number of classes of calls that do not stream, by output length. The first class is for up to 32
+/// tokens, each further one for up to twice as many, and the last one has no maximum.
 const OUTPUT_CLASSES: usize = 12;
 /// Total number of classes.
 pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
 
-/// Calls after which the baseline of a class is known. Earlier calls update it at any load and are
-/// never late.
+/// Number of calls after which the baseline of a class is known. These calls update it at any load,
+/// and without an objective they are never late.
 const MIN_SAMPLES: u32 = 8;
-/// Calls up to which, before the first cut, the baseline is updated at any load, because the first
-/// calls to be answered are few and the fastest.
+/// Number of calls of a class without an objective that count as uncongested until the first cut,
+/// because the calls that are answered first are few and the fastest.
 const WARMUP_SAMPLES: u32 = 48;
-/// Weights of a call in the baseline if it was faster, and if it was slower.
+/// Weight in the baseline of a call that was faster than the baseline, and weight of each call in
+/// the deviation.
 const FASTER_WEIGHT: f64 = 0.1;
+/// Weight in the baseline of a call that was slower than the baseline.
 const SLOWER_WEIGHT: f64 = 0.15;
-/// Weight of a call in the recent latency.
+/// Weight of a call in the mean of recent latencies.
 const RECENT_WEIGHT: f64 = 0.1;
-/// Ratio of recent latency to baseline below which the recent latency replaces the baseline.
+/// Ratio of the recent mean to the baseline below which the recent mean becomes the baseline.
 const RECENT_RATIO: f64 = 0.8;
 /// Weight of a call in the usual share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
-/// Upper limit of a sample that updates the baseline, as a multiple of the baseline.
+/// Upper limit of a latency that updates the baseline, as a multiple of the baseline. Longer
+/// latencies are shortened to it.
 const MAX_SAMPLE_RATIO: f64 = 6.0;
-/// Upper limit of the baseline as a share of the objective, unless the class is known to be slow.
+/// Upper limit of the baseline as a share of the objective, unless the class is slow.
 const MAX_OBJECTIVE_SHARE: f64 = 0.9;
-/// Threshold without an objective: a multiple of the baseline, and a minimum in seconds.
+/// Threshold without an objective, as a multiple of the baseline.
 const DEFAULT_MULTIPLE: f64 = 3.0;
+/// Minimum threshold without an objective, in seconds.
 const MIN_THRESHOLD: f64 = 0.25;
-/// Mean deviations from the baseline that are not yet late.
+/// Number of mean deviations above the baseline up to which a call is not late, without an
+/// objective or in a slow class.
 const DEVIATIONS: f64 = 3.0;
-/// Minimum time for queueing, as a share of the objective, for classes whose baseline leaves less:
-/// a lower limit does not make a slow class faster.
+/// A class is slow if its baseline exceeds this share of the objective. Its threshold is then at
+/// least this share above the baseline, because a lower limit does not make a slow class faster.
 const MIN_QUEUE_SHARE: f64 = 0.5;
 
-/// Returns the index of the class that a call belongs to.
+/// Returns the index of the latency class that a call belongs to, below [`CLASSES`]. The classes of
+/// streaming calls come first.
 pub(super) fn class_of(kind: CallKind) -> usize {
     if kind.streams {
         doublings(kind.input, 256).min(PROMPT_CLASSES - 1)
@@ -60,12 +67,12 @@ pub(super) fn class_of(kind: CallKind) -> usize {
     }
 }
 
-/// Returns `true` if the calls of the class stream.
+/// Returns `true` if the class with this index is one of streaming calls.
 pub(super) fn is_streaming(class: usize) -> bool {
     class < PROMPT_CLASSES
 }
 
-/// Returns how often `first` must be doubled to reach `tokens`.
+/// Returns how often `first` must be doubled to be at least `tokens`.
 fn doublings(tokens: u64, first: u64) -> usize {
     let times = tokens.max(1).div_ceil(first).checked_next_power_of_two();
     times.map_or(usize::MAX, |times| times.trailing_zeros() as usize)

@@ -16,14 +16,14 @@ use super::sample::Sent;
 use super::slot_limit::SlotLimit;
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample};
 
-/// Normalized latency of an overdue call. How late it will be is not known yet.
+/// Normalized latency that is assumed for an overdue call, whose latency is not known yet.
 const OVERDUE_LATENCY: f64 = 1.5;
 /// Weight of a call in the reported share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Minimum output tokens of a call whose token rate is evaluated.
 const MIN_PACE_TOKENS: u64 = 8;
-/// Time before the first token, expressed in output tokens. Calls that do not stream are compared
-/// per token.
+/// Number of output tokens that take as long as the time before the first token. Calls that do not
+/// stream are compared by their latency per output token.
 const PREFILL_TOKENS: f64 = 32.0;
 /// Output length to which the latency of a call that does not stream is normalized, in tokens.
 const REFERENCE_OUTPUT: f64 = 128.0;
@@ -55,7 +55,7 @@ pub struct Limit {
     slots: SlotLimit,
     first_token_limit: FirstTokenLimit,
     growth: Growth,
-    /// Evidence from the calls sent since the last raise.
+    /// Evidence from the calls sent since the last raise. Used during trials only.
     trial_evidence: Evidence,
     load: LoadTracker,
     classes: [LatencyClass; CLASSES],
@@ -73,6 +73,7 @@ pub struct Limit {
     slots_before_refusals: f64,
     /// Recent share of late calls, from 0 to 1, or `None` if no call was evaluated.
     late_share: Option<f64>,
+    /// Last time that too many calls were in flight, or `None` if that never happened.
     last_breach_at: Option<Instant>,
 }
 

@@ -1,21 +1,23 @@
-//! Tracks the calls in flight and when the limits were full.
+//! Tracks the calls in flight, their recent maxima, the rate of first tokens, and when the limits
+//! were full.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::sample::Sent;
 
-/// Time span of a recent maximum: it covers the last one to two spans.
+/// Length of a span. A [`RecentMax`] covers the current and the previous span.
 const RECENT_SPAN: Duration = Duration::from_secs(5);
 /// Maximum number of first tokens that are remembered.
 const MAX_EVENTS: usize = 64;
-/// Factor on the remembered peak per call.
+/// Factor on the peak of calls in flight per call that is sent.
 const PEAK_DECAY: f64 = 0.9995;
-/// Factor on the remembered peak per cut that would go below [`CALM_SHARE`] of it.
+/// Factor on the peak of calls in flight per cut that would go below [`CALM_SHARE`] of the peak.
 const PEAK_CUT_FACTOR: f64 = 0.75;
-/// A call sent while at most this share of the peak, or at most [`FEW_CALLS`], was in flight met no
-/// congestion caused by this client.
+/// Share of the peak of calls in flight up to which a call meets no congestion that this client
+/// causes.
 const CALM_SHARE: f64 = 0.25;
+/// Number of calls in flight up to which a call meets no congestion that this client causes.
 pub(super) const FEW_CALLS: usize = 2;
 
 /// Counts of the calls in flight, their recent maxima, and the times at which the limits were full.
@@ -31,15 +33,16 @@ pub(super) struct LoadTracker {
     awaiting_since: Option<Instant>,
     /// Maximum number of calls in flight, decaying with each call.
     peak: f64,
+    /// Recent maximum of the calls in flight when a call was sent.
     pub(super) recent_in_flight: RecentMax,
     /// Recent maximum of [`LoadTracker::served_now`].
     recent_served: RecentMax,
     /// Recent maximum of the calls in flight when an accepted call was sent.
     pub(super) recent_accepted: RecentMax,
     pub(super) first_token_rate: FirstTokenRate,
-    /// Last time at which all slots were used.
+    /// Last time at which all slots were used, or `None` if they never were.
     slots_full_at: Option<Instant>,
-    /// Last time at which the first-token limit was reached.
+    /// Last time at which the first-token limit was reached, or `None` if it never was.
     first_token_limit_full_at: Option<Instant>,
 }
 
@@ -55,7 +58,7 @@ impl LoadTracker {
         self.peak = (self.peak * PEAK_DECAY).max(self.in_flight as f64);
     }
 
-    /// Removes a call from those that await their first token.
+    /// Removes a call from the count of calls that await their first token.
     pub(super) fn on_awaiting_ended(&mut self) {
         self.awaiting -= 1;
         self.awaiting_since = self.awaiting_since.filter(|_| self.awaiting > 0);
@@ -171,12 +174,12 @@ impl RecentMax {
     }
 }
 
-/// Times of the last first tokens.
+/// The rate of first tokens, from the times of the last ones.
 #[derive(Debug, Default)]
 pub(super) struct FirstTokenRate(VecDeque<Instant>);
 
 impl FirstTokenRate {
-    /// Records a first token.
+    /// Records a first token that arrives now.
     pub(super) fn on_first_token(&mut self, now: Instant) {
         if self.0.len() == MAX_EVENTS {
             self.0.pop_front();

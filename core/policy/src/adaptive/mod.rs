@@ -50,9 +50,9 @@
 //!
 //! # Guarantees
 //!
-//! - `floor <= slots <= ceiling`.
-//! - Each [`Limit::on_sent`] is followed by one [`Limit::on_ended`], so the counts of calls in
-//!   flight and awaiting are exact.
+//! - The slots are always between the configured minimum and the cap.
+//! - The counts of calls in flight, and of calls that await their first token, are exact if the
+//!   caller passes each [`Sample`] to [`Limit::on_ended`] once.
 //! - Each event takes amortized constant time and allocates only when the number of awaiting calls
 //!   reaches a new maximum. The percentile detector's tick is linear in its window.
 //! - The module has no clock and does no I/O.

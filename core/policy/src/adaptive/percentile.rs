@@ -1,5 +1,5 @@
-//! Percentile detector: a latency percentile over a window, evaluated at ticks, with a dead band
-//! and a hold after each cut.
+//! Percentile detector: at each tick, compares a percentile of the latencies in a time window with
+//! a dead band around the threshold. After a cut, no further cut follows for some ticks.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tidegate_protocol::duration;
 /// Maximum number of calls remembered, whatever the length of the window.
 const MAX_SAMPLES: usize = 16_384;
 
-/// The result of a tick.
+/// The result of evaluating the window at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PercentileVerdict {
     /// The percentile is below the dead band.
@@ -36,6 +36,7 @@ pub(super) struct Percentile {
 }
 
 impl Percentile {
+    /// Creates a detector with an empty window. The first tick is one tick interval after `now`.
     pub(super) fn new(settings: tidegate_config::Percentile, now: Instant) -> Self {
         let tick_at = duration::after(now, settings.tick);
         Self { tick_at, settings, window: VecDeque::new(), held_ticks: 0 }
@@ -76,8 +77,8 @@ impl Percentile {
         self.quantile().map_or(0.0, |(_, at)| at / (1.0 + self.settings.band))
     }
 
-    /// Returns the class and the latency of the call at the percentile, the latter as a multiple of
-    /// the threshold. Returns `None` for an empty window.
+    /// Returns the latency class of the call at the percentile, and its latency as a multiple of
+    /// the class's threshold. Returns `None` for an empty window.
     fn quantile(&self) -> Option<(usize, f64)> {
         let mut seen: Vec<_> = self.window.iter().map(|(_, class, multiple)| (*class, *multiple)).collect();
         let last = seen.len().checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! Calls as the adaptive limit sees them.
+//! Calls as the adaptive limit sees them: their kind, their sample while in flight, and their end.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use crate::outcome::AttemptOutcome;
 /// The kind of a call. Latencies are compared only between calls of a similar kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallKind {
-    /// Prompt tokens, or 0 if unknown.
+    /// Number of prompt tokens, or 0 if unknown.
     pub input: u64,
-    /// Expected output tokens, or 0 if unknown.
+    /// Expected number of output tokens, or 0 if unknown.
     pub output: u64,
     /// Whether the response streams. Only streamed responses have a first token before their end.
     pub streams: bool,
@@ -31,7 +31,8 @@ pub(super) struct Sent {
 #[derive(Debug)]
 #[must_use = "a call that never ends is counted as in flight for ever"]
 pub struct Sample {
-    /// Index of the call's latency class.
+    /// Index of the call's latency class: see
+    /// [`class_of`](super::latency_class::class_of).
     pub(super) class: usize,
     /// Expected output tokens, or 0 if unknown.
     pub(super) output: u64,
@@ -62,16 +63,17 @@ impl Sample {
 pub enum Ended {
     /// The response was complete.
     Completed {
-        /// Output tokens, or 0 if unknown.
+        /// Number of output tokens, or 0 if unknown.
         output: u64,
     },
-    /// The caller cancelled the call. This says nothing about the upstream, unless the call was
-    /// already overdue.
+    /// The caller cancelled the call. The call is not used as a sample, unless it was already
+    /// overdue.
     Cancelled,
     /// The upstream rejected the call with a 429.
     Limited {
         /// Whether the 429 is about a rate, according to its headers, its Retry-After or the
-        /// budgets.
+        /// budgets, and not about too many calls at once. A 429 about a rate does not change the
+        /// limit.
         by_rate: bool,
     },
     /// The upstream rejected the call for lack of capacity (503, 529).
@@ -83,10 +85,11 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Returns how the attempt ended for the limit, or `None` if its response goes on.
+    /// Returns how an attempt ended, or `None` if it was accepted, so that its response continues.
     ///
-    /// `has_token` is `true` if the first token has come: silence counts against the upstream only
-    /// before that. `is_by_rate` is called for a 429 only, and tells whether a rate was exceeded.
+    /// `has_token` is `true` if the first token has arrived: a timeout after it is not evidence of
+    /// overload. `is_by_rate` is called for a 429 only. It returns `true` if the 429 is about a
+    /// rate, and `false` if it is about too many calls at once.
     pub fn from_outcome(
         outcome: &AttemptOutcome,
         has_token: bool,

@@ -1,4 +1,4 @@
-//! The number of slots between floor and ceiling, and the decisions that led to it.
+//! The number of slots in force, between a minimum and a maximum, and the history of its changes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::view::{Decision, DecisionCause};
 
 /// Maximum number of decisions that are remembered.
 const MAX_CHANGES: usize = 32;
-/// Refusals closer together than this form one run, which counts as one cut.
+/// Maximum time between two cuts for 429s that belong to one run. A run counts as one cut.
 const REFUSAL_RUN: Duration = Duration::from_secs(1);
 
 /// The slots in force with the history of their changes.
@@ -35,7 +35,7 @@ impl SlotLimit {
         Self { value, min, max, last: None, changes: VecDeque::new(), counts: Default::default() }
     }
 
-    /// Returns the number of whole slots.
+    /// Returns the number of whole slots: the fraction is dropped.
     pub(super) fn slots(&self) -> usize {
         self.value as usize
     }

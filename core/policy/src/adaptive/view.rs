@@ -1,4 +1,5 @@
-//! The state of an adaptive limit and the reasons of its changes.
+//! Views of an adaptive limit for snapshots and metrics: its state, and its changes with their
+//! causes.
 
 use std::time::{Duration, Instant};
 
@@ -7,30 +8,33 @@ use std::time::{Duration, Instant};
 pub enum DecisionCause {
     /// Slow start: a call was in time while the limit was full.
     SlowStart,
-    /// Growth by trial beyond a level that is known to be excessive.
+    /// Growth after the first cut, or with the percentile detector: calls were in time with
+    /// headroom while the limit was in use.
     Headroom,
-    /// First tokens were late.
+    /// First tokens, or responses that do not stream, were late or overdue.
     Late,
-    /// Tokens were slower than the TPOT objective.
+    /// The mean time between tokens exceeded its objective,
+    /// [`LimitSettings::tpot`](super::LimitSettings::tpot).
     Slow,
-    /// 429s for too many calls at once.
+    /// The upstream rejected calls with a 429 for too many calls at once.
     Refused,
-    /// Responses 503 or 529.
+    /// The upstream rejected calls for lack of capacity (503 or 529).
     Overloaded,
-    /// Attempts timed out.
+    /// Calls got no response or no first token in time.
     TimedOut,
 }
 
-/// One change of the limit.
+/// One change of an adaptive limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     /// Time of the change.
     pub at: Instant,
     /// Slots before the change.
     pub from: usize,
-    /// Slots after the change. Unchanged if only the first-token limit was cut.
+    /// Slots after the change. Equal to `from` if only the first-token limit was cut.
     pub to: usize,
-    /// First-token limit after the change.
+    /// First-token limit after the change: the maximum number of calls that may await their first
+    /// token.
     pub awaiting: usize,
     /// Reason of the change.
     pub cause: DecisionCause,
@@ -39,32 +43,35 @@ pub struct Decision {
 /// State of an adaptive limit, for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitView {
-    /// Slots in force.
+    /// Number of slots in force: the maximum number of calls in flight.
     pub limit: usize,
     /// Maximum number of calls that may await their first token.
     pub awaiting_limit: usize,
-    /// Number of calls that await their first token.
+    /// Number of streaming calls that await their first token.
     pub awaiting: usize,
-    /// Whether no excessive level is known yet.
+    /// Whether the limit is in slow start: no excessive level is known yet. Always `false` with the
+    /// percentile detector.
     pub slow_start: bool,
-    /// The upstream's share of the TTFT objective, if any.
+    /// Latency objective in force, or `None` if calls are compared with similar ones. See
+    /// [`LimitSettings::objective`](super::LimitSettings::objective).
     pub objective: Option<Duration>,
-    /// Recent share of late calls, from 0 to 1. `None` if no call was evaluated.
+    /// Decaying share of late calls, from 0 to 1, or `None` if no call was evaluated yet.
     pub late: Option<f64>,
-    /// Evidence of a breach as a fraction: the limit is cut at 1.
+    /// Evidence that calls are late, as a fraction of what a cut needs: the limit is cut at 1. The
+    /// percentile detector may report more than 1 between two ticks.
     pub evidence: f64,
-    /// Number of cuts.
+    /// Number of cuts since the limit was created. A run of 429s counts once.
     pub cuts: u64,
-    /// Number of raises.
+    /// Number of raises since the limit was created.
     pub raises: u64,
     /// Number of changes by cause, in the order of [`DecisionCause::ALL`].
     pub moves: [u64; DecisionCause::ALL.len()],
-    /// Recent changes, the newest last.
+    /// Up to 32 recent changes, the newest last. Consecutive raises for the same cause are merged.
     pub decisions: Vec<Decision>,
 }
 
 impl DecisionCause {
-    /// All causes.
+    /// All causes, those of raises first.
     pub const ALL: [Self; 7] = [
         Self::SlowStart,
         Self::Headroom,
@@ -75,12 +82,13 @@ impl DecisionCause {
         Self::TimedOut,
     ];
 
-    /// Returns `true` if the cause raises the limit.
+    /// Returns `true` for causes of raises, and `false` for causes of cuts.
     pub const fn raises(self) -> bool {
         matches!(self, DecisionCause::SlowStart | DecisionCause::Headroom)
     }
 
-    /// Returns the stable name used in metrics and snapshots, such as `"slow_start"`.
+    /// Returns the name in metrics and snapshots, such as `"slow_start"`. Names do not change
+    /// between versions.
     pub const fn as_str(self) -> &'static str {
         match self {
             DecisionCause::SlowStart => "slow_start",
@@ -94,14 +102,14 @@ impl DecisionCause {
     }
 }
 
-/// The state of an adaptive limit within its cap.
+/// The state of an adaptive limit together with its cap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveView {
     /// The state of the limit itself.
     pub limit: LimitView,
-    /// The maximum of the limit: the cap.
+    /// Maximum number of slots: the configured cap.
     pub ceiling: usize,
-    /// Whether the limit is in use although it was found too high lately. More replicas would help,
-    /// a longer wait would not.
+    /// Whether the limit is full and too many calls were in flight within the last 60 s. The
+    /// upstream then needs more capacity, such as more replicas: waiting longer does not help.
     pub saturated: bool,
 }
