@@ -24,9 +24,11 @@ const TOLERATED_SHARE: f64 = 0.01;
 const BREACH_MARGIN: f64 = 0.14;
 /// Upper limit of the usual share of late calls that is tolerated.
 const MAX_USUAL_SHARE: f64 = 0.5;
-/// Log-likelihood ratio at which the limit is cut.
+/// Log-likelihood ratio of a breach against a tolerated share of late calls at which the limit is
+/// cut.
 const CUT_THRESHOLD: f64 = 6.0;
-/// Excess of the mean normalized latency over the usual one up to which there is headroom.
+/// Maximum excess of the mean normalized latency over the usual one at which the limit may be
+/// raised. The distance from a class's baseline to its threshold is 1.0.
 const HEADROOM: f64 = 0.1;
 /// Weight of a call in the mean normalized latency.
 const MEAN_WEIGHT: f64 = 0.2;
@@ -42,14 +44,14 @@ pub(super) struct UsualLatency {
     pub(super) normalized_latency: f64,
 }
 
-/// Evidence from the calls sent since the last change of the limit.
+/// The evidence that calls are late, from the calls sent since a change of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     /// Calls sent before this time are no evidence, because the previous limit was in force.
     since: Instant,
     /// Log-likelihood ratio of a breach against a tolerated share of late calls, at least 0.
     log_likelihood: f64,
-    /// Decaying mean of the normalized latency beyond the usual one.
+    /// Decaying mean of the excess of the normalized latency over the usual one.
     mean: f64,
     /// Number of calls added.
     pub(super) judged: u32,

@@ -17,9 +17,9 @@ const PROOF_SHARE: f64 = 0.125;
 /// How the slots grow, depending on whether an excessive level is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
-    /// Slow start: each call in time raises the slots by one, so that they double within the
-    /// latency of a call. With a first-token limit this is safe later as well, because a raise then
-    /// only makes room for the call whose first token just arrived.
+    /// Slow start: each call that is not late raises the slots by one, so that they double within
+    /// the latency of a call. With a first-token limit this is safe later as well, because a raise
+    /// then only makes room for the call whose first token just arrived.
     SlowStart,
     /// Additive increase, after the first cut of a limit with a `decrease` by factor or step: as
     /// many calls in time as there are slots raise the slots by one.

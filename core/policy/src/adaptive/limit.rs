@@ -67,7 +67,7 @@ pub struct Limit {
     pace_evidence: Evidence,
     /// Time between two tokens, for all calls.
     pace_class: LatencyClass,
-    /// The percentile detector, or `None` if single calls are evidence.
+    /// The percentile detector, or `None` if the share of late calls is evaluated instead.
     percentile: Option<Percentile>,
     /// Slots when the last run of 429s began. The run cuts to a share of them at most.
     slots_before_refusals: f64,
@@ -141,8 +141,8 @@ impl Limit {
         Sample { class, output: kind.output, queue_number, judged: false, sent, first_token_at: None }
     }
 
-    /// Evaluates the first token of a call. Does nothing if the call does not stream, or if its
-    /// first token was already reported.
+    /// Evaluates the time to the first token of a call, which may raise or cut the limit. Does
+    /// nothing if the call does not stream, or if its first token was already reported.
     pub fn on_first_token(&mut self, now: Instant, sample: &mut Sample) {
         if !sample.awaits_first_token() {
             return;
@@ -166,7 +166,8 @@ impl Limit {
         sample.output = output;
     }
 
-    /// Evaluates the end of a call, and removes the call from the calls in flight.
+    /// Evaluates the end of a call, which may raise or cut the limit, and removes the call from the
+    /// calls in flight.
     pub fn on_ended(&mut self, now: Instant, mut sample: Sample, how: Ended) {
         self.update_full(now);
         if let Ended::Completed { output } = how {
@@ -194,8 +195,8 @@ impl Limit {
         self.classes.iter().filter_map(LatencyClass::overdue_at).chain(tick_at).min()
     }
 
-    /// Evaluates the calls that have become overdue, and the percentile detector if its tick is
-    /// due.
+    /// Adds the calls that have become overdue to the evidence, and evaluates the percentile
+    /// detector if its tick is due. Both may change the limit. Call this at [`Limit::next_wake`].
     pub fn on_tick(&mut self, now: Instant) {
         for class in 0..CLASSES {
             while self.classes[class].overdue_at().is_some_and(|at| at <= now)
@@ -255,8 +256,8 @@ impl Limit {
         self.on_answer(now, sample, class, took);
     }
 
-    /// Evaluates a latency of `took` seconds: updates the class, and judges the call unless it was
-    /// already judged as overdue.
+    /// Evaluates a latency of `took` seconds: updates the statistics of the latency class, and adds
+    /// the call to the evidence unless it was added before as overdue.
     fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
         let latencies = &mut self.classes[class];
         let is_young = self.slots.count(false) == 0 && latencies.is_young();
@@ -355,7 +356,7 @@ impl Limit {
         }
     }
 
-    /// Records whether the limits are full.
+    /// Records the current time for each limit that is full.
     fn update_full(&mut self, now: Instant) {
         self.load.update_full(now, self.slots(), self.first_token_limit.limit());
     }

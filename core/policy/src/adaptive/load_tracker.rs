@@ -78,7 +78,8 @@ impl LoadTracker {
         self.decoding -= usize::from(had_first_token);
     }
 
-    /// Records whether the limits are full. Call this after a call is sent and before a call ends.
+    /// Records `now` as the last time that each limit was full, if the limit is full. Call this
+    /// after a call is sent and before a call ends.
     pub(super) fn update_full(&mut self, now: Instant, slots: usize, first_token_limit: usize) {
         if self.in_flight >= slots {
             self.slots_full_at = Some(now);

@@ -15,7 +15,9 @@ const REFUSAL_RUN: Duration = Duration::from_secs(1);
 pub(super) struct SlotLimit {
     /// Slots, including a fraction.
     pub(super) value: f64,
+    /// Minimum of `value`, at least 1.
     min: f64,
+    /// Maximum of `value`, at least 1.
     max: f64,
     /// The last change, not merged with earlier ones. `None` before the first change.
     pub(super) last: Option<Decision>,

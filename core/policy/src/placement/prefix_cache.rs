@@ -84,8 +84,8 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the tokens that a cache has of a session: the prompt of the session's last call
-    /// there, or 0 if there is none.
+    /// Returns how many tokens of a session are in a cache: the prompt length of the session's last
+    /// call that was sent to the cache, or 0 if none is assumed to be cached.
     pub(super) fn session_tokens(&self, session: u64, cache: &EngineCache) -> u64 {
         let mut marks = self.0.peek(&session).into_iter().flatten();
         marks.find(|mark| mark.is_in(cache)).map_or(0, |mark| mark.tokens)

@@ -54,7 +54,7 @@ const NEW_REPLICA_SHARE: f64 = 0.02;
 pub(super) struct Candidate {
     /// The replica's index.
     pub(super) index: usize,
-    /// Number of calls there, of all clients.
+    /// Number of calls at the replica, of all clients.
     calls: f64,
     /// The weight in force: a part of the configured one during slow start.
     share: f64,
@@ -63,15 +63,16 @@ pub(super) struct Candidate {
     weight: f64,
     /// Work queued before a new call, in prompt tokens.
     queued_work: f64,
-    /// The time for the same work, as a multiple of the pool's.
+    /// The replica's time for the same work, as a multiple of the pool's mean: above 1 for slow
+    /// replicas.
     slowness: f64,
-    /// Number of the call's prompt tokens that are assumed to be cached there.
+    /// Number of the call's prompt tokens that are assumed to be cached at the replica.
     pub(super) cached: u64,
 }
 
 impl Candidate {
-    /// Returns the estimated cost of sending the call there (step 3 of the algorithm). Costs are
-    /// only compared with each other.
+    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm). The
+    /// unit has no meaning: costs are only compared with each other.
     fn cost(&self, work: Work) -> f64 {
         let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + UNCACHED_FACTOR) + CALL_COST;
         (self.queued_work + own) * self.slowness / self.weight

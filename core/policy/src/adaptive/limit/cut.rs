@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use super::super::percentile::PercentileVerdict;
 use super::{DecisionCause, Decrease, Evidence, FEW_CALLS, Growth, Limit, Sample, is_streaming};
 
-/// Share of the time between baseline and threshold that calls may spend in the upstream's queue.
+/// Share of the time between baseline and threshold of a latency class that calls may spend in the
+/// upstream's queue after a cut.
 const QUEUE_SHARE: f64 = 0.25;
-/// Minimum share of the slots that one cut leaves.
+/// Minimum share of the recently used slots that one cut leaves.
 const MIN_CUT_SHARE: f64 = 0.5;
 /// Share of the recently used slots that a cut leaves if the number of served calls is unknown.
 const DEFAULT_CUT_FACTOR: f64 = 0.9;
@@ -18,7 +19,8 @@ const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
 const REFUSED_SHARE: f64 = 0.8;
 
 impl Limit {
-    /// Cuts the limits after late calls of a class. During a trial, ends the trial instead.
+    /// Cuts the slots, and the first-token limit if it is learned, after late calls of a latency
+    /// class. During a trial, takes the trial's raise back instead.
     pub(super) fn on_late(&mut self, now: Instant, class: usize) {
         let trial = self.growth.trial_slots();
         if trial > 0.0 {
@@ -45,7 +47,8 @@ impl Limit {
         self.cut(now, to, DecisionCause::Late);
     }
 
-    /// Ends slow start or the current trial, because the current level is excessive.
+    /// Ends slow start or the current trial, because the current number of slots was found to be
+    /// too high.
     fn on_limit_found(&mut self) {
         let is_probing = self.settings.adaptive.decrease == Decrease::Served;
         self.growth = if is_probing { self.growth.on_overload() } else { Growth::Additive };

@@ -11,7 +11,8 @@ pub(super) enum Cause {
     ProbesFail,
     /// Health probes are not answered in time. Cured by any received byte.
     Silent,
-    /// Connections are refused. Cured by any answer to something sent later.
+    /// Connections are refused. Cured by an answer to a call or probe that was sent after the
+    /// last refusal.
     Refused,
 }
 
@@ -31,7 +32,8 @@ pub(super) struct Evidence {
 pub(super) struct Causes([Option<Evidence>; 4]);
 
 impl Causes {
-    /// Adds evidence found now. Returns all evidence of the cause.
+    /// Adds one piece of evidence of a cause, which was sought at `since` and found now. Returns
+    /// all evidence of the cause.
     pub(super) fn add(&mut self, cause: Cause, since: Instant, now: Instant) -> Evidence {
         let evidence = self.0[cause as usize].get_or_insert(Evidence { since, last: now, count: 0 });
         evidence.last = now;

@@ -55,8 +55,8 @@ const TRIAL_SUCCESSES: u32 = 2;
 /// Time from an ejection to the first trial if probes are off or not trusted. It doubles with each
 /// failed trial.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum time from an ejection to a trial. With trusted probes, the time from the last evidence
-/// to a trial that no successful probe has opened.
+/// Maximum time from an ejection to a trial. If probes are trusted, a trial begins this long after
+/// the last evidence, unless a successful probe opens one earlier.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
 const PROBE_DELAY: Duration = Duration::from_millis(50);
@@ -114,7 +114,7 @@ pub(super) struct Health {
     trial_call: Option<u64>,
     /// How often the replica was ejected. A failed trial continues the ejection before it.
     pub(super) ejections: u64,
-    /// Whether the replica went down and its calls were not cancelled yet.
+    /// Whether the replica went down since the pool last cancelled the calls of such replicas.
     pub(super) went_down: bool,
     /// Whether connections are certainly refused: by more than one connection, and not only by
     /// probes that never succeeded.
@@ -169,8 +169,8 @@ impl Health {
         self.is_refused && self.is_ejected()
     }
 
-    /// Returns a sort key for ejected replicas, the least bad first: by the worst cause, then by
-    /// the last sign of life.
+    /// Returns a sort key for ejected replicas, the least bad first: by the severity of the worst
+    /// cause, then by the time when anything was last received, the latest first.
     pub(super) fn badness(&self) -> (Option<usize>, Reverse<Option<Instant>>) {
         (self.causes.worst(), Reverse(self.last_alive))
     }
@@ -256,7 +256,8 @@ impl Health {
         self.cure(if is_newer { &[Cause::Silent, Cause::Refused] } else { &[Cause::Silent] })
     }
 
-    /// Records a successful probe.
+    /// Records a successful probe: counts it as a success of the current trial, or removes the
+    /// causes that it cures and may end the ejection.
     pub(super) fn on_probe_ok(&mut self, now: Instant) {
         self.last_alive = Some(now);
         self.probes = Probes::Trusted;
@@ -274,7 +275,8 @@ impl Health {
         }
     }
 
-    /// Records a probe that was answered with an error.
+    /// Records a probe that was answered with an error. Ejects the replica, unless failed probes
+    /// are ignored.
     pub(super) fn on_probe_failed(&mut self, now: Instant) {
         self.last_alive = Some(now);
         if self.probes.on_failed(now) {
@@ -284,14 +286,16 @@ impl Health {
         }
     }
 
-    /// Records that a probe sent at `asked` timed out. Ignored if anything was received since.
+    /// Records that a probe sent at `asked` timed out. Ejects the replica, unless anything was
+    /// received from it since, or failed probes are ignored.
     pub(super) fn on_probe_timeout(&mut self, now: Instant, asked: Instant) {
         if self.last_alive.is_none_or(|last_alive| last_alive < asked) && self.probes.on_failed(now) {
             self.suspect(now, Cause::Silent, asked, PROBE_DELAY);
         }
     }
 
-    /// Records a probe whose connection was refused.
+    /// Records a probe whose connection was refused. Ejects the replica, unless failed probes are
+    /// ignored.
     pub(super) fn on_probe_refused(&mut self, now: Instant) {
         if self.probes.on_failed(now) {
             self.on_connect_refused(now, self.probes == Probes::Trusted, PROBE_DELAY);
@@ -366,14 +370,14 @@ impl Health {
         }
     }
 
-    /// Records that a call was sent.
+    /// Records that a call was sent. During a trial, it becomes the trial's call.
     pub(super) fn on_sent(&mut self, call: u64) {
         if self.state == HealthState::Trial {
             self.trial_call = Some(call);
         }
     }
 
-    /// Records that a call has ended.
+    /// Records that a call has ended, so that a trial may send the next one.
     pub(super) fn on_ended(&mut self, call: u64) {
         self.trial_call.take_if(|trial_call| *trial_call == call);
     }
