@@ -110,7 +110,7 @@ impl Limit {
         }
     }
 
-    /// Returns the number of slots in force.
+    /// Returns the number of slots in force: the maximum number of calls in flight.
     pub fn slots(&self) -> usize {
         self.slots.slots()
     }

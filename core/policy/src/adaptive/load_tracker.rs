@@ -10,7 +10,7 @@ use super::sample::Sent;
 const RECENT_SPAN: Duration = Duration::from_secs(5);
 /// Maximum number of first tokens that are remembered.
 const MAX_EVENTS: usize = 64;
-/// Factor on the peak of calls in flight per call that is sent.
+/// Factor by which the peak of calls in flight decays with each call that is sent.
 const PEAK_DECAY: f64 = 0.9995;
 /// Factor on the peak of calls in flight per cut that would go below [`CALM_SHARE`] of the peak.
 const PEAK_CUT_FACTOR: f64 = 0.75;
@@ -47,7 +47,7 @@ pub(super) struct LoadTracker {
 }
 
 impl LoadTracker {
-    /// Counts a call that is sent.
+    /// Counts a call that is sent as in flight, and as awaiting its first token if it `streams`.
     pub(super) fn on_sent(&mut self, now: Instant, streams: bool) {
         self.in_flight += 1;
         self.recent_in_flight.observe(now, self.in_flight);

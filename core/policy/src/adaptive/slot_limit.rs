@@ -42,7 +42,8 @@ impl SlotLimit {
         self.value as usize
     }
 
-    /// Raises the slots by `by`, but not above the maximum. `awaiting` is the first-token limit.
+    /// Raises the slots by `by`, but not above the maximum. `awaiting` is the first-token limit,
+    /// which is recorded with the decision.
     pub(super) fn raise(&mut self, now: Instant, by: f64, cause: DecisionCause, awaiting: usize) {
         self.set(now, (self.value + by).min(self.max), cause, [awaiting; 2]);
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::{EngineMetrics, backlog::Backlog, prefix_cache::EngineCache, speed::Speed};
 
-/// Age at which a poll is stale, in poll intervals.
+/// Age beyond which the result of a poll is stale, as a multiple of the poll interval.
 const STALE_POLLS: u32 = 3;
 /// Share of the KV-cache memory that is assumed to hold prefixes of ended calls. The rest holds
 /// running calls.
@@ -88,7 +88,7 @@ impl Load {
         Self { stale_after: poll.unwrap_or(Duration::from_secs(1)) * STALE_POLLS, cache, ..Self::default() }
     }
 
-    /// Returns the number of this client's calls.
+    /// Returns the number of this client's calls in flight at the replica.
     pub(super) fn calls(&self) -> usize {
         self.awaiting + self.answering
     }

@@ -116,7 +116,7 @@ pub struct PlacedCall {
 pub struct ReplicaView {
     /// The replica's identifier.
     pub id: ReplicaId,
-    /// The base URL.
+    /// The replica's base URL.
     pub url: Arc<str>,
     /// The state: `in` (healthy), `starting` (healthy, in slow start), `suspect` (ejected), `down`
     /// (ejected, its unanswered calls are cancelled), `trial` (half open: one call at a time) or
@@ -465,7 +465,7 @@ impl Placement {
         self.replicas.iter().enumerate().filter_map(|(at, replica)| Some((at, replica.as_ref()?)))
     }
 
-    /// Returns the replicas that satisfy a condition.
+    /// Returns the indices of the replicas that satisfy a condition.
     fn filter(&self, condition: impl Fn(&Replica) -> bool) -> ReplicaSet {
         self.known().filter(|(_, replica)| condition(replica)).map(|(at, _)| at).collect()
     }

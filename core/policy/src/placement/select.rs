@@ -86,8 +86,8 @@ impl Candidate {
 }
 
 impl Placement {
-    /// Returns the candidates among a set of replicas, with the prompt tokens that this client
-    /// knows to be cached there.
+    /// Returns a candidate for each replica in `open`, in ascending order of their indices.
+    /// `cached` is set from the prefixes and sessions that this client has sent to each replica.
     pub(super) fn candidates(
         &self,
         now: Instant,

@@ -194,7 +194,8 @@ impl Health {
         }
     }
 
-    /// Applies the changes that time alone causes.
+    /// Applies the changes that time alone causes: slow start ends, a suspect replica goes down, or
+    /// an ejected replica begins a trial.
     pub(super) fn tick(&mut self, now: Instant) {
         self.starting.take_if(|since| now >= duration::after(*since, self.settings.slow_start));
         if self.down_at().is_some_and(|at| now >= at) {
@@ -435,14 +436,14 @@ impl Health {
         self.by_calls = false;
     }
 
-    /// Begins a trial.
+    /// Ends the ejection with a trial: one call at a time may be sent to the replica.
     fn open_trial(&mut self) {
         self.by_calls |= self.causes.get(Cause::CallsFail).is_some();
         self.enter(HealthState::Trial);
         self.trial_successes = 0;
     }
 
-    /// Enters a state without evidence against the replica.
+    /// Enters a state, and clears the evidence against the replica and its trial call.
     fn enter(&mut self, state: HealthState) {
         self.state = state;
         self.causes = Causes::default();
@@ -450,7 +451,8 @@ impl Health {
         self.trial_call = None;
     }
 
-    /// Counts a success of the current trial. The last one ends the trial with slow start.
+    /// Counts a success of the current trial. The last one ends the trial and, if other replicas
+    /// are healthy, begins slow start.
     fn on_trial_success(&mut self, now: Instant) {
         self.trial_successes += 1;
         if self.trial_successes >= TRIAL_SUCCESSES {
