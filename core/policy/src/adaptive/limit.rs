@@ -42,7 +42,8 @@ pub struct LimitSettings {
     pub latency: Option<Duration>,
     /// Maximum mean time between two tokens of a call. `None`: not checked.
     pub tpot: Option<Duration>,
-    /// The settings that are configured directly: detector, decrease, initial and minimum slots.
+    /// The settings that are configured directly: detector, decrease, initial and minimum slots,
+    /// and the first-token limit.
     pub adaptive: AdaptiveConfig,
 }
 

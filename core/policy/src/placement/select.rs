@@ -6,7 +6,7 @@
 //!    its own key may exceed it by [`AFFINITY_SLACK`]: it cannot overload a replica by itself, few
 //!    long prompts are uneven, and moving it would compute its whole prompt again.
 //! 2. Sample candidates: the replica with the longest cached prefix, and the first two in the
-//!    [rendezvous](super::rendezvous) order of the [key](super::affinity_key). Without a key, draw
+//!    [rendezvous] order of the [key](super::affinity_key). Without a key, draw
 //!    two in proportion to their weights. Sometimes add a replica that is in slow start and has no
 //!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). The owner of
 //!    the key is credited with the prompt in proportion to other clients' share of the traffic,

@@ -26,14 +26,15 @@ pub struct Placed {
 /// The result of polling a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
-    /// The health probe was answered with a success status.
+    /// The health probe was answered with any status below 500.
     ProbeOk,
     /// The health probe was answered with a 5xx status, or the exchange failed after the
     /// connection was made.
     ProbeFailed,
     /// The connection of the health probe was refused: no process listens at the URL.
     ConnectRefused,
-    /// The health probe was not answered in time.
+    /// The health probe was not answered in time, or no connection was made although none was
+    /// refused (DNS, TLS, routes).
     ProbeTimeout,
     /// The load poll returned the engine's metrics.
     Metrics(EngineMetrics),
