@@ -32,7 +32,7 @@ pub fn error_from_parts(
     queue_position: Option<usize>,
 ) -> Result<Option<Error>, InvalidArgument> {
     let is_it = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
-    let Some(kind) = ErrorKind::ALL.into_iter().find(is_it) else { return Ok(None) };
+    let Some(kind) = ErrorKind::all().find(is_it) else { return Ok(None) };
     let retry_after = retry_after.map(|after| seconds("retry_after", after)).transpose()?;
     let mut error = Error::new(kind, message).with_retry_after(retry_after);
     if let Some(target) = target {

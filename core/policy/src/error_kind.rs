@@ -1,106 +1,100 @@
-//! The kinds of failures of the gate itself.
+//! The kinds of errors that the gate itself returns, as opposed to error responses of a provider.
 
 use crate::Reason;
 
-/// What went wrong.
+/// The kind of an error that the gate returns for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The configuration is malformed or impossible.
+    /// The configuration is malformed or contradicts itself.
     Config,
-    /// A tool or target of that name is not configured.
+    /// No tool or target of the requested name is configured.
     Unknown,
-    /// Admission said no.
+    /// The call was not admitted. Nothing was sent.
     Refused(Reason),
-    /// The whole call's deadline passed after admission.
+    /// The deadline of the call passed after the call was admitted.
     Deadline,
-    /// No first token, or no response head, within the target's `first_token` limit or the client's read timeout.
+    /// No first token, or no response head, arrived within the target's `first_token` limit or the
+    /// client's read timeout.
     FirstTokenTimeout,
-    /// Silence between chunks for longer than the idle limit.
+    /// No chunk of the response arrived for longer than the idle limit.
     IdleTimeout,
-    /// The reader left a chunk unasked-for past its limit; the slot was taken back.
+    /// The caller did not read the response for longer than the limit, and its slot was released.
     ReaderStalled,
-    /// No connection could be made; nothing was sent.
+    /// No connection could be established. Nothing was sent.
     Connect,
-    /// A connection took longer than the connect limit; nothing was sent.
+    /// No connection was established within the connect limit. Nothing was sent.
     ConnectTimeout,
-    /// The exchange broke after the request, or part of it, was sent.
+    /// The connection failed after the request, or a part of it, was sent.
     Transport,
-    /// The response ended without the provider's terminal event, or shorter than it said.
+    /// The response ended before its announced length, or without the terminal event of the
+    /// provider's API.
     Truncated,
-    /// The request cannot be sent as it is (malformed URL, unsupported scheme).
+    /// The request cannot be sent, for example because its URL is malformed or its scheme is not
+    /// supported.
     Request,
 }
 
 impl ErrorKind {
-    /// Every kind, refusals by each reason.
-    pub const ALL: [ErrorKind; 23] = [
-        ErrorKind::Config,
-        ErrorKind::Unknown,
-        ErrorKind::Refused(Reason::NoSlot),
-        ErrorKind::Refused(Reason::QueueFull),
-        ErrorKind::Refused(Reason::WaitBudget),
-        ErrorKind::Refused(Reason::Deadline),
-        ErrorKind::Refused(Reason::CoolDown),
-        ErrorKind::Refused(Reason::Outage),
-        ErrorKind::Refused(Reason::Draining),
-        ErrorKind::Refused(Reason::Deadlock),
-        ErrorKind::Refused(Reason::NoBudget),
-        ErrorKind::Refused(Reason::TooLarge),
-        ErrorKind::Refused(Reason::PredictedWait),
-        ErrorKind::Refused(Reason::Shed),
-        ErrorKind::Deadline,
-        ErrorKind::FirstTokenTimeout,
-        ErrorKind::IdleTimeout,
-        ErrorKind::ReaderStalled,
-        ErrorKind::Connect,
-        ErrorKind::ConnectTimeout,
-        ErrorKind::Transport,
-        ErrorKind::Truncated,
-        ErrorKind::Request,
-    ];
+    /// Returns all kinds. [`ErrorKind::Refused`] is returned once for each [`Reason`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        use ErrorKind::*;
 
-    /// Why admission said no, where it did.
+        let others = [
+            Config,
+            Unknown,
+            Deadline,
+            FirstTokenTimeout,
+            IdleTimeout,
+            ReaderStalled,
+            Connect,
+            ConnectTimeout,
+            Transport,
+            Truncated,
+            Request,
+        ];
+        Reason::ALL.map(Refused).into_iter().chain(others)
+    }
+
+    /// Returns why the call was not admitted. `None` if the error is not [`ErrorKind::Refused`].
     pub fn reason(self) -> Option<Reason> {
         match self {
-            ErrorKind::Refused(reason) => Some(reason),
+            Self::Refused(reason) => Some(reason),
             _ => None,
         }
     }
 
-    /// Returns `true` if the same call may succeed later, unchanged.
+    /// Returns `true` if the same call may succeed later without a change.
     pub fn is_retryable(self) -> bool {
         !matches!(
             self,
-            ErrorKind::Config
-                | ErrorKind::Unknown
-                | ErrorKind::Request
-                | ErrorKind::Refused(Reason::Deadlock | Reason::Draining | Reason::TooLarge)
+            Self::Config
+                | Self::Unknown
+                | Self::Request
+                | Self::Refused(Reason::Deadlock | Reason::Draining | Reason::TooLarge)
         )
     }
 
-    /// Returns `true` if the request never reached the upstream, so that sending it again is safe.
+    /// Returns `true` if nothing was sent to the upstream, so that sending the request again is
+    /// safe.
     pub fn never_sent(self) -> bool {
-        matches!(
-            self,
-            ErrorKind::Refused(_) | ErrorKind::Connect | ErrorKind::ConnectTimeout | ErrorKind::Request
-        )
+        matches!(self, Self::Refused(_) | Self::Connect | Self::ConnectTimeout | Self::Request)
     }
 
-    /// The stable name, as the bindings and metrics see it.
+    /// Returns the stable name, as in metrics and in the `kind` field of errors.
     pub fn as_str(self) -> &'static str {
         match self {
-            ErrorKind::Config => "config",
-            ErrorKind::Unknown => "unknown",
-            ErrorKind::Refused(_) => "refused",
-            ErrorKind::Deadline => "deadline",
-            ErrorKind::FirstTokenTimeout => "first_token_timeout",
-            ErrorKind::IdleTimeout => "idle_timeout",
-            ErrorKind::ReaderStalled => "reader_stalled",
-            ErrorKind::Connect => "connect",
-            ErrorKind::ConnectTimeout => "connect_timeout",
-            ErrorKind::Transport => "transport",
-            ErrorKind::Truncated => "truncated",
-            ErrorKind::Request => "request",
+            Self::Config => "config",
+            Self::Unknown => "unknown",
+            Self::Refused(_) => "refused",
+            Self::Deadline => "deadline",
+            Self::FirstTokenTimeout => "first_token_timeout",
+            Self::IdleTimeout => "idle_timeout",
+            Self::ReaderStalled => "reader_stalled",
+            Self::Connect => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Transport => "transport",
+            Self::Truncated => "truncated",
+            Self::Request => "request",
         }
     }
 }

@@ -1,19 +1,19 @@
-//! The decisions of a gate, as pure state machines.
+//! The policies of Tidegate as pure state machines.
 //!
-//! `now` is an argument, randomness comes from a seeded generator, and nothing here waits, reads a
-//! clock, starts a thread or does I/O. The layers of the crate `tidegate` drive these state machines:
-//! they report what happened and ask what to do next.
+//! The current time is an argument (`now`), randomness comes from a seeded generator, and nothing
+//! here waits, reads a clock, starts a thread or does I/O. The async layers of the crate `tidegate`
+//! report events to these state machines and carry out their decisions.
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`schedule`] | which call is admitted next, who waits, and who is rejected |
+//! | [`schedule`] | which call is admitted next, and which calls wait or are rejected |
 //! | [`fairness`] | the order among tenants: start-time fair queueing |
-//! | [`adaptive`] | how many slots are in force, from observed latencies |
-//! | [`budget`] | whether the rates of requests and tokens, and the retry budget, permit a call |
-//! | [`kv`] | whether an engine's memory permits a call |
+//! | [`adaptive`] | how many calls may be in flight, from observed latencies |
+//! | [`budget`] | whether the rates of requests and tokens, and the retry budget, allow a call |
+//! | [`kv`] | whether the KV-cache memory of an inference engine allows a call |
 //! | [`placement`] | which replica of a pool a call is sent to, and which replicas are healthy |
-//! | [`cooldown`] | when a target may be sent anything after a failure |
-//! | [`retry`], [`backoff`] | what follows a failed attempt, and after which delay |
+//! | [`cooldown`] | when a target is sent attempts again after a failure |
+//! | [`retry`], [`backoff`] | whether a failed attempt is repeated, and after which delay |
 //! | [`outcome`] | how an attempt ended, classified once for all of them |
 
 pub mod adaptive;
@@ -23,6 +23,7 @@ pub mod cooldown;
 mod error_kind;
 pub mod fairness;
 pub mod kv;
+mod labels;
 pub mod outcome;
 pub mod placement;
 mod reason;

@@ -1,9 +1,8 @@
-//! How an attempt ended: one classification, which every policy translates.
+//! The outcome of an attempt, classified once for all policies.
 //!
-//! The stream layer classifies each attempt once and attaches the [`AttemptOutcome`] to the
-//! response or the error that it returns. Retry, cool-down, replica health and the adaptive limit
-//! each translate the outcome in one pure function, which stands beside the policy. See
-//! `docs/design/attempt-outcome.md`.
+//! The stream layer classifies each attempt and attaches the [`AttemptOutcome`] to the response or
+//! the error that it returns. Retry, cool-down, replica health and the adaptive limit each derive
+//! their own input from it in one pure function. See `docs/design/attempt-outcome.md`.
 
 use std::time::Duration;
 
@@ -11,53 +10,56 @@ use tidegate_protocol::{Class, Verdict};
 
 use crate::ErrorKind;
 
-/// How an attempt ended, as far as it is known when its response head is returned.
+/// The outcome of an attempt when its response head, or an error instead of it, is returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// The upstream accepted the request. Its response has begun, and may still break off.
+    /// The upstream accepted the request and began its response, which may still break off.
     Accepted {
-        /// Whether the response is a stream of events that can be read on its way.
+        /// Whether the response is a stream of events. Otherwise, nothing is known about it before
+        /// its end.
         streams: bool,
     },
-    /// The upstream answered with an error, by status or as the first event of a stream.
+    /// The upstream returned an error, as a status or as the first event of a stream.
     Rejected(Verdict),
-    /// The exchange failed without an answer, or the response broke off.
+    /// The upstream returned no valid response: the request was not sent, timed out, or the
+    /// connection failed.
     Failed(ExchangeFailure),
     /// The gate cancelled the attempt before its response began.
     Cancelled(Cancellation),
 }
 
-/// An exchange that failed without an answer of the upstream.
+/// A failed exchange: the upstream returned no valid response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeFailure {
-    /// What failed.
+    /// The error that is returned for the attempt.
     pub kind: ErrorKind,
-    /// Which side caused the failure.
+    /// The side that caused the failure.
     pub cause: FailureCause,
-    /// How long the upstream asked callers to wait. Known only if the holder of a slot reports it.
+    /// How long the upstream asked callers to wait. `None` unless a caller that holds a slot
+    /// without a request of the gate reports it.
     pub retry_after: Option<Duration>,
 }
 
-/// Which side caused a failed exchange.
+/// The side that caused a failed exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureCause {
-    /// The upstream, or the way to it.
+    /// The upstream, or the network between it and this process.
     Upstream,
-    /// The upstream's host refused the connection: no server listens there.
+    /// The host of the upstream refused the connection, because no server listens there.
     ConnectRefused,
-    /// A timeout of the caller's client that is shorter than the target's own limit. Another caller
-    /// would have waited longer, so nothing follows for the upstream.
+    /// A timeout of the caller's client that is shorter than the target's own limit. It says
+    /// nothing about the upstream, because another caller would have waited longer.
     CallerTimeout,
-    /// This process. Nothing follows for the upstream.
+    /// This process. It says nothing about the upstream.
     Local,
 }
 
-/// Why the gate cancels an attempt whose response has not begun.
+/// Why the gate cancelled an attempt before its response began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// The slot was borrowed, and its owner needs it.
-    Reclaimed,
-    /// The replica that the attempt was sent to went down.
+    /// The slot was borrowed from another tenant, which now needs it.
+    Preempted,
+    /// The replica of the attempt went down.
     ReplicaDown,
 }
 
@@ -67,7 +69,7 @@ impl AttemptOutcome {
         matches!(self, Self::Accepted { .. })
     }
 
-    /// Returns `true` if the same request may succeed later.
+    /// Returns `true` if the same request may succeed later. `false` for accepted requests.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Accepted { .. } => false,
@@ -77,7 +79,8 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns `true` if the upstream did no work for the request, so that sending it again is safe.
+    /// Returns `true` if the upstream did not process the request, so that sending it again is
+    /// safe. `false` if that is not certain.
     pub fn never_executed(&self) -> bool {
         match self {
             Self::Rejected(verdict) => verdict.never_executed,
@@ -86,12 +89,14 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns `true` if the upstream rejected the attempt because requests or tokens come too fast.
+    /// Returns `true` if the upstream rejected the attempt because requests or tokens arrive too
+    /// fast.
     pub fn is_rate_limited(&self) -> bool {
         matches!(self, Self::Rejected(verdict) if verdict.class == Class::RateLimited)
     }
 
-    /// Returns how long the upstream asked callers to wait before they try again.
+    /// Returns how long the upstream asked callers to wait before the next attempt. `None` if it
+    /// named no delay.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rejected(verdict) => verdict.delay,
@@ -100,18 +105,19 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns `true` if nothing follows for the upstream, not even that it is up.
+    /// Returns `true` if the outcome says nothing about the upstream, not even that it is up: the
+    /// attempt was cancelled, or failed because of the caller or this process.
     pub fn is_inconclusive(&self) -> bool {
-        match self {
-            Self::Failed(failure) => {
-                matches!(failure.cause, FailureCause::CallerTimeout | FailureCause::Local)
-            }
-            Self::Cancelled(_) => true,
-            Self::Accepted { .. } | Self::Rejected(_) => false,
-        }
+        use FailureCause::{CallerTimeout, Local};
+
+        matches!(
+            self,
+            Self::Cancelled(_) | Self::Failed(ExchangeFailure { cause: CallerTimeout | Local, .. })
+        )
     }
 
-    /// Returns `true` if the failure may be caused by the call itself: the request ran, or may have.
+    /// Returns `true` if the failure may be caused by the content of the request, because the
+    /// upstream processed it or may have done so.
     pub fn may_be_fault_of_call(&self) -> bool {
         match self {
             Self::Rejected(verdict) => {
@@ -122,8 +128,8 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns the name of the failure in metrics and messages. `None` if the upstream had no part
-    /// in it.
+    /// Returns the name of the failure in metrics and messages. `None` for accepted attempts, and
+    /// if the gate or the caller caused the failure.
     pub fn failure_class(&self) -> Option<&'static str> {
         match self {
             Self::Rejected(verdict) => Some(verdict.class.as_str()),
@@ -132,7 +138,7 @@ impl AttemptOutcome {
                 (!is_own).then(|| failure.kind.as_str())
             }
             Self::Cancelled(Cancellation::ReplicaDown) => Some(ErrorKind::Transport.as_str()),
-            Self::Accepted { .. } | Self::Cancelled(Cancellation::Reclaimed) => None,
+            Self::Accepted { .. } | Self::Cancelled(Cancellation::Preempted) => None,
         }
     }
 }

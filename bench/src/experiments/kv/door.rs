@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use tidegate::policy::kv::{Forecast, Kv, Place, Prefix, Progress};
+use tidegate::policy::kv::{Forecast, Kv, KvReservation, Prefix, Progress};
 use tidegate::tokens::Demand;
 
 use super::workload::Workload;
@@ -42,7 +42,7 @@ pub(super) struct Door {
 struct Inside {
     work: Work,
     produced: u32,
-    held: Option<(Place, Progress)>,
+    held: Option<(KvReservation, Progress)>,
 }
 
 impl Door {
@@ -75,7 +75,7 @@ impl Door {
             Rule::Learned | Rule::Certain | Rule::Unshared => {
                 let (demand, forecast, prefix) = self.asks(id, work);
                 // Surveys the calls in flight.
-                self.kv.room();
+                self.kv.available();
                 self.kv.fits(&demand, &forecast, &prefix)
             }
             Rule::Reserve { max_tokens } => {
@@ -90,7 +90,7 @@ impl Door {
             Rule::Learned | Rule::Certain | Rule::Unshared => {
                 let progress = Progress::default();
                 let (demand, forecast, prefix) = self.asks(id, &work);
-                Some((self.kv.admit_expecting(&demand, forecast, prefix, progress.clone()), progress))
+                Some((self.kv.admit(&demand, forecast, prefix, progress.clone()), progress))
             }
             Rule::Reserve { max_tokens } => {
                 self.reserved += u64::from(work.prompt + max_tokens);
@@ -113,7 +113,7 @@ impl Door {
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.produced += 1;
         if let Some((_, progress)) = &call.held {
-            progress.grew(1);
+            progress.add(1);
         }
     }
 
@@ -182,7 +182,7 @@ impl Lengths {
         self.last.push_back(output);
         self.fresh += 1;
         if self.fresh >= self.last.len() / 16 {
-            self.forecast = Forecast::of(self.last.iter().copied().map(u64::from));
+            self.forecast = Forecast::from_lengths(self.last.iter().copied().map(u64::from));
             self.fresh = 0;
         }
     }

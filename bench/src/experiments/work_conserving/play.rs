@@ -9,7 +9,7 @@ use fastrand::Rng;
 use parking_lot::Mutex;
 use tidegate::Lane;
 use tidegate::policy::budget::RateBudgets;
-use tidegate::policy::cooldown::{Failure, State};
+use tidegate::policy::cooldown::{CooldownState, Failure};
 use tidegate::policy::fairness::Tag;
 use tidegate::policy::kv::{Forecast, Kv};
 use tidegate::policy::schedule::{Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
@@ -358,7 +358,7 @@ impl Play {
         if let Some(bound) = rule.and_then(|rule| self.found.bound.get_mut(rule)) {
             *bound += passes;
         }
-        if self.scheduler.view(self.at()).state != State::Open {
+        if self.scheduler.view(self.at()).state != CooldownState::Open {
             self.found.closed += passes;
             self.found.closed_for_nothing += usize::from(self.now > self.troubled);
             return;

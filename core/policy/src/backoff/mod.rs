@@ -1,15 +1,15 @@
-//! Backoff of a call that failed by itself: exponential, with full jitter.
+//! Exponential backoff with full jitter: the delay between two attempts of one call.
 //!
-//! Full jitter (uniform between zero and the exponential bound) spreads retries best; see
-//! "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. The series comes from `backon`,
-//! whose own jitter is off by default and adds to the delay instead.
+//! Full jitter (uniform between zero and the exponential bound) spreads retries best. See
+//! "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. The bounds come from the crate
+//! `backon`. Its jitter is not used, because it adds to the bound.
 
 use std::time::Duration;
 
 use backon::BackoffBuilder;
 
-/// Returns the upper bound of the backoff after the `failures`-th failure (counted from 1): `base *
-/// 2^(failures - 1)`, at most `max`.
+/// Returns the upper bound of the delay after the `failures`-th failure of a call, counted from 1:
+/// `base * 2^(failures - 1)`, at most `max`.
 pub fn bound(base: Duration, max: Duration, failures: u32) -> Duration {
     let skip = failures.saturating_sub(1) as usize;
     backon::ExponentialBuilder::new()
@@ -22,7 +22,8 @@ pub fn bound(base: Duration, max: Duration, failures: u32) -> Duration {
         .unwrap_or(max)
 }
 
-/// Returns a delay with full jitter that is at least `floor`. `random` is uniform in [0, 1).
+/// Returns `floor + bound * random`. `random` is uniform in `[0, 1)`, and values outside of it are
+/// clamped to `[0, 1]`.
 ///
 /// # Examples
 ///
@@ -57,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_floor_holds_and_the_bound_too(floor in 0u64..10_000, bound in 0u64..10_000, random in 0.0f64..1.0) {
+        fn delay_is_between_floor_and_floor_plus_bound(floor in 0u64..10_000, bound in 0u64..10_000, random in 0.0f64..1.0) {
             let (floor, bound) = (Duration::from_millis(floor), Duration::from_millis(bound));
             let delay = full_jitter(floor, bound, random);
             prop_assert!(delay >= floor && delay <= floor + bound);

@@ -6,10 +6,14 @@ use tidegate_protocol::observe::Usage;
 use tidegate_protocol::request::Dialect;
 use tidegate_tokens::Demand;
 
-/// The token counting rules that are distinguished, in the order of [`Tally::tokens`].
+/// The counting rules in use. [`Counting::Auto`] is resolved to one of them.
 pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
 
-/// Returns the counting rule that the dialect's own provider uses, as far as is known.
+/// An amount under each counting rule, in the order of [`RULES`].
+pub(super) type PerRule = [i64; 4];
+
+/// Returns the counting rule of the provider that defined the dialect. [`Counting::Sum`] if it is
+/// not known.
 pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     match dialect {
         Dialect::AnthropicMessages => Counting::Actual,
@@ -18,19 +22,18 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     }
 }
 
-/// Running totals of all charges. Each charge keeps a copy, and the difference between two copies
-/// is what was charged between them. Totals wrap around on overflow.
+/// Totals of all charges so far, which wrap around on overflow. The difference between two copies
+/// is what was charged in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) calls: i64,
-    /// Tokens under each of [`RULES`].
-    pub(super) tokens: [i64; 4],
+    pub(super) tokens: PerRule,
     pub(super) input: i64,
     pub(super) output: i64,
 }
 
 impl Tally {
-    /// Returns the totals of a single call.
+    /// Returns the amounts of a single call.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
         Self {
@@ -60,12 +63,12 @@ impl Tally {
     }
 }
 
-/// Returns `true` if the provider does not count cached input tokens.
+/// Returns `true` if the provider of the call does not count cached input tokens.
 pub(super) fn excludes_cached(demand: &Demand) -> bool {
     demand.dialect == Some(Dialect::AnthropicMessages)
 }
 
-/// Returns what a call needs under a counting rule.
+/// Returns the tokens that a call is charged under a counting rule.
 pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
     let demand = &uncached(demand);
     Need {
@@ -76,29 +79,30 @@ pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
     }
 }
 
-/// Returns the demand without cached input if the provider does not count it.
+/// Returns the demand without its cached input if the provider does not count cached input.
 fn uncached(demand: &Demand) -> Demand {
     let free = if excludes_cached(demand) { demand.cached } else { 0 };
     Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
 }
 
-/// Returns the demand with the provider's counts in place of the estimates. Returns `None` if the
-/// usage is empty.
+/// Returns the demand with the tokens that the provider counted instead of the estimates. `None` if
+/// `usage` contains no tokens.
 ///
-/// Tokens that a provider reserves on arrival stay counted whatever the call generates, so
-/// `max_output` is kept.
-pub(super) fn actual_demand(demand: &Demand, usage: &Usage, excludes_cached: bool) -> Option<Demand> {
+/// `max_output` is kept, because some providers charge it when the request arrives and do not
+/// refund unused tokens.
+pub(super) fn actual_demand(demand: &Demand, usage: &Usage) -> Option<Demand> {
     if usage.input == 0 && usage.output == 0 {
         return None;
     }
-    let free = if excludes_cached { usage.cached_input.min(usage.input) } else { 0 };
+    let free = if excludes_cached(demand) { usage.cached_input.min(usage.input) } else { 0 };
     let input = if usage.input == 0 { demand.input } else { usage.input - free };
     let max_output = demand.max_output.or(Some(demand.output));
     // `input` no longer contains the cached tokens.
     Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
 }
 
-/// Returns the tokens charged under a counting rule.
+/// Returns the sum of tokens that a call is charged under a counting rule. [`Counting::Auto`]
+/// counts as [`Counting::Sum`].
 fn tokens(rule: Counting, demand: &Demand) -> u32 {
     let most = demand.max_output.unwrap_or(demand.output);
     saturate(match rule {
@@ -109,7 +113,7 @@ fn tokens(rule: Counting, demand: &Demand) -> u32 {
     })
 }
 
-/// Converts a token count to `u32`, saturating.
+/// Converts a number of tokens to `u32`. Larger numbers become `u32::MAX`.
 fn saturate(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
@@ -123,22 +127,24 @@ mod tests {
         let demand = Demand { input: 100, output: 20, max_output: Some(1_000), ..Demand::default() };
         let all = RULES.map(|rule| need(rule, &demand).tokens);
         assert_eq!(all, [1_100, 1_000, 120, 100]);
-        let used = actual_demand(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, false);
+        let usage = Usage { input: 90, output: 40, cached_input: 50 };
+        let used = actual_demand(&demand, &usage);
         assert_eq!(used.map(|used| RULES.map(|rule| tokens(rule, &used))), Some([1_090, 1_000, 130, 90]));
-        let used = actual_demand(&demand, &Usage { input: 90, output: 40, cached_input: 50 }, true);
+        let uncached = Demand { dialect: Some(Dialect::AnthropicMessages), ..demand };
+        let used = actual_demand(&uncached, &usage);
         assert_eq!(used.map(|used| used.input), Some(40));
     }
 
     #[test]
     fn impossible_usage_is_ignored_or_clamped() {
         let demand = Demand { input: 100, output: 20, ..Demand::default() };
-        assert_eq!(actual_demand(&demand, &Usage::default(), false), None);
+        assert_eq!(actual_demand(&demand, &Usage::default()), None);
         let absurd = Usage { input: u64::MAX, output: u64::MAX, cached_input: u64::MAX };
         assert!(
-            actual_demand(&demand, &absurd, false)
-                .is_some_and(|used| tokens(Counting::Actual, &used) == u32::MAX)
+            actual_demand(&demand, &absurd).is_some_and(|used| tokens(Counting::Actual, &used) == u32::MAX)
         );
-        assert!(actual_demand(&demand, &absurd, true).is_some_and(|used| used.input == 0));
+        let uncached = Demand { dialect: Some(Dialect::AnthropicMessages), ..demand };
+        assert!(actual_demand(&uncached, &absurd).is_some_and(|used| used.input == 0));
         assert_eq!(
             need(
                 Counting::Sum,

@@ -1,59 +1,41 @@
-//! The quantities that a provider limits.
+//! The quantities that a provider limits, such as requests per minute.
 
 use std::time::Duration;
 
 use super::Need;
-use super::counting::Tally;
+use super::counting::{PerRule, Tally};
+use crate::labels::labelled;
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// The quantity that a budget limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum BudgetKind {
-    /// Requests per minute.
-    Requests,
-    /// Input and output tokens per minute.
-    Tokens,
-    /// Input tokens per minute.
-    InputTokens,
-    /// Output tokens per minute.
-    OutputTokens,
-    /// Requests per day.
-    RequestsPerDay,
-    /// Input and output tokens per day.
-    TokensPerDay,
+labelled! {
+    /// A quantity that a provider limits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum BudgetKind {
+        /// Requests per minute.
+        Requests = "requests",
+        /// Input and output tokens per minute.
+        Tokens = "tokens",
+        /// Input tokens per minute.
+        InputTokens = "input_tokens",
+        /// Output tokens per minute.
+        OutputTokens = "output_tokens",
+        /// Requests per day.
+        RequestsPerDay = "requests_per_day",
+        /// Input and output tokens per day.
+        TokensPerDay = "tokens_per_day",
+    }
 }
 
 impl BudgetKind {
-    /// All kinds, in display order.
-    pub const ALL: [BudgetKind; 6] = [
-        BudgetKind::Requests,
-        BudgetKind::Tokens,
-        BudgetKind::InputTokens,
-        BudgetKind::OutputTokens,
-        BudgetKind::RequestsPerDay,
-        BudgetKind::TokensPerDay,
-    ];
-
-    /// Returns the stable name used in metrics and snapshots, such as `"input_tokens"`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BudgetKind::Requests => "requests",
-            BudgetKind::Tokens => "tokens",
-            BudgetKind::InputTokens => "input_tokens",
-            BudgetKind::OutputTokens => "output_tokens",
-            BudgetKind::RequestsPerDay => "requests_per_day",
-            BudgetKind::TokensPerDay => "tokens_per_day",
-        }
-    }
-
-    /// Returns the window that the limit's name implies: a day or a minute.
+    /// Returns the period in the name of the kind: a day or a minute. A provider may announce
+    /// another one.
     pub(super) fn window(self) -> Duration {
         if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
     }
 
-    /// Returns how much one call with this need takes from a budget of this kind.
+    /// Returns the requests or tokens that one call is charged under a limit of this kind.
     pub(super) fn cost(self, need: &Need) -> u32 {
         match self {
             Self::Requests | Self::RequestsPerDay => 1,
@@ -63,8 +45,8 @@ impl BudgetKind {
         }
     }
 
-    /// Returns the field of `need` that this kind limits. Returns `None` for requests, because each
-    /// call is exactly one request.
+    /// Returns the field of `need` that this kind limits. `None` for requests, because each call is
+    /// one request.
     pub(super) fn field_mut(self, need: &mut Need) -> Option<&mut u32> {
         match self {
             Self::Requests | Self::RequestsPerDay => None,
@@ -74,8 +56,9 @@ impl BudgetKind {
         }
     }
 
-    /// Returns the amount charged so far to budgets of this kind, under each counting rule.
-    pub(super) fn charged_by_rule(self, tally: &Tally) -> [i64; 4] {
+    /// Returns the requests or tokens charged so far for limits of this kind, under each counting
+    /// rule.
+    pub(super) fn charged_by_rule(self, tally: &Tally) -> PerRule {
         match self {
             Self::Requests | Self::RequestsPerDay => [tally.calls; 4],
             Self::Tokens | Self::TokensPerDay => tally.tokens,

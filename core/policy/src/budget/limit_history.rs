@@ -1,23 +1,23 @@
-//! The usable share of each recently announced limit.
+//! The usable share of each limit that a provider announced within the last hour.
 //!
-//! A gateway in front of several backends announces the limit of one backend now and that of another
-//! later. A share that refusals have cut belongs to one limit: the small backend of a gateway may refuse
-//! a rate that the large one serves.
+//! A gateway in front of several backends announces the limit of one backend now and the limit of
+//! another later. 429s reduce the usable share of one limit only, because a small backend may reject
+//! a rate that a large one serves.
 
 use std::time::{Duration, Instant};
 
-/// Relative difference below which two limits count as the same limit.
+/// Maximum difference, as a fraction, between two limits that count as the same.
 const TOLERANCE: f64 = 0.05;
-/// Number of limits that are remembered besides the one in force.
+/// Maximum number of previous limits that are stored.
 const MAX_LIMITS: usize = 16;
-/// How long a limit is remembered after it was last in force. A cut share has recovered by then.
+/// How long a limit is stored after it was replaced. A reduced share has recovered by then.
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// The limits that were in force before the current one, the most recent last.
+/// The previous limits, the last one at the end.
 #[derive(Debug, Default)]
 pub(super) struct LimitHistory(Vec<PreviousLimit>);
 
-/// A limit that was in force until `until`, and the share of it that was usable then.
+/// A limit that was in force until `until`, with the share of it that was usable then (0.01 to 1).
 #[derive(Clone, Copy, Debug)]
 struct PreviousLimit {
     limit: u64,
@@ -26,8 +26,8 @@ struct PreviousLimit {
 }
 
 impl LimitHistory {
-    /// Records that `limit` and its `share` are replaced by the limit `next`, and returns the usable
-    /// share of `next`: 1.0 unless `next` was in force within the last hour.
+    /// Stores `limit` and its usable `share`, because the limit `next` replaces them. Returns the
+    /// usable share of `next`: the stored one if `next` was in force within [`TTL`], otherwise 1.
     pub(super) fn switch(&mut self, now: Instant, limit: u64, share: f64, next: u64) -> f64 {
         self.0.retain(|previous| now.saturating_duration_since(previous.until) < TTL);
         let known = self.0.iter().position(|previous| is_same(next, previous.limit));

@@ -1,10 +1,10 @@
-//! Budgets: limits on rates over time.
+//! Limits on rates over time.
 //!
 //! [`RateBudgets`] keeps a target within the requests and tokens that its provider allows per
-//! minute and per day. [`RetryBudget`] limits retries to a share of recent calls. [`TokenBucket`]
-//! is the rate limiter that both a target's token budget and a tenant's token rate use.
+//! minute and per day. [`RetryBudget`] limits retries to a share of the recent calls.
+//! [`TokenBucket`] limits the tokens per minute of a target and of a tenant.
 //!
-//! All types are pure: time is an argument, and nothing here waits.
+//! All types are pure: the time is an argument, and nothing here waits.
 
 mod counting;
 mod kind;
@@ -22,7 +22,7 @@ mod token_bucket;
 mod window_hint;
 
 pub use kind::BudgetKind;
-pub use need::{Need, Room};
+pub use need::{AvailableBudget, Need};
 pub use rates::{BudgetView, Charge, RateBudgets};
 pub use retry_budget::{RetryBudget, RetryToken};
 pub use token_bucket::TokenBucket;

@@ -1,34 +1,34 @@
-//! What a call takes from a target's budgets, and what is available.
+//! The tokens that a call needs, and those that are available to it.
 
-/// Tokens that one call takes from each budget, saturating at `u32::MAX`.
+/// Tokens that one call takes from each limit of a target. Larger numbers become `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Tokens of the budget for input and output together.
+    /// Input and output tokens, as the counting rule combines them.
     pub tokens: u32,
-    /// Tokens of the budget for input.
+    /// Input tokens.
     pub input: u32,
-    /// Tokens of the budget for output.
+    /// Output tokens.
     pub output: u32,
-    /// Tokens of KV-cache memory.
+    /// Tokens of KV-cache memory. 0 if memory is not limited.
     pub kv: u32,
 }
 
-/// The most that one call may take now.
+/// The largest call that the limits of a target admit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Whether any call may be admitted: each request budget has at least one request left.
-    pub open: bool,
-    /// Tokens available in each budget, or `u32::MAX` if the budget does not exist.
-    pub most: Need,
+pub struct AvailableBudget {
+    /// Whether every request limit allows one more request.
+    pub has_requests: bool,
+    /// Maximum tokens of the call. `u32::MAX` for a quantity without a limit.
+    pub max_need: Need,
 }
 
 impl Need {
-    /// Takes nothing.
+    /// The need of a call without any tokens.
     pub const ZERO: Self = Self { tokens: 0, input: 0, output: 0, kv: 0 };
-    /// Exceeds any call.
+    /// The largest possible need, `u32::MAX` in each field.
     pub const UNBOUNDED: Self = Self { tokens: u32::MAX, input: u32::MAX, output: u32::MAX, kv: u32::MAX };
 
-    /// Returns the minimum of each field: if this does not fit, neither `self` nor `other` fits.
+    /// Returns the minimum of each field. If that does not fit, neither `self` nor `other` fits.
     pub fn least(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.min(other.tokens),
@@ -38,23 +38,18 @@ impl Need {
         }
     }
 
-    /// Returns `true` if a call with this need may be admitted.
-    pub fn fits(&self, room: &Room) -> bool {
-        let most = &room.most;
-        room.open
-            && self.tokens <= most.tokens
-            && self.input <= most.input
-            && self.output <= most.output
-            && self.kv <= most.kv
+    /// Returns `true` if `available` admits a call with this need.
+    pub fn fits(&self, available: &AvailableBudget) -> bool {
+        let max_need = &available.max_need;
+        available.has_requests
+            && self.tokens <= max_need.tokens
+            && self.input <= max_need.input
+            && self.output <= max_need.output
+            && self.kv <= max_need.kv
     }
 }
 
-impl Room {
-    /// No budget limits calls.
-    pub const UNBOUNDED: Self = Self { open: true, most: Need::UNBOUNDED };
-
-    /// Returns what fits in both.
-    pub fn least(self, other: Self) -> Self {
-        Self { open: self.open && other.open, most: self.most.least(other.most) }
-    }
+impl AvailableBudget {
+    /// Admits any call.
+    pub const UNBOUNDED: Self = Self { has_requests: true, max_need: Need::UNBOUNDED };
 }

@@ -1,4 +1,6 @@
-//! The provider's view of a budget, predicted from its `remaining` headers.
+//! What a provider has left of a limit now, predicted from the `remaining` values of its headers.
+//!
+//! All amounts are requests or tokens, depending on what the limit counts.
 //!
 //! # Algorithm
 //!
@@ -17,230 +19,216 @@
 
 use std::time::{Duration, Instant};
 
+use super::counting::PerRule;
 use super::token_bucket::{after, seconds};
 
-/// Time constant of the measured refill rate, in seconds.
+/// Time constant, in seconds, with which the measured refill rate follows new samples.
 const REFILL_TIME_CONSTANT: f64 = 8.0;
-/// Minimum time between two samples, in seconds. Closer reports show rounding rather than a rate.
+/// Minimum time, in seconds, between two reports that are used to measure the refill rate. Over
+/// shorter times, rounding in the headers hides the rate.
 const MIN_SAMPLE_GAP: f64 = 0.25;
-/// Samples needed before another counting rule or another time of measurement may be adopted.
+/// Number of samples after which another counting rule, or another time of measurement, may be
+/// adopted.
 const MIN_SAMPLES: u32 = 40;
-/// Fraction of the limit above which a budget counts as nearly full. There the refill is known to
-/// be the whole rate, and what is missing is what was counted.
+/// Fraction of the limit above which a `remaining` value counts as nearly full. A nearly full
+/// budget refills at the whole rate, so the difference to the limit shows how calls are counted.
 const NEAR_FULL: f64 = 0.8;
-/// A rule must have at most this fraction of the current rule's prediction error to replace it.
+/// Maximum prediction error of a predictor that replaces another one, as a fraction of the error of
+/// the replaced one.
 const MAX_ERROR_RATIO: f64 = 0.7;
-/// Net number of reports in which a rule must have predicted better before it is adopted.
+/// Number of reports in which a counting rule must have predicted better, minus those in which it
+/// did not, before it is adopted.
 const MIN_WINS: u32 = 30;
-/// Upper limit of the net number of wins. It is multiplied by 4 after a refusal under a learned
-/// rule, and divided by 4 after each [`EVIDENCE_DECAY`] without one.
-const MAX_WINS: u32 = 64 * MIN_WINS;
+/// Maximum number of times that [`MIN_WINS`] is multiplied by 4: once for each 429 under a learned
+/// counting rule. Each [`EVIDENCE_DECAY`] without a 429 removes one factor.
+const MAX_DISTRUST: u32 = 3;
+/// Time without a 429 after which a new counting rule needs a quarter of the wins.
 const EVIDENCE_DECAY: Duration = Duration::from_secs(1_800);
-/// Weight of a smaller report in the estimate of the largest possible `remaining`.
+/// Weight of a report below the estimated maximum of `remaining` in that estimate.
 const MAX_DECAY: f64 = 0.02;
-/// Fraction of the limit assumed to refill per window if the announced resets proved wrong.
+/// Minimum refill per window, as a fraction of the limit, that is assumed if announced resets did
+/// not refill the budget.
 const PROBE_REFILL: f64 = 0.25;
-/// Assumed network delay of a request.
+/// Assumed time that a request travels to the provider.
 const NETWORK_DELAY: Duration = Duration::from_millis(250);
-/// Number of counting rules, from the first, that can be learned. Providers that count only input
-/// send no headers.
+/// Number of counting rules, from the first of [`RULES`](super::counting::RULES), that can be
+/// learned. Providers that use the last one, which counts only input, send no headers.
 const LEARNABLE_RULES: usize = 3;
-/// Samples that confirm the assumed rule. Replacing a rule takes more.
+/// Number of samples that confirm the counting rule in use. Fewer than for a change of the rule.
 const CONFIRMING_SAMPLES: u32 = MIN_SAMPLES / 2;
-/// Index of the first counting rule that counts output when it is generated.
+/// Index of the first counting rule that counts output tokens when they are generated. The rules
+/// before it count all tokens when the request arrives.
 const FIRST_LATE_RULE: usize = 2;
-/// Fraction of the limit kept unused if every call is counted on arrival, in addition to a fifth of
-/// the charges in flight.
+/// Fraction of the limit by which the predicted amount may be too high, in addition to a fifth of
+/// the charges in flight, if the provider counts each call when it arrives.
 const UNCERTAIN_FRACTION: f64 = 0.03;
-/// Reports older than this say too little about the present.
+/// Age of the last report above which it does not justify a boost.
 const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
-/// Minimum weight of the newest error in the mean error.
-const ERROR_WEIGHT: f64 = 0.03;
-/// Fraction of the limit kept unused: normally, and while other clients use the budget, whose use
-/// is reported late.
+/// Minimum weight of the newest value in a [`Mean`].
+const MIN_WEIGHT: f64 = 0.03;
+/// Fraction of the limit that is never used.
 const MARGIN: f64 = 0.005;
+/// Like [`MARGIN`], while other clients use the same limit. Their use is reported late.
 const SHARED_MARGIN: f64 = 0.05;
 
-/// One reported `remaining` value with the charges at the time.
+/// A point in time, and the total that was charged until then.
+pub(super) type ChargedAt = (Instant, PerRule);
+
+/// A `remaining` value of a response, with the state of the budget at that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     pub(super) remaining: f64,
-    /// When the request was sent, and the total charged by then under each rule, including the
-    /// request.
-    pub(super) sent: (Instant, [i64; 4]),
-    /// When the response was received, and the total charged by then under each rule.
-    pub(super) received: (Instant, [i64; 4]),
+    /// Time from the response until the budget is full again. `None` if the response did not
+    /// announce it.
+    pub(super) reset: Option<Duration>,
+    /// When the request was sent. The charge of the request is included.
+    pub(super) sent: ChargedAt,
+    /// When the response was received.
+    pub(super) received: ChargedAt,
+    pub(super) limit: f64,
+    pub(super) window: Duration,
+    /// The limit per second.
+    pub(super) rate: f64,
+    /// Amount that this process charged within the last window.
+    pub(super) own_usage: f64,
 }
 
-/// Prediction of the remaining budget under one counting rule and one time of measurement.
+/// A running mean in which each new value has at least the weight [`MIN_WEIGHT`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    value: f64,
+    samples: u32,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.samples = self.samples.saturating_add(1);
+        self.value += (1.0 / f64::from(self.samples)).max(MIN_WEIGHT) * (value - self.value);
+    }
+}
+
+/// Predicts `remaining` under one counting rule and one assumption about when the provider measures
+/// it: when the request arrives, or when it responds.
 #[derive(Clone, Copy, Debug)]
 struct Predictor {
     remaining: f64,
     at: Instant,
     charged: i64,
-    /// Measured refill per second. Negative if other clients take more than is refilled.
+    /// Measured refill per second. Negative if other clients use more than is refilled.
     refill_rate: f64,
-    /// Mean absolute prediction error.
-    mean_error: f64,
-    samples: u32,
-    /// Mean absolute prediction error of the samples that began with a nearly full budget.
-    near_full_error: f64,
-    near_full_samples: u32,
-    /// Mean refill beyond a steady rate, and mean charge, of the samples that did not begin nearly
-    /// full.
-    mean_surplus: f64,
-    mean_charged: f64,
-    steady_samples: u32,
+    /// Absolute difference between predicted and reported `remaining`.
+    error: Mean,
+    /// Absolute difference between predicted and reported `remaining`, for samples that began above
+    /// [`NEAR_FULL`] of the limit.
+    near_full_error: Mean,
+    /// Refill minus the limit's rate times the elapsed time, for samples below 90 % of the limit.
+    surplus: Mean,
+    /// Amount charged during each sample that `surplus` includes.
+    spent: Mean,
 }
 
-/// What the provider has left, as far as its reports show.
-#[derive(Debug)]
+/// The provider's state of one limit, as predicted from its reports.
+#[derive(Debug, Default)]
 pub(super) struct ProviderWindow {
-    /// Predictors by counting rule and by time of measurement (request sent, response received).
-    /// `None` until the first report.
+    /// The predictors of each counting rule: one that assumes measurement when the request is sent,
+    /// and one when the response is received. `None` until the first report.
     predictors: Option<[[Predictor; 2]; 4]>,
-    rule: usize,
-    /// Latest time at which the budget is full again if nothing is charged.
-    full_at: Instant,
-    /// Largest `remaining` reported.
+    /// Index of the counting rule in use, in [`RULES`](super::counting::RULES).
+    pub(super) rule: usize,
+    /// When the budget is full again at the latest if nothing is charged. `None` until the first
+    /// report.
+    pub(super) full_at: Option<Instant>,
+    /// Largest `remaining` value reported.
     max_seen: f64,
-    /// Estimate of the largest possible `remaining`: the limit at first, later a slowly decreasing
-    /// maximum of the reports.
+    /// Estimate of the largest possible `remaining` value: a slowly decreasing maximum of the
+    /// reports that starts at the limit. 0 until the first report.
     max_remaining: f64,
-    /// Time until which other clients are assumed to use the budget.
+    /// Until when other clients are assumed to use the limit. `None` if they never did.
     shared_until: Option<Instant>,
-    /// Lower bound on the assumed refill per second.
-    min_refill_rate: f64,
-    /// How often an announced reset refilled the budget minus how often it did not, from -4 to 4.
+    /// Lower bound on the assumed refill per second. `None` while announced resets prove right.
+    min_refill_rate: Option<f64>,
+    /// Number of announced resets that refilled the budget minus those that did not, from -4 to 4.
     reset_score: i8,
-    /// The announced reset that is verified next.
+    /// The announced reset that is compared with the reports next. `None` if none is pending.
     expected_reset: Option<Instant>,
-    /// Time of the last 429. The provider may not have counted charges before it.
-    last_refused_at: Option<Instant>,
-    /// The rule that predicts best with its net number of wins, and the number of wins needed.
+    /// Time of the last 429. Samples that began before it are not used, because the provider may
+    /// not have counted the rejected calls. `None` if there was no 429.
+    pub(super) last_refused_at: Option<Instant>,
+    /// The counting rule with the smallest error, and its wins as in [`MIN_WINS`].
     candidate: (usize, u32),
-    wins_needed: u32,
+    /// How often [`MIN_WINS`] is multiplied by 4, from 0 to [`MAX_DISTRUST`].
+    distrust: u32,
     distrusted_at: Option<Instant>,
 }
 
 impl ProviderWindow {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            predictors: None,
-            rule: 0,
-            full_at: now,
-            max_seen: 0.0,
-            max_remaining: 0.0,
-            min_refill_rate: f64::MIN,
-            shared_until: None,
-            reset_score: 0,
-            expected_reset: None,
-            last_refused_at: None,
-            candidate: (0, 0),
-            wins_needed: MIN_WINS,
-            distrusted_at: None,
-        }
+    /// Removes all reports because the limit has changed. The counting rule and its evidence are
+    /// kept.
+    pub(super) fn clear(&mut self) {
+        let Self { rule, distrust, distrusted_at, .. } = *self;
+        *self = Self { rule, distrust, distrusted_at, ..Self::default() };
     }
 
-    /// Forgets all reports, because the limit has changed.
-    pub(super) fn clear(&mut self, now: Instant) {
-        *self = Self {
-            rule: self.rule,
-            wins_needed: self.wins_needed,
-            distrusted_at: self.distrusted_at,
-            ..Self::new(now)
-        };
-    }
-
-    /// Sets the counting rule.
-    pub(super) fn assume_rule(&mut self, rule: usize) {
-        self.rule = rule;
-    }
-
-    /// Returns the counting rule that predicts best, if it has been much better for long enough.
+    /// Updates the evidence for another counting rule. Returns the index of that rule if it has
+    /// predicted much better than the rule in use for long enough, otherwise `None`.
     pub(super) fn learned_rule(&mut self) -> Option<usize> {
-        let predictors = self.predictors.as_ref()?;
-        let near_full_error = |rule: usize| {
-            predictors
-                .get(rule)
-                .map_or(f64::MAX, |[sent, received]| sent.near_full_error.min(received.near_full_error))
-        };
-        let near_full_samples = near_full_samples(predictors);
-        let least = (0..LEARNABLE_RULES).map(near_full_error).fold(f64::MAX, f64::min);
+        let (errors, least, samples) = self.near_full_errors()?;
         // Of rules that are about equally good, the first is chosen, because the rules are ordered
         // by descending cost.
-        let best = (0..LEARNABLE_RULES).find(|rule| near_full_error(*rule) <= 1.2 * least)?;
-        if near_full_samples < MIN_SAMPLES
-            || near_full_error(best) >= MAX_ERROR_RATIO * near_full_error(self.rule)
-        {
+        let (best, error) = errors.into_iter().enumerate().find(|(_, error)| *error <= 1.2 * least)?;
+        if samples < MIN_SAMPLES || error >= MAX_ERROR_RATIO * errors[self.rule] {
             self.candidate.1 = self.candidate.1.saturating_sub(1);
             return None;
         }
         let times = if self.candidate.0 == best { self.candidate.1 + 1 } else { 1 };
         self.candidate = (best, times);
-        (times >= self.wins_needed).then_some(best)
+        (times >= MIN_WINS << (2 * self.distrust)).then_some(best)
     }
 
-    /// Requires more evidence for the next rule, because a learned rule was followed by a refusal.
+    /// Returns the mean prediction error of each counting rule near the full budget, the smallest
+    /// error of a learnable rule, and the number of samples. `None` until the first report.
+    fn near_full_errors(&self) -> Option<([f64; 4], f64, u32)> {
+        let predictors = self.predictors.as_ref()?;
+        let errors =
+            predictors.map(|[sent, received]| sent.near_full_error.value.min(received.near_full_error.value));
+        let least = errors.iter().copied().take(LEARNABLE_RULES).fold(f64::MAX, f64::min);
+        let samples = predictors.iter().flatten().map(|predictor| predictor.near_full_error.samples).max()?;
+        Some((errors, least, samples))
+    }
+
+    /// Multiplies the wins that a new counting rule needs by 4, because a 429 followed a learned
+    /// rule.
     pub(super) fn require_more_evidence(&mut self, now: Instant) {
-        self.wins_needed = self.wins_needed.saturating_mul(4).min(MAX_WINS);
+        self.distrust = (self.distrust + 1).min(MAX_DISTRUST);
         self.candidate.1 = 0;
         self.distrusted_at = Some(now);
     }
 
-    /// Reduces the required evidence after a time without refusals.
+    /// Divides the wins that a new counting rule needs by 4 if [`EVIDENCE_DECAY`] has passed since
+    /// the last 429 under a learned rule or the last division.
     pub(super) fn decay_evidence(&mut self, now: Instant) {
         if self.distrusted_at.is_some_and(|at| now.saturating_duration_since(at) >= EVIDENCE_DECAY) {
-            self.wins_needed = (self.wins_needed / 4).max(MIN_WINS);
-            self.distrusted_at = (self.wins_needed > MIN_WINS).then_some(now);
+            self.distrust = self.distrust.saturating_sub(1);
+            self.distrusted_at = (self.distrust > 0).then_some(now);
         }
     }
 
-    /// Records a 429: the provider may not have counted the call.
-    pub(super) fn on_refused(&mut self, now: Instant) {
-        self.last_refused_at = Some(now);
-    }
-
-    /// Updates the predictors from a report.
-    ///
-    /// `rate` is the budget's rate per second, and `own_usage` the cost that this process charged
-    /// within the last window.
-    pub(super) fn on_report(
-        &mut self,
-        report: &Report,
-        reset: Option<Duration>,
-        rate: f64,
-        limit: f64,
-        window: Duration,
-        own_usage: f64,
-    ) {
-        let now = report.received.0;
+    /// Updates the predictors from a report. A predictor ignores a report that was measured before
+    /// its last one.
+    pub(super) fn on_report(&mut self, report: &Report) {
+        let measured = [report.sent, report.received];
         let Some(mut predictors) = self.predictors else {
-            let predictor = |(at, charged): (Instant, [i64; 4]), rule: usize| Predictor {
-                remaining: report.remaining,
-                at,
-                charged: charged.get(rule).copied().unwrap_or(0),
-                refill_rate: rate,
-                mean_error: 0.0,
-                samples: 0,
-                near_full_error: 0.0,
-                near_full_samples: 0,
-                mean_surplus: 0.0,
-                mean_charged: 0.0,
-                steady_samples: 0,
-            };
-            self.predictors = Some(std::array::from_fn(|rule| {
-                [predictor(report.sent, rule), predictor(report.received, rule)]
-            }));
-            return self.update_bounds(report, reset, limit, window, own_usage, now);
+            let new = |rule| measured.map(|(at, charged)| Predictor::new(report, at, charged[rule]));
+            self.predictors = Some(std::array::from_fn(new));
+            return self.update_bounds(report);
         };
-        let (mut is_new, mut has_reset, before) =
-            (false, false, self.predictor().map_or(limit, |predictor| predictor.remaining));
+        let limit = report.limit;
+        let before = self.predictor().map_or(limit, |predictor| predictor.remaining);
+        let (mut is_new, mut has_reset) = (false, false);
         for (rule, both) in predictors.iter_mut().enumerate() {
-            for (predictor, (at, charged)) in both.iter_mut().zip([report.sent, report.received]) {
-                let charged = charged.get(rule).copied().unwrap_or(0);
+            for (predictor, (at, charged)) in both.iter_mut().zip(measured) {
                 let is_countable = self.last_refused_at.is_none_or(|refused| refused < predictor.at);
-                let reset = predictor.update(report.remaining, at, charged, rate, limit, is_countable);
+                let reset = predictor.update(report, at, charged[rule], is_countable);
                 is_new |= reset.is_some();
                 has_reset |= reset == Some(true);
             }
@@ -249,47 +237,36 @@ impl ProviderWindow {
         self.score_reset(report.sent.0, has_reset, limit - before > 0.1 * limit);
         // A response to a request sent before the one of the last report is outdated.
         if is_new {
-            self.update_bounds(report, reset, limit, window, own_usage, now);
+            self.update_bounds(report);
         }
     }
 
-    /// Returns the latest time at which the budget is full again if nothing is charged.
-    pub(super) fn full_at(&self) -> Instant {
-        self.full_at
-    }
-
-    /// Updates the largest report, the next reset and the assumption about other clients.
-    fn update_bounds(
-        &mut self,
-        report: &Report,
-        reset: Option<Duration>,
-        limit: f64,
-        window: Duration,
-        own_usage: f64,
-        now: Instant,
-    ) {
-        self.max_seen = self.max_seen.max(report.remaining);
+    /// Updates the values that do not depend on a counting rule: the maximum of `remaining`, the
+    /// next reset, and whether other clients use the limit.
+    fn update_bounds(&mut self, report: &Report) {
+        let Report { remaining, limit, window, .. } = *report;
+        let now = report.received.0;
+        self.max_seen = self.max_seen.max(remaining);
         let max_remaining = if self.max_remaining > 0.0 { self.max_remaining } else { limit };
-        self.max_remaining =
-            report.remaining.max(max_remaining + MAX_DECAY * (report.remaining - max_remaining));
+        self.max_remaining = remaining.max(max_remaining + MAX_DECAY * (remaining - max_remaining));
         // Time to refill what is used, at the limit's own rate.
-        let refill_time = seconds((limit - report.remaining) / limit * window.as_secs_f64());
-        let reset =
-            reset.map_or(window, |reset| if self.reset_score < 0 { reset.max(refill_time) } else { reset });
+        let refill_time = seconds((limit - remaining) / limit * window.as_secs_f64());
+        let is_wrong = self.reset_score < 0;
+        let corrected = |reset: Duration| if is_wrong { reset.max(refill_time) } else { reset };
+        let reset = report.reset.map_or(window, corrected);
         // If resets proved wrong and nothing is in flight that would bring a report, a call must be
         // tried. A reset assumed slightly too late costs little; one assumed too early costs a 429.
-        self.min_refill_rate =
-            if self.reset_score < 0 { PROBE_REFILL * limit / window.as_secs_f64() } else { f64::MIN };
+        self.min_refill_rate = is_wrong.then(|| PROBE_REFILL * limit / window.as_secs_f64());
         let from = if self.counts_at_arrival() { report.sent.0 } else { now } + NETWORK_DELAY;
-        self.full_at = from.checked_add(reset.min(window)).unwrap_or(from);
-        self.expected_reset = self.expected_reset.or(Some(self.full_at));
-        if limit - report.remaining > own_usage + 0.03 * limit {
+        self.full_at = Some(from.checked_add(reset.min(window)).unwrap_or(from));
+        self.expected_reset = self.expected_reset.or(self.full_at);
+        if limit - remaining > report.own_usage + 0.03 * limit {
             self.shared_until = now.checked_add(window);
         }
     }
 
-    /// Scores whether the budget was full at the announced reset. Nothing is visible if little was
-    /// used.
+    /// Updates `reset_score` if the expected reset is over. `is_visible` is `false` if so little
+    /// was used before that a reset cannot be seen.
     fn score_reset(&mut self, sent: Instant, has_reset: bool, is_visible: bool) {
         let Some(expected_reset) = self.expected_reset else { return };
         if has_reset || sent.saturating_duration_since(expected_reset) > NETWORK_DELAY {
@@ -300,16 +277,16 @@ impl ProviderWindow {
         }
     }
 
-    /// Returns `true` if `remaining` is known to be measured when the request arrives.
+    /// Returns `true` if the reports show that `remaining` is measured when the request arrives.
     fn counts_at_arrival(&self) -> bool {
-        let predictors = self.predictors.as_ref().and_then(|predictors| predictors.get(self.rule));
-        predictors.is_some_and(|[sent, received]| {
-            sent.samples >= MIN_SAMPLES && sent.mean_error < 0.7 * received.mean_error
+        self.predictors.is_some_and(|predictors| {
+            let [sent, received] = predictors[self.rule];
+            sent.is_clearly_better(&received)
         })
     }
 
-    /// Removes a charge made at `then` for a call that never reached the provider.
-    pub(super) fn on_refund(&mut self, then: Instant, cost: &[i64; 4]) {
+    /// Subtracts a charge made at `then` from the predictors, because the call was never sent.
+    pub(super) fn on_refund(&mut self, then: Instant, cost: &PerRule) {
         for (both, cost) in self.predictors.iter_mut().flatten().zip(cost) {
             for predictor in both.iter_mut().filter(|predictor| predictor.at >= then) {
                 predictor.charged = predictor.charged.wrapping_sub(*cost);
@@ -317,27 +294,27 @@ impl ProviderWindow {
         }
     }
 
-    /// Returns the cost that may be charged now. Returns `None` if nothing is known or if the
-    /// budget is full again.
-    pub(super) fn available(&self, now: Instant, charged: &[i64; 4], limit: f64) -> Option<f64> {
-        if now >= self.full_at {
+    /// Returns the amount that may be charged now. Negative if too much was charged. `None` if
+    /// there was no report, or if the budget has been full again since.
+    pub(super) fn available(&self, now: Instant, charged: &PerRule, limit: f64) -> Option<f64> {
+        if now >= self.full_at? {
             return None;
         }
         let predictor = self.predictor()?;
-        let refill_rate = predictor.refill_rate.max(self.min_refill_rate);
-        let remaining = predictor.predict(now, charged.get(self.rule).copied().unwrap_or(0), refill_rate);
+        let refill_rate = self.refill_rate(predictor);
+        let remaining = predictor.predict(now, charged[self.rule], refill_rate);
         Some(remaining.min(limit) - self.margin(now, limit))
     }
 
-    /// Returns the part of the budget to leave unused because charges in flight may turn out
-    /// higher.
+    /// Returns how far the predicted amount may be too high, because the charges in flight are
+    /// estimates. `exact` is `true` for requests, which are counted exactly.
     ///
-    /// Returns `None` if that is unknown: reports are too old, other clients use the budget, or
-    /// output is counted when it is generated, so that charges in flight are not counted yet.
+    /// Returns `None` if the error is unknown: the last report is older than [`MAX_REPORT_AGE`],
+    /// other clients use the limit, or the provider counts output when it is generated.
     pub(super) fn uncertainty(
         &self,
         now: Instant,
-        charged: &[i64; 4],
+        charged: &PerRule,
         limit: f64,
         exact: bool,
     ) -> Option<f64> {
@@ -345,121 +322,125 @@ impl ProviderWindow {
         if now.saturating_duration_since(predictor.at) > MAX_REPORT_AGE {
             return None;
         }
-        if self.shared_until.is_some_and(|until| now < until) || predictor.is_shared() {
+        if self.is_shared(now) || predictor.is_shared() {
             return None;
         }
         if exact {
             return Some(0.0);
         }
-        let in_flight = charged.get(self.rule).copied().unwrap_or(0).wrapping_sub(predictor.charged);
+        let in_flight = charged[self.rule].wrapping_sub(predictor.charged);
         let is_counted_at_arrival = self.rule < FIRST_LATE_RULE && self.is_rule_confirmed();
         is_counted_at_arrival.then(|| UNCERTAIN_FRACTION * limit + 0.2 * in_flight.max(0) as f64)
     }
 
-    /// Returns `true` if samples confirm the assumed rule: the refill under it equals the rate, or
-    /// no other rule predicts clearly better.
+    /// Returns `true` if the reports confirm the counting rule in use: the refill under this rule
+    /// equals the limit's rate, or no other rule predicts clearly better.
     fn is_rule_confirmed(&self) -> bool {
-        let Some(predictors) = self.predictors.as_ref() else { return false };
-        if self.predictor().is_some_and(|predictor| {
-            predictor.steady_samples >= CONFIRMING_SAMPLES
-                && predictor.mean_surplus.abs() <= 0.1 * predictor.mean_charged
-        }) {
-            return true;
-        }
-        let errors = || {
-            predictors
-                .iter()
-                .take(LEARNABLE_RULES)
-                .map(|[sent, received]| sent.near_full_error.min(received.near_full_error))
+        let fits = |predictor: &Predictor| {
+            predictor.surplus.samples >= CONFIRMING_SAMPLES
+                && predictor.surplus.value.abs() <= 0.1 * predictor.spent.value
         };
-        let near_full_samples = near_full_samples(predictors);
-        let least = errors().fold(f64::MAX, f64::min);
-        near_full_samples >= CONFIRMING_SAMPLES
-            && errors().nth(self.rule).is_some_and(|error| error <= 1.2 * least)
+        self.predictor().is_some_and(fits)
+            || self.near_full_errors().is_some_and(|(errors, least, samples)| {
+                samples >= CONFIRMING_SAMPLES && errors[self.rule] <= 1.2 * least
+            })
     }
 
-    /// Returns the earliest time, not before `now`, at which `cost` fits if nothing else is
+    /// Returns the earliest time, not before `now`, at which `cost` is available if nothing else is
     /// charged.
-    pub(super) fn ready_at(&self, now: Instant, charged: &[i64; 4], limit: f64, cost: f64) -> Instant {
-        let (Some(available), Some(predictor)) = (self.available(now, charged, limit), self.predictor())
+    pub(super) fn ready_at(&self, now: Instant, charged: &PerRule, limit: f64, cost: f64) -> Instant {
+        let (Some(available), Some(predictor), Some(full_at)) =
+            (self.available(now, charged, limit), self.predictor(), self.full_at)
         else {
             return now;
         };
         // A call larger than the provider ever reported is admitted when that maximum is available.
         let missing = cost.min(self.max_available(now, limit)) - available;
+        let refill_rate = self.refill_rate(predictor);
         if missing <= 0.0 {
             now
-        } else if predictor.refill_rate.max(self.min_refill_rate) > 0.0 {
-            after(now, missing / predictor.refill_rate.max(self.min_refill_rate)).min(self.full_at)
+        } else if refill_rate > 0.0 {
+            after(now, missing / refill_rate).min(full_at)
         } else {
-            self.full_at
+            full_at
         }
     }
 
-    /// Returns the largest cost that can become available. Larger calls are admitted when this much
-    /// is available.
+    /// Returns the largest amount that can become available, at least 1. Larger calls are admitted
+    /// when this amount is available.
     pub(super) fn max_available(&self, now: Instant, limit: f64) -> f64 {
         (0.9 * self.max_remaining - self.margin(now, limit)).max(1.0)
     }
 
-    /// Returns the part of the budget that is always left unused.
+    /// Returns the amount that is never used.
     fn margin(&self, now: Instant, limit: f64) -> f64 {
-        let is_shared = self.shared_until.is_some_and(|until| now < until);
-        let margin = if is_shared { SHARED_MARGIN } else { MARGIN };
+        let margin = if self.is_shared(now) { SHARED_MARGIN } else { MARGIN };
         (margin * limit).min(0.25 * self.max_seen)
     }
 
-    /// Returns the predictor of the assumed rule with the better time of measurement.
+    /// Returns `true` if other clients are assumed to use the limit at `now`.
+    fn is_shared(&self, now: Instant) -> bool {
+        self.shared_until.is_some_and(|until| now < until)
+    }
+
+    /// Returns the assumed refill per second.
+    fn refill_rate(&self, predictor: &Predictor) -> f64 {
+        self.min_refill_rate.map_or(predictor.refill_rate, |min| predictor.refill_rate.max(min))
+    }
+
+    /// Returns the predictor of the counting rule in use with the smaller error. `None` until the
+    /// first report.
     fn predictor(&self) -> Option<&Predictor> {
-        let [sent, received] = self.predictors.as_ref()?.get(self.rule)?;
+        let [sent, received] = &self.predictors.as_ref()?[self.rule];
         // The predictor of the sending time is the more cautious one, because it subtracts the
         // charges made since.
-        Some(if received.samples >= MIN_SAMPLES && received.mean_error < 0.7 * sent.mean_error {
-            received
-        } else {
-            sent
-        })
+        Some(if received.is_clearly_better(sent) { received } else { sent })
     }
-}
-
-/// Returns the largest number of samples near the full budget that any predictor has.
-fn near_full_samples(predictors: &[[Predictor; 2]; 4]) -> u32 {
-    predictors.iter().flatten().map(|predictor| predictor.near_full_samples).max().unwrap_or(0)
 }
 
 impl Predictor {
-    /// Returns `true` if the refill is clearly below the rate: other clients take part of it, or
-    /// calls cost more than they are charged.
-    fn is_shared(&self) -> bool {
-        self.steady_samples >= CONFIRMING_SAMPLES && self.mean_surplus < -0.1 * self.mean_charged
+    fn new(report: &Report, at: Instant, charged: i64) -> Self {
+        Self {
+            remaining: report.remaining,
+            at,
+            charged,
+            refill_rate: report.rate,
+            error: Mean::default(),
+            near_full_error: Mean::default(),
+            surplus: Mean::default(),
+            spent: Mean::default(),
+        }
     }
 
-    /// Returns the predicted remaining budget at `now`.
+    /// Returns `true` if this predictor has enough samples, and at most [`MAX_ERROR_RATIO`] of the
+    /// error of `other`.
+    fn is_clearly_better(&self, other: &Self) -> bool {
+        self.error.samples >= MIN_SAMPLES && self.error.value < MAX_ERROR_RATIO * other.error.value
+    }
+
+    /// Returns `true` if clearly less was refilled than the limit's rate: other clients use the
+    /// limit, or calls are counted higher than they are charged here.
+    fn is_shared(&self) -> bool {
+        self.surplus.samples >= CONFIRMING_SAMPLES && self.surplus.value < -0.1 * self.spent.value
+    }
+
+    /// Returns the predicted `remaining` at `now`, given the total that was charged until then.
     fn predict(&self, now: Instant, charged: i64, refill_rate: f64) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.remaining - charged.wrapping_sub(self.charged) as f64 + refill_rate * passed
     }
 
-    /// Updates the prediction with the next report.
+    /// Replaces the last report and learns from the difference, unless `is_countable` is `false`.
     ///
-    /// Returns `None` if the report is older than the last one, otherwise whether the budget was
-    /// reset in between.
-    fn update(
-        &mut self,
-        remaining: f64,
-        at: Instant,
-        charged: i64,
-        rate: f64,
-        limit: f64,
-        is_countable: bool,
-    ) -> Option<bool> {
+    /// Returns `None` if the report was measured before the last one. Otherwise returns whether
+    /// more was refilled in between than the rate explains, that is, whether the window was reset.
+    fn update(&mut self, report: &Report, at: Instant, charged: i64, is_countable: bool) -> Option<bool> {
+        let Report { remaining, limit, rate, .. } = *report;
         let passed = at.checked_duration_since(self.at)?.as_secs_f64();
         if passed < MIN_SAMPLE_GAP {
             // Too soon to learn from, but a clearly smaller value is valid.
             if remaining < self.predict(at, charged, self.refill_rate) - 0.01 * limit {
-                self.remaining = remaining;
-                self.charged = charged;
-                self.at = at;
+                (self.remaining, self.at, self.charged) = (remaining, at, charged);
             }
             return Some(false);
         }
@@ -470,19 +451,13 @@ impl Predictor {
             // The refill stops at the limit, before the charges are subtracted.
             let predicted = (self.remaining + self.refill_rate * passed).min(limit) - spent;
             let error = (predicted - remaining).abs();
-            let weight = (1.0 / f64::from(self.samples.saturating_add(1))).max(ERROR_WEIGHT);
-            self.mean_error += weight * (error - self.mean_error);
-            self.samples = self.samples.saturating_add(1);
+            self.error.add(error);
             if self.remaining > NEAR_FULL * limit {
-                let weight = (1.0 / f64::from(self.near_full_samples.saturating_add(1))).max(ERROR_WEIGHT);
-                self.near_full_error += weight * (error - self.near_full_error);
-                self.near_full_samples = self.near_full_samples.saturating_add(1);
+                self.near_full_error.add(error);
             }
             if self.remaining.max(remaining) < 0.9 * limit && remaining > 0.0 {
-                let weight = (1.0 / f64::from(self.steady_samples.saturating_add(1))).max(ERROR_WEIGHT);
-                self.mean_surplus += weight * (refilled - rate * passed - self.mean_surplus);
-                self.mean_charged += weight * (spent - self.mean_charged);
-                self.steady_samples = self.steady_samples.saturating_add(1);
+                self.surplus.add(refilled - rate * passed);
+                self.spent.add(spent);
             }
             let weight = 1.0 - (-passed / REFILL_TIME_CONSTANT).exp();
             // A nearly full budget is not refilled, whatever its rate.

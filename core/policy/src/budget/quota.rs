@@ -1,4 +1,4 @@
-//! One rate budget: keeps the charges of a target within a limit per window.
+//! One limit of requests or tokens per window, and what may be charged within it.
 //!
 //! # Algorithm
 //!
@@ -38,103 +38,118 @@
 
 use std::time::{Duration, Instant};
 
+use super::Need;
+use super::counting::{PerRule, Tally};
 use super::kind::BudgetKind;
 use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ProviderWindow, Report};
 use super::request_rate::RequestRate;
 use super::sliding_window::SlidingWindow;
-use super::token_bucket::TokenBucket;
+use super::token_bucket::{TokenBucket, seconds};
 use tidegate_protocol::rate::Window;
 
 /// Fraction of the limit's rate that the pacer uses. The rest covers clock drift and calls that
-/// bunch in transit.
+/// arrive at the provider in groups.
 const PACE_FRACTION: f64 = 0.985;
-/// Fraction of the limit that is charged per window, because token costs are estimates.
+/// Fraction of a token limit that may be charged per window. The rest covers errors of the
+/// estimated costs.
 const WINDOW_FRACTION: f64 = 0.99;
-/// Shortest burst.
+/// Minimum burst, as time at the limit's rate.
 const MIN_BURST: Duration = Duration::from_millis(250);
-/// Windows of at least this length are not smoothed: a daily quota may be used as soon as there is
-/// work.
+/// Length from which a window is long. The charges of a long window are not smoothed: a daily limit
+/// may be used as soon as there is work.
 const LONG_WINDOW: Duration = Duration::from_secs(3_600);
-/// Factor on the usable share after an unexplained 429 if no headers were seen, or if they were.
+/// Factor on the usable share after a 429 without an explanation, if no response has reported
+/// `remaining`.
 const CUT_FACTOR: f64 = 0.9;
+/// Like [`CUT_FACTOR`], if a response has reported `remaining`.
 const CUT_FACTOR_WITH_HEADERS: f64 = 0.98;
+/// Time between two increases of a cut share.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(60);
-/// Factors by which the share recovers per interval: slow until [`SLOW_RECOVERY_PERIOD`] after the
-/// cut, then fast.
-///
-/// If the cut was right, each full recovery costs a 429 for all calls in flight, so recovery starts
-/// slowly. If nothing is refused beyond that period, the cause of the cut is over: a share of 1 %
-/// recovers within an hour.
+/// Factor on the share per [`RECOVERY_INTERVAL`] until [`SLOW_RECOVERY_PERIOD`] after the cut. If
+/// the cut was right, each complete recovery costs a 429 for all calls in flight.
 const SLOW_RECOVERY_FACTOR: f64 = 1.01;
+/// Like [`SLOW_RECOVERY_FACTOR`], after that period. A share of 1 % recovers within an hour.
 const FAST_RECOVERY_FACTOR: f64 = 1.1;
+/// Time after a cut during which the share recovers slowly.
 const SLOW_RECOVERY_PERIOD: Duration = Duration::from_secs(11 * 60);
-/// Time without a 429 before the burst doubles.
-///
-/// The delay doubles up to [`MAX_BURST_RECOVERY_DELAY`] each time a longer burst is refused, and
-/// returns to this value after the burst has held for four times the delay.
+/// Initial time without a 429 after which a shortened burst doubles. The time doubles whenever a
+/// lengthened burst causes a 429, and is reset when that burst has caused none for four times as
+/// long.
 const BURST_RECOVERY_DELAY: Duration = Duration::from_secs(15 * 60);
+/// Maximum of the time in which a shortened burst doubles.
 const MAX_BURST_RECOVERY_DELAY: Duration = Duration::from_secs(86_400);
-/// Factor on the pacer's rate while a token-bucket provider has a surplus.
+/// Factor on the pacer's rate while a provider that is a token bucket has a surplus.
 const BOOST_FACTOR: f64 = 2.0;
-/// Fraction of the limit that must be available beyond the uncertainty before a boost starts.
+/// Fraction of the limit by which the available amount must exceed its uncertainty for a boost to
+/// start.
 const MIN_BOOST_SURPLUS: f64 = 0.02;
-/// How long the boost is disabled after a 429 that the headers explain.
+/// Time without a boost after a 429 that the headers explain.
 const BOOST_PENALTY: Duration = Duration::from_secs(60);
 
-/// The limiter that smooths charges.
+/// The limiter that smooths charges: of requests or of tokens.
 #[derive(Debug)]
 enum Pacer {
     Requests(RequestRate),
     Tokens(TokenBucket),
 }
 
-/// A limit per window, with the three bounds that enforce it. See the module documentation.
+/// One limit per window with its bounds. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct Quota {
     pub(super) kind: BudgetKind,
+    /// The limit in force, at least 1, in requests or tokens per `window`.
     pub(super) limit: u64,
     pub(super) window: Duration,
-    /// The configured limit, if any.
+    /// The configured limit per minute or day, as [`BudgetKind::window`]. `None` if only headers
+    /// announced the limit.
     pub(super) configured: Option<u64>,
     /// Whether the limit in force was announced by headers.
     pub(super) from_headers: bool,
-    /// A higher limit and its window, announced by one response so far.
+    /// A limit and window above those in force that one response has announced. `None` if there is
+    /// none. See [`Quota::on_limit`].
     pending_increase: Option<(u64, Duration)>,
-    burst: Duration,
+    /// The burst in force, as time at the limit's rate.
+    pub(super) burst: Duration,
     /// The burst before 429s shortened it.
     max_burst: Duration,
-    /// Delay before the burst is lengthened, and whether it was lengthened since the delay last
-    /// changed.
+    /// Time without a 429 after which the burst doubles.
     burst_recovery_delay: Duration,
+    /// Whether the burst was doubled since `burst_recovery_delay` last changed.
     is_burst_extended: bool,
-    /// Time of the last cut or of the last change of the burst.
+    /// Time of the last change of the burst or the last cut of the share.
     last_adjusted_at: Instant,
-    /// Usable share of the limit: below 1.0 after 429s have shown that the whole limit is too much.
+    /// Usable share of the limit, from 0.01 to 1. Below 1 after 429s that the headers do not
+    /// explain.
     share: f64,
-    /// Limits that were in force before.
     history: LimitHistory,
+    /// Time of the last reduction of the burst or the share. `None` if there was none.
     last_cut_at: Option<Instant>,
+    /// Time up to which the recovery of the share is calculated.
     last_recovery_at: Instant,
     pacer: Pacer,
     window_usage: SlidingWindow,
     pub(super) provider_window: ProviderWindow,
-    /// Whether a response has reported the remaining budget.
+    /// Whether a response has reported `remaining`.
     has_remaining: bool,
-    /// Whether the provider is known to be a token bucket.
+    /// Whether responses have shown that the provider is a token bucket.
     is_token_bucket: bool,
+    /// Whether the pacer's rate is multiplied by [`BOOST_FACTOR`].
     is_boosted: bool,
-    /// Times until which the boost, and the treatment as a token bucket, are disabled after a 429.
-    no_boost_until: Option<Instant>,
-    no_token_bucket_until: Option<Instant>,
-    /// When a long window starts again, as last announced by the provider.
+    /// Time before which the rate is not boosted, because of a 429.
+    no_boost_until: Instant,
+    /// Time before which `is_token_bucket` is ignored, because of a 429.
+    no_token_bucket_until: Instant,
+    /// When a long window starts again, as the provider last announced. `None` if the window is
+    /// short or no reset is pending.
     resets_at: Option<Instant>,
-    /// Refunds and settlements of charges before this time are ignored.
+    /// Start of the current window. Charges made before it are not corrected.
     started_at: Instant,
 }
 
 impl Quota {
-    /// Creates a budget of `limit` per `window` that is full and allows `burst` at once.
+    /// Creates an unused limit of `limit` per `window`. `burst` is the time at the limit's rate
+    /// that may be used at once; it is ignored for long windows.
     pub(super) fn new(kind: BudgetKind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
         let limit = limit.max(1);
         let burst = if window >= LONG_WINDOW { window } else { burst.clamp(MIN_BURST.min(window), window) };
@@ -158,55 +173,47 @@ impl Quota {
             last_recovery_at: now,
             pacer,
             window_usage: SlidingWindow::new(window, now),
-            provider_window: ProviderWindow::new(now),
+            provider_window: ProviderWindow::default(),
             has_remaining: false,
             is_token_bucket: false,
             is_boosted: false,
-            no_boost_until: None,
-            no_token_bucket_until: None,
+            no_boost_until: now,
+            no_token_bucket_until: now,
             resets_at: None,
             started_at: now,
         }
     }
 
-    /// Returns the largest cost that fits now, given what was `charged` so far under each counting
-    /// rule.
-    pub(super) fn available(&mut self, now: Instant, charged: &[i64; 4]) -> u64 {
-        self.reset_if_due(now);
-        self.update_boost(now, charged);
+    /// Returns the largest cost that fits now, in requests or tokens. `u64::MAX` if any call fits.
+    pub(super) fn available(&mut self, now: Instant, tally: &Tally) -> u64 {
+        let charged = self.update(now, tally);
         let limit = self.limit as f64;
-        let provider_window = self.provider_window.available(now, charged, limit);
-        let known = match provider_window {
-            Some(available) if available < self.provider_window.max_available(now, limit) => available as u64,
-            _ => u64::MAX,
-        };
-        if self.window >= LONG_WINDOW && provider_window.is_some() {
+        let remaining = self.provider_window.available(now, &charged, limit);
+        let max_available = self.provider_window.max_available(now, limit);
+        let known = remaining.filter(|known| *known < max_available).map_or(u64::MAX, |known| known as u64);
+        if self.is_long() && remaining.is_some() {
             return known;
         }
         let pacer = match &mut self.pacer {
             Pacer::Requests(requests) => u64::from(requests.is_available(now)),
             Pacer::Tokens(bucket) => bucket.available(now),
         };
-        let sum = self.window_usage.sum(now);
-        let window_usage = if sum == 0 || self.trusts_token_bucket(now) {
-            u64::MAX
-        } else {
-            (self.window_limit() - sum).max(0) as u64
-        };
-        pacer.min(window_usage).min(known)
+        // An unused window admits any call.
+        let left = self.window_left(now).filter(|left| *left < self.window_limit());
+        pacer.min(left.map_or(u64::MAX, |left| left as u64)).min(known)
     }
 
-    /// Returns the earliest time, not before `now`, at which `cost` fits if nothing else is
+    /// Returns the earliest time, not before `now`, at which a call fits if nothing else is
     /// charged.
-    pub(super) fn ready_at(&mut self, now: Instant, charged: &[i64; 4], cost: u32) -> Instant {
+    pub(super) fn ready_at(&mut self, now: Instant, tally: &Tally, need: &Need) -> Instant {
+        let cost = self.kind.cost(need);
         if cost == 0 {
             return now;
         }
-        self.reset_if_due(now);
-        self.update_boost(now, charged);
+        let charged = self.update(now, tally);
         let limit = self.limit as f64;
-        let provider_window = self.provider_window.ready_at(now, charged, limit, f64::from(cost));
-        if self.window >= LONG_WINDOW && self.provider_window.available(now, charged, limit).is_some() {
+        let provider_window = self.provider_window.ready_at(now, &charged, limit, f64::from(cost));
+        if self.is_long() && self.provider_window.available(now, &charged, limit).is_some() {
             return provider_window;
         }
         let pacer = match &mut self.pacer {
@@ -219,85 +226,79 @@ impl Quota {
         pacer.max(window_usage).max(provider_window)
     }
 
-    /// Sets whether the responses have shown that the provider is a token bucket.
+    /// Returns `true` if the window is at least [`LONG_WINDOW`].
+    fn is_long(&self) -> bool {
+        self.window >= LONG_WINDOW
+    }
+
+    /// Sets whether responses have shown that the provider is a token bucket. Ignored for long
+    /// windows.
     pub(super) fn set_token_bucket(&mut self, is: bool) {
-        self.is_token_bucket = is && self.window < LONG_WINDOW;
+        self.is_token_bucket = is && !self.is_long();
     }
 
     /// Returns `true` if the provider is a token bucket and no recent 429 contradicts it.
     fn trusts_token_bucket(&self, now: Instant) -> bool {
-        self.is_token_bucket && self.no_token_bucket_until.is_none_or(|until| now >= until)
+        self.is_token_bucket && now >= self.no_token_bucket_until
     }
 
-    /// Starts the boost if the provider has a surplus, and ends it otherwise.
-    fn update_boost(&mut self, now: Instant, charged: &[i64; 4]) {
+    /// Brings the state up to `now`: applies an announced reset that has passed, and starts or ends
+    /// the boost. Returns the total charged so far under each counting rule.
+    fn update(&mut self, now: Instant, tally: &Tally) -> PerRule {
+        self.reset_if_due(now);
+        let charged = self.kind.charged_by_rule(tally);
         let limit = self.limit as f64;
         let exact = matches!(self.pacer, Pacer::Requests(_));
-        let is_allowed = self.trusts_token_bucket(now)
+        let is_boosted = self.trusts_token_bucket(now)
             && self.share == 1.0
-            && self.no_boost_until.is_none_or(|until| now >= until);
-        let uncertainty =
-            if is_allowed { self.provider_window.uncertainty(now, charged, limit, exact) } else { None };
-        let is_boosted = uncertainty.is_some_and(|uncertainty| {
-            let saved = self.provider_window.available(now, charged, limit).unwrap_or(limit);
-            saved > uncertainty + if self.is_boosted { 0.0 } else { MIN_BOOST_SURPLUS * limit }
-        });
+            && now >= self.no_boost_until
+            && self.provider_window.uncertainty(now, &charged, limit, exact).is_some_and(|uncertainty| {
+                let saved = self.provider_window.available(now, &charged, limit).unwrap_or(limit);
+                saved > uncertainty + if self.is_boosted { 0.0 } else { MIN_BOOST_SURPLUS * limit }
+            });
         if is_boosted != self.is_boosted {
             self.is_boosted = is_boosted;
             self.update_rate(now);
         }
+        charged
     }
 
-    /// Returns how long the budget takes to refill by `cost`. Long windows are not paced, so the
-    /// result is zero.
+    /// Returns how long the limit takes to refill by `cost`. Zero for long windows, because their
+    /// charges are not smoothed.
     pub(super) fn time_for(&self, cost: u64) -> Duration {
-        if self.window >= LONG_WINDOW {
-            Duration::ZERO
-        } else {
-            super::token_bucket::seconds(cost as f64 / self.rate())
-        }
+        if self.is_long() { Duration::ZERO } else { seconds(cost as f64 / self.rate()) }
     }
 
-    /// Charges `cost` for an admitted call.
-    pub(super) fn charge(&mut self, now: Instant, cost: u32) {
-        let cost = self.clamp_cost(cost);
-        match &mut self.pacer {
-            Pacer::Requests(requests) => requests.take(now),
-            Pacer::Tokens(bucket) => bucket.take(now, cost as u64),
-        }
-        self.window_usage.add(now, cost);
-    }
-
-    /// Refunds a charge of `cost` made at `then` for a call that was never sent.
-    pub(super) fn refund(&mut self, now: Instant, then: Instant, cost: u32) {
-        if then < self.started_at {
+    /// Replaces the charge for `charged`, made at `then`, by a charge for `actual`. `None` stands
+    /// for no charge: a new charge has no `charged`, and a refund has no `actual`.
+    ///
+    /// Does nothing if the window was reset after `then`.
+    pub(super) fn charge(
+        &mut self,
+        now: Instant,
+        then: Instant,
+        charged: Option<&Need>,
+        actual: Option<&Need>,
+    ) {
+        let cost = |need: Option<&Need>| need.map(|need| self.kind.cost(need));
+        let clamped = |need| cost(need).map_or(0, |cost| self.clamp_cost(cost));
+        if then < self.started_at || cost(charged) == cost(actual) {
             return;
         }
-        let cost = self.clamp_cost(cost);
+        let (old, new) = (clamped(charged), clamped(actual));
         match &mut self.pacer {
+            Pacer::Requests(requests) if new > old => requests.take(now),
             Pacer::Requests(requests) => requests.refund(now),
-            Pacer::Tokens(bucket) => bucket.refund(now, cost as u64),
+            Pacer::Tokens(bucket) => bucket.settle(now, old as u64, new as u64),
         }
-        self.window_usage.correct(now, then, -cost);
-    }
-
-    /// Replaces the charge made at `then` by the actual `cost`.
-    pub(super) fn settle(&mut self, now: Instant, then: Instant, charged: u32, cost: u32) {
-        if then < self.started_at || charged == cost {
-            return;
-        }
-        let (charged, cost) = (self.clamp_cost(charged), self.clamp_cost(cost));
-        if let Pacer::Tokens(bucket) = &mut self.pacer {
-            bucket.settle(now, charged as u64, cost as u64);
-        }
-        self.window_usage.correct(now, then, cost - charged);
+        self.window_usage.charge(now, then, new - old);
     }
 
     /// Applies a limit that the provider announced.
     ///
-    /// A lower rate applies at once. For a higher rate, two responses in a row must announce one,
-    /// and the lower of the two applies: some limits rise slightly with each response and are never
-    /// announced twice.
+    /// A lower rate applies at once. A higher rate applies if two responses in a row announce one.
+    /// Then the lower of the two limits applies, because some limits rise with each response and
+    /// are never announced twice.
     pub(super) fn on_limit(&mut self, now: Instant, limit: u64, window: Duration) {
         let announced_rate = limit as f64 / window.as_secs_f64();
         if self.is_lower_rate(limit, window) {
@@ -313,21 +314,39 @@ impl Quota {
         }
     }
 
-    /// Returns `true` if the given limit is a lower rate than the one in force.
+    /// Returns `true` if `limit` per `window` is a lower rate than the limit in force.
     pub(super) fn is_lower_rate(&self, limit: u64, window: Duration) -> bool {
         limit as f64 * self.window.as_secs_f64() < self.limit as f64 * window.as_secs_f64()
     }
 
-    /// Puts a limit and its window in force.
+    /// Puts a limit and its window in force. If the window changes, the charges so far are dropped.
     fn apply_limit(&mut self, now: Instant, limit: u64, window: Duration) {
-        if window == self.window {
-            self.set_limit(now, limit)
-        } else {
-            self.change_window(now, limit, window)
+        if window != self.window {
+            let new = Self::new(self.kind, limit, window, self.max_burst, now);
+            *self = Self {
+                configured: self.configured,
+                last_cut_at: self.last_cut_at,
+                no_boost_until: self.no_boost_until,
+                no_token_bucket_until: self.no_token_bucket_until,
+                last_adjusted_at: self.last_adjusted_at,
+                burst: if new.is_long() { new.burst } else { new.burst.min(self.burst) },
+                ..new
+            };
+            self.update_rate(now);
+        } else if limit != self.limit {
+            if !limit_history::is_same(limit, self.limit) {
+                self.share = self.history.switch(now, self.limit, self.share, limit);
+                self.provider_window.clear();
+            }
+            self.limit = limit.max(1);
+            self.update_rate(now);
         }
+        self.pending_increase = None;
+        self.from_headers = true;
     }
 
-    /// Restores the configured limit, after the announced one turned out to be of another window.
+    /// Puts the configured limit in force, because the announced one belongs to another window.
+    /// Does nothing if no limit is configured.
     pub(super) fn restore_configured(&mut self, now: Instant) {
         if let Some(limit) = self.configured {
             self.apply_limit(now, limit, self.kind.window());
@@ -335,28 +354,39 @@ impl Quota {
         }
     }
 
-    /// Updates the provider window from a response. Figures above the limit are ignored.
-    pub(super) fn on_report(&mut self, report: &Report, window: &Window) {
-        let limit = window.limit.unwrap_or(self.limit).max(self.limit) as f64;
-        if report.remaining > limit {
+    /// Updates the provider window from a response that reported `remaining`. A value above the
+    /// limit is ignored.
+    ///
+    /// Each time is given with the totals charged until then.
+    pub(super) fn on_report(
+        &mut self,
+        remaining: u64,
+        reported: &Window,
+        (sent_at, sent): (Instant, &Tally),
+        (now, received): (Instant, &Tally),
+    ) {
+        let limit = reported.limit.unwrap_or(self.limit).max(self.limit) as f64;
+        let remaining = remaining as f64;
+        if remaining > limit {
             return;
         }
         self.has_remaining = true;
-        let own_usage = self.window_usage.sum(report.received.0) as f64;
-        self.provider_window.on_report(
-            report,
-            window.reset,
-            self.limit as f64 / self.window.as_secs_f64(),
+        self.provider_window.on_report(&Report {
+            remaining,
+            reset: reported.reset,
+            sent: (sent_at, self.kind.charged_by_rule(sent)),
+            received: (now, self.kind.charged_by_rule(received)),
             limit,
-            self.window,
-            own_usage,
-        );
-        if self.window >= LONG_WINDOW && window.reset.is_some_and(|reset| !reset.is_zero()) {
-            self.resets_at = Some(self.provider_window.full_at());
+            window: self.window,
+            rate: self.limit as f64 / self.window.as_secs_f64(),
+            own_usage: self.window_usage.sum(now) as f64,
+        });
+        if self.is_long() && reported.reset.is_some_and(|reset| !reset.is_zero()) {
+            self.resets_at = self.provider_window.full_at;
         }
     }
 
-    /// Starts the window again if the provider's announced reset has passed.
+    /// Drops all charges if the reset that the provider announced has passed.
     fn reset_if_due(&mut self, now: Instant) {
         if self.resets_at.take_if(|at| now >= *at).is_some() {
             self.window_usage = SlidingWindow::new(self.window, now);
@@ -365,7 +395,7 @@ impl Quota {
         }
     }
 
-    /// Creates a pacer with its whole burst available.
+    /// Creates a pacer that allows its whole burst. `rate` is per second.
     fn full_pacer(kind: BudgetKind, rate: f64, burst: Duration, now: Instant) -> Pacer {
         match kind {
             BudgetKind::Requests | BudgetKind::RequestsPerDay => {
@@ -375,24 +405,24 @@ impl Quota {
         }
     }
 
-    /// Handles a 429 for a call that was charged at `then`.
+    /// Reduces the burst or the usable share after a 429 for a call that was charged at `then`.
     ///
-    /// `explained` is `true` if the headers say that too little was left. Calls that were in flight
-    /// together cause at most one cut.
+    /// `explained` is `true` if the headers report that too little was left. Calls that were in
+    /// flight at the same time cause at most one reduction.
     pub(super) fn on_rate_limited(&mut self, now: Instant, then: Instant, explained: bool) {
-        self.provider_window.on_refused(now);
+        self.provider_window.last_refused_at = Some(now);
         if explained {
-            self.no_boost_until = now.checked_add(BOOST_PENALTY);
+            self.no_boost_until = now + BOOST_PENALTY;
         } else {
-            self.no_token_bucket_until = now.checked_add(BURST_RECOVERY_DELAY);
+            self.no_token_bucket_until = now + BURST_RECOVERY_DELAY;
         }
-        if self.window >= LONG_WINDOW || self.last_cut_at.is_some_and(|at| then <= at) {
+        if self.is_long() || self.last_cut_at.is_some_and(|at| then <= at) {
             return;
         }
         let used = self.window_usage.sum(now) as f64 / self.window_limit().max(1) as f64;
         let is_idle = match &self.pacer {
             Pacer::Requests(requests) => {
-                requests.level(now) >= 0.9 * f64::from(requests.burst()) && requests.burst() > 1
+                requests.burst > 1 && requests.level(now) >= 0.9 * f64::from(requests.burst)
             }
             Pacer::Tokens(bucket) => bucket.is_full(now),
         };
@@ -402,8 +432,8 @@ impl Quota {
                 self.burst_recovery_delay = (2 * self.burst_recovery_delay).min(MAX_BURST_RECOVERY_DELAY);
             }
         } else if !explained && used > 0.3 {
-            self.share = (self.share * if self.has_remaining { CUT_FACTOR_WITH_HEADERS } else { CUT_FACTOR })
-                .max(0.01);
+            let factor = if self.has_remaining { CUT_FACTOR_WITH_HEADERS } else { CUT_FACTOR };
+            self.share = (self.share * factor).max(0.01);
         } else {
             return;
         }
@@ -413,7 +443,7 @@ impl Quota {
         self.update_rate(now);
     }
 
-    /// Handles a response that was not rate limited: the burst and the share recover.
+    /// Lets the burst and the usable share recover, because a response was not a 429.
     pub(super) fn on_success(&mut self, now: Instant) {
         self.provider_window.decay_evidence(now);
         let before = (self.share, self.burst);
@@ -429,82 +459,64 @@ impl Quota {
         // Idle minutes count as well, because a small share produces few responses.
         while self.share < 1.0 && now.saturating_duration_since(self.last_recovery_at) >= RECOVERY_INTERVAL {
             self.last_recovery_at += RECOVERY_INTERVAL;
-            let is_slow_period_over = self
-                .last_cut_at
-                .is_none_or(|at| self.last_recovery_at.saturating_duration_since(at) > SLOW_RECOVERY_PERIOD);
-            self.share = (self.share
-                * if is_slow_period_over { FAST_RECOVERY_FACTOR } else { SLOW_RECOVERY_FACTOR })
-            .min(1.0);
+            let since_cut = self.last_cut_at.map(|at| self.last_recovery_at.saturating_duration_since(at));
+            let is_slow = since_cut.is_some_and(|since_cut| since_cut <= SLOW_RECOVERY_PERIOD);
+            let factor = if is_slow { SLOW_RECOVERY_FACTOR } else { FAST_RECOVERY_FACTOR };
+            self.share = (self.share * factor).min(1.0);
         }
         if (self.share, self.burst) != before {
             self.update_rate(now);
         }
     }
 
-    /// Returns the cost that may be charged now. A negative level is debt.
-    pub(super) fn level(&mut self, now: Instant, charged: &[i64; 4]) -> f64 {
+    /// Returns the amount that may be charged now. Negative if there is debt.
+    pub(super) fn level(&mut self, now: Instant, tally: &Tally) -> f64 {
         self.reset_if_due(now);
-        let provider_window = self
-            .provider_window
-            .available(now, charged, self.limit as f64)
-            .map(|available| available.max(0.0));
-        if let Some(room) = provider_window.filter(|_| self.window >= LONG_WINDOW) {
-            return room;
+        let charged = self.kind.charged_by_rule(tally);
+        let known = self.provider_window.available(now, &charged, self.limit as f64);
+        let known = known.map(|known| known.max(0.0));
+        if let Some(known) = known.filter(|_| self.is_long()) {
+            return known;
         }
         let pacer = match &self.pacer {
             Pacer::Requests(requests) => requests.level(now),
             Pacer::Tokens(bucket) => bucket.level(now),
         };
-        let window_usage = if self.trusts_token_bucket(now) {
-            f64::MAX
-        } else {
-            (self.window_limit() - self.window_usage.sum(now)).max(0) as f64
-        };
-        pacer.min(window_usage).min(provider_window.unwrap_or(f64::MAX))
+        let left = self.window_left(now).map_or(f64::MAX, |left| left as f64);
+        pacer.min(left).min(known.unwrap_or(f64::MAX))
     }
 
-    /// Returns the burst in force, as time at the limit's rate.
-    pub(super) fn burst(&self) -> Duration {
-        self.burst
-    }
-
-    /// Returns the pacer's rate, per second.
+    /// Returns the pacer's rate, in requests or tokens per second.
     fn rate(&self) -> f64 {
         let boost = if self.is_boosted { BOOST_FACTOR } else { 1.0 };
         PACE_FRACTION * self.share * boost * self.limit as f64 / self.window.as_secs_f64()
     }
 
-    /// Returns the maximum charge per window, at least 1.
+    /// Returns the maximum amount charged per window, at least 1.
     fn window_limit(&self) -> i64 {
         let exact = matches!(self.pacer, Pacer::Requests(_)) && self.share == 1.0;
         let most = self.limit as f64 * if exact { 1.0 } else { WINDOW_FRACTION * self.share };
         (most as i64).clamp(1, i64::MAX / 4)
     }
 
-    /// Returns the largest possible cost of one call: the limit, or a minute's worth of it if the
-    /// window is shorter. No provider admits a larger call.
+    /// Returns the amount that may still be charged within the last window. `None` if that is not
+    /// limited, because the provider is a token bucket.
+    fn window_left(&mut self, now: Instant) -> Option<i64> {
+        let left = (self.window_limit() - self.window_usage.sum(now)).max(0);
+        (!self.trusts_token_bucket(now)).then_some(left)
+    }
+
+    /// Returns the maximum cost of one call: the limit, or the limit per minute if the window is
+    /// shorter than that. No provider admits a larger call.
     pub(super) fn max_call(&self) -> u64 {
         let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
         if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }
     }
 
-    /// Limits the cost of one call, so that an absurd count cannot block the target for years.
+    /// Returns `cost`, but at most [`Quota::max_call`], so that an absurd count cannot block the
+    /// target for years.
     fn clamp_cost(&self, cost: u32) -> i64 {
         i64::from(cost).min(i64::try_from(self.max_call()).unwrap_or(i64::MAX))
-    }
-
-    /// Changes the limit without changing the window.
-    fn set_limit(&mut self, now: Instant, limit: u64) {
-        self.pending_increase = None;
-        if limit != self.limit {
-            if !limit_history::is_same(limit, self.limit) {
-                self.share = self.history.switch(now, self.limit, self.share, limit);
-                self.provider_window.clear(now);
-            }
-            self.limit = limit.max(1);
-            self.update_rate(now);
-        }
-        self.from_headers = true;
     }
 
     /// Applies the current rate and burst to the pacer.
@@ -514,21 +526,5 @@ impl Quota {
             Pacer::Requests(requests) => *requests = requests.with_rate(rate, burst, now),
             Pacer::Tokens(bucket) => bucket.update_rate(now, rate, burst, max_call),
         }
-    }
-
-    /// Puts a limit over another window in force. Usage of the old window is dropped.
-    fn change_window(&mut self, now: Instant, limit: u64, window: Duration) {
-        let new = Self::new(self.kind, limit, window, self.max_burst, now);
-        *self = Self {
-            configured: self.configured,
-            from_headers: true,
-            last_cut_at: self.last_cut_at,
-            no_boost_until: self.no_boost_until,
-            no_token_bucket_until: self.no_token_bucket_until,
-            last_adjusted_at: self.last_adjusted_at,
-            burst: if window < LONG_WINDOW { new.burst.min(self.burst) } else { new.burst },
-            ..new
-        };
-        self.update_rate(now);
     }
 }

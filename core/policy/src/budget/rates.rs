@@ -21,10 +21,9 @@ use std::time::{Duration, Instant};
 
 use super::counting::{self, RULES, Tally};
 use super::kind::{BudgetKind, DAY, MINUTE};
-use super::provider_window::Report;
 use super::quota::Quota;
 use super::window_hint::WindowHint;
-use super::{Need, Room};
+use super::{AvailableBudget, Need};
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::observe::Usage;
 use tidegate_protocol::rate::{RateHeaders, Window};
@@ -37,38 +36,42 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// [refunded](RateBudgets::refund) at most once.
 #[derive(Debug)]
 pub struct Charge {
+    /// What is charged: the estimate, or the actual amount after the charge was settled.
     pub(crate) need: Need,
     charged_at: Instant,
+    /// The counting rule in use when the charge was made.
     rule: Counting,
-    excludes_cached: bool,
     demand: Demand,
     /// Total charged when this charge was made, including it.
     tally: Tally,
+    /// Whether the charge was replaced by the actual amount.
     settled: bool,
 }
 
-/// The state of one budget, for snapshots and metrics.
+/// The state of one limit, for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetView {
-    /// What the budget limits.
+    /// The quantity that is limited.
     pub kind: BudgetKind,
-    /// The limit in force, in requests or tokens per window.
+    /// The limit in force, in requests or tokens per `window`.
     pub limit: u64,
-    /// The window of the limit.
+    /// The period of the limit.
     pub window: Duration,
-    /// Requests or tokens that may be used at once, or 0 if there is debt.
+    /// Requests or tokens that may be charged now. 0 if there is debt.
     pub level: u64,
-    /// Debt in requests or tokens, or 0.
+    /// Requests or tokens charged beyond the limit. 0 if there is no debt.
     pub debt: u64,
-    /// Origin of the limit: `"configured"` or `"headers"`.
+    /// Origin of the limit in force: `"configured"` or `"headers"`.
     pub source: &'static str,
-    /// Time at the limit's rate that may be used at once.
+    /// Maximum amount that may be charged at once, as time at the limit's rate.
     pub burst: Duration,
-    /// Rule by which a call's tokens are counted.
+    /// Rule by which the tokens of a call are counted, for the dialect of the last call.
     pub counting: Counting,
 }
 
-/// All rate budgets of a target, or of several targets that share them.
+/// The rate limits of one target, or of several targets that share a credential.
+///
+/// The default has no limits until response headers announce one.
 ///
 /// # Examples
 ///
@@ -89,33 +92,33 @@ pub struct BudgetView {
 /// assert!(!need.fits(&budgets.available(now)), "the burst of a few seconds is used");
 /// budgets.refund(now, charge);
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RateBudgets {
     quotas: Vec<Quota>,
-    /// Whether any budget exists.
+    /// Whether `quotas` contains any limit.
     has_limits: Arc<AtomicBool>,
     config: RateConfig,
-    /// Dialect of the last call, which [`RateBudgets::view`] uses to report the counting rule.
+    /// Dialect of the last call. `None` before the first one.
     dialect: Option<Dialect>,
-    /// Index of the counting rule learned from headers.
+    /// Index in [`RULES`] of the counting rule learned from headers. `None` if none was learned.
     learned: Option<usize>,
     tally: Tally,
-    hints: [WindowHint; 2],
-    /// Whether the `requests` and `tokens` headers are limits per day.
-    daily: [bool; 2],
+    requests_header: HeaderWindow,
+    tokens_header: HeaderWindow,
 }
 
-impl Default for RateBudgets {
-    /// Creates no budgets. Nothing is limited until headers announce a limit.
-    fn default() -> Self {
-        Self::empty(&RateConfig::default())
-    }
+/// The window of a limit whose header does not name the window.
+#[derive(Debug, Default)]
+struct HeaderWindow {
+    hint: WindowHint,
+    /// Whether the header announces a limit per day.
+    is_daily: bool,
 }
 
 impl RateBudgets {
-    /// Creates the configured budgets, each of them full.
+    /// Creates the configured limits, with no charges.
     pub fn new(config: &RateConfig, now: Instant) -> Self {
-        let mut budgets = Self::empty(config);
+        let mut budgets = Self { config: config.clone(), ..Self::default() };
         for (kind, limit) in [
             (BudgetKind::Requests, config.rpm),
             (BudgetKind::Tokens, config.tpm),
@@ -134,7 +137,8 @@ impl RateBudgets {
         budgets
     }
 
-    /// Creates the budgets of a tool: `rps` calls per second and `rpm` calls per minute.
+    /// Creates the limits of a tool: `rps` calls per second and `rpm` calls per minute. `None` is
+    /// no limit, and so is an `rps` that is not a finite number above 0.
     pub fn for_tool(rps: Option<f64>, rpm: Option<u64>, now: Instant) -> Self {
         let config = RateConfig { rpm, headers: HeaderPolicy::Ignore, ..RateConfig::default() };
         let mut budgets = Self::new(&config, now);
@@ -148,68 +152,51 @@ impl RateBudgets {
         budgets
     }
 
-    /// Creates budgets without any limit.
-    fn empty(config: &RateConfig) -> Self {
-        Self {
-            quotas: Vec::new(),
-            has_limits: Arc::default(),
-            config: config.clone(),
-            dialect: None,
-            learned: None,
-            tally: Tally::default(),
-            hints: Default::default(),
-            daily: [false; 2],
-        }
-    }
-
-    /// Returns a flag that is `true` while any budget exists.
-    ///
-    /// Reading the flag needs no lock on the budgets. It is updated by
-    /// [`RateBudgets::on_response`].
+    /// Returns a flag that is `true` while any limit exists. The flag is readable without a lock on
+    /// this value, and is updated by [`RateBudgets::on_response`].
     pub fn has_limits(&self) -> Arc<AtomicBool> {
         self.has_limits.clone()
     }
 
-    /// Publishes whether any budget exists.
+    /// Updates the flag of [`RateBudgets::has_limits`].
     fn publish_has_limits(&self) {
         self.has_limits.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
-    /// Returns what a call will be charged, under the counting rule of its provider.
+    /// Returns the tokens that a call will be charged, under the counting rule of its provider.
     pub fn need(&self, demand: &Demand) -> Need {
         counting::need(self.rule(demand), demand)
     }
 
-    /// Returns the most that one call may take now.
-    pub fn available(&mut self, now: Instant) -> Room {
-        let mut room = Room::UNBOUNDED;
+    /// Returns the largest call that all limits admit now.
+    pub fn available(&mut self, now: Instant) -> AvailableBudget {
+        let mut available = AvailableBudget::UNBOUNDED;
         for quota in &mut self.quotas {
-            let fits = u32::try_from(quota.available(now, &quota.kind.charged_by_rule(&self.tally)))
-                .unwrap_or(u32::MAX);
-            match quota.kind.field_mut(&mut room.most) {
+            let fits = u32::try_from(quota.available(now, &self.tally)).unwrap_or(u32::MAX);
+            match quota.kind.field_mut(&mut available.max_need) {
                 Some(most) => *most = fits.min(*most),
-                None => room.open &= fits > 0,
+                None => available.has_requests &= fits > 0,
             }
         }
-        room
+        available
     }
 
-    /// Returns the budget that the call can never fit, with the largest call that it admits.
+    /// Returns the first limit that the call exceeds even if nothing else is charged, and the
+    /// largest call that this limit admits. `None` if the call fits all limits.
     ///
-    /// Only what is certain about the call and its counting rule is compared. If an estimate that
-    /// is too high rejected calls, no call would ever be sent to correct it.
+    /// The estimated output is not included. If an estimate that is too high rejected calls, no
+    /// call would ever be sent to correct the estimate.
     pub fn oversize(&self, demand: &Demand) -> Option<(BudgetKind, u64)> {
         let input = demand.min_input();
         let known = self.config.counting != Counting::Auto || self.learned.is_some();
         let most = demand.max_output.filter(|_| known).unwrap_or(0);
-        let least = |kind| match (kind, self.rule(demand)) {
-            (BudgetKind::Tokens | BudgetKind::TokensPerDay, Counting::Sum) => input.saturating_add(most),
-            (BudgetKind::Tokens | BudgetKind::TokensPerDay, Counting::Larger) => input.max(most),
-            (BudgetKind::Tokens | BudgetKind::TokensPerDay | BudgetKind::InputTokens, _)
-                if !counting::excludes_cached(demand) =>
-            {
-                input
+        let (rule, counts_cached) = (self.rule(demand), !counting::excludes_cached(demand));
+        let least = |kind| match kind {
+            BudgetKind::Tokens | BudgetKind::TokensPerDay if rule == Counting::Sum => {
+                input.saturating_add(most)
             }
+            BudgetKind::Tokens | BudgetKind::TokensPerDay if rule == Counting::Larger => input.max(most),
+            BudgetKind::Tokens | BudgetKind::TokensPerDay | BudgetKind::InputTokens if counts_cached => input,
             _ => 0,
         };
         // A limit from headers may belong to another model or window. The provider itself rejects
@@ -218,47 +205,34 @@ impl RateBudgets {
         self.quotas.iter().find(over).map(|quota| (quota.kind, quota.max_call()))
     }
 
-    /// Returns the budget that delays a call with this need longest, and the time at which the call
-    /// fits if nothing else is charged. Returns `None` if the call fits now.
+    /// Returns the limit that delays a call with this need for longest, and the time at which the
+    /// call fits if nothing else is charged. `None` if the call fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        let tally = self.tally;
-        let times = self.quotas.iter_mut().map(|quota| {
-            let kind = quota.kind;
-            (kind, quota.ready_at(now, &kind.charged_by_rule(&tally), kind.cost(need)))
-        });
+        let times = self.quotas.iter_mut().map(|quota| (quota.kind, quota.ready_at(now, &self.tally, need)));
         times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
 
-    /// Returns how long `calls` calls that need `need` in total take to fit, starting from empty
-    /// budgets. Returns zero if nothing limits them. Used to predict waiting times.
+    /// Returns the time in which `calls` calls, each with this need, pass all limits. Zero if
+    /// nothing limits them. Used to predict waiting times.
     pub fn time_for(&self, calls: usize, need: &Need) -> Duration {
         let time =
             |quota: &Quota| quota.time_for(u64::from(quota.kind.cost(need)).saturating_mul(calls as u64));
         self.quotas.iter().map(time).max().unwrap_or_default()
     }
 
-    /// Charges an admitted call its estimated cost. A call that does not fit leaves a debt.
+    /// Charges an admitted call its estimated tokens. A call that does not fit leaves a debt.
     pub fn charge(&mut self, now: Instant, demand: &Demand) -> Charge {
         self.dialect = demand.dialect.or(self.dialect);
         let rule = self.rule(demand);
         let need = counting::need(rule, demand);
         self.tally = self.tally.plus(&Tally::from_demand(demand));
         for quota in &mut self.quotas {
-            quota.charge(now, quota.kind.cost(&need));
+            quota.charge(now, now, None, Some(&need));
         }
-        let excludes_cached = counting::excludes_cached(demand);
-        Charge {
-            need,
-            charged_at: now,
-            rule,
-            excludes_cached,
-            demand: *demand,
-            tally: self.tally,
-            settled: false,
-        }
+        Charge { need, charged_at: now, rule, demand: *demand, tally: self.tally, settled: false }
     }
 
-    /// Refunds the charge of a call that was never sent. A settled charge is not refunded.
+    /// Refunds the charge of a call that was never sent. Does nothing if the charge was settled.
     pub fn refund(&mut self, now: Instant, charge: Charge) {
         if charge.settled {
             return;
@@ -266,18 +240,17 @@ impl RateBudgets {
         let own = Tally::from_demand(&charge.demand);
         self.tally = self.tally.minus(&own);
         for quota in &mut self.quotas {
-            quota.refund(now, charge.charged_at, quota.kind.cost(&charge.need));
+            quota.charge(now, charge.charged_at, Some(&charge.need), None);
             quota.provider_window.on_refund(charge.charged_at, &quota.kind.charged_by_rule(&own));
         }
     }
 
-    /// Replaces the estimate by the provider's count: the difference is refunded or becomes debt.
+    /// Replaces the estimate by the tokens that the provider counted. The difference is refunded or
+    /// becomes debt.
     ///
-    /// Only the first call has an effect. An impossible count changes nothing.
+    /// Only the first call for a charge has an effect. A `usage` without any tokens is ignored.
     pub fn settle(&mut self, now: Instant, charge: &mut Charge, usage: &Usage) {
-        let Some(counted) = counting::actual_demand(&charge.demand, usage, charge.excludes_cached) else {
-            return;
-        };
+        let Some(counted) = counting::actual_demand(&charge.demand, usage) else { return };
         if std::mem::replace(&mut charge.settled, true) {
             return;
         }
@@ -285,14 +258,12 @@ impl RateBudgets {
         self.tally =
             self.tally.plus(&Tally::from_demand(&counted)).minus(&Tally::from_demand(&charge.demand));
         for quota in &mut self.quotas {
-            let cost = |need| quota.kind.cost(need);
-            let (charged, cost) = (cost(&charge.need), cost(&need));
-            quota.settle(now, charge.charged_at, charged, cost);
+            quota.charge(now, charge.charged_at, Some(&charge.need), Some(&need));
         }
         charge.need = need;
     }
 
-    /// Updates the budgets from the response to an attempt that was sent at `sent_at`.
+    /// Updates the limits from the response to an attempt that was sent at `sent_at`.
     ///
     /// `limited` is `true` if the response rejected the attempt because of a rate limit.
     pub fn on_response(
@@ -327,20 +298,20 @@ impl RateBudgets {
             if distrust {
                 quota.provider_window.require_more_evidence(now);
             }
-            if !limited {
-                quota.on_success(now);
-            } else {
+            if limited {
                 quota.on_rate_limited(now, charge.charged_at, explained || distrust);
+            } else {
+                quota.on_success(now);
             }
         }
     }
 
-    /// Returns the state of each budget.
+    /// Returns the state of each limit.
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
         let last = Demand { dialect: self.dialect, ..Demand::default() };
-        let (counting, tally) = (self.rule(&last), self.tally);
+        let counting = self.rule(&last);
         let view = |quota: &mut Quota| {
-            let level = quota.level(now, &quota.kind.charged_by_rule(&tally));
+            let level = quota.level(now, &self.tally);
             BudgetView {
                 kind: quota.kind,
                 limit: quota.limit,
@@ -348,14 +319,15 @@ impl RateBudgets {
                 level: level as u64,
                 debt: (-level).ceil() as u64,
                 source: if quota.from_headers { "headers" } else { "configured" },
-                burst: quota.burst(),
+                burst: quota.burst,
                 counting,
             }
         };
         self.quotas.iter_mut().map(view).collect()
     }
 
-    /// Returns the counting rule for calls like this one.
+    /// Returns the counting rule for calls of this dialect: the configured, the learned or the
+    /// dialect's own one, in this order.
     fn rule(&self, demand: &Demand) -> Counting {
         if self.config.counting != Counting::Auto {
             return self.config.counting;
@@ -364,7 +336,8 @@ impl RateBudgets {
         shown.or(demand.dialect.map(counting::rule_of_dialect)).unwrap_or(Counting::Sum)
     }
 
-    /// Applies one announced window. Returns `true` if it explains a rejection of the call.
+    /// Applies the values that one header announced. Returns `true` if they explain a 429: less was
+    /// left than the call needs.
     fn on_window(
         &mut self,
         now: Instant,
@@ -378,21 +351,16 @@ impl RateBudgets {
         {
             return false;
         }
-        let Some((kind, window)) = self.resolve_window(now, kind, report) else { return false };
-        let index = match self.quotas.iter().position(|quota| quota.kind == kind) {
-            Some(index) => index,
-            None => {
-                let Some(limit) = report.limit else { return false };
-                let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
-                quota.from_headers = true;
-                // Calls already in flight were charged by the provider, but not here.
-                self.quotas.push(quota);
-                self.quotas.len() - 1
-            }
-        };
-        let rule = RULES.iter().position(|rule| *rule == charge.rule).unwrap_or(0);
-        let tally = self.tally;
-        let Some(quota) = self.quotas.get_mut(index) else { return false };
+        let (kind, window) = self.resolve_window(now, kind, report);
+        if let Some(limit) = report.limit
+            && !self.quotas.iter().any(|quota| quota.kind == kind)
+        {
+            // Calls already in flight were charged by the provider, but not here.
+            let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
+            quota.from_headers = true;
+            self.quotas.push(quota);
+        }
+        let Some(quota) = self.quotas.iter_mut().find(|quota| quota.kind == kind) else { return false };
         if let Some(limit) = report.limit {
             let scale = window.as_secs_f64() / kind.window().as_secs_f64();
             // The configured limit, scaled to the announced window.
@@ -407,72 +375,52 @@ impl RateBudgets {
         }
         let Some(remaining) = report.remaining else { return false };
         if self.learned.is_none() {
-            quota.provider_window.assume_rule(rule);
+            quota.provider_window.rule = RULES.iter().position(|rule| *rule == charge.rule).unwrap_or(0);
         }
-        let hint = match kind {
-            BudgetKind::Requests => self.hints.first(),
-            BudgetKind::Tokens => self.hints.get(1),
-            _ => None,
-        };
-        quota.set_token_bucket(hint.is_some_and(WindowHint::is_token_bucket));
-        quota.on_report(
-            &Report {
-                remaining: remaining as f64,
-                sent: (sent_at, kind.charged_by_rule(&charge.tally)),
-                received: (now, kind.charged_by_rule(&tally)),
-            },
-            report,
-        );
+        quota.set_token_bucket(match kind {
+            BudgetKind::Requests => self.requests_header.hint.is_token_bucket(),
+            BudgetKind::Tokens => self.tokens_header.hint.is_token_bucket(),
+            _ => false,
+        });
+        quota.on_report(remaining, report, (sent_at, &charge.tally), (now, &self.tally));
         remaining < u64::from(kind.cost(&charge.need))
     }
 
-    /// Returns the budget that an announced limit belongs to, and its window.
-    fn resolve_window(
-        &mut self,
-        now: Instant,
-        kind: BudgetKind,
-        report: &Window,
-    ) -> Option<(BudgetKind, Duration)> {
+    /// Returns the kind and the window of an announced limit. A header for requests or tokens may
+    /// announce a limit per day.
+    fn resolve_window(&mut self, now: Instant, kind: BudgetKind, report: &Window) -> (BudgetKind, Duration) {
         if let Some(over) = report.over {
-            return Some((kind, over));
+            return (kind, over);
         }
-        let (nth, daily) = match kind {
-            BudgetKind::Requests => (0, BudgetKind::RequestsPerDay),
-            BudgetKind::Tokens => (1, BudgetKind::TokensPerDay),
-            _ => {
-                let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
-                // A limit known to be per second stays so if a response omits the header that says
-                // so.
-                return Some((kind, known.unwrap_or(kind.window())));
-            }
-        };
         let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
-        let mut inferred = self.hints.get_mut(nth)?.observe(report);
+        let (header, daily) = match kind {
+            BudgetKind::Requests => (&mut self.requests_header, BudgetKind::RequestsPerDay),
+            BudgetKind::Tokens => (&mut self.tokens_header, BudgetKind::TokensPerDay),
+            // A limit known to be per second stays so if a response omits the header that says so.
+            _ => return (kind, known.unwrap_or(kind.window())),
+        };
+        let mut inferred = header.hint.observe(report);
         // No limit of requests per minute takes more than an hour to reset.
         if kind == BudgetKind::Requests && report.reset.is_some_and(|reset| reset > HOUR) {
             inferred = Some(DAY);
         }
-        let is_daily = self.daily.get_mut(nth)?;
-        match inferred {
-            Some(window) if (window == DAY) != *is_daily => {
-                *is_daily = window == DAY;
-                let wrong = if *is_daily { kind } else { daily };
-                self.quotas.retain_mut(|quota| {
-                    if quota.kind == wrong {
-                        quota.restore_configured(now);
-                    }
-                    quota.kind != wrong || quota.configured.is_some()
-                });
-            }
-            _ => {}
+        if let Some(window) = inferred
+            && (window == DAY) != header.is_daily
+        {
+            header.is_daily = window == DAY;
+            let wrong = if header.is_daily { kind } else { daily };
+            self.quotas.retain_mut(|quota| {
+                if quota.kind == wrong {
+                    quota.restore_configured(now);
+                }
+                quota.kind != wrong || quota.configured.is_some()
+            });
         }
-        if *is_daily {
-            return Some((daily, DAY));
-        }
-        Some((kind, inferred.or(known).unwrap_or(MINUTE)))
+        if header.is_daily { (daily, DAY) } else { (kind, inferred.or(known).unwrap_or(MINUTE)) }
     }
 
-    /// Adopts the counting rule that the token headers show, if any.
+    /// Adopts the counting rule that the token headers show. Does nothing if a rule is configured
+    /// or none predicts clearly better.
     fn learn_rule(&mut self) {
         if self.config.counting != Counting::Auto {
             return;
@@ -481,7 +429,7 @@ impl RateBudgets {
         if let Some(quota) = tokens
             && let Some(rule) = quota.provider_window.learned_rule()
         {
-            quota.provider_window.assume_rule(rule);
+            quota.provider_window.rule = rule;
             self.learned = Some(rule);
         }
     }

@@ -1,86 +1,56 @@
-//! Request rate limiter with refunds and debt, built on `governor`.
+//! Request rate limiter with refunds and debt.
 //!
-//! # Rationale
+//! # Algorithm
 //!
-//! `governor` checks a cell and spends it in one step, does not take cells back and does not lend.
-//! This module adds the three operations:
+//! The limiter is the generic cell rate algorithm (GCRA): one request accrues per period, up to the
+//! burst, and a single time records the state, the time at which the whole burst has accrued. Three
+//! operations are added:
 //!
-//! - A cell that was checked but not used is kept as *reserved*. Refunds are reserved cells as
-//!   well. Reserved and grantable cells together never exceed the burst, so neither checks nor
-//!   refunds raise the rate.
-//! - A request that is taken without a cell is recorded as debt, in time. The cells that `governor`
-//!   accrues until the debt ends are discarded.
-//! - The quota of a `governor` limiter is fixed. A change of the rate creates a new limiter that
-//!   starts with the level of the old one.
+//! - A check reserves the request that it grants, so that checks without a request do not raise the
+//!   rate. A refund is a reserved request as well. Reserved and accrued requests together never
+//!   exceed the burst.
+//! - A request that is taken although none is available is recorded as debt, in time. The requests
+//!   that accrue until the debt ends are discarded.
+//! - A change of the rate creates a new limiter that starts with the level of the old one.
 
-use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use governor::clock::Clock;
-use governor::middleware::NoOpMiddleware;
-use governor::nanos::Nanos;
-use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota, RateLimiter};
+use super::token_bucket::{MAX_DELAY, after};
 
-use super::token_bucket::{NEVER, after};
-
-type Limiter = RateLimiter<NotKeyed, InMemoryState, ManualClock, NoOpMiddleware<Nanos>>;
-
-/// A clock that returns the time it was last set to, because policies take time as an argument.
-#[derive(Debug, Default)]
-struct ManualClock(AtomicU64);
-
-impl Clock for ManualClock {
-    type Instant = Nanos;
-
-    fn now(&self) -> Nanos {
-        Nanos::new(self.0.load(Ordering::Relaxed))
-    }
-}
-
-/// A limiter of requests per second, with a burst.
+/// A limit of requests per second with a burst, refunds and debt.
 #[derive(Debug)]
 pub(super) struct RequestRate {
-    limiter: Limiter,
-    origin: Instant,
-    /// Time until one more request is allowed.
+    /// Time in which one request accrues.
     period: Duration,
-    burst: u32,
-    /// Cells that `governor` granted and no request has used.
-    reserved: u32,
-    /// Time until which all accruing cells repay debt.
-    debt_until: Option<Instant>,
-    /// Time at which `governor` holds the whole burst if nothing is taken before.
-    ///
-    /// The exact level follows from this time. The whole cells that `governor` reports would hide
-    /// the fraction of the next cell.
+    /// Maximum number of requests that may be sent at once, at least 1.
+    pub(super) burst: u32,
+    /// When the whole burst has accrued if nothing is taken before.
     full_at: Instant,
+    /// Number of requests that were granted by a check or refunded, and not taken since.
+    reserved: u32,
+    /// Until when all accruing requests repay debt. `None` without debt.
+    debt_until: Option<Instant>,
 }
 
 impl RequestRate {
-    /// Creates a limiter of `rate` requests per second that allows `burst` worth of that rate at
-    /// once, at least one request.
+    /// Creates a limit of `rate` requests per second with the whole burst available: `burst` worth
+    /// of the rate, at least one request.
     pub(super) fn new(rate: f64, burst: Duration, now: Instant) -> Self {
-        // The period is between 1 ns and about 30 years, because `governor` counts nanoseconds in
-        // 64 bits.
+        // The period is between 1 ns and about 30 years.
         let period = Duration::from_nanos((1e9 / rate).ceil().clamp(1.0, 1e18) as u64);
         let burst = (rate * burst.as_secs_f64()).clamp(1.0, 1e6);
-        // The time to accrue the whole burst must fit into 64 bits as well.
+        // The time to accrue the whole burst must not overflow either.
         let burst = burst.min(1e19 / period.as_nanos() as f64).max(1.0) as u32;
-        let cells = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
-        let quota = Quota::with_period(period).unwrap_or(Quota::per_second(NonZeroU32::MIN));
-        let limiter = RateLimiter::direct_with_clock(quota.allow_burst(cells), ManualClock::default());
-        Self { limiter, origin: now, period, burst, reserved: 0, debt_until: None, full_at: now }
+        Self { period, burst, full_at: now, reserved: 0, debt_until: None }
     }
 
-    /// Returns a limiter with another rate and burst, which keeps the saved requests that fit and
-    /// the debt.
+    /// Returns a limit with another rate and burst. The available requests, up to the new burst,
+    /// and the debt are kept.
     pub(super) fn with_rate(&self, rate: f64, burst: Duration, now: Instant) -> Self {
         let mut new = Self::new(rate, burst, now);
         let level = self.level(now);
         // The casts saturate.
-        new.drain(new.burst - (level as u32).min(new.burst), now);
+        new.spend(now, new.burst - (level as u32).min(new.burst));
         if level < 0.0 {
             new.debt_until = Some(after(now, -level * new.period.as_secs_f64()));
         }
@@ -97,7 +67,7 @@ impl RequestRate {
         self.reserve(now).unwrap_or(now)
     }
 
-    /// Takes one request, into debt if none is available.
+    /// Takes one request. If none is available, the request becomes debt.
     pub(super) fn take(&mut self, now: Instant) {
         match (self.reserve(now), self.debt_until) {
             (None, _) => self.reserved = self.reserved.saturating_sub(1),
@@ -106,7 +76,7 @@ impl RequestRate {
         }
     }
 
-    /// Refunds one request that was taken but not sent.
+    /// Returns one request that was taken and never sent.
     pub(super) fn refund(&mut self, now: Instant) {
         self.debt_until = match self.debt_until.and_then(|until| until.checked_sub(self.period)) {
             Some(until) if until > now => Some(until),
@@ -118,7 +88,7 @@ impl RequestRate {
         self.trim_reserved(now);
     }
 
-    /// Returns the number of requests that may be sent at once. A negative level is debt.
+    /// Returns the number of requests that may be sent at once. Negative if there is debt.
     pub(super) fn level(&self, now: Instant) -> f64 {
         match self.debt_until.map(|until| until.saturating_duration_since(now)) {
             Some(debt) if !debt.is_zero() => -(debt.as_secs_f64() / self.period.as_secs_f64()).round(),
@@ -126,70 +96,44 @@ impl RequestRate {
         }
     }
 
-    /// Returns the maximum number of requests that may be sent at once.
-    pub(super) fn burst(&self) -> u32 {
-        self.burst
-    }
-
-    /// Repays debt and reserves one cell. Returns `None` on success, otherwise the time when it is
-    /// possible.
+    /// Reserves one request, unless one is reserved already. Returns `None` on success, otherwise
+    /// the time at which a request becomes available.
     fn reserve(&mut self, now: Instant) -> Option<Instant> {
         if let Some(until) = self.debt_until {
             if now < until {
                 return Some(after(until, self.period.as_secs_f64()));
             }
-            self.drain(self.grantable(until), until);
+            self.spend(until, self.grantable(until));
             self.debt_until = None;
         }
         self.trim_reserved(now);
-        if self.reserved > 0 {
-            return None;
-        }
-        self.set_clock(now);
-        match self.limiter.check() {
-            Ok(()) => {
-                self.on_granted(1);
-                self.reserved = 1;
-                None
+        if self.reserved == 0 {
+            let until_full = self.full_at.saturating_duration_since(now);
+            let wait = until_full.saturating_sub(self.period * (self.burst - 1));
+            if !wait.is_zero() {
+                return Some(after(now, wait.as_secs_f64()));
             }
-            Err(not_until) => {
-                Some(after(now, not_until.wait_time_from(self.limiter.clock().now()).as_secs_f64()))
-            }
+            self.spend(now, 1);
+            self.reserved = 1;
         }
+        None
     }
 
-    /// Moves the limiter's clock to `now`. The clock never moves backwards.
-    fn set_clock(&self, now: Instant) {
-        let past = now.saturating_duration_since(self.origin).as_nanos().min(u128::from(u64::MAX / 4));
-        self.limiter.clock().0.fetch_max(past as u64, Ordering::Relaxed);
+    /// Takes `count` accrued requests.
+    fn spend(&mut self, now: Instant, count: u32) {
+        let from = self.full_at.max(now);
+        let took = self.period.checked_mul(count).unwrap_or(MAX_DELAY).min(MAX_DELAY);
+        self.full_at = from.checked_add(took).unwrap_or(from);
     }
 
-    /// Discards `count` cells.
-    fn drain(&mut self, count: u32, now: Instant) {
-        self.set_clock(now);
-        if let Some(count) = NonZeroU32::new(count)
-            && let Ok(Ok(())) = self.limiter.check_n(count)
-        {
-            self.on_granted(count.get());
-        }
-    }
-
-    /// Returns the number of cells that `governor` would grant now.
+    /// Returns the number of accrued requests, without reserved ones.
     fn grantable(&self, now: Instant) -> u32 {
         let missing = self.full_at.saturating_duration_since(now).as_nanos();
         let missing = missing.div_ceil(self.period.as_nanos().max(1));
         self.burst - u32::try_from(missing).unwrap_or(u32::MAX).min(self.burst)
     }
 
-    /// Records that `governor` granted `count` cells at the time its clock shows.
-    fn on_granted(&mut self, count: u32) {
-        let now = Duration::from_nanos(self.limiter.clock().0.load(Ordering::Relaxed));
-        let from = self.origin.checked_add(now).map_or(self.full_at, |now| now.max(self.full_at));
-        let took = self.period.checked_mul(count).unwrap_or(NEVER);
-        self.full_at = from.checked_add(took.min(NEVER)).unwrap_or(from);
-    }
-
-    /// Drops reserved cells that, together with the accrued ones, exceed the burst.
+    /// Drops the reserved requests that exceed the burst together with the accrued ones.
     fn trim_reserved(&mut self, now: Instant) {
         self.reserved = self.reserved.min(self.burst - self.grantable(now));
     }

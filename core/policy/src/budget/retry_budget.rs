@@ -1,4 +1,4 @@
-//! Retry budget: limits retries to a share of recent calls.
+//! Retry budget: limits the retries to a target to a share of the recent calls.
 //!
 //! # Algorithm
 //!
@@ -12,11 +12,12 @@
 //! receives four times the load. A share of recent calls bounds that amplification at any load.
 //! Finagle and Linkerd use the same scheme, with a ratio of 20 % and a small reserve.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+/// Period of the budget, in seconds.
 const WINDOW: u64 = 10;
 
-/// Calls made and retries charged within one second.
+/// The calls made and the retries charged within one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     second: u64,
@@ -24,7 +25,7 @@ struct Bin {
     retries: u32,
 }
 
-/// The charge of one retry. Return it with [`RetryBudget::refund`] if the retry is not sent.
+/// The charge of one retry. Pass it to [`RetryBudget::refund`] if the retry is not sent.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a charge that is neither used nor given back is lost for ten seconds"]
 pub struct RetryToken {
@@ -41,7 +42,7 @@ pub struct RetryToken {
 ///
 /// let now = Instant::now();
 /// let mut budget = RetryBudget::new(0.2, 1, now);
-/// (0..5).for_each(|_| budget.earn(now));
+/// (0..5).for_each(|_| budget.deposit(now));
 /// let first = budget.withdraw(now);
 /// let second = budget.withdraw(now);
 /// assert!(first.is_some() && second.is_some(), "one from the reserve, one earned by five calls");
@@ -56,37 +57,37 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Creates a budget of `ratio` retries per call, plus `reserve` retries, over any ten seconds.
+    /// Creates a budget that allows, within any ten seconds, `ratio` retries per call plus
+    /// `reserve` retries.
     pub fn new(ratio: f64, reserve: u32, now: Instant) -> Self {
         Self { ratio, reserve, origin: now, bins: Default::default() }
     }
 
-    /// Records a call, which earns `ratio` of a retry.
-    pub fn earn(&mut self, now: Instant) {
-        let second = self.second(now);
-        if let Some(bin) = self.bin(second) {
-            bin.calls = bin.calls.saturating_add(1);
-        }
+    /// Records a call, which allows `ratio` more retries within the next ten seconds.
+    pub fn deposit(&mut self, now: Instant) {
+        let bin = self.bin_mut(self.second(now));
+        bin.calls = bin.calls.saturating_add(1);
     }
 
-    /// Withdraws one retry. Returns `None` if the budget does not allow another retry now.
+    /// Charges one retry. `None` if the budget is used up.
     pub fn withdraw(&mut self, now: Instant) -> Option<RetryToken> {
         if self.balance(now) < 1.0 {
             return None;
         }
         let second = self.second(now);
-        self.bin(second)?.retries += 1;
+        self.bin_mut(second).retries += 1;
         Some(RetryToken { second })
     }
 
-    /// Refunds a retry that was not sent.
+    /// Returns the charge of a retry that was not sent. Does nothing if the charge is older than
+    /// ten seconds.
     pub fn refund(&mut self, token: RetryToken) {
         if let Some(bin) = self.bins.iter_mut().find(|bin| bin.second == token.second) {
             bin.retries = bin.retries.saturating_sub(1);
         }
     }
 
-    /// Returns how many retries may be scheduled now. The fraction counts towards the next one.
+    /// Returns the number of retries that are allowed now, including a fraction. May be negative.
     pub fn balance(&self, now: Instant) -> f64 {
         let second = self.second(now);
         let recent = self.bins.iter().filter(|bin| bin.second + WINDOW > second);
@@ -96,27 +97,26 @@ impl RetryBudget {
         self.ratio * calls as f64 + f64::from(self.reserve) - retries as f64
     }
 
-    /// Returns the seconds since the budget was created, plus `WINDOW` so that empty bins lie
-    /// outside the window.
+    /// Returns the seconds since the budget was created, plus [`WINDOW`] so that unused bins count
+    /// as expired.
     fn second(&self, now: Instant) -> u64 {
         WINDOW + now.saturating_duration_since(self.origin).as_secs()
     }
 
-    /// Returns the bin of `second`, cleared if it held an older second.
-    fn bin(&mut self, second: u64) -> Option<&mut Bin> {
-        let bin = self.bins.get_mut((second % WINDOW) as usize)?;
+    /// Returns the bin of `second`. An expired bin in its place is reset.
+    fn bin_mut(&mut self, second: u64) -> &mut Bin {
+        let bin = &mut self.bins[(second % WINDOW) as usize];
         if bin.second != second {
             *bin = Bin { second, ..Bin::default() };
         }
-        Some(bin)
+        bin
     }
-
-    /// How long a retry stays charged.
-    pub const WINDOW: Duration = Duration::from_secs(WINDOW);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::testing::epoch;
     use proptest::prelude::*;
@@ -127,7 +127,7 @@ mod tests {
         let mut budget = RetryBudget::new(0.2, 10, now);
         let granted = (0..100).filter(|_| budget.withdraw(now).is_some()).count();
         assert_eq!(granted, 10);
-        assert!(budget.withdraw(now + RetryBudget::WINDOW).is_some(), "and fills again");
+        assert!(budget.withdraw(now + Duration::from_secs(WINDOW)).is_some(), "and fills again");
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         for (ratio, want) in [(0.6, 600), (0.34, 340), (0.2, 200)] {
             let now = epoch();
             let mut budget = RetryBudget::new(ratio, 0, now);
-            (0..1000).for_each(|_| budget.earn(now));
+            (0..1000).for_each(|_| budget.deposit(now));
             let granted = (0..5000).filter(|_| budget.withdraw(now).is_some()).count();
             assert_eq!(granted, want);
         }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any ten seconds of any history, retries stay within what was earned in that time.
+        /// Within any ten seconds, the retries do not exceed what the calls of that time allow.
         #[test]
         fn retries_never_exceed_ratio_plus_reserve(events in prop::collection::vec((0u64..3_000, 0u8..3), 1..400), ratio in 0.0f64..2.0, reserve in 0u32..20) {
             let start = epoch();
@@ -162,7 +162,7 @@ mod tests {
                 at += step;
                 let now = start + Duration::from_millis(at);
                 if kind == 0 {
-                    budget.earn(now);
+                    budget.deposit(now);
                     calls.push(at / 1000);
                 } else if budget.withdraw(now).is_some() {
                     retries.push(at / 1000);

@@ -1,4 +1,4 @@
-//! Sliding-window counter: the cost charged within the last window.
+//! Sliding-window counter: the sum of what was charged within the last window, such as a minute.
 //!
 //! A token bucket alone admits up to `rate * window + burst` within one window. A provider that
 //! counts by the clock minute, or over the last 60 seconds, allows only `rate * window`. Limiting
@@ -15,54 +15,50 @@
 
 use std::time::{Duration, Instant};
 
-/// Number of bins per window. Charges expire one bin at a time, so up to 1/120 of the limit is
+/// Number of bins per window. Charges expire a whole bin at a time, so up to 1/120 of a limit stays
 /// unused.
 const BINS: u64 = 120;
-/// Number of bins kept: the window, one bin that has partly expired, and one bin of network delay.
+/// Number of bins in the sum: those of the window, the one that expires at the moment, and one for
+/// the time that a request travels.
 const TOTAL_BINS: u64 = BINS + 2;
 
-/// The cost charged within the last window, grouped into bins.
+/// The sum of what was charged within the last window. All amounts are requests or tokens.
 #[derive(Debug)]
 pub(super) struct SlidingWindow {
     /// Length of a bin in seconds.
     bin: f64,
     origin: Instant,
-    /// Number of the newest bin, counted from `origin`.
+    /// Number of the newest bin. Bins are counted from `origin`.
     head: u64,
     bins: Box<[i64]>,
     sum: i64,
 }
 
 impl SlidingWindow {
-    /// Creates an empty counter over `window`, which is at least 1 ms.
+    /// Creates a counter without charges. A `window` below 1 ms counts as 1 ms.
     pub(super) fn new(window: Duration, now: Instant) -> Self {
         let bin = window.as_secs_f64().max(1e-3) / BINS as f64;
         Self { bin, origin: now, head: 0, bins: vec![0; TOTAL_BINS as usize].into(), sum: 0 }
     }
 
-    /// Returns the cost charged within the last window. Negative sums are reported as 0.
+    /// Returns the sum of the charges within the last window. 0 if corrections made it negative.
     pub(super) fn sum(&mut self, now: Instant) -> i64 {
         self.advance(now);
         self.sum.max(0)
     }
 
-    /// Charges `cost` at `now`.
-    pub(super) fn add(&mut self, now: Instant, cost: i64) {
-        self.advance(now);
-        self.add_to_bin(self.head, cost);
-    }
-
-    /// Adds `by` to the cost that was charged at `then`.
+    /// Adds `cost`, which may be negative, to what was charged at `then`.
     ///
-    /// If that charge has already left the window, a reduction is ignored and an increase is
-    /// charged at `now`.
-    pub(super) fn correct(&mut self, now: Instant, then: Instant, by: i64) {
+    /// If that time has left the window, a positive cost is charged at `now` and a negative one is
+    /// ignored.
+    pub(super) fn charge(&mut self, now: Instant, then: Instant, cost: i64) {
         self.advance(now);
         let bin = self.bin_at(then).min(self.head);
-        if bin + TOTAL_BINS > self.head {
-            self.add_to_bin(bin, by);
-        } else if by > 0 {
-            self.add_to_bin(self.head, by);
+        let has_expired = bin + TOTAL_BINS <= self.head;
+        if !has_expired || cost > 0 {
+            let charged = self.bin_mut(if has_expired { self.head } else { bin });
+            *charged = charged.saturating_add(cost);
+            self.sum = self.sum.saturating_add(cost);
         }
     }
 
@@ -73,7 +69,7 @@ impl SlidingWindow {
         let mut left = self.sum;
         let mut bin = (self.head + 1).saturating_sub(TOTAL_BINS);
         while left > most && bin <= self.head {
-            left -= self.bin_mut(bin).copied().unwrap_or(0);
+            left -= *self.bin_mut(bin);
             bin += 1;
         }
         if left == self.sum && left <= most {
@@ -83,23 +79,16 @@ impl SlidingWindow {
         super::token_bucket::after(self.origin, (bin - 1 + TOTAL_BINS) as f64 * self.bin).max(now)
     }
 
-    /// Returns the number of the bin that contains `at`.
+    /// Returns the number of the bin for the time `at`.
     fn bin_at(&self, at: Instant) -> u64 {
         (at.saturating_duration_since(self.origin).as_secs_f64() / self.bin) as u64
     }
 
-    fn bin_mut(&mut self, bin: u64) -> Option<&mut i64> {
-        self.bins.get_mut((bin % TOTAL_BINS) as usize)
+    fn bin_mut(&mut self, bin: u64) -> &mut i64 {
+        &mut self.bins[(bin % TOTAL_BINS) as usize]
     }
 
-    fn add_to_bin(&mut self, bin: u64, cost: i64) {
-        if let Some(at) = self.bin_mut(bin) {
-            *at = at.saturating_add(cost);
-            self.sum = self.sum.saturating_add(cost);
-        }
-    }
-
-    /// Moves the head to the bin of `now` and removes the bins that have expired.
+    /// Moves the newest bin forward to `now`, and drops the charges of bins that have expired.
     fn advance(&mut self, now: Instant) {
         let to = self.bin_at(now);
         if to >= self.head + TOTAL_BINS {
@@ -107,8 +96,7 @@ impl SlidingWindow {
             self.sum = 0;
         } else {
             for bin in self.head + 1..=to {
-                let expired = self.bin_mut(bin).map(std::mem::take).unwrap_or(0);
-                self.sum = self.sum.saturating_sub(expired);
+                self.sum = self.sum.saturating_sub(std::mem::take(self.bin_mut(bin)));
             }
         }
         self.head = self.head.max(to);
@@ -133,7 +121,7 @@ mod tests {
             for (step, cost) in steps {
                 at += step;
                 let now = start + Duration::from_millis(at);
-                window_usage.add(now, cost);
+                window_usage.charge(now, now, cost);
                 list.push((at, cost));
                 let since = |ms: u64| list.iter().filter(|(then, _)| then + ms > at).map(|(_, cost)| cost).sum::<i64>();
                 prop_assert!(since(60_000) <= window_usage.sum(now) && window_usage.sum(now) <= since(61_500));
@@ -153,13 +141,13 @@ mod tests {
         fn correction_removes_charge_completely(cost in 1i64..1_000, wait in 0u64..200) {
             let now = epoch();
             let mut window_usage = SlidingWindow::new(Duration::from_secs(60), now);
-            window_usage.add(now, cost);
+            window_usage.charge(now, now, cost);
             let later = now + Duration::from_secs(wait);
-            window_usage.correct(later, now, -cost);
+            window_usage.charge(later, now, -cost);
             prop_assert_eq!(window_usage.sum(later), 0);
             prop_assert_eq!(window_usage.sum(later + Duration::from_secs(70)), 0);
-            window_usage.correct(later, now, i64::MAX);
-            window_usage.add(later, i64::MAX);
+            window_usage.charge(later, now, i64::MAX);
+            window_usage.charge(later, later, i64::MAX);
             prop_assert!(window_usage.sum(later) >= 0);
         }
     }

@@ -1,4 +1,4 @@
-//! Token bucket that can go into debt.
+//! A token bucket that can go into debt.
 //!
 //! # Algorithm
 //!
@@ -13,8 +13,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Upper bound on every delay, about 34 years. It keeps `Instant` arithmetic from overflowing.
-pub(super) const NEVER: Duration = Duration::from_secs(1 << 30);
+/// Maximum of every delay, about 34 years. Prevents overflow in the arithmetic with `Instant`.
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(1 << 30);
 
 /// A token bucket that can go into debt.
 ///
@@ -36,35 +36,32 @@ pub(super) const NEVER: Duration = Duration::from_secs(1 << 30);
 pub struct TokenBucket {
     /// Tokens per second, above zero.
     rate: f64,
-    /// Maximum number of tokens saved.
+    /// Maximum number of tokens in the bucket.
     depth: f64,
-    /// Tokens in the bucket at time `at`. A negative level is debt.
+    /// Tokens in the bucket at the time `at`. Negative if there is debt.
     level: f64,
     at: Instant,
 }
 
 impl TokenBucket {
-    /// Creates a full bucket that fills with `limit` tokens per minute (at least 1) and holds
-    /// `burst` worth of that rate, at least one token.
+    /// Creates a full bucket that fills at `limit` tokens per minute (at least 1). Its depth is
+    /// `burst` at that rate, at least one token.
     pub fn per_minute(limit: u64, burst: Duration, now: Instant) -> Self {
         Self::with_rate(limit.max(1) as f64 / 60.0, burst, now)
     }
 
-    /// Creates a full bucket that fills with `rate` tokens per second.
+    /// Creates a full bucket that fills at `rate` tokens per second. Its depth is `burst` at that
+    /// rate, at least one token.
     pub(super) fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
         let depth = depth(rate, burst);
         Self { rate, depth, level: depth, at: now }
     }
 
-    /// Returns the largest cost that fits now, in tokens: `u64::MAX` if the bucket is full, 0 if it
-    /// is empty or in debt.
+    /// Returns the largest cost, in tokens, that fits now. `u64::MAX` if the bucket is full,
+    /// because a full bucket admits any call. 0 if there is debt.
     pub fn available(&self, now: Instant) -> u64 {
-        let level = self.level(now);
-        if level >= self.depth {
-            return u64::MAX;
-        }
         // The cast saturates, so debt yields 0.
-        level as u64
+        if self.is_full(now) { u64::MAX } else { self.level(now) as u64 }
     }
 
     /// Returns the earliest time, not before `now`, at which a call of `cost` tokens fits if
@@ -74,75 +71,70 @@ impl TokenBucket {
         if cost == 0 || missing <= 0.0 { now } else { after(now, missing / self.rate) }
     }
 
-    /// Takes `cost` tokens. The level may become negative.
+    /// Takes `cost` tokens, into debt if they exceed the level.
     pub fn take(&mut self, now: Instant, cost: u64) {
-        self.change(now, -(cost as f64));
+        self.settle(now, 0, cost);
     }
 
-    /// Returns `cost` tokens that were taken but not used.
+    /// Puts `cost` tokens that were taken back into the bucket, up to its depth.
     pub fn refund(&mut self, now: Instant, cost: u64) {
-        self.change(now, cost as f64);
+        self.settle(now, cost, 0);
     }
 
-    /// Replaces a charge of `charged` tokens by the actual `cost`. The difference is refunded or
+    /// Replaces a charge of `charged` tokens by one of `cost`. The difference is refunded or
     /// becomes debt.
     pub fn settle(&mut self, now: Instant, charged: u64, cost: u64) {
-        self.change(now, charged as f64 - cost as f64);
+        self.level = (self.level(now) + (charged as f64 - cost as f64)).min(self.depth);
+        // A clock that moves backwards must not refill the bucket twice.
+        self.at = self.at.max(now);
     }
 
-    /// Returns the debt in tokens, or 0 if there is none.
+    /// Returns the debt in tokens, rounded up. 0 if there is none.
     pub fn debt(&self, now: Instant) -> u64 {
         (-self.level(now)).ceil() as u64
     }
 
-    /// Returns how long the bucket takes to refill by `cost` tokens.
+    /// Returns the time in which `cost` tokens accrue.
     pub fn time_for(&self, cost: u64) -> Duration {
         seconds(cost as f64 / self.rate)
     }
 
-    /// Returns `true` if the bucket is full. A full bucket can be dropped and recreated without
-    /// loss.
-    pub fn is_full(&self, now: Instant) -> bool {
+    pub(super) fn is_full(&self, now: Instant) -> bool {
         self.level(now) >= self.depth
     }
 
-    /// Returns the level in tokens. A negative level is debt.
+    /// Returns the tokens in the bucket at `now`. Negative if there is debt.
     pub(super) fn level(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         (self.level + passed * self.rate).min(self.depth)
     }
 
-    /// Changes the rate and the burst. The level is kept, limited to the new depth and to a debt of
-    /// `most` tokens.
+    /// Changes the rate and the burst. The level is kept, but limited to the new depth and to a
+    /// debt of `most` tokens.
     pub(super) fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
         (self.rate, self.depth) = (rate, depth(rate, burst));
         self.level = level.max(-most).min(self.depth);
         self.at = self.at.max(now);
     }
-
-    fn change(&mut self, now: Instant, by: f64) {
-        self.level = (self.level(now) + by).min(self.depth);
-        // A clock that moves backwards must not refill the bucket twice.
-        self.at = self.at.max(now);
-    }
 }
 
-/// Returns the depth of a bucket in tokens, at least 1.
+/// Returns the maximum number of tokens in a bucket, at least 1.
 fn depth(rate: f64, burst: Duration) -> f64 {
     (rate * burst.as_secs_f64()).max(1.0)
 }
 
-/// Returns the time `wait` seconds after `now`, rounded up by 1 µs so that a timer never fires
-/// early.
+/// Returns the time `wait` seconds after `now`, rounded up by 1 µs, because a timer that fires
+/// early finds nothing available.
 pub(super) fn after(now: Instant, wait: f64) -> Instant {
     let wait = seconds(wait) + Duration::from_micros(1);
     now.checked_add(wait).or_else(|| now.checked_add(Duration::from_secs(86_400))).unwrap_or(now)
 }
 
-/// Converts `s` seconds into a duration between zero and [`NEVER`].
+/// Converts seconds into a duration. Negative values become zero, and values above [`MAX_DELAY`]
+/// that maximum.
 pub(super) fn seconds(s: f64) -> Duration {
-    Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(NEVER).min(NEVER)
+    Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(MAX_DELAY).min(MAX_DELAY)
 }
 
 #[cfg(test)]
@@ -159,7 +151,7 @@ mod tests {
         let now = epoch();
         let later = |s| now + Duration::from_secs(s);
         let mut bucket = TokenBucket::per_minute(600, BURST, now);
-        assert_eq!(bucket.available(now), u64::MAX, "full: even one that is larger than it goes");
+        assert_eq!(bucket.available(now), u64::MAX, "a full bucket admits any call");
         bucket.take(now, 100);
         assert_eq!((bucket.available(now), bucket.debt(now)), (0, 40));
         assert_eq!(bucket.ready_at(now, 1).duration_since(now).as_millis(), 4_100, "debt is paid first");
@@ -169,8 +161,8 @@ mod tests {
         assert!(bucket.is_full(later(11)));
         bucket.refund(later(11), 1_000);
         bucket.take(later(11), 60);
-        assert_eq!(bucket.available(later(11)), 0, "what is given back fills it, and no more");
-        assert_eq!(bucket.available(now), 0, "time that runs back gives nothing");
+        assert_eq!(bucket.available(later(11)), 0, "a refund does not exceed the depth");
+        assert_eq!(bucket.available(now), 0, "a clock that moves backwards adds nothing");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Infers the window of a limit whose header does not name it.
+//! Infers the window of a limit, such as a minute or a day, if its header does not name the window.
 //!
 //! # Algorithm
 //!
@@ -16,47 +16,53 @@ use std::time::Duration;
 use tidegate_protocol::rate::Window;
 
 const MINUTE: u64 = 60;
+/// The windows that can be inferred, in seconds.
 const COMMON_WINDOWS: [u64; 4] = [1, MINUTE, 3_600, 86_400];
 
-/// Relative tolerance of a window. For a fixed window, two figures within this tolerance have
-/// amounts that differ by less than [`MIN_USAGE_RATIO`].
+/// Factor within which an inferred window equals a common one.
 const TOLERANCE: f64 = 1.15;
-/// Factor by which the amounts used must differ.
+/// Minimum ratio between the amounts used in two responses that are compared. In a fixed window,
+/// two such responses never suggest the same window.
 const MIN_USAGE_RATIO: f64 = 1.5;
-/// Responses that must agree on a window of one second.
+/// Number of responses in a row that must suggest a window of one second.
 const SECOND_MIN_AGREEING: u32 = 10;
 
-/// Responses that must agree before the provider counts as a token bucket, and that must disagree
-/// in a row before it no longer does.
+/// Number of responses in a row after which the provider counts as a token bucket if they agree,
+/// and no longer if they do not.
 const PROOF_RESPONSES: u32 = 20;
 
-/// The windows suggested by the responses so far.
+/// The window of one limit, as inferred from the responses so far.
 #[derive(Debug, Default)]
 pub(super) struct WindowHint {
+    /// The window that the last responses suggest. `None` if the last one suggested none.
     last: Option<Guess>,
-    /// Number of responses in a row that disagreed since the provider was found to be a token
-    /// bucket per minute. `None` if it was not.
+    /// Number of responses in a row that contradict a token bucket. `None` if the provider does not
+    /// count as one.
     proven: Option<u32>,
 }
 
-/// A window that consecutive responses agree on.
+/// A window that one or more responses in a row suggest.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
+    /// Length in seconds.
     window: u64,
-    /// Smallest and largest amount used in the responses that agreed.
+    /// Smallest amount used, in requests or tokens, in the responses that suggest this window.
     least: u64,
+    /// Largest amount used, in requests or tokens, in the responses that suggest this window.
     most: u64,
+    /// Number of responses in a row that suggest this window.
     agreed: u32,
 }
 
 impl WindowHint {
-    /// Returns `true` if the provider is a token bucket per minute, because `remaining` and `reset`
-    /// have matched one for a while.
+    /// Returns `true` if the provider is a token bucket per minute, as shown by [`PROOF_RESPONSES`]
+    /// responses.
     pub(super) fn is_token_bucket(&self) -> bool {
         self.proven.is_some()
     }
 
-    /// Records a response. Returns the window of the limit once it is known.
+    /// Records the values of a response. Returns the window if enough responses agree on one,
+    /// otherwise `None`.
     pub(super) fn observe(&mut self, report: &Window) -> Option<Duration> {
         let window = self.update_guess(report);
         let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF_RESPONSES);
@@ -73,7 +79,8 @@ impl WindowHint {
         window
     }
 
-    /// Updates the guess with a response. Returns the window if enough responses agree.
+    /// Compares a response with the previous ones. Returns the window if enough of them agree on
+    /// one, otherwise `None`.
     fn update_guess(&mut self, report: &Window) -> Option<Duration> {
         let (limit, remaining, reset) = (report.limit?, report.remaining?, report.reset?);
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;

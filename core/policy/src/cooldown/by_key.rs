@@ -19,17 +19,18 @@ use std::time::{Duration, Instant};
 
 use super::{MAX_DELAY, retry_after_jitter};
 
-/// The number of keys in the table.
+/// Maximum number of keys in the table.
 const CAPACITY: usize = 16_384;
 
 /// Time after which a probe that has not failed counts as a success.
 const MAX_PROBE: Duration = Duration::from_secs(1);
 
+/// The state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryState {
-    /// No call of the key is admitted before `until`.
+    /// The key cools down: no call of the key is admitted before `until`.
     Held,
-    /// The probe is under way, at most until `until`.
+    /// The probe is in flight. `until` is when it counts as a success.
     Probing,
     /// The key has been open since `until`.
     Open,
@@ -41,11 +42,11 @@ struct Entry {
     state: EntryState,
 }
 
-/// A bounded table of cool-downs by key. Pure: time is an argument.
+/// The cool-downs of up to 16,384 keys. A key stands for a credential and a model.
 #[derive(Debug)]
 pub struct KeyedCooldowns {
     entries: HashMap<u64, Entry>,
-    /// The same entries, ordered by expiry.
+    /// The same entries, ordered by their `until`.
     by_expiry: BTreeSet<(Instant, u64)>,
     capacity: usize,
 }
@@ -61,9 +62,9 @@ impl KeyedCooldowns {
         Self { entries: HashMap::new(), by_expiry: BTreeSet::new(), capacity }
     }
 
-    /// Admits a call of the key. Returns `false` if the key is held.
+    /// Returns `true` and admits a call of the key unless the key is held.
     ///
-    /// The first call after a cool-down becomes the probe and holds the key until it succeeds, at
+    /// The first call after a cool-down becomes the probe. It holds the key until it succeeds, at
     /// most for one second.
     pub fn admit(&mut self, now: Instant, key: u64) -> bool {
         let Some(entry) = self.entries.get(&key) else { return true };
@@ -80,7 +81,7 @@ impl KeyedCooldowns {
         true
     }
 
-    /// Returns the time before which no call of the key is admitted, if the key is held.
+    /// Returns the time before which no call of the key is admitted. `None` if the key is not held.
     pub fn until(&self, now: Instant, key: u64) -> Option<Instant> {
         self.entries.get(&key).map(|entry| entry.until).filter(|until| *until > now)
     }
@@ -90,13 +91,13 @@ impl KeyedCooldowns {
         self.by_expiry.last().is_some_and(|(until, _)| *until > now)
     }
 
-    /// Holds the key for `delay`, the Retry-After of an attempt that was sent at `sent`, plus
-    /// jitter: a tenth of the delay, but at most 1 s, plus 20 ms, times `jitter` (uniform in
-    /// `[0, 1)`).
+    /// Holds the key for `delay`, which is the `Retry-After` of an attempt that was sent at `sent`,
+    /// plus jitter. The jitter is `jitter` (uniform in `[0, 1)`) times the sum of 20 ms and a tenth
+    /// of the delay, which counts at most 1 s.
     ///
-    /// Returns `false` if the call is to wait for the delay by itself: the delay is longer than a
-    /// day, or the attempt was sent before the probe. In the latter case, the key is held for what
-    /// is left of the delay, counted from `sent`.
+    /// Returns `false` if the call must wait for the delay by itself: the delay is longer than a
+    /// day, or the attempt was sent before the probe. In the second case, the key is held until
+    /// `delay` after `sent`.
     pub fn hold(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
         if delay > MAX_DELAY {
             return false;
@@ -117,8 +118,8 @@ impl KeyedCooldowns {
         !asked_since
     }
 
-    /// Opens the key if its probe is under way, and returns `true` if so. A success does not end a
-    /// Retry-After.
+    /// Opens the key if its probe is in flight, and returns `true` in that case. A success does not
+    /// end a `Retry-After`.
     pub fn on_success(&mut self, now: Instant, key: u64) -> bool {
         let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == EntryState::Probing);
         if is_probing {
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_goes_first_and_the_others_follow_its_success() {
+    fn one_probe_is_admitted_until_it_succeeds() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
         table.hold(now, now, 1, 5 * SECOND, 0.0);
         let then = now + 5 * SECOND;
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_of_a_probe_holds_the_others_and_silence_opens_the_key() {
+    fn rejected_probe_holds_its_key_and_a_silent_probe_opens_it() {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
         table.hold(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));

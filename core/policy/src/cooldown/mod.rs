@@ -1,8 +1,8 @@
-//! Cool-down state machine: decides when a target may be sent attempts after a failure.
+//! Cool-down of a target: decides when attempts are admitted again after a failure.
 //!
-//! The cool-down holds the whole target, not one call. A provider's "come back in 3 s" applies to
-//! everybody who shares the credential. A retry that only sleeps by itself leaves a hundred others
-//! to ask again and be rejected again, which is what stock clients do.
+//! A cool-down applies to the whole target, not to one call, because a provider's `Retry-After`
+//! applies to every call with the same credential. If only the rejected call waited, as in most
+//! clients, all other calls would be sent and rejected meanwhile.
 //!
 //! # Algorithm
 //!
@@ -20,12 +20,12 @@
 //! ```
 //!
 //! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
-//! - **Outage**: three witnesses of failure in a row, without a success in between. A witness is a
-//!   distinct call, because one invalid call is no outage. At a target that has worked before, each
-//!   attempt that was rejected unread is a witness as well. An outage cools the target by short,
-//!   growing intervals. A target that has never worked (for example a mistyped URL) is not cooled,
-//!   so its callers get the error at once, unless a deadline of the call or target says how long to
-//!   wait.
+//! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is a
+//!   distinct call that failed, because one invalid call is no outage. At a target that has worked
+//!   before, each attempt that was rejected unread is a witness as well. During an outage, the target
+//!   cools down for short, growing intervals. A target that has never worked (for example because of
+//!   a mistyped URL) does not cool down, so that its callers get the error at once, unless the call
+//!   or the target has a deadline.
 //! - **Probe**: a call that has not failed here before, if one waits, because a failure may be the
 //!   call's own fault. A call that fails again is no new witness. If it was the probe, the next
 //!   call that has not failed here follows after the shortest interval. If that call is accepted,
@@ -35,9 +35,9 @@
 //!   interval. The target counts as accepting after no probe has failed for several times the usual
 //!   failure time.
 //! - **Ramp**: the target reopens at the rate of the last good ten seconds, which doubles every two
-//!   seconds, so that a minute of held calls does not arrive at once. If that rate is unknown, the
-//!   ramp starts at a share of the limit. A ramp with a known rate is never more than a second
-//!   behind that one.
+//!   seconds, so that the calls that were queued for a minute are not sent at once. If that rate is
+//!   unknown, the ramp starts at a share of the limit. A ramp with a known rate admits each attempt
+//!   at most one second later than a ramp with an unknown rate.
 //! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
 //!   current epoch change the state, so late failures of earlier attempts neither prolong nor start
 //!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down it is
@@ -57,53 +57,55 @@ use std::time::{Duration, Instant};
 pub use by_key::KeyedCooldowns;
 use throughput::{Ramp, Throughput};
 
+use crate::labels::labelled;
 use tidegate_protocol::duration;
 
-/// The target counts as accepting after no probe has failed for this many times the usual failure
-/// time: rejections are fast, generations are not.
+/// A target counts as accepting probes if none has failed for this many times the usual failure
+/// time. Rejections arrive much earlier than complete responses.
 const PATIENCE_FACTOR: u32 = 4;
-/// Minimum patience, because the time until a rejection varies.
+/// Minimum time without a failed probe after which the target counts as accepting. The time until a
+/// rejection varies.
 const MIN_PATIENCE: Duration = Duration::from_millis(200);
-/// Minimum failure time that is assumed until a probe has failed.
+/// Time from sending an attempt to its failure that is assumed until an attempt has failed.
 const MIN_FAILURE_TIME: Duration = Duration::from_millis(250);
-/// Maximum failure time that is assumed. Longer than any client waits for a response head by
-/// default.
+/// Maximum of the measured time from sending an attempt to its failure. Most clients do not wait
+/// this long for a response head.
 const MAX_FAILURE_TIME: Duration = Duration::from_secs(15 * 60);
-/// Maximum number of hanging probes: the interval between them is this fraction of the failure
-/// time.
+/// Maximum number of probes in flight: the interval between them is the failure time divided by
+/// this number.
 const MAX_HANGING_PROBES: u32 = 8;
 /// Maximum duration of a ramp.
 const MAX_RAMP: Duration = Duration::from_secs(10);
-/// Maximum Retry-After that holds the target. A longer one applies to its call alone, so that one
-/// absurd header cannot close a target until the process restarts.
+/// Maximum `Retry-After` that applies to the target. A longer one applies to the rejected call
+/// only, because one absurd header must not close the target until the process restarts.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// Maximum delay of a timer.
+/// Assumed maximum delay of a timer.
 const TIMER_SLACK: Duration = Duration::from_millis(50);
-/// Number of consecutive witnesses of failure that make an outage.
+/// Number of consecutive witnesses of failure that make an outage. See the [module
+/// documentation](self).
 const OUTAGE_WITNESSES: usize = 3;
-/// Shortest and longest interval between the probes of an outage.
-///
-/// The longest interval bounds both the cost of the outage (about 40 attempts per minute, up to 65
-/// if calls that have failed here alternate with others) and the delay until its end is detected.
+/// Shortest interval between the probes of an outage.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// Longest interval between the probes of an outage.
+///
+/// It limits the attempts during an outage (about 40 per minute, or 65 if calls that have failed
+/// here alternate with others) and the delay until the end of the outage is detected.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(1600);
-/// Share of an interval that is random, so that the processes of one user do not probe in step.
+/// Fraction of an interval that is random, so that several processes do not probe at the same time.
 const JITTER_SHARE: f64 = 0.1;
-/// Attempts per second at the start of a ramp without a known rate, as a share of the limit.
+/// Attempts per second at the start of a ramp without a known rate, as a fraction of the number of
+/// slots.
 const COLD_START_SHARE: f64 = 0.25;
 
-/// Identifies the cool-down after which an attempt was admitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Epoch(u64);
-
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Phase {
+    #[default]
     Open,
     Cooling {
         until: Instant,
     },
-    /// `None` before the first probe, and after the last one was cancelled.
     Probing {
+        /// `None` before the first probe, and after the last one was cancelled.
         in_flight: Option<Probes>,
     },
     Ramping {
@@ -122,178 +124,147 @@ struct Probes {
     unfailed_since: Instant,
 }
 
-/// An admitted attempt, as the cool-down of its target sees it.
+/// An admitted attempt, as passed to the methods of [`Cooldown`] when the attempt ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
-    epoch: Epoch,
-    sent: Instant,
-    has_failed: bool,
+    /// The epoch in which the attempt was admitted.
+    epoch: u64,
+    /// When the attempt was admitted.
+    pub sent: Instant,
+    /// Whether an earlier attempt of the same call failed in a way that the request itself may have
+    /// caused.
+    pub has_failed: bool,
 }
 
-impl Attempt {
-    /// Returns when the attempt was admitted.
-    pub fn sent(&self) -> Instant {
-        self.sent
-    }
-
-    /// Returns `true` if an earlier attempt of its call failed in a way that may be the call's own
-    /// fault.
-    pub fn has_failed(&self) -> bool {
-        self.has_failed
-    }
-}
-
-/// The state of a target, for snapshots and metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Attempts are admitted.
-    Open,
-    /// No attempt is admitted before a known time.
-    Cooling,
-    /// Single attempts find out whether the target works again.
-    Probing,
-    /// Attempts are admitted at a growing rate.
-    Ramping,
-}
-
-impl State {
-    /// Returns the stable name used in metrics and snapshots, such as `"cooling"`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            State::Open => "open",
-            State::Cooling => "cooling",
-            State::Probing => "probing",
-            State::Ramping => "ramping",
-        }
+labelled! {
+    /// The state of the cool-down of a target, for snapshots and metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CooldownState {
+        /// Attempts are admitted without a limit by the cool-down.
+        Open = "open",
+        /// No attempt is admitted before the end of the cool-down.
+        Cooling = "cooling",
+        /// Single attempts are admitted to find out whether the target works again.
+        Probing = "probing",
+        /// Attempts are admitted at a rate that doubles every two seconds.
+        Ramping = "ramping",
     }
 }
 
-/// What a failed attempt means for its call.
+/// What the failure of an attempt means for its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// The target is not held: the call backs off by itself.
+    /// The target admits attempts. The call is retried after a backoff.
     No,
-    /// The target cools down because the provider asked callers to wait. The call waits in the queue,
-    /// without a backoff of its own.
+    /// The target cools down because the provider asked callers to wait. The call is queued without
+    /// a backoff.
     CoolDown,
-    /// The request did not run, and another replica may take it. The call goes there at once, and the
-    /// attempt does not count against it.
+    /// The attempt did not run, and another replica may admit the call. The call is queued at once,
+    /// and the attempt does not count.
     RetryOther,
-    /// All replicas that the call may go to have no room now. The call waits for a moment, and the
-    /// attempt does not count against it.
+    /// All replicas that the call may be sent to are full. The call is queued again after a short
+    /// pause, and the attempt does not count if it did not run.
     AllFull,
-    /// The target is down. The call waits in the queue, and the attempt does not count against it.
+    /// The target is down. The call is queued without a backoff, and the attempt does not count if
+    /// it did not run.
     Outage,
 }
 
-/// How an attempt failed, as far as the state of its target depends on it.
+/// How an attempt failed, as far as the cool-down depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The upstream did not read the request: no connection was made, or it was rejected for lack
-    /// of capacity (503, 529).
+    /// The upstream did not process the request: no connection was established, or the request was
+    /// rejected because the upstream is overloaded (503, 529).
     Unread {
-        /// Whether calls wait for the target even if it has never worked: the upstream asked for
-        /// it, or the caller set a deadline.
+        /// Whether calls are queued during an outage even if the target has never worked, because
+        /// the upstream reported overload or the caller set a deadline.
         worth_waiting: bool,
     },
     /// The upstream rejected the request because calls arrive too fast (429).
     Limited,
-    /// The request may have run, or was rejected for another reason.
+    /// The request may have been processed, or was rejected for another reason.
     Other,
 }
 
-/// The cool-down state machine of one target. Each method takes the current time as `now`.
+/// The cool-down of one target. Each method takes the current time as `now`.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use tidegate_policy::cooldown::{Cooldown, Failure, State};
+/// use tidegate_policy::cooldown::{Cooldown, Failure, CooldownState};
 ///
 /// let now = Instant::now();
 /// let mut target = Cooldown::default();
 /// let attempt = target.admit(now, false, false);
 /// let retry_after = Some(Duration::from_secs(3));
 /// target.on_failure(now, 1, Failure::Limited, attempt, retry_after, 0.0);
-/// assert_eq!(target.state(), State::Cooling);
+/// assert_eq!(target.state_at(now), CooldownState::Cooling);
 /// assert_eq!(target.ready(now, 8, false), Err(now + Duration::from_secs(3)));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cooldown {
     phase: Phase,
-    epoch: Epoch,
-    /// Rate to return to: successes per second before the first failure, if known.
+    epoch: u64,
+    /// Successes per second before the first failure, at which the next ramp starts. `None` if
+    /// unknown.
     steady_rate: Option<f64>,
     successes: Throughput,
     has_worked: bool,
-    /// Whether calls wait for the target even if it has never worked.
+    /// Whether calls are queued during an outage even if the target has never worked.
     is_worth_waiting: bool,
-    /// The calls that were witnesses of failure, in order.
-    failing_calls: Vec<u64>,
-    is_down: bool,
-    /// Whether the target itself reported that it is closed, rejected a call, or failed a probe of
-    /// a call that had not failed here. Otherwise only calls have failed that may fail anywhere.
-    is_confirmed: bool,
-    /// Number of probe intervals since the outage began.
-    intervals: u32,
-    /// Time before which a call that has failed here is not the probe.
+    evidence: Evidence,
+    /// Time before which a call that has failed here is not admitted as a probe. `None` if no probe
+    /// has failed.
     retries_from: Option<Instant>,
-    /// Usual time from sending an attempt to its failure.
-    failure_time: Duration,
-    /// Time spent cooling or probing until the last change, and the start of the current closed
-    /// period.
+    /// Total length of the closed periods that have ended. A target is closed while it cools down
+    /// or probes.
     closed_for: Duration,
+    /// Start of the current closed period. `None` if the target is not closed.
     closed_since: Option<Instant>,
 }
 
-impl Default for Cooldown {
-    fn default() -> Self {
-        Self {
-            phase: Phase::Open,
-            epoch: Epoch(0),
-            steady_rate: None,
-            successes: Throughput::default(),
-            has_worked: false,
-            is_worth_waiting: false,
-            failing_calls: Vec::with_capacity(OUTAGE_WITNESSES),
-            is_down: false,
-            is_confirmed: false,
-            intervals: 0,
-            retries_from: None,
-            failure_time: MIN_FAILURE_TIME,
-            closed_for: Duration::ZERO,
-            closed_since: None,
-        }
-    }
+/// The failures since the last success.
+#[derive(Debug, Default)]
+struct Evidence {
+    /// The calls that are witnesses of failure, the last one at the end. At most
+    /// [`OUTAGE_WITNESSES`].
+    failing_calls: Vec<u64>,
+    is_down: bool,
+    /// Whether the target itself caused a failure: it was not reachable, asked callers to wait, or
+    /// failed the probe of a call that had not failed here. Otherwise, the requests may have caused
+    /// all failures.
+    is_confirmed: bool,
+    /// Number of probe intervals since the outage began.
+    intervals: u32,
+    /// Usual time from sending an attempt to its failure. `None` if no attempt has failed.
+    failure_time: Option<Duration>,
 }
 
 impl Cooldown {
-    /// Returns the state as of the last event.
-    pub fn state(&self) -> State {
+    /// Returns the state at `now`.
+    pub fn state_at(&self, now: Instant) -> CooldownState {
         match self.phase {
-            Phase::Open => State::Open,
-            Phase::Cooling { .. } => State::Cooling,
-            Phase::Probing { .. } => State::Probing,
-            Phase::Ramping { .. } => State::Ramping,
+            Phase::Cooling { until } if until > now => CooldownState::Cooling,
+            Phase::Cooling { .. } | Phase::Probing { .. } => CooldownState::Probing,
+            Phase::Ramping { since, .. } if since + MAX_RAMP > now => CooldownState::Ramping,
+            Phase::Ramping { .. } | Phase::Open => CooldownState::Open,
         }
     }
 
-    /// Returns the state at `now`. Unlike [`Cooldown::state`], a cool-down or ramp that has expired
-    /// is not reported, even if no call has asked since.
-    pub fn state_at(&self, now: Instant) -> State {
-        match self.phase {
-            Phase::Cooling { until } if until <= now => State::Probing,
-            Phase::Ramping { since, .. } if since + MAX_RAMP <= now => State::Open,
-            _ => self.state(),
-        }
+    /// Returns `true` if the cool-down does not limit attempts, as of the last call of a method
+    /// that changes the state.
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
     }
 
     /// Returns `true` if the target is in an outage.
     pub fn is_down(&self) -> bool {
-        self.is_down
+        self.evidence.is_down
     }
 
-    /// Returns the time before which no attempt is admitted, if the target is cooling.
+    /// Returns the time before which no attempt is admitted. `None` if the target does not cool
+    /// down.
     pub fn until(&self) -> Option<Instant> {
         match self.phase {
             Phase::Cooling { until } => Some(until),
@@ -301,13 +272,14 @@ impl Cooldown {
         }
     }
 
-    /// Returns how long wait budgets have been paused by cool-downs, in total.
+    /// Returns the total time that the target was closed, that is, cooling down or probing. The
+    /// wait budgets of queued calls are paused meanwhile.
     pub fn closed(&self, now: Instant) -> Duration {
         self.closed_for
             + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Returns `true` if wait budgets are paused now.
+    /// Returns `true` if the target is closed, that is, cooling down or probing.
     pub fn is_closed(&self) -> bool {
         self.closed_since.is_some()
     }
@@ -318,13 +290,13 @@ impl Cooldown {
         matches!(self.phase, Phase::Probing { .. })
     }
 
-    /// Returns `Ok` if an attempt may be admitted now.
+    /// Returns `Ok` if an attempt may be admitted at `now`.
     ///
-    /// `limit` is the target's number of slots, and `has_failed` as in [`Attempt::has_failed`].
+    /// `limit` is the number of slots of the target. `has_failed` is as in [`Attempt::has_failed`].
     ///
     /// # Errors
     ///
-    /// Returns the time at which to ask again if no attempt may be admitted.
+    /// If no attempt may be admitted, returns the time at which the next one may be.
     pub fn ready(&mut self, now: Instant, limit: usize, has_failed: bool) -> Result<(), Instant> {
         if let Phase::Open = self.phase {
             return Ok(());
@@ -335,7 +307,7 @@ impl Cooldown {
             Phase::Cooling { until } => until,
             Phase::Probing { in_flight } => {
                 let next = in_flight.map_or(now, |in_flight| {
-                    in_flight.last_sent + (self.failure_time / MAX_HANGING_PROBES).max(MAX_PROBE_INTERVAL)
+                    in_flight.last_sent + (self.failure_time() / MAX_HANGING_PROBES).max(MAX_PROBE_INTERVAL)
                 });
                 let next = next.max(self.retries_from.filter(|_| has_failed).unwrap_or(now));
                 in_flight.map_or(next, |in_flight| next.min(in_flight.unfailed_since + self.patience()))
@@ -345,8 +317,8 @@ impl Cooldown {
         if due <= now { Ok(()) } else { Err(due) }
     }
 
-    /// Records an attempt that is admitted now. `slots_bind` is `true` if it took the last slot, so
-    /// that slots pace the target from now on.
+    /// Records an attempt that is admitted at `now`. `slots_bind` is `true` if the attempt took the
+    /// last slot. Then a ramp ends, because the slots limit the rate.
     pub fn admit(&mut self, now: Instant, has_failed: bool, slots_bind: bool) -> Attempt {
         match &mut self.phase {
             Phase::Open | Phase::Cooling { .. } => {}
@@ -364,30 +336,28 @@ impl Cooldown {
         Attempt { epoch: self.epoch, sent: now, has_failed }
     }
 
-    /// Handles a success of an attempt.
+    /// Records that the target accepted an attempt, which ends an outage or a probe. `limit` is the
+    /// number of slots of the target. Ignored for attempts of an earlier epoch.
     pub fn on_success(&mut self, now: Instant, attempt: Attempt, limit: usize) {
         if attempt.epoch != self.epoch {
             return;
         }
         self.has_worked = true;
-        self.is_down = false;
-        self.intervals = 0;
-        self.failing_calls.clear();
-        self.failure_time = MIN_FAILURE_TIME;
-        let is_confirmed = std::mem::take(&mut self.is_confirmed);
+        let evidence = std::mem::take(&mut self.evidence);
         if self.is_probing() {
-            if is_confirmed {
+            if evidence.is_confirmed {
                 self.start_ramp(now, limit);
             } else {
                 self.reopen(now, Phase::Open);
             }
             // The remaining hanging probes say nothing about the target from now on.
-            self.epoch.0 += 1;
+            self.epoch += 1;
         }
         self.successes.count(now);
     }
 
-    /// Handles a cancelled attempt. If it was the last probe, the next one may be admitted.
+    /// Records that an attempt was cancelled. If it was the last probe, the next one may be
+    /// admitted at once.
     pub fn on_cancelled(&mut self, attempt: Attempt) {
         if attempt.epoch == self.epoch
             && let Phase::Probing { in_flight } = &mut self.phase
@@ -396,10 +366,11 @@ impl Cooldown {
         }
     }
 
-    /// Handles a failure that a retry may fix. Returns what it means for the call.
+    /// Records a failure after which the same request may succeed. Returns what the failure means
+    /// for the call.
     ///
-    /// `call` identifies the call, `delay` is the provider's Retry-After, and `jitter` is uniform
-    /// in [0, 1).
+    /// `call` identifies the call, `delay` is the `Retry-After` of the provider, and `jitter` is
+    /// uniform in `[0, 1)`.
     pub fn on_failure(
         &mut self,
         now: Instant,
@@ -409,51 +380,52 @@ impl Cooldown {
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
-        let present = attempt.epoch == self.epoch;
+        let is_current = attempt.epoch == self.epoch;
         let delay = delay.filter(|delay| *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
-        if let Some(delay) = delay.filter(|_| !present && !is_cooling) {
+        if let Some(delay) = delay.filter(|_| !is_current && !is_cooling) {
             // The target was asked since, so it is held only for the rest of the delay. The call
             // itself waits for all of it.
             let ends = attempt.sent + delay;
             if ends > now {
-                self.is_confirmed = true;
+                self.evidence.is_confirmed = true;
                 self.cool(now, ends + retry_after_jitter(delay, jitter), false);
             }
             return Hold::No;
         }
-        let is_probe = present && self.is_probing();
+        let is_probe = is_current && self.is_probing();
         // As far as is known, the call fails wherever it is sent.
         let repeats = attempt.has_failed && failure == Failure::Other;
-        if present {
+        if is_current {
             let took = now.saturating_duration_since(attempt.sent).min(MAX_FAILURE_TIME);
-            self.failure_time = if is_probe { took } else { self.failure_time.max(took) };
+            self.evidence.failure_time = Some(if is_probe { took } else { took.max(self.failure_time()) });
             self.add_witness(call, failure, repeats);
         }
         if let Some(delay) = delay {
-            self.is_confirmed = true;
-            self.cool(now, now + delay + retry_after_jitter(delay, jitter), present);
+            self.evidence.is_confirmed = true;
+            self.cool(now, now + delay + retry_after_jitter(delay, jitter), is_current);
         } else if is_probe {
             // A failed probe shows that the target is not back, without further witnesses. A ramp
             // needs them: otherwise an upstream that fails one call in twenty would never reach its
             // end.
             self.probe_failed(now, attempt.sent, repeats, jitter);
-        } else if present && self.is_down && !repeats {
+        } else if is_current && self.is_down() && !repeats {
             let interval = self.next_interval(jitter);
             self.cool(now, now + interval, true);
         }
         match self.phase {
-            _ if self.is_down && self.is_closed() => Hold::Outage,
+            _ if self.is_down() && self.is_closed() => Hold::Outage,
             Phase::Cooling { .. } => Hold::CoolDown,
             Phase::Probing { .. } if is_probe => Hold::CoolDown,
             _ => Hold::No,
         }
     }
 
-    /// Cools the target for one interval, unless another probe was sent since. `repeats` is `true`
-    /// if the call has failed here before.
+    /// Records the failure of a probe that was sent at `sent`. Cools the target down for one
+    /// interval, unless a later probe is in flight. `repeats` is `true` if the call has failed here
+    /// before.
     fn probe_failed(&mut self, now: Instant, sent: Instant, repeats: bool, jitter: f64) {
-        self.is_confirmed |= !repeats;
+        self.evidence.is_confirmed |= !repeats;
         if let Phase::Probing { in_flight: Some(in_flight) } = &mut self.phase {
             in_flight.unfailed_since = now;
             if in_flight.last_sent != sent {
@@ -469,43 +441,53 @@ impl Cooldown {
         self.cool(now, if repeats { next.min(after(MIN_PROBE_INTERVAL)) } else { next }, true);
     }
 
-    /// Returns the next probe interval.
+    /// Returns the next probe interval with jitter, and lengthens the one after it.
     fn next_interval(&mut self, jitter: f64) -> Duration {
-        let interval = MIN_PROBE_INTERVAL.saturating_mul(1 << self.intervals.min(10)).min(MAX_PROBE_INTERVAL);
-        self.intervals += 1;
+        let interval =
+            MIN_PROBE_INTERVAL.saturating_mul(1 << self.evidence.intervals.min(10)).min(MAX_PROBE_INTERVAL);
+        self.evidence.intervals += 1;
         interval.mul_f64(1.0 - JITTER_SHARE * jitter)
     }
 
-    /// Returns the time without a failure after which hanging probes count as accepted.
+    fn failure_time(&self) -> Duration {
+        self.evidence.failure_time.unwrap_or(MIN_FAILURE_TIME)
+    }
+
+    /// Returns the time without a failed probe after which the target counts as accepting.
     fn patience(&self) -> Duration {
-        (self.failure_time * PATIENCE_FACTOR).max(MIN_PATIENCE)
+        (self.failure_time() * PATIENCE_FACTOR).max(MIN_PATIENCE)
     }
 
-    /// Adds a witness of failure, and decides whether the target is down.
+    /// Records a witness of failure, and starts the outage if there are enough of them. `repeats`
+    /// is `true` if the call has failed here before.
     fn add_witness(&mut self, call: u64, failure: Failure, repeats: bool) {
+        let evidence = &mut self.evidence;
         let is_new_attempt_witness = self.has_worked && matches!(failure, Failure::Unread { .. });
-        if is_new_attempt_witness || !repeats && !self.failing_calls.contains(&call) {
-            if self.failing_calls.len() == OUTAGE_WITNESSES {
-                self.failing_calls.remove(0);
+        if is_new_attempt_witness || !repeats && !evidence.failing_calls.contains(&call) {
+            if evidence.failing_calls.len() == OUTAGE_WITNESSES {
+                evidence.failing_calls.remove(0);
             }
-            self.failing_calls.push(call);
+            evidence.failing_calls.push(call);
         }
-        self.is_confirmed |= failure != Failure::Other;
+        evidence.is_confirmed |= failure != Failure::Other;
         self.is_worth_waiting |= failure == Failure::Unread { worth_waiting: true };
-        self.is_down |=
-            (self.has_worked || self.is_worth_waiting) && self.failing_calls.len() >= OUTAGE_WITNESSES;
+        evidence.is_down |=
+            (self.has_worked || self.is_worth_waiting) && evidence.failing_calls.len() >= OUTAGE_WITNESSES;
     }
 
-    /// Continues a cool-down until `until` that began at a shared target.
+    /// Starts a cool-down until `until`, because an earlier target with the same upstream has to
+    /// cool down until then.
     pub fn resume(&mut self, now: Instant, until: Instant) {
-        self.is_confirmed = true;
+        self.evidence.is_confirmed = true;
         self.cool(now, until, true);
     }
 
-    /// Starts or prolongs a cool-down.
-    fn cool(&mut self, now: Instant, until: Instant, present: bool) {
+    /// Starts a cool-down until `until`, or prolongs the current one. `is_current` is `true` if an
+    /// attempt of the current epoch caused it; only then does a prolonged cool-down start a new
+    /// epoch.
+    fn cool(&mut self, now: Instant, until: Instant, is_current: bool) {
         // Prolonging a cool-down does not begin a new one.
-        let begins = present || self.until().is_none();
+        let begins = is_current || self.until().is_none();
         if let Phase::Open = self.phase {
             self.steady_rate = self.successes.rate(now);
         }
@@ -513,18 +495,18 @@ impl Cooldown {
         self.phase = Phase::Cooling { until };
         self.closed_since.get_or_insert(now);
         if begins {
-            self.epoch.0 += 1;
+            self.epoch += 1;
         }
     }
 
-    /// Starts a ramp.
+    /// Starts a ramp at the rate before the outage. `limit` is the number of slots of the target.
     fn start_ramp(&mut self, now: Instant, limit: usize) {
         let ramp = Ramp::new(self.steady_rate, (limit as f64 * COLD_START_SHARE).max(1.0));
         // The probe counts as the first attempt of the ramp.
         self.reopen(now, Phase::Ramping { since: now, ramp, admitted: 1 });
     }
 
-    /// Ends the closed period.
+    /// Changes the phase and ends the closed period.
     fn reopen(&mut self, now: Instant, phase: Phase) {
         self.phase = phase;
         self.retries_from = None;
@@ -533,7 +515,7 @@ impl Cooldown {
         }
     }
 
-    /// Applies the changes that the passing of time causes.
+    /// Ends the cool-down, the wait for hanging probes, or the ramp if its time is over.
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
             Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { in_flight: None },
@@ -548,7 +530,8 @@ impl Cooldown {
     }
 }
 
-/// Returns the jitter added to a Retry-After, so that the calls of one user do not return in step.
+/// Returns the time that is added to a `Retry-After`, so that several processes do not continue at
+/// the same time. `jitter` is uniform in `[0, 1)`.
 fn retry_after_jitter(delay: Duration, jitter: f64) -> Duration {
     ((delay / 10).min(Duration::from_secs(1)) + Duration::from_millis(20)).mul_f64(jitter)
 }

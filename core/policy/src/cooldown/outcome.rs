@@ -1,4 +1,4 @@
-//! Translates the outcome of an attempt for the cool-down of its target.
+//! Derives the failure of a target from the outcome of an attempt.
 
 use tidegate_protocol::Class;
 
@@ -7,10 +7,10 @@ use crate::outcome::AttemptOutcome;
 
 impl Failure {
     /// Returns the failure that counts against the target. `None` if the target accepted the
-    /// attempt or rejected it for a reason that is the request's own.
+    /// attempt, or rejected it because of the request itself.
     ///
-    /// `waits_for_outage` is `true` if the caller set a deadline: then an unreachable target is
-    /// waited for even if it has never worked.
+    /// `waits_for_outage` is `true` if the caller set a deadline. Calls are then queued while the
+    /// target is not reachable, even if it has never worked.
     pub fn from_outcome(outcome: &AttemptOutcome, waits_for_outage: bool) -> Option<Self> {
         match outcome {
             AttemptOutcome::Rejected(verdict) if verdict.retryable => Some(match verdict.class {

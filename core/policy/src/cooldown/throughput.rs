@@ -1,36 +1,35 @@
-//! Success rate of the last seconds, and the ramp at which a target is opened again.
+//! The rate of successes before a cool-down, and the growing rate at which attempts are admitted
+//! after it.
 
 use std::time::{Duration, Instant};
 
+/// Period over which events are counted, in seconds.
 const SECONDS: usize = 10;
-/// Number of successes within [`SECONDS`] from which their rate is known. With fewer, the target
-/// would accept more if it were asked.
+/// Minimum number of events within [`SECONDS`] for a known rate. Fewer events say more about the
+/// demand than about the target.
 const MIN_KNOWN: u32 = 8;
-/// The ramp doubles its rate in this time.
+/// Time in which the rate of a ramp doubles.
 const DOUBLING: Duration = Duration::from_secs(2);
-/// The time for which a known rate holds a ramp below the cold one.
+/// Maximum time by which a ramp with a known rate is behind one with an unknown rate.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
-/// Counts events in one-second bins over the last ten seconds.
+/// Counts events per second over the last ten seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
     origin: Option<Instant>,
     bins: [u32; SECONDS],
-    /// The second, since `origin`, that the newest bin stands for.
+    /// The second of the newest bin, counted from `origin`.
     second: u64,
 }
 
 impl Throughput {
-    /// Counts one event.
     pub(crate) fn count(&mut self, now: Instant) {
         self.rotate(now);
-        if let Some(bin) = self.bins.get_mut(self.second as usize % SECONDS) {
-            *bin += 1;
-        }
+        self.bins[self.second as usize % SECONDS] += 1;
     }
 
-    /// Returns events per second over the window, or over the time since the first event if that is
-    /// shorter (but at least one second). Returns `None` if there were fewer than [`MIN_KNOWN`].
+    /// Returns the events per second over the last ten seconds, or since the first event if that is
+    /// later, but over at least one second. `None` if there were fewer than [`MIN_KNOWN`] events.
     pub(crate) fn rate(&mut self, now: Instant) -> Option<f64> {
         self.rotate(now);
         let count = self.bins.iter().sum::<u32>();
@@ -45,41 +44,39 @@ impl Throughput {
         let origin = *self.origin.get_or_insert(now);
         let second = now.saturating_duration_since(origin).as_secs();
         let passed = second.saturating_sub(self.second).min(SECONDS as u64);
-        for k in 1..=passed {
-            if let Some(bin) = self.bins.get_mut((self.second + k) as usize % SECONDS) {
-                *bin = 0;
-            }
+        for second in self.second + 1..=self.second + passed {
+            self.bins[second as usize % SECONDS] = 0;
         }
         // After a long silence the bins were all cleared, whichever they stand for.
         self.second = self.second.max(second);
     }
 }
 
-/// The pace of a reopening target: a start rate that doubles every [`DOUBLING`].
+/// The rate at which attempts are admitted after a cool-down. It doubles every [`DOUBLING`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ramp {
-    /// The known rate, in events a second, if it is below `cold`.
+    /// The known start rate in events per second. `None` if unknown or not below `cold`.
     known: Option<f64>,
-    /// The rate to start with if none is known, or the known one if that is higher.
+    /// The start rate in events per second without `known`, and from [`MAX_LAG`] on with it.
     cold: f64,
 }
 
 impl Ramp {
-    /// Creates a ramp that starts at the known rate, or at `cold`, in events per second.
+    /// Creates a ramp that starts at the `known` rate, or at `cold` if that is unknown. Both are in
+    /// events per second.
     ///
-    /// A known rate below `cold` applies for the first second only: a ramp lags the ramp of an
-    /// unknown target by at most [`MAX_LAG`].
+    /// After [`MAX_LAG`], a lower known rate is replaced by `cold`.
     pub(crate) fn new(known: Option<f64>, cold: f64) -> Self {
         Self { known: known.filter(|known| *known < cold), cold: known.unwrap_or(cold).max(cold) }
     }
 
-    /// Returns when `count` events are due, from the start of the ramp.
+    /// Returns the time from the start of the ramp to the event with the number `count`.
     pub(crate) fn due(&self, count: f64) -> Duration {
         let cold = due(count, self.cold);
         self.known.map_or(cold, |known| due(count, known).min(MAX_LAG.saturating_add(cold)))
     }
 
-    /// Returns how many events are due after `elapsed`.
+    /// Returns the number of events that are due `elapsed` after the start of the ramp.
     pub(crate) fn earned(&self, elapsed: Duration) -> f64 {
         match self.known {
             Some(known) => earned(elapsed, known).max(earned(elapsed.saturating_sub(MAX_LAG), self.cold)),
@@ -88,16 +85,16 @@ impl Ramp {
     }
 }
 
-/// Returns when `count` events are due at a rate that doubles every [`DOUBLING`].
-///
-/// Their integral is `rate * doubling / ln 2 * (2^(t / doubling) - 1)`; this is its inverse.
+/// Returns the time after which `count` events are due at a rate that starts at `rate` per second
+/// and doubles every [`DOUBLING`]. The inverse of [`earned`].
 fn due(count: f64, rate: f64) -> Duration {
     let doubling = DOUBLING.as_secs_f64();
     let t = doubling * (1.0 + count * std::f64::consts::LN_2 / (rate * doubling)).log2();
     Duration::try_from_secs_f64(t).unwrap_or(Duration::MAX)
 }
 
-/// Returns how many events are due at that rate after `elapsed`.
+/// Returns the number of events due after `elapsed` at a rate that starts at `rate` per second and
+/// doubles every [`DOUBLING`]: `rate * doubling / ln 2 * (2^(elapsed / doubling) - 1)`.
 fn earned(elapsed: Duration, rate: f64) -> f64 {
     let doubling = DOUBLING.as_secs_f64();
     rate * doubling / std::f64::consts::LN_2 * ((elapsed.as_secs_f64() / doubling).exp2() - 1.0)

@@ -1,25 +1,29 @@
-//! Cost of a call in KV-cache memory over time, which fairness charges if memory is the bottleneck.
+//! The cost of a call as KV-cache memory over time. Fair queueing charges this cost if memory is the
+//! bottleneck.
 
 use std::time::Duration;
 
-/// Returns the expected cost in token-seconds: the input is held until the first token, and one
-/// more token with each output token. `ttft` and `tpot` are in seconds. Returns zero if a time is
-/// not a positive number.
-pub fn cost(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
+/// Returns the expected cost of a call in token-seconds: the `input` tokens are held from the
+/// start, and one more token for each of the `output` tokens.
+///
+/// `ttft` is the time to the first token, and `tpot` the time per output token, in seconds. A value
+/// that is negative or not finite counts as 0.
+pub fn expected_cost(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
     let (input, output) = (input as f64, output as f64);
     input * seconds(ttft) + output * seconds(tpot) * (input + output / 2.0)
 }
 
-/// Returns the actual cost in token-seconds, from sending the attempt to its first token and to its
-/// end.
+/// Returns the actual cost of an attempt in token-seconds. Both times count from sending the
+/// attempt.
 ///
-/// Without an observed first token, the output counts as growing evenly.
-pub fn held(input: u64, output: u64, to_first_token: Option<Duration>, to_end: Duration) -> f64 {
+/// If `to_first_token` is `None`, the output counts as growing evenly from the start.
+pub fn actual_cost(input: u64, output: u64, to_first_token: Option<Duration>, to_end: Duration) -> f64 {
     let (input, output) = (input as f64, output as f64);
     let first = to_first_token.unwrap_or_default().min(to_end);
     input * first.as_secs_f64() + (to_end - first).as_secs_f64() * (input + output / 2.0)
 }
 
+/// Returns `time`, or 0 if it is negative or not finite.
 fn seconds(time: f64) -> f64 {
     if time.is_finite() { time.max(0.0) } else { 0.0 }
 }
@@ -28,7 +32,7 @@ fn seconds(time: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Adds up what is held token by token.
+    /// Returns the cost as a sum over the output tokens.
     fn step_by_step(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
         // Midway between two tokens, half of the next one counts: the area under a line.
         let decoded: f64 = (0..output).map(|k| (input as f64 + k as f64 + 0.5) * tpot).sum();
@@ -40,22 +44,22 @@ mod tests {
         for (input, output) in [(0, 0), (512, 128), (12_000, 1), (1, 4_096)] {
             let (ttft, tpot) = (0.3, 0.05);
             let area = step_by_step(input, output, ttft, tpot);
-            assert!((cost(input, output, ttft, tpot) - area).abs() <= 1e-9 * area);
+            assert!((expected_cost(input, output, ttft, tpot) - area).abs() <= 1e-9 * area);
             let end = Duration::from_secs_f64(ttft + tpot * output as f64);
-            let was = held(input, output, Some(Duration::from_secs_f64(ttft)), end);
+            let was = actual_cost(input, output, Some(Duration::from_secs_f64(ttft)), end);
             assert!((was - area).abs() <= 1e-6 * area, "{was} {area}");
         }
     }
 
     #[test]
-    fn nonsense_is_never_negative_or_nan() {
+    fn invalid_times_give_finite_costs() {
         for time in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
-            let cost = cost(u64::MAX, u64::MAX, time, time);
+            let cost = expected_cost(u64::MAX, u64::MAX, time, time);
             assert!(cost == 0.0, "{cost}");
         }
-        assert!(cost(u64::MAX, u64::MAX, 600.0, 600.0).is_finite());
+        assert!(expected_cost(u64::MAX, u64::MAX, 600.0, 600.0).is_finite());
         // A first token after the end, by clocks that disagree.
-        let held = held(100, 10, Some(Duration::from_secs(9)), Duration::from_secs(4));
+        let held = actual_cost(100, 10, Some(Duration::from_secs(9)), Duration::from_secs(4));
         assert_eq!(held, 400.0);
     }
 }

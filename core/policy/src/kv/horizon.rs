@@ -1,4 +1,4 @@
-//! Memory use at each future step, as a sum over calls.
+//! Predicted memory use of an engine at each future step, as a sum over its calls.
 //!
 //! # Algorithm
 //!
@@ -11,116 +11,123 @@
 //! Steps are exact up to 32 tokens ahead, and rounded to a sixteenth of their distance beyond that.
 //! An end in between counts at the next step, so memory use is never underestimated.
 
-use super::forecast::Remaining;
-
-/// Number of steps per doubling of the distance.
+/// Number of steps for each doubling of the distance from now.
 const FINE: u32 = 16;
 
-/// Memory use at each future step.
+/// Predicted memory use, in tokens, at each future step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Horizon {
-    moments: Vec<Change>,
-    /// Memory held by calls whose progress is not observed, for as long as they run, and its
-    /// variance.
-    flat: f64,
-    flat_variance: f64,
+    /// The decrease of memory use at each step.
+    steps: Vec<Change>,
+    /// Memory of the calls whose progress is not observed, for as long as they run.
+    constant: f64,
+    /// Variance of `constant`.
+    constant_variance: f64,
 }
 
-/// Difference between the use before a step and after it.
+/// The decrease of the expected memory use and of its variance at one step. See the [module
+/// documentation](self).
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
-    /// Number of calls still running, and the tokens they held at first.
+    /// Expected number of calls that end at the step.
     calls: f64,
+    /// Expected tokens that the ending calls hold now.
     held: f64,
-    /// Variance of each call still running: times 1, times the tokens held at first, and times
-    /// their square.
-    doubt: f64,
-    doubt_held: f64,
-    doubt_squared: f64,
+    /// Variance of whether a call is still running, summed over the calls.
+    variance: f64,
+    /// The variances of `variance`, each times the tokens that the call holds now.
+    variance_held: f64,
+    /// The variances of `variance`, each times the square of the tokens that the call holds now.
+    variance_held_squared: f64,
 }
 
 impl Change {
     fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.held += other.held;
-        self.doubt += other.doubt;
-        self.doubt_held += other.doubt_held;
-        self.doubt_squared += other.doubt_squared;
+        self.variance += other.variance;
+        self.variance_held += other.variance_held;
+        self.variance_held_squared += other.variance_held_squared;
     }
 }
 
 impl Horizon {
-    /// Adds a call (`sign` 1), or removes it with the same arguments (-1).
-    pub(super) fn change(&mut self, sign: f64, held: f64, remaining: &Remaining<'_>) {
-        let count = remaining.count() as f64;
-        let (mut there, mut doubt) = (0.0, 0.0);
-        for (longer, left) in remaining.descending().enumerate() {
-            let moment = moment(left);
-            if self.moments.len() <= moment {
-                self.moments.resize(moment + 1, Change::default());
+    /// Adds a call (`sign` 1), or removes one that was added with the same arguments (-1). `held`
+    /// is the memory that the call holds now, and `remaining` the tokens still to come under each
+    /// possible length, the largest first.
+    pub(super) fn change(&mut self, sign: f64, held: f64, remaining: impl Iterator<Item = u32> + Clone) {
+        let count = remaining.clone().count() as f64;
+        let (mut running, mut variance) = (0.0, 0.0);
+        for (longer, left) in remaining.enumerate() {
+            let step = step_of(left);
+            if self.steps.len() <= step {
+                self.steps.resize(step + 1, Change::default());
             }
-            let Some(at) = self.moments.get_mut(moment) else { continue };
-            let now_there = (longer + 1) as f64 / count;
-            let now_doubt = now_there * (1.0 - now_there);
-            let (more, more_doubt) = (sign * (now_there - there), sign * (now_doubt - doubt));
+            let Some(at) = self.steps.get_mut(step) else { continue };
+            let now_running = (longer + 1) as f64 / count;
+            let now_variance = now_running * (1.0 - now_running);
+            let (more, more_variance) = (sign * (now_running - running), sign * (now_variance - variance));
             at.calls += more;
             at.held += more * held;
-            at.doubt += more_doubt;
-            at.doubt_held += more_doubt * held;
-            at.doubt_squared += more_doubt * held * held;
-            (there, doubt) = (now_there, now_doubt);
+            at.variance += more_variance;
+            at.variance_held += more_variance * held;
+            at.variance_held_squared += more_variance * held * held;
+            (running, variance) = (now_running, now_variance);
         }
     }
 
-    /// Adds or removes a call whose progress is not observed: it counts in full, `held` with a
-    /// variance.
-    pub(super) fn change_flat(&mut self, sign: f64, held: f64, variance: f64) {
-        self.flat += sign * held;
-        self.flat_variance += sign * variance;
+    /// Adds (`sign` 1) or removes (-1) memory that stays constant: `held` tokens, with a variance.
+    pub(super) fn change_constant(&mut self, sign: f64, held: f64, variance: f64) {
+        self.constant += sign * held;
+        self.constant_variance += sign * variance;
     }
 
-    /// Adds everything that another horizon holds.
+    /// Adds the memory use of another horizon.
     pub(super) fn add(&mut self, other: &Self) {
-        if self.moments.len() < other.moments.len() {
-            self.moments.resize(other.moments.len(), Change::default());
+        if self.steps.len() < other.steps.len() {
+            self.steps.resize(other.steps.len(), Change::default());
         }
-        self.moments.iter_mut().zip(&other.moments).for_each(|(at, more)| at.add(more));
-        self.change_flat(1.0, other.flat, other.flat_variance);
+        self.steps.iter_mut().zip(&other.steps).for_each(|(at, more)| at.add(more));
+        self.change_constant(1.0, other.constant, other.constant_variance);
     }
 
-    /// Returns the maximum use of both horizons together at any step: the mean plus `caution`
-    /// standard deviations, in tokens.
+    /// Returns the maximum over all steps of the memory use of both horizons: the mean plus
+    /// `caution` standard deviations, in tokens.
     pub(super) fn peak_with(&self, other: &Self, caution: f64) -> f64 {
-        let (flat, flat_variance) = (self.flat + other.flat, self.flat_variance + other.flat_variance);
+        let (constant, constant_variance) =
+            (self.constant + other.constant, self.constant_variance + other.constant_variance);
         // After all answers with observed progress have ended.
-        let mut peak = flat + caution * flat_variance.max(0.0).sqrt();
+        let mut peak = constant + caution * constant_variance.max(0.0).sqrt();
         let mut sum = Change::default();
-        for moment in (0..self.moments.len().max(other.moments.len())).rev() {
-            let changes = [self.moments.get(moment), other.moments.get(moment)];
+        for step in (0..self.steps.len().max(other.steps.len())).rev() {
+            let changes = [self.steps.get(step), other.steps.get(step)];
             changes.into_iter().flatten().for_each(|change| sum.add(change));
-            let t = ends(moment);
-            let mean = flat + sum.held + sum.calls * t;
-            let variance = flat_variance + sum.doubt_squared + t * (2.0 * sum.doubt_held + t * sum.doubt);
+            let t = tokens_ahead(step);
+            let mean = constant + sum.held + sum.calls * t;
+            let variance = constant_variance
+                + sum.variance_held_squared
+                + t * (2.0 * sum.variance_held + t * sum.variance);
             peak = peak.max(mean + caution * variance.max(0.0).sqrt());
         }
         peak
     }
 
-    /// Returns the use one token from now, before any answer has ended.
-    pub(super) fn soon(&self, caution: f64) -> f64 {
-        let held: f64 = self.moments.iter().map(|change| change.held + change.calls).sum();
-        self.flat + held + caution * self.flat_variance.max(0.0).sqrt()
+    /// Returns the memory use after each call has produced one more token, in tokens, with
+    /// `caution` standard deviations of the constant part.
+    pub(super) fn next_step(&self, caution: f64) -> f64 {
+        let held: f64 = self.steps.iter().map(|change| change.held + change.calls).sum();
+        self.constant + held + caution * self.constant_variance.max(0.0).sqrt()
     }
 
-    /// Removes all calls and keeps the allocated memory.
+    /// Removes all calls. The allocated storage is kept.
     pub(super) fn clear(&mut self) {
-        self.moments.clear();
-        (self.flat, self.flat_variance) = (0.0, 0.0);
+        self.steps.clear();
+        (self.constant, self.constant_variance) = (0.0, 0.0);
     }
 }
 
-/// Returns the step at which an answer with `left` tokens to come counts as ended.
-fn moment(left: u32) -> usize {
+/// Returns the index of the step at which an answer with `left` tokens to come counts as ended.
+fn step_of(left: u32) -> usize {
     let left = left.max(1);
     if left <= 2 * FINE {
         return left as usize - 1;
@@ -132,14 +139,14 @@ fn moment(left: u32) -> usize {
     (FINE * shift + (before >> shift)) as usize
 }
 
-/// Returns how many tokens ahead the step is.
-fn ends(moment: usize) -> f64 {
+/// Returns the distance of a step from now, in output tokens of each call.
+fn tokens_ahead(step: usize) -> f64 {
     let fine = FINE as usize;
-    if moment < 2 * fine {
-        return (moment + 1) as f64;
+    if step < 2 * fine {
+        return (step + 1) as f64;
     }
-    let shift = moment / fine - 1;
-    ((moment - fine * shift + 1) as f64) * (1u64 << shift.min(32)) as f64
+    let shift = step / fine - 1;
+    ((step - fine * shift + 1) as f64) * (1u64 << shift.min(32)) as f64
 }
 
 #[cfg(test)]
@@ -150,15 +157,15 @@ mod tests {
     fn step_ends_at_or_slightly_after_its_calls() {
         let mut last = 0;
         for left in (1..100_000u32).chain([1 << 20, (1 << 20) + 1, u32::MAX - 1, u32::MAX]) {
-            let at = moment(left);
+            let at = step_of(left);
             assert!(at >= last);
             last = at;
-            let (left, end) = (f64::from(left), ends(at));
+            let (left, end) = (f64::from(left), tokens_ahead(at));
             assert!(
                 end >= left && end <= left * (1.0 + 1.0 / f64::from(FINE)) + 1e-9,
                 "{left} ends at {end}"
             );
-            assert!(at == 0 || ends(at - 1) < left, "{left} fits in an earlier moment than {at}");
+            assert!(at == 0 || tokens_ahead(at - 1) < left, "{left} fits in an earlier step than {at}");
         }
     }
 }

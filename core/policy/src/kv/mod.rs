@@ -3,15 +3,15 @@
 //!
 //! # Algorithm
 //!
-//! A call is admitted by the *future peak* (LightLLM's Past-Future scheduler, arXiv 2507.10150):
-//! from what each call in flight has produced ([`Progress`]) and how long it may become
-//! ([`Forecast`]) follows what all calls will hold at each step at which one of them may end. The
-//! largest of these values is the peak.
+//! A call is admitted by the *future peak*, as in LightLLM's Past-Future scheduler (arXiv
+//! 2507.10150). The output so far ([`Progress`]) and the possible lengths ([`Forecast`]) of each
+//! call in flight give the memory that all calls will use at each future step at which one of them
+//! may end. The peak is the maximum over these steps.
 //!
-//! Lengths are known only as distributions. The paper draws one length per call; here memory use is
+//! Lengths are known only as distributions. The paper draws one length per call. Here, memory use is
 //! a sum of independent lengths with a mean and a standard deviation, and the peak is the mean plus
-//! `CAUTION` standard deviations. Over many calls, deviations cancel out, so no call is charged its
-//! own worst case. The headroom covers errors that all forecasts share.
+//! `CAUTION` standard deviations. Deviations of many calls cancel out, so no call is charged its own
+//! worst case. The headroom covers errors that all forecasts share.
 //!
 //! # Rationale
 //!
@@ -41,12 +41,12 @@
 //!
 //! - Calls of other clients of the same engine are not known. Give each client its share of
 //!   `kv_tokens`.
-//! - The progress of an answer that arrives in one piece is not known: its whole expected length
+//! - The progress of an answer that arrives in one piece is not known: its prompt expected length
 //!   counts from the start.
 //!
-//! Checking a call takes one pass over about a hundred steps. [`Kv::room`] is an upper bound of the
+//! Checking a call takes one pass over about a hundred steps. [`Kv::available`] is an upper bound of the
 //! prompts that fit, which saves that pass for most calls that do not fit. Calls are surveyed again
-//! when they have produced `STALE` tokens each.
+//! when they have produced `MAX_UNSURVEYED` tokens each.
 
 mod cost;
 mod forecast;
@@ -55,133 +55,128 @@ mod progress;
 #[cfg(test)]
 mod tests;
 
-pub use cost::{cost, held};
+pub use cost::{actual_cost, expected_cost};
 pub use forecast::Forecast;
 pub use progress::Progress;
 pub use tidegate_protocol::request::Prefix;
 
 use std::collections::HashMap;
 
-use forecast::Remaining;
 use horizon::Horizon;
+use slab::Slab;
 use tidegate_tokens::Demand;
 
-/// Standard deviations of the peak above its mean. Chosen by the experiment `kv`, together with the
-/// default headroom, on seeds that it does not report.
+/// Number of standard deviations that are added to the mean memory use. Chosen by the experiment
+/// `kv`, together with the default headroom, on seeds that it does not report.
 const CAUTION: f64 = 1.25;
 
-/// Mean number of tokens that calls may produce before they are surveyed again. Less than a block.
-const STALE: u64 = 8;
+/// Mean number of tokens that calls may produce before memory use is calculated again. Less than a
+/// block.
+const MAX_UNSURVEYED: u64 = 8;
 
-/// Rounding error of sums, in tokens.
+/// Tolerance for rounding errors of sums, in tokens.
 const ROUNDING: f64 = 1e-6;
 
-/// Tokens per block, the engine's unit of memory (vLLM's default). On average, a call wastes half
-/// of its last block.
+/// Number of tokens in a block, which is the unit of allocation of the engine (the default of
+/// vLLM). On average, a call wastes half of its last block.
 const BLOCK: f64 = 16.0;
 
-/// The memory reserved for one call. Return it once with [`Kv::release`].
+/// The memory of one admitted call. Pass it to [`Kv::release`] when the call ends.
 #[derive(Debug)]
-#[must_use = "a place that is not released is lost"]
-pub struct Place {
-    at: usize,
-}
+#[must_use = "memory that is not released stays reserved"]
+pub struct KvReservation(usize);
 
-/// The memory of one engine and the calls in flight.
-#[derive(Clone, Debug)]
+/// The KV-cache memory of one inference engine, with the calls in flight. All amounts are tokens.
+#[derive(Clone, Debug, Default)]
 pub struct Kv {
     capacity: u64,
     usable: u64,
-    calls: Vec<Option<Call>>,
-    free: Vec<usize>,
-    /// The prefixes that calls in flight hold, by hash.
-    beginnings: HashMap<u64, Beginning>,
+    calls: Slab<Call>,
+    /// The prefixes of the prompts of all calls in flight, by hash.
+    prefixes: HashMap<u64, HeldPrefix>,
     /// Tokens of the prefixes that more than one call has held.
     shared: u64,
+    /// Memory use of all calls in flight at each future step.
     horizon: Horizon,
-    /// Total tokens produced at the last survey.
+    /// Tokens that the calls in flight had produced when `horizon` was last calculated.
     surveyed: u64,
-    /// Longest prompt that may fit into the current horizon, if it was computed.
-    room: Option<u32>,
+    /// Result of [`Kv::available`] for the current `horizon`. `None` if it was not calculated.
+    max_available: Option<u32>,
 }
 
-/// State of an engine's memory, in tokens.
+/// The state of an engine's memory, for snapshots and metrics. All amounts are tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// Capacity of the engine.
+pub struct KvView {
+    /// Memory of the engine.
     pub capacity: u64,
-    /// Capacity that may be used: without the headroom.
+    /// Memory that calls may use: the capacity without the headroom.
     pub usable: u64,
     /// Number of calls in flight.
     pub calls: usize,
-    /// Tokens held now, as far as observed. Shared prefixes count once.
+    /// Memory in use now, as far as is observed. Shared prefixes count once.
     pub held: u64,
-    /// Tokens held at the future peak.
+    /// Maximum memory use that is predicted for the calls in flight.
     pub peak: u64,
 }
 
-/// A prompt prefix that calls in flight hold.
+/// A prompt prefix of at least one call in flight.
 #[derive(Clone, Copy, Debug)]
-struct Beginning {
-    /// Tokens beyond the previous prefix.
+struct HeldPrefix {
+    /// Tokens by which this prefix is longer than the previous one of the same prompt.
     tokens: u64,
+    /// Number of calls in flight with this prefix.
     holders: usize,
-    /// The call that the prefix counts for. `None` once it has had a second holder: then it counts
-    /// by itself.
+    /// The call whose memory use includes the prefix. `None` after a second call had the prefix:
+    /// then it is part of `Kv::shared`.
     owner: Option<usize>,
 }
 
-/// The changes that an admission makes.
+/// The changes that the admission of a call makes.
 struct Admission {
     call: Call,
-    /// Calls that no longer count for what they share with the new one, with the number of tokens.
+    /// Calls whose prefixes become shared, with the number of tokens that their own memory use no
+    /// longer includes.
     relieved: Vec<(usize, u64)>,
-    /// Sum of these tokens.
-    shared: u64,
-    /// Everything that the admission adds.
+    /// The memory use that the admission adds.
     horizon: Horizon,
 }
 
+/// A call in flight.
 #[derive(Clone, Debug)]
 struct Call {
-    /// Tokens that count for this call alone.
+    /// Prompt tokens without the shared prefixes.
     input: u64,
     prefix: Prefix,
-    /// Tokens of the whole prompt.
-    whole: u64,
+    /// All prompt tokens.
+    prompt: u64,
     forecast: Forecast,
     progress: Progress,
-    /// Tokens produced at the last survey.
+    /// Output tokens when the memory use was last calculated.
     produced: u64,
 }
 
 impl Kv {
-    /// Creates an engine that holds `capacity` tokens, of which the share `headroom` is kept free.
+    /// Creates an idle engine that holds `capacity` tokens. The fraction `headroom` (0 to 1) of it
+    /// is not used.
     pub fn new(capacity: u64, headroom: f64) -> Self {
-        Self {
-            capacity,
-            usable: (capacity as f64 * (1.0 - headroom)) as u64,
-            calls: Vec::new(),
-            free: Vec::new(),
-            beginnings: HashMap::new(),
-            shared: 0,
-            horizon: Horizon::default(),
-            surveyed: 0,
-            room: None,
-        }
+        let mut kv = Self::default();
+        kv.resize(capacity, headroom);
+        kv
     }
 
-    /// Returns the minimum that a call needs, to compare with [`Kv::room`]: its input in tokens.
-    /// Its output is not included, because it is known better at admission than on arrival.
+    /// Returns the minimum memory of a call, to compare with [`Kv::available`]: its prompt tokens.
+    /// The output is not included, because its length is known better at admission.
     pub fn need(&self, demand: &Demand) -> u32 {
         small(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
 
-    /// Returns the largest input in tokens that one more call may have. No call that needs more
-    /// fits, unless it shares a prefix with a call in flight. For calls that need less,
-    /// [`Kv::fits`] decides. Surveys the calls in flight if that is due.
-    pub fn room(&mut self) -> u32 {
-        if self.is_idle() {
+    /// Returns an upper bound on the prompt tokens of one more call. A call with a longer prompt
+    /// does not fit, unless it shares a prefix with a call in flight. For others, [`Kv::fits`]
+    /// decides.
+    ///
+    /// Calculates the memory use again if the calls in flight have produced enough tokens since.
+    pub fn available(&mut self) -> u32 {
+        if self.calls.is_empty() {
             return small(self.usable);
         }
         if self.is_stale() {
@@ -189,127 +184,112 @@ impl Kv {
         }
         // Each call in flight, and the new one, produces at least one more token.
         let (usable, horizon) = (self.usable as f64, &self.horizon);
-        let free = || usable - horizon.soon(CAUTION) - BLOCK / 2.0 - 1.0;
-        *self.room.get_or_insert_with(|| small((free() + ROUNDING).max(0.0) as u64))
+        let free = || usable - horizon.next_step(CAUTION) - BLOCK / 2.0 - 1.0;
+        *self.max_available.get_or_insert_with(|| small((free() + ROUNDING).max(0.0) as u64))
     }
 
-    /// Returns `true` if a call with this forecast fits now, according to the last survey. An idle
-    /// engine admits any call that it can hold.
+    /// Returns `true` if a call with this forecast fits, given the memory use when it was last
+    /// calculated. An idle engine admits any call up to its capacity.
     pub fn fits(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> bool {
         self.slack(demand, forecast, prefix) >= 0.0
     }
 
-    /// Returns the usable tokens left at the peak with this call. If negative, the call does not
-    /// fit.
+    /// Returns the usable memory that is left at the predicted peak if this call is admitted.
+    /// Negative if the call does not fit.
     pub fn slack(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> f64 {
-        if self.is_idle() {
+        if self.calls.is_empty() {
             return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
         }
         let admission = self.admission(demand, forecast.clone(), prefix.clone(), Progress::default());
         self.usable as f64 - self.horizon.peak_with(&admission.horizon, CAUTION) + ROUNDING
     }
 
-    /// Returns an upper bound of the prompts that fit, in tokens.
-    pub fn longest(&mut self) -> u32 {
-        let room = self.room();
-        if room >= small(self.usable) { small(self.capacity) } else { room }
+    /// Returns an upper bound on the prompt tokens of one more call: [`Kv::available`], or the
+    /// whole capacity if the engine is idle.
+    pub fn max_prompt(&mut self) -> u32 {
+        let max_available = self.available();
+        if max_available >= small(self.usable) { small(self.capacity) } else { max_available }
     }
 
-    /// Changes the capacity. The calls in flight are kept.
+    /// Changes the capacity and the headroom (0 to 1). The calls in flight are kept, even if they
+    /// no longer fit.
     pub fn resize(&mut self, capacity: u64, headroom: f64) {
         self.capacity = capacity;
         self.usable = (capacity as f64 * (1.0 - headroom)) as u64;
         self.survey();
     }
 
-    /// Returns the maximum tokens of one call on an idle engine.
-    pub fn most(&self) -> u64 {
+    /// Returns the maximum tokens of one call, which an idle engine can hold.
+    pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Admits a call whose length equals its demand. `progress` reports how far its answer has
-    /// come.
-    pub fn admit(&mut self, demand: &Demand, progress: Progress) -> Place {
-        self.admit_expecting(demand, Forecast::default(), Prefix::default(), progress)
-    }
-
-    /// Admits a call with a forecast of its length, limited to what its demand allows.
-    pub fn admit_expecting(
+    /// Reserves memory for a call. `forecast` is limited to the maximum output of `demand`, and
+    /// `progress` counts the output tokens. The caller decides whether the call fits.
+    pub fn admit(
         &mut self,
         demand: &Demand,
         forecast: Forecast,
         prefix: Prefix,
         progress: Progress,
-    ) -> Place {
-        let Admission { call, relieved, shared, horizon } =
-            self.admission(demand, forecast, prefix, progress);
-        for (at, tokens) in relieved {
-            if let Some(owner) = self.calls.get_mut(at).and_then(Option::as_mut) {
+    ) -> KvReservation {
+        let Admission { call, relieved, horizon } = self.admission(demand, forecast, prefix, progress);
+        for (owner, tokens) in relieved {
+            if let Some(owner) = self.calls.get_mut(owner) {
                 owner.input = owner.input.saturating_sub(tokens);
             }
+            self.shared = self.shared.saturating_add(tokens);
         }
-        self.shared = self.shared.saturating_add(shared);
         self.horizon.add(&horizon);
         self.surveyed = self.surveyed.saturating_add(call.produced);
-        self.room = None;
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.calls.push(None);
-            self.calls.len() - 1
-        });
-        for (hash, tokens) in call.prefix.chunks(call.whole, BLOCK as u64) {
-            let fresh = Beginning { tokens, holders: 0, owner: Some(at) };
-            let held = self.beginnings.entry(hash).or_insert(fresh);
-            held.holders += 1;
-            if held.holders > 1 {
-                held.owner = None;
-            }
+        self.max_available = None;
+        let owner = Some(self.calls.vacant_key());
+        for (hash, tokens) in call.prefix.chunks(call.prompt, BLOCK as u64) {
+            let held = self.prefixes.entry(hash).and_modify(|held| held.owner = None);
+            held.or_insert(HeldPrefix { tokens, holders: 0, owner }).holders += 1;
         }
-        if let Some(place) = self.calls.get_mut(at) {
-            *place = Some(call);
-        }
-        Place { at }
+        KvReservation(self.calls.insert(call))
     }
 
     /// Releases the memory of a call that has ended.
-    pub fn release(&mut self, place: Place) {
-        let Some(call) = self.calls.get_mut(place.at).and_then(Option::take) else { return };
-        self.free.push(place.at);
+    pub fn release(&mut self, reservation: KvReservation) {
+        let Some(call) = self.calls.try_remove(reservation.0) else { return };
         call.change(&mut self.horizon, -1.0);
-        for (hash, _) in call.prefix.chunks(call.whole, BLOCK as u64) {
-            let Some(held) = self.beginnings.get_mut(&hash) else { continue };
+        for (hash, _) in call.prefix.chunks(call.prompt, BLOCK as u64) {
+            let Some(held) = self.prefixes.get_mut(&hash) else { continue };
             held.holders -= 1;
             if held.holders == 0 {
                 if held.owner.is_none() {
                     self.shared = self.shared.saturating_sub(held.tokens);
-                    self.horizon.change_flat(-1.0, held.tokens as f64, 0.0);
+                    self.horizon.change_constant(-1.0, held.tokens as f64, 0.0);
                 }
-                self.beginnings.remove(&hash);
+                self.prefixes.remove(&hash);
             }
         }
         self.surveyed = self.surveyed.saturating_sub(call.produced);
-        self.room = None;
-        if self.is_idle() {
+        self.max_available = None;
+        if self.calls.is_empty() {
             // Removes rounding errors.
             self.horizon.clear();
         }
     }
 
-    /// Returns the state for snapshots and metrics.
-    pub fn view(&self) -> View {
+    /// Returns the current state, for snapshots and metrics.
+    pub fn view(&self) -> KvView {
         let mut now = self.clone();
         now.survey();
-        View {
+        KvView {
             capacity: self.capacity,
             usable: self.usable,
-            calls: now.calls.len() - now.free.len(),
-            held: now.calls.iter().flatten().fold(self.shared, |held, call| {
+            calls: now.calls.len(),
+            held: now.calls.iter().fold(self.shared, |held, (_, call)| {
                 held.saturating_add(call.input).saturating_add(call.produced)
             }),
             peak: now.peak().ceil() as u64,
         }
     }
 
-    /// Returns the changes that the admission of a call would make.
+    /// Returns the changes that the admission of this call would make.
     fn admission(
         &self,
         demand: &Demand,
@@ -317,18 +297,17 @@ impl Kv {
         prefix: Prefix,
         progress: Progress,
     ) -> Admission {
-        let forecast = forecast.now().or_exactly(demand.output);
+        let forecast = forecast.resolve().or_exact(demand.output);
         // No call can hold more than the capacity, whatever it claims.
-        let whole = forecast.input().unwrap_or(demand.input).min(self.capacity);
-        let mut input = whole;
-        let (mut relieved, mut shared) = (Vec::<(usize, u64)>::new(), 0);
-        for (hash, tokens) in prefix.chunks(whole, BLOCK as u64) {
-            let Some(held) = self.beginnings.get(&hash) else { continue };
+        let prompt = forecast.input.unwrap_or(demand.input).min(self.capacity);
+        let mut input = prompt;
+        let mut relieved = Vec::<(usize, u64)>::new();
+        for (hash, tokens) in prefix.chunks(prompt, BLOCK as u64) {
+            let Some(held) = self.prefixes.get(&hash) else { continue };
             // If the rest of the prompt has more tokens per byte, the prefix looks longer than it
             // is.
             input -= tokens.min(held.tokens);
             let Some(owner) = held.owner else { continue };
-            shared += held.tokens;
             match relieved.iter_mut().find(|(at, _)| *at == owner) {
                 Some((_, of_owner)) => *of_owner += held.tokens,
                 None => relieved.push((owner, held.tokens)),
@@ -337,76 +316,76 @@ impl Kv {
         let call = Call {
             input,
             prefix,
-            whole,
+            prompt,
             forecast: forecast.at_most(demand.max_output).at_most(Some(self.capacity)),
             produced: progress.tokens(),
             progress,
         };
         let mut horizon = Horizon::default();
         call.change(&mut horizon, 1.0);
-        horizon.change_flat(1.0, shared as f64, 0.0);
-        for (at, tokens) in &relieved {
-            if let Some(owner) = self.calls.get(*at).and_then(Option::as_ref) {
+        let shared: u64 = relieved.iter().map(|(_, tokens)| tokens).sum();
+        horizon.change_constant(1.0, shared as f64, 0.0);
+        for (owner, tokens) in &relieved {
+            if let Some(owner) = self.calls.get(*owner) {
                 owner.change(&mut horizon, -1.0);
                 owner.change_by(&mut horizon, 1.0, owner.input.saturating_sub(*tokens));
             }
         }
-        Admission { call, relieved, shared, horizon }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.calls.len() == self.free.len()
+        Admission { call, relieved, horizon }
     }
 
     fn peak(&self) -> f64 {
         self.horizon.peak_with(&Horizon::default(), CAUTION).max(0.0)
     }
 
+    /// Returns `true` if the calls in flight have produced at least [`MAX_UNSURVEYED`] tokens each
+    /// since the last survey.
     fn is_stale(&self) -> bool {
-        let produced: u64 =
-            self.calls.iter().flatten().map(|call| call.progress.tokens()).fold(0, u64::saturating_add);
-        produced.saturating_sub(self.surveyed) >= STALE * (self.calls.len() - self.free.len()) as u64
-            && !self.is_idle()
+        let produced = self.calls.iter().map(|(_, call)| call.progress.tokens()).fold(0, u64::saturating_add);
+        !self.calls.is_empty()
+            && produced.saturating_sub(self.surveyed) >= MAX_UNSURVEYED * self.calls.len() as u64
     }
 
+    /// Calculates the memory use of all calls in flight from their current progress.
     fn survey(&mut self) {
         self.horizon.clear();
-        self.horizon.change_flat(1.0, self.shared as f64, 0.0);
+        self.horizon.change_constant(1.0, self.shared as f64, 0.0);
         self.surveyed = 0;
-        for call in self.calls.iter_mut().flatten() {
+        for (_, call) in &mut self.calls {
             // An answer never shrinks, whatever its observer reports.
             call.produced = call.produced.max(call.progress.tokens());
             self.surveyed = self.surveyed.saturating_add(call.produced);
             call.change(&mut self.horizon, 1.0);
         }
-        self.room = None;
+        self.max_available = None;
     }
 }
 
 impl Call {
-    /// Adds or removes the surveyed use of the call.
+    /// Adds the memory use of the call to `horizon` (`sign` 1), or subtracts it (-1).
     fn change(&self, horizon: &mut Horizon, sign: f64) {
         self.change_by(horizon, sign, self.input);
     }
 
-    /// Like [`Self::change`], with `input` tokens counting for the call.
+    /// Like [`Call::change`], with `input` instead of the prompt tokens of the call.
     fn change_by(&self, horizon: &mut Horizon, sign: f64, input: u64) {
         let remaining = self.forecast.remaining(self.produced);
         let held = input as f64 + self.produced as f64 + BLOCK / 2.0;
-        if self.forecast.comes_in_one_piece() {
-            let (mean, variance) = spread(&remaining);
-            horizon.change_flat(sign, held + mean, variance);
+        if self.forecast.non_streaming {
+            let (mean, variance) = spread(remaining);
+            horizon.change_constant(sign, held + mean, variance);
         } else {
-            horizon.change(sign, held, &remaining);
+            horizon.change(sign, held, remaining);
         }
     }
 }
 
-/// Returns the mean and the variance of the tokens still to come.
-fn spread(remaining: &Remaining<'_>) -> (f64, f64) {
-    let count = remaining.count() as f64;
-    let mean = remaining.descending().map(f64::from).sum::<f64>() / count;
-    let variance = remaining.descending().map(|left| (f64::from(left) - mean).powi(2)).sum::<f64>() / count;
+/// Returns the mean and the variance of the remaining output tokens.
+fn spread(remaining: impl Iterator<Item = u32> + Clone) -> (f64, f64) {
+    let count = remaining.clone().count() as f64;
+    let remaining = remaining.map(f64::from);
+    let mean = remaining.clone().sum::<f64>() / count;
+    let variance = remaining.map(|left| (left - mean).powi(2)).sum::<f64>() / count;
     (mean, variance)
 }
 

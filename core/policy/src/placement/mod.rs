@@ -159,7 +159,7 @@ pub struct SlotsView {
     /// How often the limit was decreased since the replica joined.
     pub cuts: u64,
     /// State of the memory, or `None` if its size is not known.
-    pub kv: Option<kv::View>,
+    pub kv: Option<kv::KvView>,
 }
 
 impl Placement {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::requirements::{CallClass, Requirements};
-use crate::budget::{Need, Room};
+use crate::budget::{AvailableBudget, Need};
 use crate::placement::ReplicaSet;
 
 /// Calls without room that one decision looks at, for floors and again by turn. After half of them,
@@ -41,7 +41,7 @@ impl Looks {
 /// What is available to calls. See [the module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Available {
-    pub(super) shared: Room,
+    pub(super) shared: AvailableBudget,
     /// What the replicas have, or `None` if the upstream is a single server.
     pub(super) replicas: Option<Arc<ReplicaAvailability>>,
     /// The replica whose memory is kept for the head of a line from the calls behind it.
@@ -118,21 +118,21 @@ impl ReplicaAvailability {
 
 impl Available {
     /// No limits.
-    pub(super) const UNBOUNDED: Self = Self::new(Room::UNBOUNDED, None);
+    pub(super) const UNBOUNDED: Self = Self::new(AvailableBudget::UNBOUNDED, None);
 
-    pub(super) const fn new(shared: Room, replicas: Option<Arc<ReplicaAvailability>>) -> Self {
+    pub(super) const fn new(shared: AvailableBudget, replicas: Option<Arc<ReplicaAvailability>>) -> Self {
         Self { shared, replicas, kept: None, unfailed_only: false, looks: Looks::ALL }
     }
 
     /// Returns the room for a call; for several calls, an upper bound. `None` if the call is
     /// excluded or no replica of its class has a slot.
-    pub(super) fn of(&self, needs: &Requirements) -> Option<Room> {
+    pub(super) fn of(&self, needs: &Requirements) -> Option<AvailableBudget> {
         if self.unfailed_only && needs.has_failed {
             return None;
         }
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
         let kv = replicas.of(needs.class, self.kept)?;
-        Some(Room { most: Need { kv, ..self.shared.most }, ..self.shared })
+        Some(AvailableBudget { max_need: Need { kv, ..self.shared.max_need }, ..self.shared })
     }
 
     pub(super) fn fit(&self, needs: &Requirements) -> bool {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::rule::Rule;
-use crate::budget::{Charge, Need, RateBudgets, Room};
+use crate::budget::{AvailableBudget, Charge, Need, RateBudgets};
 use crate::kv::Kv;
 use tidegate_protocol::Usage;
 use tidegate_protocol::rate::RateHeaders;
@@ -57,8 +57,8 @@ impl Budgets {
     }
 
     /// Returns the room in all budgets.
-    pub(super) fn room(&self, now: Instant) -> Room {
-        self.limiting().map_or(Room::UNBOUNDED, |budgets| budgets.lock().available(now))
+    pub(super) fn room(&self, now: Instant) -> AvailableBudget {
+        self.limiting().map_or(AvailableBudget::UNBOUNDED, |budgets| budgets.lock().available(now))
     }
 
     /// Returns the budget that is too small for the call even when full, and its size in tokens.

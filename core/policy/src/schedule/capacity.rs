@@ -23,7 +23,7 @@ use super::upstream::{Admitted, Failed, Limits, Upstream, UpstreamSlot};
 use super::{GrantId, Ticket};
 use crate::Lane;
 use crate::adaptive::Ended;
-use crate::budget::{Charge, Need, Room};
+use crate::budget::{AvailableBudget, Charge, Need};
 use crate::cooldown;
 use crate::placement::ReplicaSet;
 use tidegate_config::TenantConfig;
@@ -170,8 +170,8 @@ impl Capacity {
 
     /// Returns when the budgets have room for a call if no other call goes. `None` if memory is
     /// missing, which time alone does not provide.
-    pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &Room) -> Option<Instant> {
-        (need.kv <= room.most.kv).then(|| self.budgets.ready_at(now, need))
+    pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &AvailableBudget) -> Option<Instant> {
+        (need.kv <= room.max_need.kv).then(|| self.budgets.ready_at(now, need))
     }
 
     /// Returns the rule that keeps the upstream closed: an outage or a cool-down.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::queue::Queue;
 use super::{GrantId, Ticket};
 use crate::Lane;
-use crate::fairness::{Place, Tag};
+use crate::fairness::{DispatchOrder, Tag};
 
 use super::ids::TenantId;
 
@@ -58,9 +58,9 @@ impl<W> Queue<W> {
         // A call of a line in debt may have overtaken calls that do not fit.
         let out_of_turn = out_of_turn || self.lanes.time(lane).is_owed(&line.account);
         let first = if out_of_turn { self.lanes.first_tag_but(lane, id) } else { None };
-        let place = Place { tag: charge.tag, since, first };
+        let order = DispatchOrder { tag: charge.tag, since, first };
         let time = self.lanes.time_mut(lane);
-        charge.moves_by_work = time.dispatch(&mut line.account, place, cost, tenant.weight);
+        charge.moves_by_work = time.dispatch(&mut line.account, order, cost, tenant.weight);
         self.lanes.count(now, lane, line);
         charge
     }

@@ -1,7 +1,7 @@
 //! What a waiting call requires of its target and of its tenant's tokens.
 
 use super::available::Available;
-use crate::budget::{Need, Room};
+use crate::budget::{AvailableBudget, Need};
 
 /// What a call requires. Computed once, when the call is queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,8 +85,8 @@ pub(super) struct ReservedResources {
 
 impl ReservedResources {
     /// Returns the resources that a call lacks. `memory` is `true` if there is memory for the call.
-    pub(super) fn lacking(need: &Need, room: &Room, memory: bool) -> Self {
-        let most = &room.most;
+    pub(super) fn lacking(need: &Need, room: &AvailableBudget, memory: bool) -> Self {
+        let most = &room.max_need;
         Self {
             tokens: need.tokens > most.tokens,
             input: need.input > most.input,
@@ -115,8 +115,8 @@ impl ReservedResources {
     }
 
     /// Returns the room that is left for other calls.
-    pub(super) fn leave(&self, mut room: Room) -> Room {
-        let most = &mut room.most;
+    pub(super) fn leave(&self, mut room: AvailableBudget) -> AvailableBudget {
+        let most = &mut room.max_need;
         for (held, left) in [
             (self.tokens, &mut most.tokens),
             (self.input, &mut most.input),

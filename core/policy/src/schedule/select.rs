@@ -261,7 +261,7 @@ impl<W> Selector<'_, W> {
     ) -> Option<Available> {
         let Some(room) = available.of(&head.needs) else { return Some(available.clone()) };
         if head.needs.tenant_tokens > tenant_tokens
-            || !room.open
+            || !room.has_requests
             || ReservedResources::lacking(&head.needs.need, &room, true).of_all()
         {
             return None;
@@ -347,7 +347,7 @@ impl<W> Selector<'_, W> {
         let in_time = ready.is_none_or(|at| at <= ticket.deadline);
         let held = ReservedResources::lacking(&head.needs.need, &room, memory);
         let held = self.capacity.upstream.narrow(held, &head.needs, ticket);
-        (in_time && (held != ReservedResources::default() || !room.open))
+        (in_time && (held != ReservedResources::default() || !room.has_requests))
             .then_some(HeadReservation { call: head.call, resources: held })
     }
 

@@ -11,9 +11,9 @@ use super::span::Span;
 use super::upstream::{Admitted, Failed, LimitChange, Limits, MemoryUse, Upstream, UpstreamSlot};
 use super::{GrantId, Ticket};
 use crate::adaptive::AdaptiveView;
-use crate::budget::Room;
+use crate::budget::AvailableBudget;
 use crate::cooldown::{Cooldown, Hold};
-use crate::kv::{self, Kv, Prefix};
+use crate::kv::{Kv, KvView, Prefix};
 use tidegate_tokens::Demand;
 
 /// A single server. See [the module](self).
@@ -67,7 +67,7 @@ impl Upstream for SingleUpstream {
         self.limiter.view(now, in_flight)
     }
 
-    fn memory(&self) -> Option<kv::View> {
+    fn memory(&self) -> Option<KvView> {
         self.memory.as_ref().map(Kv::view)
     }
 
@@ -85,13 +85,13 @@ impl Upstream for SingleUpstream {
 
     fn oversize(&self, ticket: &Ticket, _: &Requirements) -> Option<u64> {
         // The output is uncertain, and an engine cuts an answer that becomes too long.
-        let most = self.memory.as_ref()?.most();
+        let most = self.memory.as_ref()?.capacity();
         (ticket.demand.min_input() > most).then_some(most)
     }
 
-    fn available(&mut self, _: usize, mut shared: Room) -> Available {
+    fn available(&mut self, _: usize, mut shared: AvailableBudget) -> Available {
         if let Some(memory) = &mut self.memory {
-            shared.most.kv = memory.room();
+            shared.max_need.kv = memory.available();
         }
         Available::new(shared, None)
     }

@@ -17,9 +17,9 @@ use super::requirements::{CallClass, Requirements, ReservedResources};
 use super::rule::Rule;
 use super::{GrantId, Ticket};
 use crate::adaptive::{AdaptiveView, Decision};
-use crate::budget::Room;
-use crate::cooldown::{Attempt, Cooldown, Failure, Hold, State};
-use crate::kv::{self, Kv, Place, Prefix, Progress};
+use crate::budget::AvailableBudget;
+use crate::cooldown::{Attempt, Cooldown, CooldownState, Failure, Hold};
+use crate::kv::{Kv, KvReservation, KvView, Prefix, Progress};
 use crate::placement::ReplicaSet;
 use tidegate_tokens::Demand;
 
@@ -54,7 +54,7 @@ impl UpstreamSlot {
 /// The memory that an attempt takes from an engine.
 #[derive(Debug)]
 pub(super) struct MemoryUse {
-    pub(super) place: Place,
+    pub(super) place: KvReservation,
     pub(super) progress: Progress,
 }
 
@@ -63,7 +63,7 @@ impl MemoryUse {
     pub(super) fn take(memory: &mut Kv, ticket: &Ticket, prefix: Prefix) -> Self {
         let progress = Progress::default();
         let forecast = ticket.forecast.clone();
-        let place = memory.admit_expecting(&ticket.demand, forecast, prefix, progress.clone());
+        let place = memory.admit(&ticket.demand, forecast, prefix, progress.clone());
         Self { place, progress }
     }
 }
@@ -114,7 +114,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView>;
 
     /// Returns the state of the memory, or `None` if its size is not known.
-    fn memory(&self) -> Option<kv::View>;
+    fn memory(&self) -> Option<KvView>;
 
     /// Returns the limit that the attempt counts against, or `None` if its replica has left.
     fn limiter_of(&mut self, slot: &UpstreamSlot) -> Option<&mut Limiter>;
@@ -148,7 +148,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<u64>;
 
     /// Measures slots and memory, and returns them together with the room in the shared budgets.
-    fn available(&mut self, in_flight: usize, shared: Room) -> Available;
+    fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available;
 
     /// Measures the memory only, for a call that is forced.
     fn measure_memory(&mut self) {}
@@ -207,7 +207,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns `Ok` if an attempt may go now, otherwise when to ask again. For `has_failed`, see
     /// [`Ticket::has_failed`].
     fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
-        if self.cooldown().state() == State::Open {
+        if self.cooldown().is_open() {
             return Ok(());
         }
         let slots = self.limits(0).slots;
@@ -222,7 +222,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     /// Returns `true` if no cool-down, outage or recovery is in progress.
     fn is_open(&self) -> bool {
-        self.cooldown().state() == State::Open
+        self.cooldown().is_open()
     }
 
     /// Returns `true` if a new call has to wait for the end of a cool-down or an outage.
@@ -265,7 +265,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     }
 
     /// Returns the state for snapshots.
-    fn state(&self, now: Instant) -> State {
+    fn state(&self, now: Instant) -> CooldownState {
         self.cooldown().state_at(now)
     }
 

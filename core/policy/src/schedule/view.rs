@@ -8,8 +8,8 @@ use super::floors::slots;
 use super::rule::Rule;
 use crate::Lane;
 use crate::adaptive::AdaptiveView;
-use crate::cooldown::State;
-use crate::kv;
+use crate::cooldown::CooldownState;
+use crate::kv::KvView;
 
 /// The state of a scheduler. The levels of its budgets are in the view of the budgets.
 #[derive(Clone, Debug)]
@@ -22,14 +22,14 @@ pub struct View {
     pub in_flight: usize,
     pub peak: usize,
     pub waiting: usize,
-    pub state: State,
+    pub state: CooldownState,
     pub cool_for: Option<Duration>,
     pub gap: Duration,
     pub up: Duration,
     /// For how long resources have been reserved for an aged call that does not fit yet.
     pub held_for: Option<Duration>,
     /// The engine's memory, if its size is known.
-    pub kv: Option<kv::View>,
+    pub kv: Option<KvView>,
     /// The lanes, in the order of [`Lane::ALL`].
     pub lanes: [LaneView; 3],
     pub tenants: Vec<TenantView>,

@@ -23,7 +23,7 @@ impl CancelSignal {
     pub(crate) async fn cancelled(&self) -> Cancellation {
         self.cancelled.notified().await;
         let is_replica_down = self.is_replica_down.load(Ordering::Acquire);
-        if is_replica_down { Cancellation::ReplicaDown } else { Cancellation::Reclaimed }
+        if is_replica_down { Cancellation::ReplicaDown } else { Cancellation::Preempted }
     }
 }
 

@@ -347,7 +347,7 @@ impl Admission {
             // the slot.
             let mut state = self.state.lock();
             let Some(id) = state.scheduler.preempt(now()) else { return };
-            self.cancel_signals.cancel(id, Cancellation::Reclaimed);
+            self.cancel_signals.cancel(id, Cancellation::Preempted);
         }
     }
 

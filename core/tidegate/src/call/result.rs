@@ -104,7 +104,7 @@ mod tests {
         let inconclusive = [
             failed(ErrorKind::IdleTimeout, CallerTimeout),
             failed(ErrorKind::Connect, Local),
-            AttemptOutcome::Cancelled(Cancellation::Reclaimed),
+            AttemptOutcome::Cancelled(Cancellation::Preempted),
         ];
         assert!(inconclusive.iter().all(AttemptOutcome::is_inconclusive));
     }
@@ -129,7 +129,7 @@ mod tests {
         let expected = failed(ErrorKind::Connect, FailureCause::ConnectRefused);
         assert_eq!(outcome_of_error(&refused), expected);
         let mut cancelled = Error::new(ErrorKind::Refused(Reason::NoSlot), "");
-        let outcome = AttemptOutcome::Cancelled(Cancellation::Reclaimed);
+        let outcome = AttemptOutcome::Cancelled(Cancellation::Preempted);
         cancelled.extensions_mut().insert(outcome.clone());
         assert_eq!(outcome_of(&Err(cancelled)), outcome);
     }

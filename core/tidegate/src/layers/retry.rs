@@ -17,7 +17,7 @@ use crate::cooldown::Hold;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
-use tidegate_policy::retry::{Failure, GiveUpReason, Next, avoids_replica, decide};
+use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, avoids_replica, decide};
 
 /// The header that tells SDKs above not to retry.
 const SHOULD_RETRY: &str = "x-should-retry";
@@ -48,7 +48,7 @@ impl<S: InnerService> Middleware<S> for RetryLayer {
 /// Makes the attempts of a call until one is accepted or no other follows.
 async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut inner: S) -> AttemptResult {
     if call.is_inference() {
-        call.target().retries().lock().earn(clock::now());
+        call.target().retries().lock().deposit(clock::now());
     }
     let (mut parts, mut body) = request.into_parts();
     let mut attempts = 0;
@@ -67,7 +67,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
         if outcome.is_accepted() {
             return result;
         }
-        if outcome == AttemptOutcome::Cancelled(Cancellation::Reclaimed)
+        if outcome == AttemptOutcome::Cancelled(Cancellation::Preempted)
             && let Some(again) = spare
         {
             // Not a failure. The call queues again, with its age and its charge.
@@ -81,7 +81,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             call.avoid(call.placed());
         }
         let left = call.deadline().saturating_duration_since(clock::now());
-        let failure = Failure::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
+        let failure = FailedAttempt::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
         let Some(again) = spare else { return hand_up(&call, result, GiveUpReason::Unsafe) };
         let next = decide(
@@ -93,12 +93,12 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             },
             fastrand::f64(),
         );
-        if let Next::GiveUp(why) = next {
+        if let NextStep::GiveUp(why) = next {
             return hand_up(&call, result, why);
         }
         let sleep = match next {
-            Next::Backoff(sleep) | Next::Later(sleep) => Some(sleep),
-            Next::Requeue | Next::GiveUp(_) => None,
+            NextStep::Backoff(sleep) | NextStep::Pause(sleep) => Some(sleep),
+            NextStep::Requeue | NextStep::GiveUp(_) => None,
         };
         call.attempt_backs_off(sleep);
         if hold == Hold::RetryOther {

@@ -291,8 +291,8 @@ impl From<&BudgetView> for BudgetSnapshot {
     }
 }
 
-impl From<&kv::View> for KvSnapshot {
-    fn from(view: &kv::View) -> Self {
+impl From<&kv::KvView> for KvSnapshot {
+    fn from(view: &kv::KvView) -> Self {
         Self { capacity: view.capacity, usable: view.usable, held: view.held, peak: view.peak }
     }
 }

@@ -69,11 +69,11 @@ impl Expected {
             return Forecast::default();
         }
         let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
-        Forecast::later(move || {
+        Forecast::deferred(move || {
             let estimator = expected.estimator.lock();
             let forecast = Forecast::from(&estimator.output(&facts, &tenant))
-                .of_input(exact.unwrap_or_else(|| estimator.demand(&facts, &tenant).input));
-            if facts.stream { forecast } else { forecast.in_one_piece() }
+                .with_input(exact.unwrap_or_else(|| estimator.demand(&facts, &tenant).input));
+            if facts.stream { forecast } else { forecast.non_streaming() }
         })
     }
 
@@ -91,11 +91,11 @@ impl Expected {
             CostRule::Kv => {
                 let cost = match held {
                     Some(SlotTime { to_first_token, to_end }) => {
-                        kv::held(input, output, to_first_token, to_end)
+                        kv::actual_cost(input, output, to_first_token, to_end)
                     }
                     None => {
                         let speed = self.speed.lock();
-                        kv::cost(input, output, speed.ttft, speed.tpot)
+                        kv::expected_cost(input, output, speed.ttft, speed.tpot)
                     }
                 };
                 cost.max(f64::MIN_POSITIVE)
@@ -173,7 +173,7 @@ mod tests {
         let demand = expected.demand(&facts(), &tenant);
         let mut kv = Kv::new(100_000, 0.0);
         let forecast = expected.forecast(&facts(), &tenant, None);
-        let _place = kv.admit_expecting(&demand, forecast, Prefix::default(), Progress::default());
+        let _place = kv.admit(&demand, forecast, Prefix::default(), Progress::default());
         kv.view().peak
     }
 

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::policy::cooldown::Hold;
-use tidegate::policy::retry::{Failure, Next, decide};
+use tidegate::policy::retry::{FailedAttempt, NextStep, decide};
 use tidegate::protocol::RequestFacts;
 use tidegate::tokens::COLD_RATIO;
 use tidegate::{Config, Error, ErrorKind};
@@ -71,7 +71,7 @@ fn backoff_vectors() {
         let config = Config::from_json(json!({"defaults": {"retry": case.retry}})).expect("valid settings");
         let retry = config.default_target.retry;
         let after = |attempts: u32, random: f64| {
-            let failure = Failure {
+            let failure = FailedAttempt {
                 retryable: true,
                 never_executed: false,
                 repeatable: true,
@@ -81,9 +81,9 @@ fn backoff_vectors() {
                 left: Duration::MAX,
             };
             match decide(&retry, failure, || true, random) {
-                Next::Backoff(sleep) => Some(sleep.as_millis()),
-                Next::GiveUp(_) => None,
-                Next::Requeue | Next::Later(_) => panic!("{}: nothing holds it", case.name),
+                NextStep::Backoff(sleep) => Some(sleep.as_millis()),
+                NextStep::GiveUp(_) => None,
+                NextStep::Requeue | NextStep::Pause(_) => panic!("{}: nothing holds it", case.name),
             }
         };
         let bounds: Vec<_> =
@@ -121,7 +121,7 @@ async fn error_vectors() {
     let mut seen = BTreeSet::new();
     for case in cases::<Case>("errors.json") {
         let wanted = (&*case.error.kind, case.error.reason.as_deref());
-        let kind = ErrorKind::ALL.into_iter().find(|kind| of(kind) == wanted).expect("a kind of error");
+        let kind = ErrorKind::all().find(|kind| of(kind) == wanted).expect("a kind of error");
         seen.insert(of(&kind));
 
         let mut error = Error::new(kind, case.error.message);
@@ -145,5 +145,5 @@ async fn error_vectors() {
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         assert_eq!(body, case.body, "{}", case.name);
     }
-    assert_eq!(seen.len(), ErrorKind::ALL.len(), "every kind, and refusals by each reason: {seen:?}");
+    assert_eq!(seen.len(), ErrorKind::all().count(), "every kind, and refusals by each reason: {seen:?}");
 }

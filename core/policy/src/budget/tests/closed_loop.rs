@@ -1,5 +1,4 @@
-//! Share of the quota used, and number of 429s, under constant overload with random sizes and
-//! latencies.
+//! Simulations under constant overload: how much of the quota is used, and how many 429s occur.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -15,7 +14,7 @@ use tidegate_protocol::observe::Usage;
 use tidegate_protocol::rate::{RateHeaders, Window};
 use tidegate_tokens::Demand;
 
-/// One scenario of the simulation.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     policy: Policy,
@@ -55,7 +54,7 @@ const SCENE: Scene = Scene {
     warm: 4.0,
 };
 
-/// Results after the warm-up.
+/// Results of a simulation after its first minutes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     /// Fraction of the quota used by this client and others.

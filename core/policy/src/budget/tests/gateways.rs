@@ -12,7 +12,7 @@ use tidegate_protocol::observe::Usage;
 use tidegate_protocol::rate::{RateHeaders, Window};
 use tidegate_tokens::Demand;
 
-/// Tokens per minute that the gateway admits, whatever its backends announce.
+/// Tokens per minute that the gateway enforces, whatever its backends announce.
 const TRUTH: f64 = 50_000.0;
 const MINUTES: usize = 120;
 const SEVEN: [u64; 7] = [100_000, 90_000, 80_000, 70_000, 60_000, 52_000, 110_000];

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use crate::budget::{BudgetKind, BudgetView, Need, RateBudgets, Room};
+use crate::budget::{AvailableBudget, BudgetKind, BudgetView, Need, RateBudgets};
 use crate::testing::epoch;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::observe::Usage;
@@ -181,8 +181,8 @@ fn absurd_usage_does_not_block_for_long() {
 #[test]
 fn oversize_uses_only_certain_tokens() {
     let now = epoch();
-    let told = RateConfig { tpm: Some(1_000), otpm: Some(100), ..config(None, HeaderPolicy::Follow) };
-    let mut budgets = RateBudgets::new(&told, now);
+    let limits = RateConfig { tpm: Some(1_000), otpm: Some(100), ..config(None, HeaderPolicy::Follow) };
+    let mut budgets = RateBudgets::new(&limits, now);
     let guess = Demand { input: 1_300, output: 5_000, max_output: Some(50_000), exact: false, ..CALL };
     assert_eq!(
         budgets.oversize(&guess),
@@ -216,20 +216,20 @@ fn tool_limits_per_second_and_per_minute() {
     let mut went = 0;
     for tenth in 0..1_200u64 {
         let now = now + Duration::from_millis(tenth * 100);
-        if tool.available(now).open {
+        if tool.available(now).has_requests {
             tool.charge(now, &Demand::default());
             went += 1;
         }
     }
     assert!((110..=120).contains(&went), "two minutes of sixty: {went}");
     let mut slow = RateBudgets::for_tool(Some(0.5), None, now);
-    assert!(slow.available(now).open);
+    assert!(slow.available(now).has_requests);
     slow.charge(now, &Demand::default());
     let (kind, then) = slow.ready_at(now, &Need::ZERO).expect("one every two seconds");
     assert_eq!((kind, then.duration_since(now).as_secs()), (BudgetKind::Requests, 2));
-    assert!(!slow.available(now).open && slow.available(then).open);
+    assert!(!slow.available(now).has_requests && slow.available(then).has_requests);
     for rps in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
-        assert_eq!(RateBudgets::for_tool(Some(rps), None, now).available(now), Room::UNBOUNDED);
+        assert_eq!(RateBudgets::for_tool(Some(rps), None, now).available(now), AvailableBudget::UNBOUNDED);
     }
 }
 
@@ -238,7 +238,7 @@ fn no_configuration_and_no_headers_means_no_limit() {
     let now = epoch();
     let mut budgets = RateBudgets::default();
     for _ in 0..1_000 {
-        assert_eq!(budgets.available(now), Room::UNBOUNDED);
+        assert_eq!(budgets.available(now), AvailableBudget::UNBOUNDED);
         budgets.charge(now, &Demand { input: u64::MAX, output: u64::MAX, ..Demand::default() });
     }
     assert_eq!(budgets.ready_at(now, &Need::UNBOUNDED), None);

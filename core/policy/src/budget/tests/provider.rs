@@ -7,7 +7,7 @@ use tidegate_tokens::Demand;
 /// Length of the window of all limits, in seconds.
 const WINDOW: f64 = 60.0;
 
-/// How the limit is enforced.
+/// How the provider enforces the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Policy {
     /// A token bucket that holds this many seconds of the rate.
@@ -20,7 +20,7 @@ pub(super) enum Policy {
     Sliding,
 }
 
-/// How many tokens a call is charged.
+/// How many tokens the provider charges a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Sum,
@@ -71,7 +71,8 @@ impl Provider {
         }
     }
 
-    /// Handles the arrival of a call. Returns `true` if it is admitted.
+    /// Charges a call that arrives at `now` (in seconds) if it fits. Returns `true` if it was
+    /// admitted.
     pub(super) fn arrive(&mut self, now: f64, cost: f64) -> bool {
         self.turn(now);
         if cost > self.left() + 1e-6 * self.limit {

@@ -129,12 +129,12 @@ fn daily_window_restarts_at_announced_reset() {
     let day = |budgets: &mut RateBudgets, at: u64, remaining: u64, reset: u64| {
         let requests_per_day = said(100, remaining, reset);
         answer(budgets, later(at), &RateHeaders { requests_per_day, ..RateHeaders::default() });
-        budgets.available(later(at)).open
+        budgets.available(later(at)).has_requests
     };
     // One hour before midnight the whole day is used.
     let open: Vec<bool> = (1..=100).map(|n| day(&mut budgets, n, 100 - n, 3_600 - n)).collect();
     assert!(open.iter().take(90).all(|open| *open) && open.last() == Some(&false));
-    assert!(!budgets.available(later(3_500)).open && budgets.available(later(3_605)).open);
+    assert!(!budgets.available(later(3_500)).has_requests && budgets.available(later(3_605)).has_requests);
     // After midnight the next day is available; without the announced reset it would be available a
     // day later.
     assert!((1..=90).all(|n| day(&mut budgets, 3_610 + n, 100 - n, 86_400 - n)));
@@ -143,5 +143,5 @@ fn daily_window_restarts_at_announced_reset() {
     // Without an announced reset, a day is the last 24 hours.
     let mut budgets = RateBudgets::new(&RateConfig { rpd: Some(100), ..RateConfig::default() }, now);
     (0..100).for_each(|n| answer(&mut budgets, later(n), &RateHeaders::default()));
-    assert!(!budgets.available(later(3_700)).open && budgets.available(later(90_000)).open);
+    assert!(!budgets.available(later(3_700)).has_requests && budgets.available(later(90_000)).has_requests);
 }

@@ -1,4 +1,4 @@
-//! How much memory real requests share.
+//! Memory that requests with common prefixes share.
 
 use http::{HeaderMap, Method, Uri};
 use serde_json::{Value, json};
@@ -21,14 +21,14 @@ fn long(seed: &str, bytes: usize) -> String {
     seed.repeat(bytes / seed.len() + 1)[..bytes].to_owned()
 }
 
-/// The number of tokens that calls with these requests hold at the same time.
+/// Returns the memory, in tokens, of calls with these requests that run at the same time.
 fn held(requests: &[Value]) -> u64 {
     let mut kv = Kv::new(1 << 20, 0.0);
     let demand = Demand { input: 4_096, ..Demand::default() };
     for request in requests {
         let prefix = prefix(request);
         // Never released: all calls are in flight.
-        let _ = kv.admit_expecting(&demand, Forecast::exact(1), prefix, Progress::default());
+        let _ = kv.admit(&demand, Forecast::exact(1), prefix, Progress::default());
     }
     kv.view().held
 }

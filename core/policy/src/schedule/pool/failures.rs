@@ -32,12 +32,12 @@ impl Pool {
         attempt: Attempt,
     ) -> Hold {
         if self.replica_of(assignment).is_some() {
-            let is_own = fault == Fault::Broke && attempt.has_failed();
+            let is_own = fault == Fault::Broke && attempt.has_failed;
             let counts = !is_own && self.placement.on_failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
-                        replica.on_turned_away(now.saturating_duration_since(attempt.sent()));
+                        replica.on_turned_away(now.saturating_duration_since(attempt.sent));
                     }
                     Fault::Full(_) | Fault::Limited(_) => {}
                     _ => replica.on_room(),

@@ -197,7 +197,7 @@ impl Pool {
     /// Returns the current forecast of a call; empty if the size of no memory is known.
     fn forecast(&self, ticket: &Ticket) -> Forecast {
         let sized = self.replicas.iter().flatten().any(|replica| replica.most().is_some());
-        if sized { ticket.forecast.clone().now() } else { Forecast::default() }
+        if sized { ticket.forecast.clone().resolve() } else { Forecast::default() }
     }
 
     /// Returns the replica whose memory is kept for a call that lacks memory: the one that is

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::limiter::Limiter;
 use super::super::rule::Rule;
-use crate::kv::{self, Forecast, Kv, Prefix};
+use crate::kv::{Forecast, Kv, KvView, Prefix};
 use crate::placement::{Model, Placed};
 use crate::schedule::Ticket;
 use crate::schedule::upstream::MemoryUse;
@@ -33,7 +33,7 @@ pub(super) struct ReplicaSlots {
     /// Whether the size is configured, so that the replica's own value is ignored.
     is_size_configured: bool,
     /// The longest prompt that may fit into the memory, in tokens, at the last measurement. See
-    /// [`Kv::room`].
+    /// [`Kv::max_prompt`].
     pub(super) longest: u32,
     /// Whether calls with a common prefix hold it once. See
     /// [`EngineMetrics::shares_prefixes`](crate::placement::EngineMetrics).
@@ -142,7 +142,7 @@ impl ReplicaSlots {
 
     /// Returns the maximum size of a call in tokens, or `None` if it is not known.
     pub(super) fn most(&self) -> Option<u64> {
-        self.sized.then(|| self.memory.most())
+        self.sized.then(|| self.memory.capacity())
     }
 
     /// Returns `true` if there is memory for a call, by the last measurement.
@@ -164,13 +164,13 @@ impl ReplicaSlots {
     }
 
     pub(super) fn measure(&mut self) {
-        let longest = if self.sized { self.memory.longest() } else { u32::MAX };
+        let longest = if self.sized { self.memory.max_prompt() } else { u32::MAX };
         // A call needs less memory than its prompt if it shares a prefix. How much less differs by
         // call.
         self.longest = if self.shares_prefixes && self.in_flight > 0 { u32::MAX } else { longest };
     }
 
-    pub(super) fn memory(&self) -> Option<kv::View> {
+    pub(super) fn memory(&self) -> Option<KvView> {
         self.sized.then(|| self.memory.view())
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::Pool;
 use super::replica_slots::ReplicaSlots;
 use crate::adaptive::AdaptiveView;
-use crate::budget::Room;
-use crate::cooldown::{Cooldown, Failure, Hold, State};
-use crate::kv;
+use crate::budget::AvailableBudget;
+use crate::cooldown::{Cooldown, CooldownState, Failure, Hold};
+use crate::kv::KvView;
 use crate::placement::{Fault, ReplicaSet};
 use crate::schedule::available::Available;
 use crate::schedule::limiter::Limiter;
@@ -77,9 +77,9 @@ impl Upstream for Pool {
         None
     }
 
-    fn memory(&self) -> Option<kv::View> {
+    fn memory(&self) -> Option<KvView> {
         let views = self.replicas.iter().flatten().filter_map(ReplicaSlots::memory);
-        views.reduce(|sum, view| kv::View {
+        views.reduce(|sum, view| KvView {
             capacity: sum.capacity.saturating_add(view.capacity),
             usable: sum.usable.saturating_add(view.usable),
             calls: sum.calls + view.calls,
@@ -124,7 +124,7 @@ impl Upstream for Pool {
         (ticket.demand.min_input() > most).then_some(most)
     }
 
-    fn available(&mut self, in_flight: usize, shared: Room) -> Available {
+    fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available {
         self.measure();
         Available::new(shared, Some(Arc::new(self.by_class(in_flight, None))))
     }
@@ -218,8 +218,8 @@ impl Upstream for Pool {
         !self.replicas.iter().flatten().any(|replica| replica.is_full)
     }
 
-    fn state(&self, _: Instant) -> State {
-        if self.is_empty() { State::Cooling } else { State::Open }
+    fn state(&self, _: Instant) -> CooldownState {
+        if self.is_empty() { CooldownState::Cooling } else { CooldownState::Open }
     }
 
     fn resume_cooldown(&mut self, now: Instant, until: Instant) {

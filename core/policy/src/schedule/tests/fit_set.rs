@@ -8,7 +8,7 @@ use super::super::available::{Available, LongestPrompt, ReplicaAvailability};
 use super::super::fit_set::FitSet;
 use super::super::requirements::{CallClass, Requirements};
 use super::*;
-use crate::budget::{Need, Room};
+use crate::budget::{AvailableBudget, Need};
 use crate::placement::ReplicaSet;
 use crate::testing::epoch;
 
@@ -70,7 +70,7 @@ proptest! {
                 }
             }
             let [tokens, kv, tenant_tokens] = probe;
-            let shared = Room { open: true, most: Need { tokens, kv, ..Need::UNBOUNDED } };
+            let shared = AvailableBudget { has_requests: true, max_need: Need { tokens, kv, ..Need::UNBOUNDED } };
             let most = |longest: Option<u32>| LongestPrompt::of(longest.map(|longest| (0, longest)).into_iter());
             let replicas = of_kinds.clone().map(|classes| Arc::new(ReplicaAvailability::new(ReplicaSet::NONE, None, classes.into_iter().map(most))));
             for available in [Available::new(shared, None), Available::new(shared, replicas)] {

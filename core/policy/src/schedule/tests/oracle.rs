@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::adaptive::Ended;
-use crate::cooldown::{Failure, State};
+use crate::cooldown::{CooldownState, Failure};
 use crate::testing::epoch;
 use tidegate_protocol::Usage;
 
@@ -259,7 +259,7 @@ impl Oracle {
             How::Accepted => {
                 let before = self.state();
                 self.scheduler.on_success(self.now, &mut grant);
-                self.changes += u64::from(before == State::Probing && self.state() != before);
+                self.changes += u64::from(before == CooldownState::Probing && self.state() != before);
             }
             How::Failed(delay) => {
                 let (before, (sent, changes)) = (self.state(), self.admitted[&call.number]);
@@ -271,10 +271,11 @@ impl Oracle {
                     delay.map(ms),
                     0.5,
                 );
-                let is_late = changes != self.changes && before != State::Cooling;
+                let is_late = changes != self.changes && before != CooldownState::Cooling;
                 let from = if is_late { sent } else { self.now };
                 self.floor = self.floor.max(from + ms(delay.unwrap_or(0)));
-                self.changes += u64::from(before != State::Cooling && self.state() == State::Cooling);
+                self.changes +=
+                    u64::from(before != CooldownState::Cooling && self.state() == CooldownState::Cooling);
                 // A call that cannot outlast the cool-down is refused at once.
                 self.settle();
             }
@@ -413,7 +414,7 @@ impl Oracle {
             let could: Vec<_> = self.waiting.values().filter(admits).map(|call| call.number).collect();
             let held_back = self.waiting.values().filter(|call| self.is_held_back(call));
             let held: Vec<_> = held_back.map(|call| call.number).collect();
-            let is_probe = self.state() == State::Probing;
+            let is_probe = self.state() == CooldownState::Probing;
             let goes = |call: &&Call| {
                 let fits = self.model.admits(self.now, call) && self.model.is_back(self.now, call);
                 !call.ticket.has_failed && fits && !self.excuse(call)
@@ -511,7 +512,7 @@ impl Oracle {
         self.model.check_levels(self.now);
         assert_eq!(view.gap, Duration::ZERO);
         if let Some(call) = self.stuck() {
-            assert_ne!(view.state, State::Open, "{call} could go");
+            assert_ne!(view.state, CooldownState::Open, "{call} could go");
             assert!(
                 self.scheduler.next_wake(self.now).is_some_and(|wake| wake > self.now),
                 "{call} could go"
@@ -526,7 +527,7 @@ impl Oracle {
             let why = self.scheduler.explain(self.now, call.id.expect("queued")).expect("it waits");
             assert!(why.since <= why.waited, "{why:?}");
             let excused = self.excuse(&call) || !self.model.is_back(self.now, &call);
-            let closed = view.state != State::Open;
+            let closed = view.state != CooldownState::Open;
             assert!(self.model.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
         }
     }
@@ -590,17 +591,17 @@ impl Oracle {
         (self.model.order(call), call.number)
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> CooldownState {
         self.scheduler.view(self.now).state
     }
 
     /// Returns whether the waiting call has failed and `other` has not and goes first as a probe.
     fn is_left_out_for(&self, waiting: &Call, other: &Call) -> bool {
-        self.state() == State::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
+        self.state() == CooldownState::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
     }
 
     fn closed(&self) -> bool {
-        matches!(self.scheduler.view(self.now).state, State::Cooling | State::Probing)
+        matches!(self.scheduler.view(self.now).state, CooldownState::Cooling | CooldownState::Probing)
     }
 
     fn cools_past(&self, deadline: Instant) -> bool {

@@ -1,7 +1,7 @@
 //! Calls that fail wherever they are sent, among others that would be accepted.
 
 use super::*;
-use crate::cooldown::{Failure, State};
+use crate::cooldown::{CooldownState, Failure};
 use crate::testing::epoch;
 
 /// The maximum number of attempts of a call.
@@ -54,7 +54,7 @@ fn play(world: World) -> Seen {
     scheduler.on_success(zero, &mut first);
     scheduler.release(zero, first);
     let mut flying: Vec<Attempt> = Vec::new();
-    let (mut seen, mut before) = (Seen::default(), State::Open);
+    let (mut seen, mut before) = (Seen::default(), CooldownState::Open);
     let is_poisoned = |call: u64| call < world.failing;
     for t in (0..60_000).step_by(10) {
         let now = zero + ms(t);
@@ -92,12 +92,12 @@ fn play(world: World) -> Seen {
         let wake = scheduler.next_wake(now);
         assert!(wake.is_none_or(|wake| wake > now), "all that is due was done");
         let state = scheduler.view(now).state;
-        let is_closed = |state| matches!(state, State::Cooling | State::Probing);
+        let is_closed = |state| matches!(state, CooldownState::Cooling | CooldownState::Probing);
         seen.closed += 10 * u64::from(is_closed(state));
         seen.outages += u32::from(is_closed(state) && !is_closed(before));
         before = state;
     }
-    assert_eq!((scheduler.has_waiting(), before), (false, State::Open), "{seen:?}");
+    assert_eq!((scheduler.has_waiting(), before), (false, CooldownState::Open), "{seen:?}");
     seen
 }
 

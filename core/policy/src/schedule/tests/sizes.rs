@@ -333,7 +333,7 @@ fn number_of_calls_looked_at_is_bounded_whatever_their_prompts_are() {
         let long = admit(&mut scheduler, now, &call);
         let looks = Arc::new(AtomicUsize::new(0));
         let counter = looks.clone();
-        call.forecast = Forecast::later(move || {
+        call.forecast = Forecast::deferred(move || {
             counter.fetch_add(1, Ordering::Relaxed);
             Forecast::exact(900)
         });

@@ -70,7 +70,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
 /// again, and the call keeps its age.
 fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     let (error, hold) = match cause {
-        Cancellation::Reclaimed => (
+        Cancellation::Preempted => (
             Error::new(
                 ErrorKind::Refused(Reason::NoSlot),
                 "the slot was borrowed from another tenant or lane, whose `floor` needs it again; the call is queued again",

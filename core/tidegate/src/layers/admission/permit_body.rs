@@ -106,7 +106,7 @@ impl PermitBody {
     fn follow(&mut self) {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
         let tokens = exchange.tokens();
-        self.progress.reached(tokens);
+        self.progress.set(tokens);
         let expected = self.call.target().expected();
         expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, tokens);
         if self.awaits_token && exchange.has_token() {

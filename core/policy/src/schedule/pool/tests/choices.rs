@@ -341,7 +341,7 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
     let short = [10, 10].map(|input| admit(&mut scheduler, now, &of_input(input, now)));
     assert!(short.iter().all(|grant| at(grant) != at(&long)), "the longer queue is avoided");
     let asked = AtomicU64::new(0);
-    let forecast = Forecast::later(move || {
+    let forecast = Forecast::deferred(move || {
         let first = asked.fetch_add(1, Ordering::Relaxed) == 0;
         Forecast::exact(if first { 10 } else { 20_000 })
     });
@@ -363,7 +363,7 @@ fn few_calls_are_looked_at_for_the_next_wake_time() {
     let long = admit(&mut scheduler, now, &of_input(800, now));
     let looks = Arc::new(AtomicU64::new(0));
     let counter = looks.clone();
-    let forecast = Forecast::later(move || {
+    let forecast = Forecast::deferred(move || {
         counter.fetch_add(1, Ordering::Relaxed);
         Forecast::exact(900)
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::cooldown::Hold;
-use crate::kv::{Forecast, Kv, Place, Progress};
+use crate::kv::{Forecast, Kv, KvReservation, Progress};
 use crate::placement::{Affinity, EngineMetrics, Fault, Observation};
 use crate::schedule::{GrantId, WaiterId};
 
@@ -78,7 +78,7 @@ struct Waiting {
 struct Running {
     grant: Grant,
     ticket: Ticket,
-    place: Place,
+    place: KvReservation,
     /// What the call takes of its replica's memory: its input, and the tokens it may still produce.
     held: (u64, u64),
     /// The prefixes that it holds there.
@@ -347,12 +347,12 @@ impl PoolModel {
         others.retain(|other| *other != id && !avoid.contains(other) && !avoid.contains(&id));
         let others = self.places(&others);
         let memory = self.memories.get_mut(&id).expect("kept for each");
-        let held = in_memory(&ticket, memory.most());
+        let held = in_memory(&ticket, memory.capacity());
         let affinity =
             ticket.wants.as_ref().filter(|_| self.sharing.contains(&id)).map(|wants| &wants.affinity);
         let affinity = affinity.cloned().unwrap_or_default();
         let forecast = Forecast::default();
-        let place = memory.admit_expecting(&ticket.demand, forecast, affinity.prefix, Progress::default());
+        let place = memory.admit(&ticket.demand, forecast, affinity.prefix, Progress::default());
         let begun = self.begun(id);
         let begins = affinity.prefixes;
         self.shared.extend(begins.iter().filter(|hash| begun.contains(hash)).map(|hash| (id, *hash)));
@@ -419,7 +419,7 @@ impl PoolModel {
             return Vec::new();
         }
         let need = head.demand.input;
-        let could = |id: &ReplicaId| self.memories.get(id).is_none_or(|memory| need <= memory.most());
+        let could = |id: &ReplicaId| self.memories.get(id).is_none_or(|memory| need <= memory.capacity());
         let ever = room.eligible.iter().rev().filter(|id| may.contains(id) && could(id));
         let left = ever.map(|id| (*id, self.left(*id, head)));
         let nearest = left.max_by(|(_, left), (_, other)| left.total_cmp(other));
@@ -429,7 +429,7 @@ impl PoolModel {
     /// Returns what is left of a replica's memory with a call at the worst moment, token by token;
     /// infinite if the size is not known.
     fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
-        let Some(capacity) = self.sized.get(&id).map(|id| self.memories[id].most()) else {
+        let Some(capacity) = self.sized.get(&id).map(|id| self.memories[id].capacity()) else {
             return f64::INFINITY;
         };
         let is_there = |running: &&Running| running.grant.placed().is_some_and(|placed| placed.id == id);

@@ -10,7 +10,7 @@ use super::super::*;
 use super::Call;
 use crate::adaptive::{AdaptiveView, CallKind, Ended, Limit, LimitView, Sample};
 use crate::budget::{BudgetKind, Charge, Need, RateBudgets, TokenBucket};
-use crate::kv::{Kv, Place, Prefix, Progress};
+use crate::kv::{Forecast, Kv, KvReservation, Prefix, Progress};
 use tidegate_config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use tidegate_protocol::Usage;
 
@@ -194,7 +194,7 @@ struct Running {
     tenant: usize,
     lane: Lane,
     charge: Charge,
-    place: Option<Place>,
+    place: Option<KvReservation>,
     own: u64,
     /// The sample of the limit, or `None` if there is none.
     sample: Option<Sample>,
@@ -248,7 +248,11 @@ impl Model {
     pub(super) fn admit(&mut self, now: Instant, call: &Call) {
         let demand = &call.ticket.demand;
         let charge = self.shadow.charge(now, demand);
-        let place = self.kv.get_mut().as_mut().map(|kv| kv.admit(demand, Progress::default()));
+        let place = self
+            .kv
+            .get_mut()
+            .as_mut()
+            .map(|kv| kv.admit(demand, Forecast::default(), Prefix::default(), Progress::default()));
         if let Some(own) = &mut self.own[call.tenant] {
             own.take(now, demand.total());
         }
@@ -370,18 +374,18 @@ impl Model {
     /// Returns whether no request is left, and which resources are short.
     fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
         let (need, room) = (self.need(call), self.shared.lock().available(now));
-        let most = room.most;
+        let most = room.max_need;
         let memory = match &mut *self.kv.borrow_mut() {
             Some(kv) => {
                 // Measures the memory.
-                kv.room();
+                kv.available();
                 kv.fits(&call.ticket.demand, &call.ticket.forecast, &Prefix::default())
             }
             None => true,
         };
         let classes = [(need.tokens, most.tokens), (need.input, most.input), (need.output, most.output)];
         let [tokens, input, output] = classes.map(|(need, most)| need > most);
-        (!room.open, [tokens, input, output, !memory])
+        (!room.has_requests, [tokens, input, output, !memory])
     }
 
     fn need(&self, call: &Call) -> Need {
@@ -406,7 +410,7 @@ impl Model {
     }
 
     pub(super) fn is_oversize(&self, call: &Call) -> bool {
-        let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::most);
+        let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::capacity);
         call.ticket.demand.min_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
     }
 
