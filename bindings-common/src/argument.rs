@@ -1,4 +1,4 @@
-//! Checks of arguments that the host's programmer passes.
+//! Checks of arguments that a program in the host language (Python or JavaScript) passes.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate::duration;
 
-/// An argument with an invalid value. The message contains the argument's name and the valid
+/// The error of an argument with an invalid value. The message names the argument and the valid
 /// values.
 #[derive(Debug)]
 pub struct InvalidArgument(pub(crate) String);
@@ -21,7 +21,7 @@ impl fmt::Display for InvalidArgument {
 
 impl std::error::Error for InvalidArgument {}
 
-/// Returns the duration of an argument in seconds.
+/// Returns the duration of an argument that is given in seconds. `name` is the argument's name.
 ///
 /// # Errors
 ///
@@ -42,20 +42,20 @@ pub fn status_code(status: u32) -> Result<StatusCode, InvalidArgument> {
     code.ok_or_else(|| InvalidArgument(format!("status: {status} is not an HTTP status; give 100 to 999")))
 }
 
-/// Returns the value of a JSON text.
+/// Deserializes a value from a JSON text.
 ///
 /// # Errors
 ///
-/// If the text is not JSON, or not JSON of that type.
+/// If the text is not JSON, or does not describe a `T`.
 pub fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, InvalidArgument> {
     serde_json::from_str(json).map_err(|error| InvalidArgument(format!("not JSON: {error}")))
 }
 
-/// Returns the value as a JSON text.
+/// Serializes a value to a JSON text.
 ///
 /// # Errors
 ///
-/// If the value has no form in JSON.
+/// If the value cannot be represented in JSON.
 pub fn to_json(value: &impl Serialize) -> Result<String, InvalidArgument> {
     serde_json::to_string(value).map_err(|error| InvalidArgument(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Response bodies that a reader of the host language pulls, chunk by chunk.
+//! Response bodies whose chunks the host language (Python or JavaScript) requests one at a time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,43 +11,43 @@ use http_body::Body;
 use parking_lot::Mutex;
 use tidegate::{Error, ResponseBody};
 
-use crate::error::{forked, response_closed};
+use crate::error::{response_closed, used_after_fork};
 use crate::runtime_bound::RuntimeBound;
 
-/// The largest number of bytes that are read ahead with the head.
+/// Maximum number of body bytes that are read before the response head is returned.
 const MAX_READ_AHEAD: usize = 64 * 1024;
 
-/// The number of times that the connection may make progress before an incomplete body counts as a
-/// stream.
+/// Number of times that the reader yields to the connection before an incomplete body is treated as
+/// a stream.
 const MAX_YIELDS: usize = 3;
 
-/// A chunk of a body, the end (`None`), or the error that ended the body.
+/// The result of reading a body: a chunk, the error that ended the body, or `None` at its end.
 pub type Chunk = Option<Result<Bytes, Error>>;
 
-/// A response body. Dropping or closing it ends the exchange at once and releases the slot.
+/// A response body. Dropping or closing it ends the exchange at once and releases its slot.
 pub struct BodyStream(Mutex<State>);
-/// The state of a body.
+
 struct State {
     read_ahead: VecDeque<Bytes>,
     error: Option<Error>,
-    /// `None` after the end, an error or a close.
+    /// The rest of the body. `None` after the end, an error or a close.
     body: Option<OpenBody>,
 }
 
 static OPEN_BODIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of bodies in the process that have not ended. Each holds a slot.
+/// Returns the number of response bodies in the process that have not ended. Each holds a slot.
 pub fn open_bodies() -> usize {
     OPEN_BODIES.load(Ordering::Relaxed)
 }
 
-/// A body that has not ended.
+/// The unread rest of a response body. Counted in [`open_bodies`] until it is dropped.
 struct OpenBody(RuntimeBound<ResponseBody>);
 
 impl OpenBody {
     fn new(body: ResponseBody) -> Self {
         OPEN_BODIES.fetch_add(1, Ordering::Relaxed);
-        Self(RuntimeBound::here(body))
+        Self(RuntimeBound::in_current(body))
     }
 }
 
@@ -58,12 +58,12 @@ impl Drop for OpenBody {
 }
 
 impl BodyStream {
-    /// Creates a body and reads the part that has arrived with the head. Runs on a worker of the
-    /// runtime.
+    /// Creates a body, and reads the part that has arrived together with the response head. Must be
+    /// called on a worker of the runtime.
     ///
-    /// An event stream is read up to its first chunk. Any other body is read completely if the
-    /// connection has received all of it. A small body then crosses into the host language once,
-    /// and its slot is released at once.
+    /// An event stream is read up to its first chunk. Any other body is read completely if it has
+    /// arrived and is smaller than 64 KiB. Such a body crosses into the host language once, and its
+    /// slot is released at once.
     pub async fn read_ahead(mut body: ResponseBody, is_event_stream: bool) -> Self {
         let mut read_ahead = VecDeque::new();
         let mut error = None;
@@ -95,17 +95,21 @@ impl BodyStream {
         Self(Mutex::new(State { read_ahead, error, body }))
     }
 
-    /// Returns a body of which nothing has been read. Panics outside a runtime.
+    /// Returns a body of which nothing has been read.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
     pub fn unread(body: ResponseBody) -> Self {
         let body = Some(OpenBody::new(body));
         Self(Mutex::new(State { read_ahead: VecDeque::new(), error: None, body }))
     }
 
-    /// Returns the whole body if all of it has been read ahead without an error.
+    /// Returns the whole body if all of it was read ahead without an error.
     ///
     /// # Errors
     ///
-    /// Returns the stream if the body continues or failed.
+    /// Returns the stream itself if the body continues or has failed.
     pub fn into_whole(self) -> Result<Bytes, Self> {
         let mut state = self.0.into_inner();
         if state.body.is_some() || state.error.is_some() {
@@ -120,7 +124,8 @@ impl BodyStream {
         Ok(whole.freeze())
     }
 
-    /// Ends the body now. Later reads fail, unless the body had been read to its end. Idempotent.
+    /// Ends the exchange now, and releases its slot. Later reads fail, unless the body had been
+    /// read to its end. Idempotent.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.0.lock();
@@ -132,7 +137,7 @@ impl BodyStream {
         drop(dropped);
     }
 
-    /// Polls for the next chunk.
+    /// Polls for the next chunk. A chunk is never empty.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Chunk> {
         let mut state = self.0.lock();
         if let Some(chunk) = state.read_ahead.pop_front() {
@@ -143,7 +148,7 @@ impl BodyStream {
         }
         let Some(OpenBody(bound)) = &mut state.body else { return Poll::Ready(None) };
         let runtime = bound.runtime().clone();
-        let Some(body) = bound.get_mut() else { return Poll::Ready(Some(Err(forked()))) };
+        let Some(body) = bound.get_mut() else { return Poll::Ready(Some(Err(used_after_fork()))) };
         // The layers below start timers, which need the runtime.
         let _context = runtime.enter();
         let chunk = std::task::ready!(poll_chunk(body, cx));
@@ -154,12 +159,16 @@ impl BodyStream {
     }
 
     /// Waits for the next chunk.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no chunk.
     pub async fn next(&self) -> Chunk {
         poll_fn(|cx| self.poll(cx)).await
     }
 }
 
-/// Polls for the next chunk that is not empty. Trailers are skipped.
+/// Polls the body for the next chunk that is not empty, and skips trailers. `None` is the end.
 fn poll_chunk(body: &mut ResponseBody, cx: &mut Context<'_>) -> Poll<Chunk> {
     loop {
         match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {

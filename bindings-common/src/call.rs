@@ -1,24 +1,27 @@
-//! Sends calls, and decides which failures are returned as responses.
+//! Sends calls, and decides which failures the caller gets as HTTP responses instead of errors.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
 use tidegate::config::Mode;
 use tidegate::{Client, Error, ErrorKind, RequestBody, ResponseBody};
 
-/// Which failures are returned as an HTTP response with `x-should-retry: false` instead of an
-/// error.
+/// Which failures of a call are returned as an HTTP response with `x-should-retry: false` instead
+/// of an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FailureMode {
-    /// Rejections and missed deadlines. They have a status, a reason and a time to retry after.
+    /// Rejections by the gate and missed deadlines. Their responses have a status, a reason and a
+    /// Retry-After.
     RespondToRejections,
-    /// All failures. An SDK whose retries are on would repeat a call that fails with an error.
+    /// All failures, for an SDK that would repeat a call that fails with an error.
     RespondToAll,
 }
 
 impl FailureMode {
-    /// Returns the mode of a request with these headers. `is_wrapped` says whether the retries of
-    /// its SDK were switched off. In the modes `observe` and `off` the SDK keeps its retries.
-    pub fn of_request(headers: &HeaderMap, mode: Mode, is_wrapped: bool) -> Self {
+    /// Returns which failures of a request with these headers are returned as responses.
+    ///
+    /// `mode` is the mode of the gate: in `observe` and `off`, an SDK keeps its own retries.
+    /// `is_wrapped` says whether the retries of the calling SDK were switched off.
+    pub fn for_request(headers: &HeaderMap, mode: Mode, is_wrapped: bool) -> Self {
         if mode == Mode::Enforce && !is_wrapped && is_from_sdk(headers) {
             Self::RespondToAll
         } else {
@@ -27,13 +30,18 @@ impl FailureMode {
     }
 }
 
-/// Returns `true` if an SDK with retries of its own made the request. The SDKs of OpenAI and
-/// Anthropic, and others from the same generator, set these headers.
+/// Returns `true` if the headers show that an SDK which retries by itself made the request. The
+/// SDKs of OpenAI and Anthropic, and others from the same generator, set these headers.
 fn is_from_sdk(headers: &HeaderMap) -> bool {
     headers.contains_key("x-stainless-retry-count") || headers.contains_key("x-stainless-lang")
 }
 
-/// Sends the call, and returns its response once the head is known.
+/// Sends the call, and returns its response as soon as the response head is known. Failures that
+/// `failures` selects are returned as responses.
+///
+/// # Errors
+///
+/// All other failures of the call.
 pub async fn send(
     client: Client,
     request: Request<RequestBody>,
@@ -45,12 +53,12 @@ pub async fn send(
     }
 }
 
-/// Returns `true` for rejections and missed deadlines.
+/// Returns `true` if the gate rejected the call or its deadline passed.
 fn is_rejection(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
 }
 
-/// Returns `true` if the response is an event stream.
+/// Returns `true` if the content type of a response is `text/event-stream`.
 pub fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }

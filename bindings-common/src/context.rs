@@ -7,24 +7,26 @@ use tokio::time::Instant;
 
 use crate::argument::InvalidArgument;
 
-/// The settings of a context block in the host's program. `None` inherits the outer value.
+/// The arguments of a context block in the host language, such as `tidegate.context(...)` in
+/// Python. `None` inherits the value of the outer context.
 pub struct ContextOptions<'a> {
-    /// The tenant.
+    /// The fairness key.
     pub tenant: Option<&'a str>,
-    /// The name of the lane.
+    /// The name of the priority class.
     pub lane: Option<&'a str>,
-    /// Seconds from now, above 0.
+    /// The deadline, in seconds from now. Must be above 0.
     pub deadline: Option<f64>,
-    /// The label of the calls.
+    /// The label of the calls, for explanations and records.
     pub call: Option<&'a str>,
 }
 
 impl ContextOptions<'_> {
-    /// Returns the context inside `outer`. The earlier deadline applies.
+    /// Returns the context that inherits from `outer` what is `None` here. Of two deadlines, the
+    /// earlier one applies. `None` is the default context.
     ///
     /// # Errors
     ///
-    /// If the lane does not exist or the deadline is not above 0.
+    /// If the lane does not exist, or if the deadline is not above 0.
     pub fn within(
         self,
         outer: Option<&Context>,
@@ -48,7 +50,8 @@ impl ContextOptions<'_> {
     }
 }
 
-/// Returns the seconds until the deadline, 0 if it has passed. `None` without a deadline.
+/// Returns the seconds until the deadline of a context: 0 if it has passed, `None` without a
+/// deadline.
 pub fn remaining(context: &Context, now: impl FnOnce() -> Instant) -> Option<f64> {
     context.deadline.map(|at| at.saturating_duration_since(now()).as_secs_f64())
 }
@@ -57,7 +60,7 @@ pub fn remaining(context: &Context, now: impl FnOnce() -> Instant) -> Option<f64
 ///
 /// # Errors
 ///
-/// If the number is not above 0 or not finite.
+/// If the number is infinite, not a number, or not above 0.
 fn deadline(seconds: f64, now: Instant) -> Result<Instant, InvalidArgument> {
     let wait = duration::from_secs(seconds).filter(|_| seconds > 0.0);
     wait.map(|wait| duration::after(now.into_std(), wait).into()).ok_or_else(|| {
@@ -67,7 +70,7 @@ fn deadline(seconds: f64, now: Instant) -> Result<Instant, InvalidArgument> {
     })
 }
 
-/// Returns the error of an unknown lane, with the known ones.
+/// Returns the error of an unknown lane, with the names of the known ones.
 fn unknown_lane(lane: &str) -> InvalidArgument {
     let known: Vec<_> = Lane::ALL.iter().map(|lane| lane.as_str()).collect();
     InvalidArgument(format!("lane: {lane:?} does not exist; give one of {}", known.join(", ")))

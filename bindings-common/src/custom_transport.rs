@@ -1,7 +1,7 @@
-//! Exchanges that are made by the caller's own transport, in the host language.
+//! Exchanges that the caller's own transport makes in the host language (Python or JavaScript).
 //!
-//! A worker offers an exchange to the host language and continues with other work. The transport
-//! there answers through the [`ExchangeHandle`].
+//! A worker of the runtime offers an exchange to the host language and continues with other work.
+//! The transport there answers through the [`ExchangeHandle`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,33 +17,38 @@ use tidegate::{Error, ErrorKind, RequestBody};
 
 use crate::runtime_bound::RuntimeBound;
 
-/// The URL and the headers of a request as the caller made it. The host language has that request.
+/// The URL and the headers of a request as the caller made it, before the core changed them.
 pub struct OriginalHead {
     uri: Uri,
     headers: HeaderMap,
 }
 
 impl OriginalHead {
-    /// Remembers the head of a request.
-    pub fn of(request: &Request<RequestBody>) -> Self {
+    /// Copies the URL and the headers of a request.
+    pub fn from_request(request: &Request<RequestBody>) -> Self {
         Self { uri: request.uri().clone(), headers: request.headers().clone() }
     }
 }
 
-/// An exchange to be made in the host language, with the changes that the core made to its request.
+/// An exchange that the host language is to make, with the core's changes to the caller's request.
 pub struct ExchangeOffer {
-    /// The exchange.
+    /// The handle through which the caller's own transport answers.
     pub exchange: ExchangeHandle,
-    /// The headers that the core changed or added.
+    /// The headers that the core changed or added, with their new values.
     pub changed_headers: Vec<(HeaderName, HeaderValue)>,
-    /// The URL, if the core changed it: that of a replica.
+    /// The URL at a replica, or `None` if the core did not change the URL.
     pub changed_url: Option<String>,
-    /// How long the call can wait for the exchange. `None` without a limit.
+    /// How long the call can wait for the exchange: until its deadline or, if shorter, its longest
+    /// timeout. `None` if the request belongs to no call.
     pub max_wait: Option<Duration>,
 }
 
 impl ExchangeOffer {
-    /// Returns the offer of an exchange. Panics outside a runtime.
+    /// Returns the offer of an exchange, with the differences between `request` and `original`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
     pub fn new(request: Request<RequestBody>, exchange: Exchange, original: &OriginalHead) -> Self {
         let (head, body) = request.into_parts();
         let values =
@@ -62,38 +67,39 @@ impl ExchangeOffer {
     }
 }
 
-/// The host language's handle to one exchange. Dropping or closing it reports that the transport
-/// has finished. A cancelled exchange keeps its slot until then.
+/// The handle by which the caller's own transport reports on one exchange. Dropping or closing it
+/// reports that the transport has finished. A cancelled exchange keeps its slot until then.
 pub struct ExchangeHandle {
     open: Mutex<Option<RuntimeBound<Open>>>,
     id: u64,
 }
 
-/// An exchange that has not ended.
 struct Open {
     exchange: Exchange,
-    /// The request body, until it was sent.
+    /// The request body, or `None` after the transport has read it.
     body: Option<RequestBody>,
 }
 
 impl ExchangeHandle {
     fn new(exchange: Exchange, body: RequestBody) -> Self {
         let id = exchange.id();
-        let open = RuntimeBound::here(Open { exchange, body: Some(body) });
+        let open = RuntimeBound::in_current(Open { exchange, body: Some(body) });
         Self { open: Mutex::new(Some(open)), id }
     }
 
-    /// Returns the number that identifies the exchange in cancellations.
+    /// Returns the number of the exchange, which cancellations name.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Runs `f` on the exchange, unless it is over or belongs to the parent of a fork.
+    /// Runs `f` on the exchange. Returns `None` if the exchange has ended or belongs to the parent
+    /// of a forked process.
     pub fn with<T>(&self, f: impl FnOnce(&Exchange) -> T) -> Option<T> {
         self.open.lock().as_ref().and_then(RuntimeBound::get).map(|open| f(&open.exchange))
     }
 
-    /// Ends the handle, and returns the exchange if it is still open.
+    /// Removes the exchange from the handle. Returns `None` if it has ended or belongs to the
+    /// parent of a forked process.
     fn take(&self) -> Option<Exchange> {
         let open = self.open.lock().take();
         open.and_then(RuntimeBound::into_inner).map(|open| open.exchange)
@@ -104,22 +110,23 @@ impl ExchangeHandle {
         self.with(Exchange::is_cancelled).unwrap_or(true)
     }
 
-    /// Reports that the request body was read to its end. The time limit of the response starts
-    /// here.
+    /// Reports that the transport has read the request body to its end. The time limit for the
+    /// response starts now.
     pub fn on_body_sent(&self) {
         let body =
             self.open.lock().as_mut().and_then(RuntimeBound::get_mut).and_then(|open| open.body.take());
         drop(body);
     }
 
-    /// Passes on the response head. Returns `false` if the exchange was cancelled or answered
-    /// before.
+    /// Reports the response head. Returns `false` if the exchange was cancelled or has a head
+    /// already.
     pub fn answer(&self, head: Response<()>) -> bool {
         self.with(|exchange| exchange.answer(head)).unwrap_or(false)
     }
 
-    /// Passes on a chunk. Returns `Some(true)` if the transport may continue, `Some(false)` if it
-    /// must wait for room first, and `None` if the reader is gone.
+    /// Passes on a chunk of the response body. Returns `Some(true)` if the transport may continue,
+    /// `Some(false)` if it must wait for [`Self::ready`] first, and `None` if the reader of the
+    /// response is gone.
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         let chunk = Bytes::copy_from_slice(chunk);
         match self.with(|exchange| exchange.chunk(chunk))? {
@@ -129,8 +136,9 @@ impl ExchangeHandle {
         }
     }
 
-    /// Waits for room for a chunk. Resolves to `false` if the reader is gone.
-    pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
+    /// Waits until another chunk of the response body can be passed on. Resolves to `false` if the
+    /// reader of the response is gone.
+    pub fn ready(&self) -> impl Future<Output = bool> + Send + use<> {
         let room = self.with(Exchange::room);
         async move {
             match room {
@@ -140,28 +148,30 @@ impl ExchangeHandle {
         }
     }
 
-    /// Ends the body successfully.
+    /// Reports that the response body is complete, which ends the exchange.
     pub fn end(&self) {
         if let Some(exchange) = self.take() {
             exchange.end();
         }
     }
 
-    /// Ends the exchange with an error.
+    /// Reports that the exchange failed with this error, which ends the exchange.
     pub fn fail(&self, error: Error) {
         if let Some(exchange) = self.take() {
             exchange.fail(error);
         }
     }
 
-    /// Reports that the transport has finished. Idempotent.
+    /// Reports that the transport has finished. Ends the exchange if it is still open. Idempotent.
     pub fn close(&self) {
         drop(self.take());
     }
 }
 
-/// Returns the error of a failed transport in the host language. `kind` is the name of the
-/// failure's kind; failures of an unknown kind are not retried.
+/// Returns the error of a failed transport in the host language.
+///
+/// `kind` is the name of an [`ErrorKind`], `pool` (the client had no free connection) or `refused`
+/// (no process listens at the address). Failures of any other kind are not retried.
 pub fn transport_error(kind: &str, message: String) -> Error {
     const KINDS: [ErrorKind; 6] = [
         ErrorKind::Connect,
@@ -172,11 +182,9 @@ pub fn transport_error(kind: &str, message: String) -> Error {
         ErrorKind::Truncated,
     ];
     match kind {
-        // The client's own pool had no free connection: nothing was sent, and the target is not at
-        // fault.
-        "pool" => Error::new(ErrorKind::ConnectTimeout, message).with_local_cause(),
-        // The host answered that no process listens there.
-        "refused" => Error::new(ErrorKind::Connect, message).with_connect_refused(),
+        // Nothing was sent, and the target is not at fault.
+        "pool" => Error::new(ErrorKind::ConnectTimeout, message).local(),
+        "refused" => Error::new(ErrorKind::Connect, message).nobody_listens(),
         _ => {
             let known = KINDS.into_iter().find(|known| known.as_str() == kind);
             Error::new(known.unwrap_or(ErrorKind::Request), message)
@@ -184,13 +192,13 @@ pub fn transport_error(kind: &str, message: String) -> Error {
     }
 }
 
-/// Returns the request body of an upload that the transport in the host language reads itself.
-/// `reader` names that transport in the error of a read.
+/// Returns a placeholder for a request body that the transport in the host language reads itself.
+/// Reading the placeholder fails with an error that names `reader`, the transport.
 pub fn unread_body(reader: &'static str) -> RequestBody {
     RequestBody::stream(UnreadBody(reader))
 }
 
-/// A body whose reads fail, because the transport reads the upload itself.
+/// A request body whose reads fail, because the transport in the host language reads the upload.
 struct UnreadBody(&'static str);
 
 impl Body for UnreadBody {

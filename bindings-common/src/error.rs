@@ -1,28 +1,30 @@
-//! Errors of calls that the bindings make themselves.
+//! Errors of calls that the bindings create themselves.
 
 use tidegate::{Error, ErrorKind, Reason};
 
 use crate::argument::{InvalidArgument, seconds};
 
-/// Returns the error of a read from a response that was closed.
+/// Returns the error of reading a response that was closed before its end.
 pub fn response_closed() -> Error {
     Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
 }
 
-/// Returns the error of using a response, in the child of a fork, that the parent received.
-pub fn forked() -> Error {
+/// Returns the error of reading, in a forked child process, a response that the parent received.
+pub fn used_after_fork() -> Error {
     Error::new(
         ErrorKind::Transport,
-        "this response belongs to the parent process: it cannot be read after a fork",
+        "this response or slot belongs to the parent process: it cannot be used after a fork; make the call again",
     )
 }
 
-/// Returns the error with these parts, for conformance tests (`tests/vectors/errors.json`), because
-/// not every error can be provoked. `None` if the core has no such kind with that reason.
+/// Creates an error from its parts, for conformance tests (`tests/vectors/errors.json`), because
+/// not every error can be provoked. Returns `None` if the core has no such kind with that reason.
+///
+/// `retry_after` is in seconds. `None` leaves out the part.
 ///
 /// # Errors
 ///
-/// If `retry_after` is not a number of seconds.
+/// If `retry_after` is negative or not finite.
 pub fn error_from_parts(
     kind: &str,
     message: String,
@@ -31,8 +33,8 @@ pub fn error_from_parts(
     retry_after: Option<f64>,
     queue_position: Option<usize>,
 ) -> Result<Option<Error>, InvalidArgument> {
-    let is_it = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
-    let Some(kind) = ErrorKind::all().find(is_it) else { return Ok(None) };
+    let matches = |known: &ErrorKind| known.as_str() == kind && known.reason().map(Reason::as_str) == reason;
+    let Some(kind) = ErrorKind::all().find(matches) else { return Ok(None) };
     let retry_after = retry_after.map(|after| seconds("retry_after", after)).transpose()?;
     let mut error = Error::new(kind, message).with_retry_after(retry_after);
     if let Some(target) = target {

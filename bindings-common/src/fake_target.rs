@@ -1,4 +1,4 @@
-//! The fake target of the host's tests.
+//! The fake target for tests in the host language (Python or JavaScript).
 
 use parking_lot::Mutex;
 use tidegate_testing::{FakeTarget, Script, world};
@@ -6,39 +6,39 @@ use tokio::time::Instant;
 
 use crate::argument::InvalidArgument;
 
-/// A target that answers from a script, in place of the network while it is installed.
+/// A target that answers calls from a script. While it is installed, it replaces the network.
 pub struct FakeTargetHandle {
     target: FakeTarget,
     world: Mutex<Option<u64>>,
 }
 
 impl FakeTargetHandle {
-    /// Returns a target that follows a script in JSON.
+    /// Creates a target with a script in JSON, without installing it.
     ///
     /// # Errors
     ///
-    /// If the text is not a script.
+    /// If the text is not a valid script.
     pub fn new(script: &str) -> Result<Self, InvalidArgument> {
         Ok(Self { target: FakeTarget::new(parse(script)?), world: Mutex::default() })
     }
 
-    /// Returns the target.
+    /// Returns the underlying fake target.
     pub fn target(&self) -> &FakeTarget {
         &self.target
     }
 
-    /// Replaces the script, from now on.
+    /// Replaces the script. Later calls are answered from the new one.
     ///
     /// # Errors
     ///
-    /// If the text is not a script.
-    pub fn follow(&self, script: &str) -> Result<(), InvalidArgument> {
+    /// If the text is not a valid script.
+    pub fn set_script(&self, script: &str) -> Result<(), InvalidArgument> {
         self.target.follow(parse(script)?);
         Ok(())
     }
 
-    /// Receives the calls of each gate of the process, existing or new, from now on. Returns
-    /// `false` if the target is installed already.
+    /// Replaces the network for each gate of the process, existing or new, and restarts the times
+    /// of attempts at `now`. Returns `false` if the target is installed already.
     pub fn install(&self, now: Instant) -> bool {
         let mut world = self.world.lock();
         if world.is_some() {
@@ -49,7 +49,7 @@ impl FakeTargetHandle {
         true
     }
 
-    /// Restores the network. Idempotent.
+    /// Restores the network. Has no effect if the target is not installed.
     pub fn uninstall(&self) {
         if let Some(world) = self.world.lock().take() {
             world::leave(world);
@@ -57,7 +57,6 @@ impl FakeTargetHandle {
     }
 }
 
-/// Parses a script in JSON.
 fn parse(script: &str) -> Result<Script, InvalidArgument> {
     serde_json::from_str(script).map_err(|error| InvalidArgument(format!("script: {error}")))
 }

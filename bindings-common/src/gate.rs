@@ -1,4 +1,4 @@
-//! Queries to a gate, and the replicas that the host's program sets.
+//! Queries to a gate, and the replicas that a program has set.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tidegate::{Error, Gate};
 
 use crate::request::malformed;
 
-/// Returns the name of a mode, as in the configuration.
+/// Returns the name of a mode as the configuration spells it: `enforce`, `observe` or `off`.
 pub fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
@@ -19,33 +19,33 @@ pub fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// Returns the name of the target that receives a request to this URL, for this model. `None` if no
-/// target does.
+/// Returns the name of the configured target for a request to this URL with this model. `None` if
+/// no configured target matches.
 ///
 /// # Errors
 ///
-/// If the URL is malformed. The message does not contain the URL, which may hold a key.
+/// If the URL is malformed. The message does not contain the URL, which may contain a key.
 pub fn target_for(gate: &Gate, url: &str, model: Option<&str>) -> Result<Option<String>, Error> {
     let uri: Uri = url.parse().map_err(|error| malformed("URL", &error))?;
     Ok(gate.target_for(&uri, model)?.map(|name| name.to_string()))
 }
 
-/// The replicas that the host's program has set, by target. A gate that is opened again gets them
-/// too.
+/// The replicas that a program has set, by target. A gate that is opened again gets the same
+/// replicas.
 #[derive(Default)]
 pub struct DynamicReplicas(Mutex<BTreeMap<String, Value>>);
 
 impl DynamicReplicas {
-    /// Remembers the replicas that a target has got.
-    pub fn remember(&self, target: String, replicas: Value) {
+    /// Records the replicas that were set for a target, in JSON.
+    pub fn record(&self, target: String, replicas: Value) {
         self.0.lock().insert(target, replicas);
     }
 
-    /// Sets the remembered replicas of each target of a new gate.
+    /// Sets the recorded replicas of each target in a gate that was opened again.
     ///
     /// # Errors
     ///
-    /// If a list is invalid.
+    /// If the gate rejects a list of replicas.
     pub fn restore(&self, gate: &Gate) -> Result<(), Error> {
         let replicas = self.0.lock().clone();
         replicas.iter().try_for_each(|(target, replicas)| gate.set_replicas_json(target, replicas))

@@ -1,4 +1,4 @@
-//! Work that one event loop hands to the workers, in batches.
+//! Collects the futures of one event loop, and hands them to the runtime's workers in batches.
 
 use std::pin::Pin;
 
@@ -8,16 +8,18 @@ use tokio::runtime::Handle;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Work that waits to be handed to the workers. It is handed over in batches, because each
-/// hand-over wakes a sleeping worker, which costs as much as the rest of a crossing.
+/// Futures that wait to be handed to the workers of the runtime. They are handed over in batches,
+/// because each hand-over wakes a sleeping worker, which costs as much as the rest of a crossing
+/// between the languages.
 #[derive(Default)]
 pub struct Outbox(Mutex<Vec<Work>>);
 
 impl Outbox {
-    /// Adds work. Returns the handle that drops the work, and the number of waiting works.
+    /// Adds a future. Returns the handle that aborts it, and the number of futures that now wait to
+    /// be handed over.
     ///
-    /// `on_end` receives the result, or `None` if the work panicked. It is not called if the work
-    /// is dropped.
+    /// `on_end` receives the output, or `None` if the future panicked. It is not called if the
+    /// future is aborted.
     pub fn push<T>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -40,7 +42,7 @@ impl Outbox {
         (abort, waiting.len())
     }
 
-    /// Hands all waiting work to the workers.
+    /// Spawns all futures that wait in the outbox on the runtime.
     pub fn flush(&self, runtime: &Handle) {
         let batch = std::mem::take(&mut *self.0.lock());
         if !batch.is_empty() {
@@ -52,14 +54,15 @@ impl Outbox {
         }
     }
 
-    /// Drops all waiting work.
+    /// Drops all futures that wait in the outbox, without running them.
     pub fn clear(&self) {
         let dropped = std::mem::take(&mut *self.0.lock());
         drop(dropped);
     }
 }
 
-/// Reports a panic of the work, because otherwise the host would wait forever.
+/// Calls `on_end` with `None` if the future panics, because otherwise its caller would wait
+/// forever.
 struct PanicGuard<T, F: FnOnce(Option<T>)> {
     on_end: Option<F>,
     result: std::marker::PhantomData<fn() -> T>,

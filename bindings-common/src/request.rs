@@ -1,4 +1,4 @@
-//! The request of a call, from the parts that the host's client passes.
+//! Builds the request of a call from the parts that a client library passes.
 
 use std::fmt::Display;
 
@@ -20,7 +20,7 @@ pub fn new_request(method: &str, url: &str, body: RequestBody) -> Result<Request
     Ok(request)
 }
 
-/// Appends a header.
+/// Appends a header, and keeps others with the same name.
 ///
 /// # Errors
 ///
@@ -34,7 +34,8 @@ pub fn append_header(headers: &mut HeaderMap, name: &[u8], value: &[u8]) -> Resu
     Ok(())
 }
 
-/// Removes a `host` header that repeats the URL, because HTTP/2 has none. A different one is kept.
+/// Removes the `host` header if it equals the authority of the URL, because HTTP/2 requests have
+/// none. A different `host` header is kept.
 pub fn remove_redundant_host(request: &mut Request<RequestBody>) {
     if let (Some(host), Some(authority)) = (request.headers().get(HOST), request.uri().authority())
         && host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
@@ -43,7 +44,7 @@ pub fn remove_redundant_host(request: &mut Request<RequestBody>) {
     }
 }
 
-/// Returns the error of a malformed part of a request.
+/// Returns the error of a request whose `part`, such as the URL, cannot be parsed.
 pub(crate) fn malformed(part: &str, error: &dyn Display) -> Error {
     Error::new(ErrorKind::Request, format!("the {part} is malformed: {error}"))
 }

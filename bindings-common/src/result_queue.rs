@@ -1,25 +1,24 @@
-//! The results of one event loop.
+//! A queue of results for one event loop.
 
 use parking_lot::Mutex;
 
 /// Results that workers push and one event loop takes in batches.
 pub struct ResultQueue<T>(Mutex<Items<T>>);
 
-/// The results, and whether the queue is closed.
 struct Items<T> {
     results: Vec<T>,
     is_closed: bool,
 }
 
 impl<T> ResultQueue<T> {
-    /// Returns an empty queue.
+    /// Returns an open queue without results.
     #[allow(clippy::new_without_default, reason = "a queue belongs to one event loop")]
     pub fn new() -> Self {
         Self(Mutex::new(Items { results: Vec::new(), is_closed: false }))
     }
 
-    /// Adds a result. Returns `true` if the event loop must be woken: the result is the first of a
-    /// batch. A closed queue drops the result.
+    /// Adds a result. Returns `true` if the event loop must be woken because the queue was empty. A
+    /// closed queue drops the result and returns `false`.
     pub fn push(&self, result: T) -> bool {
         let mut items = self.0.lock();
         if items.is_closed {
@@ -32,12 +31,12 @@ impl<T> ResultQueue<T> {
         items.results.len() == 1
     }
 
-    /// Removes and returns all results, in the order of their arrival.
+    /// Removes and returns all results, in the order in which they were pushed.
     pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut self.0.lock().results)
     }
 
-    /// Returns `true` if there is no result.
+    /// Returns `true` if no result is waiting to be taken.
     pub fn is_empty(&self) -> bool {
         self.0.lock().results.is_empty()
     }

@@ -1,17 +1,15 @@
-//! The runtime of a binding.
+//! Starts the tokio runtime that a binding uses.
 
 use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Starts a runtime whose workers move bytes and run policies.
-///
-/// It has one worker, or two on a machine with more than two cores. The other cores are left to the
-/// host language.
+/// Starts a tokio runtime with one worker thread, or two on a machine with more than two cores. The
+/// other cores are left to the host language.
 ///
 /// # Errors
 ///
-/// If the threads cannot be started.
+/// If a thread cannot be started.
 pub fn start_runtime() -> io::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = if cores > 2 { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! Values that belong to a runtime and are owned by objects of the host language.
+//! Values that belong to a tokio runtime and are owned by objects of the host language.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,60 +6,66 @@ use tokio::runtime::Handle;
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of forks between the first process and this one.
+/// Returns the number of forks between the first process and this one: 0 in the first process.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Begins a new generation. Called in the child of each fork, before anything else.
+/// Increases the number that [`generation`] returns. Must be called first in each forked child
+/// process.
 pub fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A value that is dropped inside the runtime in which it was made, whichever thread drops it.
+/// A value that is dropped inside the tokio runtime in which it was created, whichever thread drops
+/// it.
 ///
-/// In the child of a fork the runtime of the parent has no threads. There the value is not
-/// accessible, and is forgotten instead of dropped.
+/// In a forked child process, the runtime of the parent has no threads. The value is therefore not
+/// accessible there, and is forgotten instead of dropped.
 pub struct RuntimeBound<T> {
-    /// `None` only while it is dropped or taken.
+    /// The value. `None` only during [`Self::into_inner`] and drop.
     value: Option<T>,
     generation: u64,
     runtime: Handle,
 }
 
 impl<T> RuntimeBound<T> {
-    /// Binds the value to a runtime.
+    /// Binds a value to the runtime inside which it is to be dropped.
     pub fn new(value: T, runtime: Handle) -> Self {
         Self { value: Some(value), generation: generation(), runtime }
     }
 
-    /// Binds the value to the current runtime. Panics outside a runtime.
-    pub fn here(value: T) -> Self {
+    /// Binds the value to the runtime of the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn in_current(value: T) -> Self {
         Self::new(value, Handle::current())
     }
 
-    /// Returns `true` unless the value belongs to the parent of a fork.
+    /// Returns `true` unless the value belongs to the parent of this forked process.
     pub fn is_usable(&self) -> bool {
         self.generation == generation()
     }
 
-    /// Returns the runtime.
+    /// Returns the runtime to which the value is bound.
     pub fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Returns the value, unless it belongs to the parent of a fork.
+    /// Returns the value, or `None` if it belongs to the parent of this forked process.
     pub fn get(&self) -> Option<&T> {
         self.value.as_ref().filter(|_| self.is_usable())
     }
 
-    /// Returns the value, unless it belongs to the parent of a fork.
+    /// Returns the value, or `None` if it belongs to the parent of this forked process.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_usable() { self.value.as_mut() } else { None }
     }
 
-    /// Returns the owned value, unless it belongs to the parent of a fork. The caller drops the
-    /// value inside the runtime.
+    /// Returns the owned value, or `None` if it belongs to the parent of this forked process. The
+    /// caller must drop the value inside the runtime.
     pub fn into_inner(mut self) -> Option<T> {
         if self.is_usable() { self.value.take() } else { None }
     }

@@ -1,26 +1,30 @@
-//! A slot of a target that is held by the host's program.
+//! A slot of a target that a program holds.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Error, Gate, Slot};
 
 use crate::runtime_bound::RuntimeBound;
 
-/// A slot of a target. Dropping it releases the slot.
+/// A slot of a target. Dropping the handle releases the slot.
 pub struct SlotHandle(Mutex<Option<RuntimeBound<Slot>>>);
 
 impl SlotHandle {
-    /// Waits for a slot. Dropping the future leaves the queue.
+    /// Waits for a slot of the named target.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes the wait from the queue.
     ///
     /// # Errors
     ///
-    /// If the target rejects the call.
+    /// If the target does not exist, or if the gate rejects the call.
     pub async fn acquire(gate: Gate, target: String, context: Context) -> Result<Self, Error> {
         let slot = gate.acquire_slot(&target, &context).await?;
-        Ok(Self(Mutex::new(Some(RuntimeBound::here(slot)))))
+        Ok(Self(Mutex::new(Some(RuntimeBound::in_current(slot)))))
     }
 
     /// Runs `f` on the slot, inside its runtime. Returns `None` if the slot was released or belongs
-    /// to the parent of a fork.
+    /// to the parent of a forked process.
     pub fn with<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut slot = self.0.lock();
         let bound = slot.as_mut()?;
@@ -30,8 +34,8 @@ impl SlotHandle {
         bound.get_mut().map(f)
     }
 
-    /// Releases the slot. With `succeeded`, the call succeeded unless it was reported as failed.
-    /// Idempotent.
+    /// Releases the slot. If `succeeded`, the call counts as successful unless a failure was
+    /// reported; otherwise it counts as cancelled. Idempotent.
     pub fn close(&self, succeeded: bool) {
         let slot = self.0.lock().take();
         if let Some(mut bound) = slot {

@@ -13,13 +13,13 @@ use tokio::runtime::Handle;
 
 use crate::body_stream::{BodyStream, Chunk};
 
-/// The queue of an event loop, which takes the results of reads that had to wait.
+/// The queue of an event loop, which receives the results of reads that had to wait.
 pub trait ChunkQueue: Send + Sync + 'static {
     /// Queues the result of the read with this number.
     fn push_chunk(&self, number: u64, chunk: Chunk);
 }
 
-/// The reader of one body on one event loop. It is the waker that the body holds.
+/// The reader of one body on one event loop. It is also the waker that the body stores.
 pub struct StreamReader<Q> {
     queue: Arc<Q>,
     number: u64,
@@ -32,28 +32,30 @@ pub struct StreamReader<Q> {
 }
 
 impl<Q: ChunkQueue> StreamReader<Q> {
-    /// Returns a reader whose delayed results go to `queue`, with this number.
+    /// Returns a reader for `stream`. If a read has to wait, its result is pushed to `queue` under
+    /// `number`.
     pub fn new(queue: Arc<Q>, number: u64, runtime: Handle, stream: &Arc<BodyStream>) -> Arc<Self> {
         let (stream, is_waiting) = (Arc::downgrade(stream), Mutex::new(false));
         Arc::new(Self { queue, number, runtime, stream, is_waiting })
     }
 
-    /// Returns the number of its reads.
+    /// Returns the number under which results are queued.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns `true` if its results go to this queue.
+    /// Returns `true` if the results of waiting reads go to this queue.
     pub fn queues_to(&self, queue: &Arc<Q>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// Reads a chunk. `Pending` means that the result will be queued.
+    /// Reads a chunk. `Pending` means that the result will be pushed to the queue.
     pub fn read(self: &Arc<Self>) -> Poll<Chunk> {
         self.poll(&mut self.is_waiting.lock())
     }
 
-    /// Polls the body once, with this reader as the waker.
+    /// Polls the body once, with this reader as the waker, and sets `is_waiting` to whether the
+    /// read is pending.
     fn poll(self: &Arc<Self>, is_waiting: &mut bool) -> Poll<Chunk> {
         let Some(stream) = self.stream.upgrade() else { return Poll::Ready(None) };
         let waker = Waker::from(self.clone());
@@ -62,7 +64,7 @@ impl<Q: ChunkQueue> StreamReader<Q> {
         polled
     }
 
-    /// Continues a waiting read and queues its result.
+    /// Continues a read that waits, and queues its result. Has no effect if no read waits.
     fn on_wake(self: &Arc<Self>) {
         let mut is_waiting = self.is_waiting.lock();
         if *is_waiting && let Poll::Ready(chunk) = self.poll(&mut is_waiting) {

@@ -1,4 +1,4 @@
-//! Request bodies that the host's program produces chunk by chunk.
+//! Request bodies that a program produces chunk by chunk.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tidegate::{Error, ErrorKind, RequestBody};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The producer's side of a request body. At most one chunk is in transit, so that a slow upstream
-/// slows the producer.
+/// The producer's side of a streamed request body. At most one chunk is in transit, so that a slow
+/// upstream slows the producer.
 pub struct UploadChannel {
     sender: Mutex<Option<Sender<Bytes>>>,
     body: Mutex<Option<UploadBody>>,
@@ -21,7 +21,7 @@ pub struct UploadChannel {
 }
 
 impl UploadChannel {
-    /// Returns a channel whose body was not taken.
+    /// Returns an open channel, whose body no request has taken yet.
     #[allow(clippy::new_without_default, reason = "each channel is one upload")]
     pub fn new() -> Self {
         let (sender, chunks) = channel(1);
@@ -44,29 +44,29 @@ impl UploadChannel {
         }
     }
 
-    /// Returns the sender of chunks, until the upload is finished.
+    /// Returns the sender of chunks, or `None` if the upload has ended.
     pub fn sender(&self) -> Option<Sender<Bytes>> {
         self.sender.lock().clone()
     }
 
-    /// Ends the body successfully. A body that is closed without this fails its request.
+    /// Ends the body successfully. A body that ends without this fails its request.
     pub fn finish(&self) {
         self.is_finished.store(true, Ordering::Release);
         self.abandon();
     }
 
-    /// Ends the body with an error: no more chunks follow, although the body is incomplete.
+    /// Ends the body with an error, which fails its request.
     pub fn abandon(&self) {
         self.sender.lock().take();
     }
 
-    /// Returns the request body, once.
+    /// Returns the request body. `None` after the first call.
     pub fn take_body(&self) -> Option<RequestBody> {
         self.body.lock().take().map(RequestBody::stream)
     }
 }
 
-/// The reader's side of an upload.
+/// The reader's side of a streamed request body.
 struct UploadBody {
     chunks: Receiver<Bytes>,
     is_finished: Arc<AtomicBool>,

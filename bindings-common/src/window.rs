@@ -1,39 +1,41 @@
-//! Limits the number of items of a map that run at the same time.
+//! Limits how many items of a map (`gate.map`) run at the same time.
 
 use parking_lot::Mutex;
 use tidegate::{CallGroup, Context, ItemWindow};
 
-/// The window of one map, and the group of calls that its items make.
+/// The limit on the running items of one map, and the group of the calls that its items make.
 pub struct MapWindow {
     window: Mutex<ItemWindow>,
     group: CallGroup,
 }
 
 impl MapWindow {
-    /// Returns the window of at most `most` items, inside the map in whose item it is opened.
-    pub fn new(most: usize, outer: Option<&Context>) -> Self {
+    /// Returns a window that allows at most `max_items` running items. `outer` is the context of
+    /// the map's caller; inside an item of another map, the calls also count for that map.
+    pub fn new(max_items: usize, outer: Option<&Context>) -> Self {
         let group = CallGroup::within(outer.and_then(|context| context.group.as_ref()));
-        Self { window: Mutex::new(ItemWindow::new(most)), group }
+        Self { window: Mutex::new(ItemWindow::new(max_items)), group }
     }
 
-    /// Returns the context of the items, inside `context`.
-    pub fn context(&self, context: Context) -> Context {
+    /// Returns a copy of `context` for the items, whose calls belong to the group of this map.
+    pub fn item_context(&self, context: Context) -> Context {
         Context { group: Some(self.group.clone()), ..context }
     }
 
-    /// Begins an item, and returns `true`, if one more may run.
+    /// Counts one more item as running and returns `true`, if the window allows one more. Otherwise
+    /// returns `false`.
     pub fn begin(&self) -> bool {
         self.window.lock().begin(self.group.waits())
     }
 
-    /// Ends an item.
+    /// Reports that one item has ended, so that another may begin.
     pub fn end(&self) {
         self.window.lock().end();
     }
 
-    /// Waits, after [`MapWindow::begin`] has returned `false`, until it may return `true` although
-    /// no item has ended.
-    pub fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Waits until [`Self::begin`] may return `true` although no item has ended. Called after it
+    /// has returned `false`.
+    pub fn ready(&self) -> impl Future<Output = ()> + Send + use<> {
         let (window, group) = (*self.window.lock(), self.group.clone());
         async move { group.until(|waits| window.is_news(waits)).await }
     }

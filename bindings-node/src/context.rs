@@ -1,4 +1,4 @@
-//! The context of calls: `gate.run({ tenant, lane, deadline, call }, ...)`.
+//! The context of calls, which `gate.run({ tenant, lane, deadline, call }, ...)` sets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,20 +8,24 @@ use tidegate::TaskId;
 use tidegate_bindings::{ContextOptions, remaining};
 
 use crate::bridge::runtime;
-use crate::failure::invalid;
+use crate::failure::argument_error;
 
-/// The number of the next context. Each context is a task of its own, because JavaScript has no
-/// others.
+/// The task number of the next context. Each context counts as a task, because JavaScript has no
+/// tasks.
 static NEXT_TASK: AtomicU64 = AtomicU64::new(0);
 
-/// An immutable context. A nested context inherits what it does not set.
+/// The immutable context of calls. A nested context inherits what it does not set.
 #[napi]
 pub struct Context(pub(crate) tidegate::Context);
 
 #[napi]
 impl Context {
-    /// Returns the context inside `outer`. `deadline` is in seconds from now; the earlier deadline
-    /// applies.
+    /// Creates a context that inherits from `outer` what is undefined. `deadline` is in seconds
+    /// from now, above 0; the earlier deadline applies.
+    ///
+    /// # Errors
+    ///
+    /// If the lane does not exist, or if the deadline is not above 0.
     #[napi(constructor)]
     pub fn new(
         outer: Option<&Context>,
@@ -32,37 +36,38 @@ impl Context {
     ) -> Result<Self> {
         let (tenant, lane, call) = (tenant.as_deref(), lane.as_deref(), call.as_deref());
         let options = ContextOptions { tenant, lane, deadline, call };
-        let mut context = options.within(outer.map(|outer| &outer.0), runtime::now).map_err(invalid)?;
+        let mut context =
+            options.within(outer.map(|outer| &outer.0), runtime::now).map_err(argument_error)?;
         context.task = Some(TaskId::given(NEXT_TASK.fetch_add(1, Ordering::Relaxed)));
         Ok(Self(context))
     }
 
-    /// The tenant.
+    /// The fairness key; null for the default tenant.
     #[napi(getter)]
     pub fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }
 
-    /// The name of the lane.
+    /// The name of the priority class.
     #[napi(getter)]
     pub fn lane(&self) -> &'static str {
         self.0.lane.as_str()
     }
 
-    /// The label of the calls.
+    /// The label of the calls; null without a label.
     #[napi(getter)]
     pub fn call(&self) -> Option<&str> {
         self.0.call.as_deref()
     }
 
-    /// Seconds until the deadline, 0 if it has passed; undefined without a deadline.
+    /// The seconds until the deadline: 0 if it has passed, null without a deadline.
     #[napi(getter)]
     pub fn remaining(&self) -> Option<f64> {
         remaining(&self.0, runtime::now)
     }
 }
 
-/// Returns the caller's context, or the default context.
+/// Returns the context that JavaScript passed, or the default context for `None`.
 pub(crate) fn resolve(context: Option<&Context>) -> tidegate::Context {
     context.map(|context| context.0.clone()).unwrap_or_default()
 }

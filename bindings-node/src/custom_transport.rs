@@ -1,7 +1,7 @@
-//! Calls over the caller's own fetch: the exchange is made on the event loop of the call.
+//! Calls over the caller's own fetch, which makes the exchange on the event loop of the call.
 //!
-//! A worker offers the exchange and continues with other work. JavaScript (`ts/fetch/kept.ts`)
-//! makes the exchange, and answers through [`Kept`].
+//! A worker of the runtime offers the exchange to JavaScript and continues with other work.
+//! JavaScript (`ts/fetch/custom-fetch.ts`) makes the exchange, and answers through [`Exchange`].
 
 use std::sync::Arc;
 
@@ -9,39 +9,40 @@ use http::{Request, Response};
 use napi::Result;
 use napi_derive::napi;
 use tidegate::transport::Foreign;
-use tidegate::transport::foreign::{Exchange, Host};
+use tidegate::transport::foreign::{self, Host};
 use tidegate::{Error, ErrorKind, RequestBody};
 use tidegate_bindings::{ExchangeHandle, ExchangeOffer, OriginalHead, transport_error, unread_body};
 
-use crate::bridge::{Kind, Outcome, Port, Queue, Row};
-use crate::failure::Thrown;
+use crate::bridge::{CompletionKind, Outcome, Port, Queue, Row};
+use crate::failure::ThrownIndex;
 use crate::request;
 use crate::values::Latin1;
 
-/// The attempt that a response came from: JavaScript has the platform's own response to it.
+/// The index of the attempt that a response came from. JavaScript keeps the platform's response
+/// under it.
 #[derive(Clone, Copy)]
-pub(crate) struct Attempt(pub(crate) u32);
+pub(crate) struct AttemptIndex(pub(crate) u32);
 
-/// Returns the transport of one call: the event loop that made it.
+/// Returns the transport that lets the event loop of the call `number` make its exchanges.
 pub(crate) fn transport(port: &Port, number: u32, request: &Request<RequestBody>) -> Foreign {
-    Foreign::new(OnLoop { queue: port.queue(), number, original: OriginalHead::of(request) })
+    Foreign::new(LoopHost { queue: port.queue(), number, original: OriginalHead::from_request(request) })
 }
 
-/// Returns the body of an upload that the caller's own fetch reads from the caller's own stream.
-pub(crate) fn upload() -> RequestBody {
+/// Returns a placeholder for a request body that the caller's own fetch reads itself.
+pub(crate) fn unread_upload() -> RequestBody {
     unread_body("the caller's own fetch")
 }
 
-/// The event loop that makes the exchanges of one call.
-struct OnLoop {
+/// Offers the exchanges of one call to the event loop that made the call.
+struct LoopHost {
     queue: Arc<Queue>,
-    /// The number of the call.
+    /// The number under which JavaScript waits for the call.
     number: u32,
     original: OriginalHead,
 }
 
-impl Host for OnLoop {
-    fn begin(&self, request: Request<RequestBody>, exchange: Exchange) {
+impl Host for LoopHost {
+    fn begin(&self, request: Request<RequestBody>, exchange: foreign::Exchange) {
         self.queue.offer(self.number, ExchangeOffer::new(request, exchange, &self.original));
     }
 
@@ -56,37 +57,41 @@ impl Outcome for ExchangeOffer {
         for (name, value) in &self.changed_headers {
             request::append_line(&mut changes, name, value);
         }
-        row.kind(Kind::Begin)?;
-        row.put(0, Kept(self.exchange))?;
+        row.kind(CompletionKind::Exchange)?;
+        row.put(0, Exchange(self.exchange))?;
         row.put(1, Latin1(changes))?;
         row.put(2, self.changed_url)
     }
 }
 
-/// One exchange over the caller's own fetch. Dropping or closing it reports that fetch has
+/// One exchange that the caller's own fetch makes. Dropping or closing it reports that fetch has
 /// finished. A cancelled exchange keeps its slot until then.
 #[napi]
-pub struct Kept(ExchangeHandle);
+pub struct Exchange(ExchangeHandle);
 
 #[napi]
-impl Kept {
-    /// The number that a cancellation names.
+impl Exchange {
+    /// The number of the exchange, which cancellations name.
     #[napi(getter)]
     pub fn id(&self) -> f64 {
         self.0.id() as f64
     }
 
-    /// Reports that the request body was read to its end. The time limit of the response starts
-    /// here.
+    /// Reports that fetch has read the request body to its end. The time limit for the response
+    /// starts now.
     #[napi]
-    pub fn sent(&self) {
+    pub fn body_sent(&self) {
         self.0.on_body_sent();
     }
 
-    /// Passes on the response head of that attempt. Returns `false` if the exchange was cancelled.
+    /// Reports the response head of an attempt. Returns `false` if the exchange was cancelled, or
+    /// if the head is malformed, which fails the exchange.
+    ///
+    /// `attempt` is the index under which JavaScript keeps the response. `headers` has lines
+    /// `name\nvalue\n`.
     #[napi]
     pub fn answer(&self, attempt: u32, status: u16, headers: Latin1) -> bool {
-        let head = Response::builder().status(status).extension(Attempt(attempt)).body(());
+        let head = Response::builder().status(status).extension(AttemptIndex(attempt)).body(());
         let (Ok(mut head), Ok(headers)) = (head, request::parse(&headers.0)) else {
             let text = "the caller's own fetch answered with a malformed head";
             self.0.fail(Error::new(ErrorKind::Transport, text));
@@ -96,48 +101,49 @@ impl Kept {
         self.0.answer(head)
     }
 
-    /// Passes on the next chunk. Returns `true` if fetch may continue, `false` if it must wait for
-    /// room first, and null if the reader is gone.
+    /// Passes on a chunk of the response body. Returns `true` if fetch may continue, `false` if it
+    /// must wait for `ready` first, and null if the reader of the response is gone.
     #[napi]
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.0.chunk(chunk)
     }
 
-    /// Resolves the number once there is room or the reader is gone.
+    /// Reports to JavaScript, under `number`, when another chunk can be passed on, or when the
+    /// reader of the response is gone.
     #[napi]
-    pub fn room(&self, port: &Port, number: u32) {
-        let room = self.0.room();
+    pub fn ready(&self, port: &Port, number: u32) {
+        let room = self.0.ready();
         port.submit(number, async move {
             room.await;
             Ready
         });
     }
 
-    /// Ends the body successfully.
+    /// Reports that the response body is complete, which ends the exchange.
     #[napi]
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// Ends the exchange with an error of this kind. `thrown` is the index of the value that fetch
-    /// threw.
+    /// Ends the exchange with an error of this kind. `thrown` is the index under which JavaScript
+    /// keeps the value that fetch threw.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
-        self.0.fail(transport_error(&kind, message).with_source(Thrown(thrown)));
+        self.0.fail(transport_error(&kind, message).because(ThrownIndex(thrown)));
     }
 
-    /// Reports that fetch has finished. Idempotent.
+    /// Reports that fetch has finished. Ends the exchange if it is still open. Idempotent.
     #[napi]
     pub fn close(&self) {
         self.0.close();
     }
 }
 
-/// Tells JavaScript that there may be room now.
+/// The result of a wait that has no value, such as the wait for room in an upload.
 pub(crate) struct Ready;
 
 impl Outcome for Ready {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        row.kind(Kind::Room)
+        row.kind(CompletionKind::Ready)
     }
 }

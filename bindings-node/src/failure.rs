@@ -1,4 +1,5 @@
-//! Errors as JavaScript receives them. JavaScript maps the kind to a class, never the text.
+//! Errors in the form that JavaScript receives. JavaScript selects the class by the kind, never by
+//! the text.
 
 use std::error::Error as _;
 
@@ -8,20 +9,20 @@ use tidegate::Error;
 use tidegate::explain::Obstacle;
 use tidegate_bindings::InvalidArgument;
 
-/// The index at which JavaScript keeps the value that the caller's own fetch threw. The caller gets
-/// the same object back.
+/// The index under which JavaScript keeps the value that the caller's own fetch threw, so that the
+/// caller gets the same value back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Thrown(pub(crate) u32);
+pub(crate) struct ThrownIndex(pub(crate) u32);
 
-impl std::fmt::Display for Thrown {
+impl std::fmt::Display for ThrownIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the caller's own fetch threw")
     }
 }
 
-impl std::error::Error for Thrown {}
+impl std::error::Error for ThrownIndex {}
 
-/// The parts of an error, for `ts/errors.ts`.
+/// The parts of an error, from which `ts/errors.ts` creates the JavaScript error.
 #[napi(object, object_from_js = false)]
 pub struct Failure {
     pub kind: &'static str,
@@ -29,18 +30,19 @@ pub struct Failure {
     pub reason: Option<&'static str>,
     pub target: Option<String>,
     pub status: u16,
-    /// Seconds.
+    /// The seconds after which a retry may succeed; undefined if not known.
     pub retry_after: Option<f64>,
     pub queue_position: Option<u32>,
     pub retryable: bool,
-    /// The index of the value that the caller's own fetch threw, if that failed.
+    /// The index of the value that the caller's own fetch threw; undefined if the gate itself
+    /// failed.
     pub thrown: Option<u32>,
-    /// The number of the call.
+    /// The number of the call; undefined if the error belongs to no call.
     pub call: Option<f64>,
     pub why: Option<Why>,
 }
 
-/// The reason that a rejected call waited for. Times are in seconds.
+/// The rule that blocked a rejected call. `since`, `waited` and `expected` are in seconds.
 #[napi(object, object_from_js = false)]
 pub struct Why {
     pub rule: &'static str,
@@ -69,14 +71,17 @@ impl From<&Error> for Failure {
             retry_after: error.retry_after().map(|after| after.as_secs_f64()),
             queue_position: error.queue_position().and_then(|position| u32::try_from(position).ok()),
             retryable: error.retryable(),
-            thrown: error.source().and_then(|source| source.downcast_ref::<Thrown>()).map(|thrown| thrown.0),
+            thrown: error
+                .source()
+                .and_then(|source| source.downcast_ref::<ThrownIndex>())
+                .map(|thrown| thrown.0),
             call: error.call().map(|call| call as f64),
             why: error.why().map(|why| Obstacle::from(why).into()),
         }
     }
 }
 
-/// Returns the JavaScript exception of an invalid argument.
-pub(crate) fn invalid(argument: InvalidArgument) -> JsError {
+/// Returns the JavaScript exception for an invalid argument.
+pub(crate) fn argument_error(argument: InvalidArgument) -> JsError {
     JsError::new(Status::InvalidArg, argument.to_string())
 }

@@ -1,73 +1,77 @@
-//! The fake target of JavaScript's tests.
+//! The fake target for tests in JavaScript.
 
 use napi::{Error, Result};
 use napi_derive::napi;
 use tidegate_bindings::{FakeTargetHandle, to_json};
 
 use crate::bridge::runtime;
-use crate::failure::invalid;
+use crate::failure::argument_error;
 
-/// A target that answers from a script, in place of the network while it is installed.
+/// A target that answers calls from a script. While it is installed, it replaces the network.
 #[napi]
 pub struct FakeTarget(FakeTargetHandle);
 
 #[napi]
 impl FakeTarget {
-    /// Returns a target that follows a script in JSON.
+    /// Creates a target with a script in JSON, without installing it.
     #[napi(constructor)]
     pub fn new(script: String) -> Result<Self> {
-        FakeTargetHandle::new(&script).map(Self).map_err(invalid)
+        FakeTargetHandle::new(&script).map(Self).map_err(argument_error)
     }
 
-    /// Replaces the script by another one in JSON, from now on.
+    /// Replaces the script, which is JSON. Later calls are answered from the new one.
     #[napi]
-    pub fn follow(&self, script: String) -> Result<()> {
-        self.0.follow(&script).map_err(invalid)
+    pub fn set_script(&self, script: String) -> Result<()> {
+        self.0.set_script(&script).map_err(argument_error)
     }
 
-    /// Receives the calls of each gate of the process, existing or new, from now on.
+    /// Replaces the network for each gate of the process, existing or new.
+    ///
+    /// # Errors
+    ///
+    /// If the target is installed already.
     #[napi]
     pub fn install(&self) -> Result<()> {
         if self.0.install(runtime::now()) {
             Ok(())
         } else {
-            Err(Error::from_reason("this fake target is installed already"))
+            Err(Error::from_reason("this fake target is installed already: uninstall it first"))
         }
     }
 
-    /// Restores the network. Idempotent.
+    /// Uninstalls the target, so that gates use the network again. Idempotent.
     #[napi]
     pub fn uninstall(&self) {
         self.0.uninstall();
     }
 
-    /// Counts the times of attempts from now.
+    /// Sets the time from which the times of attempts are counted to now.
     #[napi]
-    pub fn start(&self) {
+    pub fn reset_start_time(&self) {
         self.0.target().start(runtime::now());
     }
 
-    /// Returns all attempts so far, as JSON.
+    /// Returns the attempts that the target has received so far, as a JSON list.
     #[napi]
     pub fn attempts(&self) -> Result<String> {
-        runtime::settle();
-        to_json(&self.0.target().attempts()).map_err(invalid)
+        runtime::finish_dropped_work();
+        to_json(&self.0.target().attempts()).map_err(argument_error)
     }
 
-    /// The number of attempts in flight.
+    /// The number of attempts that are in flight now.
     #[napi(getter)]
     pub fn in_flight(&self) -> u32 {
-        runtime::settle();
+        runtime::finish_dropped_work();
         u32::try_from(self.0.target().in_flight()).unwrap_or(u32::MAX)
     }
 
-    /// The largest number of attempts that were in flight at the same time.
+    /// The maximum number of attempts that were in flight at the same time.
     #[napi(getter)]
     pub fn max_in_flight(&self) -> u32 {
         u32::try_from(self.0.target().max_in_flight()).unwrap_or(u32::MAX)
     }
 
-    /// The requests that no route of the script matches.
+    /// One line for each request that matched no answer, with the reason.
     #[napi(getter)]
     pub fn unmatched(&self) -> Vec<String> {
         self.0.target().unmatched()

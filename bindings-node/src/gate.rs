@@ -1,4 +1,4 @@
-//! The gate that JavaScript holds.
+//! The native gate behind the `Gate` class of the Node package.
 
 use std::collections::HashMap;
 
@@ -10,35 +10,36 @@ use serde_json::Value;
 use tidegate::transport::{Http, ProxyRules};
 use tidegate::{Client, Config, RequestBody, Transport, config_file};
 use tidegate_bindings::{
-    DynamicReplicas, FailureMode, SlotHandle, ToolRequest, error_from_parts, from_json, mode_name, seconds,
-    target_for, to_json,
+    DynamicReplicas, FailureMode, SlotHandle, ToolRequestHandle, error_from_parts, from_json, mode_name,
+    seconds, target_for, to_json,
 };
 use tidegate_testing::world::{self, Worlds};
 
-use crate::bridge::{Kind, Outcome, Port, Row, runtime};
+use crate::bridge::{CompletionKind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
 use crate::custom_transport;
-use crate::failure::{Failure, invalid};
-use crate::reply::exchange;
-use crate::request::{self, whole};
-use crate::tool::{Asked, YIELD_OPTION};
+use crate::failure::{Failure, argument_error};
+use crate::reply::run_call;
+use crate::request::{self, body_in_memory};
+use crate::tool::{ToolRequest, YIELD_OPTION};
 use crate::upload::Upload;
 use crate::values::Latin1;
 
-/// A gate, for the thread that created it. In each test world, the gate starts again from its
-/// configuration.
+/// A gate of one thread of JavaScript. In each test world, such as an installed fake target, the
+/// gate starts again from its configuration.
 #[napi]
 pub struct Gate {
     config: Config,
-    /// The proxies of the environment when the gate was opened.
+    /// The proxies of the environment at the time when the gate was opened.
     proxies: ProxyRules,
     replicas: DynamicReplicas,
-    worlds: Mutex<Worlds<Open>>,
+    worlds: Mutex<Worlds<OpenGate>>,
 }
 
-/// A gate in one world.
+/// The gate and its client, as opened in real operation, for one installed fake target, or for one
+/// virtual clock.
 #[derive(Clone)]
-struct Open {
+struct OpenGate {
     gate: tidegate::Gate,
     client: Client,
 }
@@ -54,7 +55,7 @@ fn open(
             true => ProxyRules::from_undici_env(|name| variables.get(name).cloned())?,
             false => ProxyRules::default(),
         };
-        Ok((Open::new(&config, &proxies)?, config, proxies))
+        Ok((OpenGate::new(&config, &proxies)?, config, proxies))
     });
     Ok(match opened {
         Ok((open, config, proxies)) => {
@@ -65,7 +66,7 @@ fn open(
     })
 }
 
-impl Open {
+impl OpenGate {
     fn new(config: &Config, proxies: &ProxyRules) -> std::result::Result<Self, tidegate::Error> {
         let transport = match world::transport() {
             None => Transport::new(Http::with_proxies(config.transport.clone(), proxies.clone())?),
@@ -77,8 +78,8 @@ impl Open {
 }
 
 impl Gate {
-    /// Returns the gate of the current world, and opens it if the world is new.
-    fn present(&self) -> Result<Open> {
+    /// Returns the gate of the current test world, and opens it if the world is new to this gate.
+    fn current(&self) -> Result<OpenGate> {
         let mut worlds = self.worlds.lock();
         if let Some(open) = worlds.present() {
             return Ok(open.clone());
@@ -89,22 +90,22 @@ impl Gate {
             None
         } else {
             let reopen = || {
-                let open = Open::new(&self.config, &self.proxies)?;
+                let open = OpenGate::new(&self.config, &self.proxies)?;
                 self.replicas.restore(&open.gate)?;
                 Ok::<_, tidegate::Error>(open)
             };
             Some(reopen().map_err(|error| Error::from_reason(error.to_string()))?)
         };
-        let gone = worlds.change(fresh, |_| true);
-        let present = worlds.present().cloned();
+        let previous = worlds.change(fresh, |_| true);
+        let current = worlds.present().cloned();
         drop(worlds);
-        drop(gone);
-        present.ok_or_else(|| Error::from_reason("the world of this gate changed meanwhile"))
+        drop(previous);
+        current.ok_or_else(|| Error::from_reason("the world of this gate changed meanwhile"))
     }
 
-    /// Runs a query on the gate inside the runtime, whose clock the gate uses.
-    fn ask_inside<T>(&self, f: impl FnOnce(&tidegate::Gate) -> T) -> Result<T> {
-        let (open, runtime) = (self.present()?, runtime::handle()?);
+    /// Runs a query on the gate inside the runtime, because the gate reads the runtime's clock.
+    fn query<T>(&self, f: impl FnOnce(&tidegate::Gate) -> T) -> Result<T> {
+        let (open, runtime) = (self.current()?, runtime::handle()?);
         let _context = runtime.enter();
         Ok(f(&open.gate))
     }
@@ -112,23 +113,23 @@ impl Gate {
 
 #[napi]
 impl Gate {
-    /// Opens a gate with this configuration, in JSON with the keys of the file. `variables` are the
-    /// environment's variables for proxies.
+    /// Opens a gate from a JSON configuration with the keys of the file. `variables` are the
+    /// environment variables for proxies. Returns a failure if the configuration is invalid.
     #[napi]
     pub fn open(json: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
-        open(Config::from_json(from_json(&json).map_err(invalid)?).map_err(Into::into), &variables)
+        open(Config::from_json(from_json(&json).map_err(argument_error)?).map_err(Into::into), &variables)
     }
 
-    /// Opens a gate configured by a TOML file. `variables` are the environment's variables for
-    /// proxies.
+    /// Opens a gate that a TOML file configures. `variables` are the environment variables for
+    /// proxies. Returns a failure if the file cannot be read or is invalid.
     #[napi]
     pub fn open_file(path: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         open(config_file::read(path), &variables)
     }
 
-    /// Returns the failure of an error with these parts, for conformance tests
-    /// (`tests/vectors/errors.json`), because not every error can be provoked. `null` if the core
-    /// has no such error.
+    /// Creates the failure of an error with these parts, for conformance tests
+    /// (`tests/vectors/errors.json`), because not every error can be provoked. Null if the core has
+    /// no such error.
     #[napi]
     pub fn failure(
         kind: String,
@@ -144,71 +145,71 @@ impl Gate {
         error.ok().flatten().map(|error| Failure::from(&error))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose name would
-    /// have to be resolved.
+    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose address
+    /// only the gate can resolve.
     #[napi(getter)]
-    pub fn aside(&self) -> Result<bool> {
-        Ok(self.present()?.gate.is_bypassed())
+    pub fn can_bypass(&self) -> Result<bool> {
+        Ok(self.current()?.gate.is_aside())
     }
 
-    /// The mode: `enforce`, `observe` or `off`.
+    /// The mode of the gate: `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> Result<&'static str> {
-        Ok(mode_name(self.present()?.gate.mode()))
+        Ok(mode_name(self.current()?.gate.mode()))
     }
 
-    /// Returns the name of the target that receives such requests, `null` if no target does, or a
-    /// failure if the URL is malformed.
+    /// Returns the name of the configured target for a request to this URL with this model, null if
+    /// none matches, or a failure if the URL is malformed.
     #[napi(ts_return_type = "string | null | Failure")]
     pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
-        Ok(match target_for(&self.present()?.gate, &url, model.as_deref()) {
+        Ok(match target_for(&self.current()?.gate, &url, model.as_deref()) {
             Ok(target) => Either::A(target),
             Err(error) => Either::B(Failure::from(&error)),
         })
     }
 
-    /// Sets the replicas of a pool, given as a JSON list. Returns a failure if the list is invalid;
-    /// the replicas then remain unchanged.
+    /// Replaces the replicas of a pool by those in a JSON list. Returns null, or a failure if the
+    /// list is invalid; the replicas then remain unchanged.
     #[napi(ts_return_type = "Failure | null")]
     pub fn set_replicas(&self, target: String, json: String) -> Result<Option<Failure>> {
-        let replicas: Value = from_json(&json).map_err(invalid)?;
-        if let Err(error) = self.ask_inside(|gate| gate.set_replicas_json(&target, &replicas))? {
+        let replicas: Value = from_json(&json).map_err(argument_error)?;
+        if let Err(error) = self.query(|gate| gate.set_replicas_json(&target, &replicas))? {
             return Ok(Some(Failure::from(&error)));
         }
-        self.replicas.remember(target, replicas);
+        self.replicas.record(target, replicas);
         Ok(None)
     }
 
-    /// Returns the state of everything, as JSON.
+    /// Returns the state of all targets and tools, as JSON.
     #[napi]
     pub fn snapshot(&self) -> Result<String> {
-        self.ask_inside(|gate| to_json(&gate.snapshot()))?.map_err(invalid)
+        self.query(|gate| to_json(&gate.snapshot()))?.map_err(argument_error)
     }
 
-    /// Returns the number of calls that wait for a slot.
+    /// Returns the number of calls that wait for a slot of any target.
     #[napi]
     pub fn queued(&self) -> Result<u32> {
-        Ok(u32::try_from(self.present()?.gate.waiting()).unwrap_or(u32::MAX))
+        Ok(u32::try_from(self.current()?.gate.waiting()).unwrap_or(u32::MAX))
     }
 
     /// Returns all metrics, in Prometheus' text format.
     #[napi]
     pub fn prometheus(&self) -> Result<String> {
-        Ok(self.present()?.gate.prometheus())
+        Ok(self.current()?.gate.prometheus())
     }
 
     /// Returns the records of the last calls that ended, oldest first, as JSON.
     #[napi]
     pub fn calls(&self) -> Result<String> {
-        to_json(&self.present()?.gate.calls().records()).map_err(invalid)
+        to_json(&self.current()?.gate.calls().records()).map_err(argument_error)
     }
 
-    /// Starts a call. Its answer or failure arrives with the number, after the port is flushed.
-    /// Returns how many calls wait for the flush.
+    /// Starts a call, whose answer or failure arrives under `number` after the port was flushed.
+    /// Returns how many calls now wait for the flush, or a failure if the request is malformed.
     ///
-    /// `wrapped` says that the retries of the SDK above are off. If `kept` is given, the caller's
-    /// own fetch makes the exchanges, which arrive with the number too; `true` means that fetch
-    /// also streams the request body.
+    /// `headers` has lines `name\nvalue\n`. `wrapped` says that the retries of the calling SDK are
+    /// switched off. If `custom_fetch` is given, the caller's own fetch makes the exchanges, which
+    /// also arrive under `number`; `true` means that it streams the request body itself.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -222,13 +223,13 @@ impl Gate {
         upload: Option<&Upload>,
         context: Option<&Context>,
         wrapped: bool,
-        kept: Option<bool>,
+        custom_fetch: Option<bool>,
     ) -> Result<Either<u32, Failure>> {
         let body = match (upload, body) {
-            _ if kept == Some(true) => custom_transport::upload(),
+            _ if custom_fetch == Some(true) => custom_transport::unread_upload(),
             (Some(upload), _) => upload.body()?,
-            (None, Some(Either::A(text))) => whole(text.into_bytes()),
-            (None, Some(Either::B(bytes))) => whole(bytes.to_vec()),
+            (None, Some(Either::A(text))) => body_in_memory(text.into_bytes()),
+            (None, Some(Either::B(bytes))) => body_in_memory(bytes.to_vec()),
             (None, None) => RequestBody::default(),
         };
         let mut request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
@@ -236,42 +237,47 @@ impl Gate {
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
         // A fake target replaces the caller's own fetch too.
-        if kept.is_some() && !world::is_faked() {
+        if custom_fetch.is_some() && !world::is_faked() {
             let transport = custom_transport::transport(port, number, &request);
             request.extensions_mut().insert(transport);
         }
-        let Open { gate, client } = self.present()?;
-        let failures = FailureMode::of_request(request.headers(), gate.mode(), wrapped);
-        let waiting = port.submit(number, exchange(client, request, failures));
+        let OpenGate { gate, client } = self.current()?;
+        let failures = FailureMode::for_request(request.headers(), gate.mode(), wrapped);
+        let waiting = port.submit(number, run_call(client, request, failures));
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
     }
 
-    /// Requests a tool's slot: takes a free one, or prepares to wait for one.
+    /// Requests a slot of a tool: takes a free one, or joins the queue.
     #[napi]
-    pub fn ask(&self, tool: String, context: Option<&Context>, yield_slot: bool) -> Result<Asked> {
+    pub fn request_tool(
+        &self,
+        tool: String,
+        context: Option<&Context>,
+        yield_slot: bool,
+    ) -> Result<ToolRequest> {
         let context = resolve(context);
-        self.ask_inside(|gate| Asked(ToolRequest::new(gate, &tool, context, yield_slot, YIELD_OPTION)))
+        self.query(|gate| ToolRequest(ToolRequestHandle::new(gate, &tool, context, yield_slot, YIELD_OPTION)))
     }
 
-    /// Returns what the call with that number or label waits for, as JSON; `null` if no such call
-    /// is in flight.
+    /// Returns what the call with that number or label waits for, as JSON. Null if no such call is
+    /// active.
     #[napi]
     pub fn explain(&self, call: Either<f64, String>) -> Result<Option<String>> {
-        let explanation = self.ask_inside(|gate| match call {
+        let explanation = self.query(|gate| match call {
             // A number that is not a call's is looked up, and not found.
             Either::A(number) => gate.explain(number as u64),
             Either::B(label) => gate.explain(label.as_str()),
         })?;
-        explanation.as_ref().map(to_json).transpose().map_err(invalid)
+        explanation.as_ref().map(to_json).transpose().map_err(argument_error)
     }
 
-    /// Returns what each call in flight waits for, at most `limit` calls, as JSON.
+    /// Returns what each active call waits for, at most `limit` calls, as a JSON list.
     #[napi]
     pub fn explain_all(&self, limit: u32) -> Result<String> {
-        self.ask_inside(|gate| to_json(&gate.explain_all(limit as usize)))?.map_err(invalid)
+        self.query(|gate| to_json(&gate.explain_all(limit as usize)))?.map_err(argument_error)
     }
 
-    /// Waits for a target's slot. The slot, or a failure, arrives with the number.
+    /// Waits for a slot of a target. The slot, or a failure, arrives under `number`.
     #[napi]
     pub fn acquire_slot(
         &self,
@@ -280,27 +286,27 @@ impl Gate {
         target: String,
         context: Option<&Context>,
     ) -> Result<()> {
-        port.submit(number, SlotHandle::acquire(self.present()?.gate, target, resolve(context)));
+        port.submit(number, SlotHandle::acquire(self.current()?.gate, target, resolve(context)));
         Ok(())
     }
 
-    /// Rejects new calls, and waits for those in flight. The number of calls that are left arrives
-    /// with the number.
+    /// Rejects new calls, and waits for the active ones, for at most `patience` seconds. The number
+    /// of calls that are still active arrives under `number`.
     #[napi]
     pub fn drain(&self, port: &Port, number: u32, patience: f64) -> Result<()> {
-        let patience = seconds("seconds", patience).map_err(invalid)?;
-        let gate = self.present()?.gate;
+        let patience = seconds("seconds", patience).map_err(argument_error)?;
+        let gate = self.current()?.gate;
         port.submit(number, async move { CallsLeft(gate.drain(patience).await) });
         Ok(())
     }
 }
 
-/// The number of calls that were in flight when a drain ended.
+/// The number of calls that were still active when a drain ended.
 struct CallsLeft(usize);
 
 impl Outcome for CallsLeft {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
-        row.kind(Kind::Count)?;
+        row.kind(CompletionKind::Count)?;
         row.put(0, u32::try_from(self.0).unwrap_or(u32::MAX))
     }
 }

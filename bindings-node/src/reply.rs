@@ -1,5 +1,5 @@
-//! Responses. The head crosses into JavaScript once, with the part of the body that has arrived;
-//! JavaScript pulls the rest.
+//! Responses. The head crosses into JavaScript once, with the part of the body that has arrived.
+//! JavaScript requests the rest chunk by chunk.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,25 +17,26 @@ use tidegate_bindings::{
     BodyStream, Chunk, FailureMode, StreamReader, is_event_stream, response_closed, send,
 };
 
-use crate::bridge::{Kind, Outcome, Port, Queue, Row};
-use crate::custom_transport::Attempt;
+use crate::bridge::{CompletionKind, Outcome, Port, Queue, Row};
+use crate::custom_transport::AttemptIndex;
 use crate::failure::Failure;
 use crate::request;
-use crate::values::{Buffer, Latin1, Whole};
+use crate::values::{Buffer, Latin1, WholeBody};
 
 /// A response on its way from a worker to JavaScript.
 pub(crate) struct Answer {
     status: u16,
-    /// The phrase of the status line. HTTP/2 has none, and gets the usual phrase.
+    /// The phrase of the status line. For HTTP/2, which has none, the usual phrase of the status.
     reason: Vec<u8>,
     headers: HeaderMap,
     body: std::result::Result<Bytes, BodyStream>,
-    /// The attempt of the caller's own fetch, if that made the exchange.
-    attempt: Option<Attempt>,
+    /// The attempt whose response this is, if the caller's own fetch made the exchange. `None` if
+    /// the native transport did.
+    attempt: Option<AttemptIndex>,
 }
 
-/// Makes the call, and reads the part of the body that arrives with the head.
-pub(crate) async fn exchange(
+/// Makes the call, and reads the part of the body that arrives together with the response head.
+pub(crate) async fn run_call(
     client: Client,
     request: Request<RequestBody>,
     failures: FailureMode,
@@ -46,7 +47,7 @@ pub(crate) async fn exchange(
         Some(reason) => reason.as_bytes().to_vec(),
         None => head.status.canonical_reason().unwrap_or_default().into(),
     };
-    let attempt = head.extensions.get::<Attempt>().copied();
+    let attempt = head.extensions.get::<AttemptIndex>().copied();
     Ok(Answer { status: head.status.as_u16(), reason, headers: head.headers, body, attempt })
 }
 
@@ -56,27 +57,28 @@ impl Outcome for std::result::Result<Answer, Error> {
             Ok(answer) => answer,
             Err(error) => return write_failure(&error, row),
         };
-        row.kind(Kind::Answer)?;
+        row.kind(CompletionKind::Answer)?;
         row.put(0, status)?;
         row.put(1, Latin1(flatten(reason, &headers)))?;
-        if let Some(Attempt(attempt)) = attempt {
+        if let Some(AttemptIndex(attempt)) = attempt {
             row.put(3, attempt)?;
         }
         match body {
             Ok(bytes) if bytes.is_empty() => row.put(2, Null),
-            Ok(bytes) => row.put(2, Whole { text: !headers.contains_key(CONTENT_ENCODING), bytes }),
+            Ok(bytes) => row.put(2, WholeBody { is_text: !headers.contains_key(CONTENT_ENCODING), bytes }),
             Err(stream) => row.put(2, Reply { stream: Arc::new(stream), reader: Mutex::default() }),
         }
     }
 }
 
-/// Writes a row with the failure.
+/// Writes a failure into the row of a completion.
 pub(crate) fn write_failure(error: &Error, row: &mut Row<'_, '_>) -> Result<()> {
-    row.kind(Kind::Failure)?;
+    row.kind(CompletionKind::Failure)?;
     row.put(0, Failure::from(error))
 }
 
-/// Returns the head as one string, `reason\nname\nvalue\n...`. No part can contain a line end.
+/// Returns a response head as one string, `reason\nname\nvalue\n...`. No part can contain a line
+/// feed.
 fn flatten(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
     let mut flat = reason;
     flat.reserve(1 + headers.len() * 48);
@@ -89,16 +91,16 @@ impl Outcome for Chunk {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
         match *self {
             Some(Ok(bytes)) => {
-                row.kind(Kind::Chunk)?;
+                row.kind(CompletionKind::Chunk)?;
                 row.put(0, Buffer(bytes))
             }
             Some(Err(error)) => write_failure(&error, row),
-            None => row.kind(Kind::End),
+            None => row.kind(CompletionKind::End),
         }
     }
 }
 
-/// A response's body. Dropping it, which the garbage collector does at the latest, ends the
+/// The body of a response. Dropping it, which the garbage collector does at the latest, ends the
 /// exchange.
 #[napi]
 pub struct Reply {
@@ -109,7 +111,8 @@ pub struct Reply {
 #[napi]
 impl Reply {
     /// Returns the next chunk, null at the end, or a failure. Undefined means that one of these
-    /// will arrive with the number, which must be the same for all pulls of one reply.
+    /// will arrive under `number`, which must be the same for all calls of this method on one
+    /// response.
     #[napi(ts_return_type = "Uint8Array | Failure | null | undefined")]
     pub fn pull<'env>(
         &self,
@@ -132,13 +135,13 @@ impl Reply {
         })
     }
 
-    /// Ends the exchange now, and releases the slot. Idempotent.
+    /// Ends the exchange now, and releases its slot. Idempotent.
     #[napi]
     pub fn close(&self) {
         self.stream.close();
     }
 
-    /// Returns the failure of a read from a closed response.
+    /// Returns the failure of reading a response that was closed.
     #[napi]
     pub fn closed() -> Failure {
         Failure::from(&response_closed())

@@ -1,4 +1,4 @@
-//! The request of a call, from the parts that a fetch has.
+//! Builds the request of a call from the parts that JavaScript's fetch has.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use http::{HeaderMap, Request};
 use tidegate::{Context, Error, RequestBody, Timeouts, duration};
 use tidegate_bindings::{append_header, new_request, remove_redundant_host};
 
-/// The share of the SDK's own timeout that a call may wait in the queue. If the SDK's timer ended
-/// the wait, the SDK would retry, so the gate must answer before that.
+/// The share of the SDK's own timeout that a call may wait in the queue, so that the gate answers
+/// before the SDK's timer ends the wait and the SDK retries.
 const MAX_WAIT_SHARE: f64 = 0.95;
 
-/// Returns the request. `headers` is `name\nvalue\n...`.
+/// Builds a request. `headers` has lines `name\nvalue\n`.
 ///
 /// # Errors
 ///
-/// If a part is malformed.
+/// If the method, the URL or a header is malformed.
 pub(crate) fn request(
     method: &str,
     url: &str,
@@ -33,7 +33,7 @@ pub(crate) fn request(
     Ok(request)
 }
 
-/// Returns the headers of a text `name\nvalue\n...`.
+/// Parses headers from lines `name\nvalue\n`.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub(crate) fn parse(flat: &[u8]) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// Appends `name\nvalue\n`.
+/// Appends a header to a text, as `name\nvalue\n`.
 pub(crate) fn append_line(flat: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     flat.extend_from_slice(name.as_str().as_bytes());
     flat.push(b'\n');
@@ -55,12 +55,13 @@ pub(crate) fn append_line(flat: &mut Vec<u8>, name: &HeaderName, value: &HeaderV
     flat.push(b'\n');
 }
 
-/// Returns a body in memory.
-pub(crate) fn whole(bytes: Vec<u8>) -> RequestBody {
+/// Returns a request body that is in memory as a whole.
+pub(crate) fn body_in_memory(bytes: Vec<u8>) -> RequestBody {
     Bytes::from(bytes).into()
 }
 
-/// Returns how long the SDK waits for the head of a response, from its header in seconds.
+/// Returns how long the calling SDK waits for the response head, from its header
+/// `x-stainless-timeout` in seconds. `None` if the header is missing, invalid or 0.
 fn sdk_timeout(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get("x-stainless-timeout")?.to_str().ok()?.parse().ok()?;
     duration::from_secs(seconds).filter(|timeout| !timeout.is_zero())

@@ -1,34 +1,37 @@
-//! A tool's slot that JavaScript holds or waits for.
+//! A slot of a tool that JavaScript holds or waits for.
 
 use napi::Result;
 use napi_derive::napi;
 use parking_lot::Mutex;
 use tidegate::{Error, ToolPermit};
-use tidegate_bindings::{GrantedTool, RuntimeBound, ToolRequest, response_closed};
+use tidegate_bindings::{GrantedTool, RuntimeBound, ToolRequestHandle, response_closed};
 
-use crate::bridge::{Kind, Outcome, Port, Row};
+use crate::bridge::{CompletionKind, Outcome, Port, Row};
 use crate::context::Context;
 use crate::reply::write_failure;
 
-/// How JavaScript says that the model slot is yielded.
+/// The JavaScript spelling of the option that releases the model slot during the wait.
 pub(crate) const YIELD_OPTION: &str = "{ yieldSlot: true }";
 
-/// A request for a slot of a tool. Dropping it releases the slot, or leaves the queue.
+/// A request for a slot of a tool. Dropping it removes the request from the queue, or releases the
+/// slot if it was granted.
 #[napi]
-pub struct Asked(pub(crate) ToolRequest);
+pub struct ToolRequest(pub(crate) ToolRequestHandle);
 
 #[napi]
-impl Asked {
-    /// The warning for a caller that waits here while it holds a model slot.
+impl ToolRequest {
+    /// The warning for a caller that would wait here while it holds a model slot; null if it holds
+    /// none.
     #[napi(getter)]
     pub fn advice(&self) -> Option<&str> {
         self.0.advice()
     }
 
-    /// Waits for the slot, once. The permit, or a failure, arrives with the number.
+    /// Waits for the slot. The permit, or a failure, arrives under `number`. Fails if it was called
+    /// before.
     #[napi]
-    pub fn granted(&self, port: &Port, number: u32) {
-        let granted = self.0.granted();
+    pub fn wait(&self, port: &Port, number: u32) {
+        let granted = self.0.wait();
         port.submit(number, async move {
             match granted {
                 Some(granted) => granted.await,
@@ -48,13 +51,14 @@ pub struct Permit {
 
 #[napi]
 impl Permit {
-    /// Returns the context of the calls that the holder makes.
+    /// Returns the context for calls while the slot is held, which includes the tool in the list of
+    /// held tools.
     #[napi]
     pub fn context(&self) -> Context {
         Context(self.context.clone())
     }
 
-    /// Releases the slot. Idempotent.
+    /// Releases the slot of the tool. Idempotent.
     #[napi]
     pub fn close(&self) {
         let permit = self.permit.lock().take();
@@ -66,7 +70,7 @@ impl Outcome for std::result::Result<GrantedTool, Error> {
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()> {
         match *self {
             Ok(GrantedTool { permit, context }) => {
-                row.kind(Kind::Permit)?;
+                row.kind(CompletionKind::Permit)?;
                 row.put(0, Permit { permit: Mutex::new(Some(permit)), context })
             }
             Err(error) => write_failure(&error, row),

@@ -8,14 +8,14 @@ use tidegate_bindings::UploadChannel;
 use crate::bridge::Port;
 use crate::custom_transport::Ready;
 
-/// The producer's side of a request body. At most one chunk is in transit, so that a slow upstream
-/// slows the producer.
+/// The producer's side of a streamed request body. At most one chunk is in transit, so that a slow
+/// upstream slows the producer.
 #[napi]
 pub struct Upload(UploadChannel);
 
 #[napi]
 impl Upload {
-    /// Returns an upload that no request has taken.
+    /// Creates an upload, whose body no request has taken yet.
     #[napi(constructor)]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
@@ -23,15 +23,20 @@ impl Upload {
     }
 
     /// Sends a chunk if there is room. Returns `true` if it was sent, `false` if there is no room
-    /// yet, and undefined if the reader of the body is gone.
+    /// yet, and null if the reader of the body is gone.
     #[napi]
     pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
         self.0.offer(chunk)
     }
 
-    /// Resolves the number once there is room or the reader is gone.
+    /// Reports to JavaScript, under `number`, when there is room for a chunk, or when the reader of
+    /// the body is gone.
+    ///
+    /// # Errors
+    ///
+    /// If the upload has ended.
     #[napi]
-    pub fn room(&self, port: &Port, number: u32) -> Result<()> {
+    pub fn ready(&self, port: &Port, number: u32) -> Result<()> {
         let sender = self.0.sender().ok_or_else(|| Error::from_reason("this upload is finished"))?;
         port.submit(number, async move {
             drop(sender.reserve().await);
@@ -46,15 +51,19 @@ impl Upload {
         self.0.finish();
     }
 
-    /// Fails the request, because the producer failed.
+    /// Ends the body with an error, which fails its request.
     #[napi]
-    pub fn give_up(&self) {
+    pub fn abandon(&self) {
         self.0.abandon();
     }
 }
 
 impl Upload {
-    /// Returns the request body, once.
+    /// Returns the request body.
+    ///
+    /// # Errors
+    ///
+    /// If a request has taken the body already.
     pub(crate) fn body(&self) -> Result<RequestBody> {
         self.0.take_body().ok_or_else(|| Error::from_reason("this upload was sent already"))
     }

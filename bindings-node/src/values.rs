@@ -1,13 +1,13 @@
-//! Conversions between bytes and JavaScript values. Beside `Port::hold` and `Port::release`, the
-//! only code that calls Node-API directly.
+//! Conversions between bytes and JavaScript values. Besides `Port::ref_loop` and
+//! `Port::unref_loop`, the only code that calls Node-API directly.
 #![allow(unsafe_code)]
 
 use bytes::Bytes;
 use napi::bindgen_prelude::{BufferSlice, FromNapiValue, ToNapiValue, TypeName, ValidateNapiValue};
 use napi::{Env, Result, ValueType, check_status, sys};
 
-/// A JavaScript string whose characters are bytes (code points up to 255), as headers are. It
-/// crosses fast, and no byte changes.
+/// A JavaScript string whose characters are bytes (code points up to 255), such as headers. The
+/// conversion is fast and changes no byte.
 pub struct Latin1(pub(crate) Vec<u8>);
 
 impl FromNapiValue for Latin1 {
@@ -50,16 +50,17 @@ impl TypeName for Latin1 {
 
 impl ValidateNapiValue for Latin1 {}
 
-/// A whole body. It crosses as a string if it is text: most bodies are JSON, which JavaScript
-/// parses from a string.
-pub(crate) struct Whole {
+/// A whole response body. It becomes a JavaScript string if `is_text` and the bytes are UTF-8,
+/// because most bodies are JSON, which JavaScript parses from a string. Otherwise it becomes a
+/// buffer.
+pub(crate) struct WholeBody {
     pub(crate) bytes: Bytes,
-    pub(crate) text: bool,
+    pub(crate) is_text: bool,
 }
 
-impl ToNapiValue for Whole {
+impl ToNapiValue for WholeBody {
     unsafe fn to_napi_value(env: sys::napi_env, whole: Self) -> Result<sys::napi_value> {
-        if whole.text {
+        if whole.is_text {
             // SAFETY: the caller guarantees the environment, here and below.
             if whole.bytes.is_ascii() {
                 return unsafe { Latin1::to_napi_value(env, Latin1(whole.bytes.into())) };
@@ -72,7 +73,7 @@ impl ToNapiValue for Whole {
     }
 }
 
-/// Bytes in memory that JavaScript owns, so that a byte stream can detach it.
+/// Bytes that become a buffer in JavaScript's own memory, so that a byte stream can detach it.
 pub(crate) struct Buffer(pub(crate) Bytes);
 
 impl ToNapiValue for Buffer {

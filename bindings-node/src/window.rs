@@ -1,4 +1,4 @@
-//! The number of items of a map that run at the same time.
+//! Limits how many items of a map (`gate.map`) run at the same time.
 
 use napi_derive::napi;
 use tidegate_bindings::MapWindow;
@@ -7,42 +7,45 @@ use crate::bridge::Port;
 use crate::context::{Context, resolve};
 use crate::custom_transport::Ready;
 
-/// The window of one map, and the group of calls that its items make.
+/// The limit on the running items of one map, and the group of the calls that its items make.
 #[napi]
 pub struct Window(MapWindow);
 
 #[napi]
 impl Window {
-    /// Returns a window of at most `most` items, inside the map in whose item it is opened.
+    /// Creates a window that allows at most `max_items` running items. `outer` is the context of
+    /// the map's caller; inside an item of another map, the calls also count for that map.
     #[napi(constructor)]
-    pub fn new(most: u32, around: Option<&Context>) -> Self {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Self(MapWindow::new(most, around.map(|context| &context.0)))
+    pub fn new(max_items: u32, outer: Option<&Context>) -> Self {
+        let max_items = usize::try_from(max_items).unwrap_or(usize::MAX);
+        Self(MapWindow::new(max_items, outer.map(|context| &context.0)))
     }
 
-    /// Returns the context of the items, inside `context`.
+    /// Returns a copy of `context` for the items, whose calls belong to the group of this map.
+    /// Undefined is the default context.
     #[napi]
-    pub fn inside(&self, context: Option<&Context>) -> Context {
-        Context(self.0.context(resolve(context)))
+    pub fn item_context(&self, context: Option<&Context>) -> Context {
+        Context(self.0.item_context(resolve(context)))
     }
 
-    /// Begins an item, and returns `true`, if one more may run.
+    /// Counts one more item as running and returns `true`, if the window allows one more. Otherwise
+    /// returns `false`.
     #[napi]
     pub fn begin(&self) -> bool {
         self.0.begin()
     }
 
-    /// Ends an item.
+    /// Reports that one item has ended, so that another may begin.
     #[napi]
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// Resolves the number, after `begin` has returned `false`, when it may return `true` although
-    /// no item has ended.
+    /// Reports to JavaScript, under `number`, when `begin` may return `true` although no item has
+    /// ended. Called after it has returned `false`.
     #[napi]
-    pub fn news(&self, port: &Port, number: u32) {
-        let changed = self.0.changed();
+    pub fn ready(&self, port: &Port, number: u32) {
+        let changed = self.0.ready();
         port.submit(number, async move {
             changed.await;
             Ready

@@ -199,9 +199,9 @@ test("a signal of a thousand calls has one listener, and none afterwards", async
   t.after(() => process.off("warning", warned));
   const control = new AbortController();
   const { signal } = control;
-  let heard = 0;
+  let aborts = 0;
   // napi's own conversion of a signal would overwrite `onabort`.
-  signal.onabort = () => heard++;
+  signal.onabort = () => aborts++;
   let listeners = 0;
   const { addEventListener, removeEventListener } = signal;
   signal.addEventListener = (...args) => {
@@ -221,7 +221,7 @@ test("a signal of a thousand calls has one listener, and none afterwards", async
   await up.exchange(1063);
   control.abort(reason);
   for (const call of pending) await assert.rejects(call, (e) => e === reason);
-  assert.equal(heard, 1);
+  assert.equal(aborts, 1);
   await until(() => inFlight(gate) === 0);
   assert.deepEqual(warnings, []);
 });

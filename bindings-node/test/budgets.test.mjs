@@ -56,10 +56,10 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     test(`a wrong configured rate is corrected within three responses: ${configured}`, async (t) => {
       const gate = new Gate({ targets: { provider: { tpm: configured } } });
       const client = gate.wrap(sdk(await simulated(t, RATE)));
-      const told = () => [target(gate).budgets.tokens.limit, target(gate).budgets.tokens.source];
-      assert.deepEqual(told(), [configured, "configured"]);
+      const reportedLimits = () => [target(gate).budgets.tokens.limit, target(gate).budgets.tokens.source];
+      assert.deepEqual(reportedLimits(), [configured, "configured"]);
       for (let n = 0; n < 3; n++) await ask(client);
-      assert.deepEqual(told(), [TOKENS, "headers"]);
+      assert.deepEqual(reportedLimits(), [TOKENS, "headers"]);
     });
   }
 
@@ -90,14 +90,14 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
     const control = new AbortController();
     const { signal } = control;
     const later = gate.run({ tenant: "acme", call: "later" }, () => ask(client, RESERVED, { signal }));
-    const gone = assert.rejects(later);
+    const rejected = assert.rejects(later);
     // A call that is about to be queued waits without a rule.
     await until(() => gate.explain("later")?.rule);
     assert.equal(gate.explain("later").rule, "tenant_tokens");
     await gate.run({ tenant: "initech" }, () => ask(client));
     assert.equal(gate.explain("later").state, "waiting");
     control.abort();
-    await gone;
+    await rejected;
     await nobodyIsLeft(gate);
     assert.deepEqual(await provider.statuses(), { 200: 2 });
   });
@@ -115,12 +115,12 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
         await ask(client);
       });
     await agent("first");
-    const gone = assert.rejects(agent("second"));
+    const rejected = assert.rejects(agent("second"));
     await until(() => gate.explain("second")?.tool === "search" && gate.explain("second").rule);
     assert.equal(gate.explain("second").rule, "requests");
     await ask(client); // the only slot is free meanwhile
     control.abort();
-    await gone;
+    await rejected;
     assert.deepEqual(await provider.statuses(), { 200: 4 });
   });
 

@@ -10,7 +10,7 @@ import { json, upstream } from "./support/upstream.mjs";
 const path = "/v1/chat/completions";
 const headers = { "content-type": "application/json", authorization: "Bearer mine", host: "llama" };
 const chat = { method: "POST", body: JSON.stringify({ model: "m" }), headers };
-const stock = globalThis.fetch;
+const originalFetch = globalThis.fetch;
 
 function pool(replicas, rest) {
   const settings = { replicas: replicas.map((replica) => replica.url), health: "none", poll: "none" };
@@ -23,7 +23,7 @@ for (const mode of ["enforce", "observe", "off"]) {
     const seen = [];
     const fetch = (input, init) => {
       seen.push([input, new Headers(init.headers).get("authorization"), new Headers(init.headers).get("host")]);
-      return stock(input, init);
+      return originalFetch(input, init);
     };
     const gate = pool(replicas, { fetch, mode });
     for (let n = 0; n < 8; n++) {
@@ -41,7 +41,7 @@ for (const mode of ["enforce", "observe", "off"]) {
 
 test("a call that one replica rejects is sent to the other", async (t) => {
   const replicas = [await upstream(t, json({ error: { message: "full" } }, 503)), await upstream(t, json(CHAT))];
-  const gate = pool(replicas, { fetch: stock });
+  const gate = pool(replicas, { fetch: originalFetch });
   for (let n = 0; n < 8; n++) {
     const response = await gate.fetch(`http://llama${path}`, chat);
     assert.deepEqual([response.status, await response.json()], [200, CHAT]);

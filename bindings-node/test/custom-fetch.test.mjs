@@ -15,7 +15,7 @@ import { echo, event, events, json, never, stallAfter, upstream } from "./suppor
 
 const chat = { method: "POST", body: JSON.stringify({ model: "m" }), headers: { "content-type": "application/json" } };
 const path = "/v1/chat/completions";
-const stock = globalThis.fetch;
+const originalFetch = globalThis.fetch;
 const reason = new Error("enough");
 
 test("a custom fetch gets the request, and its response is returned", async (t) => {
@@ -24,7 +24,7 @@ test("a custom fetch gets the request, and its response is returned", async (t) 
   const gate = new Gate({
     fetch: (input, init) => {
       seen.push([input, init.method, init.redirect, init.keepalive, init.signal instanceof AbortSignal]);
-      return stock(input, init);
+      return originalFetch(input, init);
     },
   });
   const response = await gate.fetch(`${up.url}/a?b#c`, { ...chat, keepalive: true, redirect: "manual" });
@@ -44,7 +44,7 @@ test("a custom fetch and its retries run in the caller's asynchronous context", 
   const gate = new Gate({
     fetch: (input, init) => {
       seen.push(storage.getStore());
-      return stock(input, init);
+      return originalFetch(input, init);
     },
     defaults: { retry: { base: "1ms", max: "2ms" } },
   });
@@ -54,7 +54,7 @@ test("a custom fetch and its retries run in the caller's asynchronous context", 
 
 test("a URL object may be changed after the call", async (t) => {
   const up = await upstream(t, echo);
-  for (const fetch of [undefined, stock]) {
+  for (const fetch of [undefined, originalFetch]) {
     const gate = new Gate(fetch && { fetch });
     const url = new URL(up.url);
     const calls = ["/1", "/2"].map((path) => {
@@ -75,7 +75,7 @@ test("a custom fetch handles redirects and encodings", async (t) => {
     response.writeHead(200, "Fine", { "content-type": "application/json", "content-encoding": "gzip" });
     response.end(zlib.gzipSync(text));
   });
-  const gate = new Gate({ fetch: stock });
+  const gate = new Gate({ fetch: originalFetch });
   const response = await gate.fetch(`${up.url}/from`);
   assert.deepEqual([response.redirected, response.url, response.statusText], [true, `${up.url}/to`, "Fine"]);
   assert.equal(response.headers.get("content-encoding"), "gzip");
@@ -85,7 +85,7 @@ test("a custom fetch handles redirects and encodings", async (t) => {
 test("the gate retries a custom fetch and returns the last response", async (t) => {
   let left = 2;
   const up = await upstream(t, (exchange) => json(CHAT, left-- > 0 ? 503 : 200)(exchange));
-  const gate = new Gate({ fetch: stock, defaults: { retry: { base: "1ms", max: "2ms" } } });
+  const gate = new Gate({ fetch: originalFetch, defaults: { retry: { base: "1ms", max: "2ms" } } });
   const response = await gate.fetch(up.url + path, chat);
   assert.deepEqual([response.status, (await response.json()).id, up.exchanges.length], [200, CHAT.id, 3]);
 });
@@ -108,7 +108,7 @@ test("the caller gets the error that a custom fetch threw", async () => {
     },
   });
   await assert.rejects(sync.fetch("http://nowhere.test/", chat), (error) => error === boom);
-  const refused = new Gate({ ...ONCE, fetch: stock });
+  const refused = new Gate({ ...ONCE, fetch: originalFetch });
   await assert.rejects(refused.fetch("http://127.0.0.1:1/", chat), { message: "fetch failed", name: "TypeError" });
   assert.equal(inFlight(gate), 0);
 });
@@ -165,7 +165,7 @@ test("a custom fetch is not called after an abort in the queue", async (t) => {
     defaults: { cap: 1 },
     fetch: (...request) => {
       asked++;
-      return stock(...request);
+      return originalFetch(...request);
     },
   });
   const [first, second] = [new AbortController(), new AbortController()];
@@ -181,7 +181,7 @@ test("a custom fetch is not called after an abort in the queue", async (t) => {
 
 test("aborts and cancels in a stream of a custom fetch end the exchange", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
-  const gate = new Gate({ fetch: stock });
+  const gate = new Gate({ fetch: originalFetch });
   const control = new AbortController();
   const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
   const reader = (await gate.fetch(up.url + path, { ...init, signal: control.signal })).body.getReader();
@@ -226,7 +226,7 @@ test("a custom fetch reads at most one chunk ahead", async () => {
 
 test("a custom fetch sends a streamed upload", async (t) => {
   const up = await upstream(t, echo);
-  const gate = new Gate({ fetch: stock });
+  const gate = new Gate({ fetch: originalFetch });
   const body = new Blob(["one ", "two"]).stream();
   const response = await gate.fetch(up.url, { method: "POST", body, duplex: "half" });
   assert.equal((await response.json()).body, "one two");
@@ -237,7 +237,7 @@ test("wrap keeps a custom fetch unless the transport is native", async (t) => {
   const seen = [];
   const fetch = (...request) => {
     seen.push(request[0]);
-    return stock(...request);
+    return originalFetch(...request);
   };
   const client = new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k", fetch });
   const ask = (sdk) => sdk.chat.completions.create({ model: "small", messages: MESSAGES });

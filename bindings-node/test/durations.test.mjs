@@ -9,8 +9,8 @@ import { CHAT } from "./support/provider-payloads.mjs";
 import { json, upstream } from "./support/upstream.mjs";
 
 const HUGE = [Number.MAX_SAFE_INTEGER, 1e19, 1e300, Number.MAX_VALUE];
-const SENSELESS = [-1, -Number.MAX_VALUE, Number.NaN, Number.POSITIVE_INFINITY];
-const ANY = [...HUGE, ...SENSELESS, Number.MIN_VALUE, -0, 0, 1];
+const INVALID_NUMBERS = [-1, -Number.MAX_VALUE, Number.NaN, Number.POSITIVE_INFINITY];
+const ANY = [...HUGE, ...INVALID_NUMBERS, Number.MIN_VALUE, -0, 0, 1];
 const path = "/v1/chat/completions";
 const chat = (headers = {}) => ({
   method: "POST",
@@ -41,7 +41,7 @@ test("a huge retryAfter affects only its call", async () => {
 
 test("drain accepts a huge wait and rejects an invalid one", async () => {
   for (const seconds of HUGE) assert.equal(await new Gate().drain(seconds), 0);
-  for (const seconds of SENSELESS) await assert.rejects(new Gate().drain(seconds), RangeError);
+  for (const seconds of INVALID_NUMBERS) await assert.rejects(new Gate().drain(seconds), RangeError);
 });
 
 test("any timeout of an SDK is accepted", async (t) => {
@@ -88,7 +88,7 @@ test("virtual time advances by at most ten years", async () => {
   try {
     await clock.advance(3600 * 24 * 365);
     assert.equal(clock.time(), 3600 * 24 * 365);
-    for (const seconds of [...HUGE, ...SENSELESS]) await assert.rejects(clock.advance(seconds), RangeError);
+    for (const seconds of [...HUGE, ...INVALID_NUMBERS]) await assert.rejects(clock.advance(seconds), RangeError);
   } finally {
     clock.stop();
   }

@@ -12,14 +12,14 @@ process.env.TIDEGATE_TEST_SPARE_KEY = "sk-spare";
 const own = { key_env: "TIDEGATE_TEST_SPARE_KEY" };
 
 const secret = (name) => `secret-of-${name.toLowerCase()}`;
-const harmless = (name) => `value-of-${name}`;
+const plainValue = (name) => `value-of-${name}`;
 const names = (rows) => rows.map(({ name }) => name);
 
 /**
  * Sends a call with every header and query key of the case while the first server's only slot is
  * taken. Returns what the other server gets.
  */
-async function spareGets(t, one, target, sameServer = false) {
+async function requestToFallback(t, one, target, sameServer = false) {
   const first = await upstream(t, json(CHAT));
   const spare = sameServer ? first : await upstream(t, json(CHAT));
   const gate = new Gate({
@@ -29,7 +29,7 @@ async function spareGets(t, one, target, sameServer = false) {
     },
   });
   const pairs = (kept, rows) => [
-    ...kept.map((name) => [name, harmless(name)]),
+    ...kept.map((name) => [name, plainValue(name)]),
     ...rows.map(({ name }) => [name, secret(name)]),
   ];
   const url = `${first.url}/v1/chat/completions?${new URLSearchParams(pairs(one.kept_query, one.query))}`;
@@ -51,27 +51,27 @@ for (const one of casesOf("fallback")) {
   test(`vectors: credentials do not reach another server: ${one.name}`, async (t) => {
     assert.ok(one.headers.length >= 60 && one.query.length >= 20);
     for (const target of [{}, own]) {
-      const arrived = await spareGets(t, one, target);
+      const arrived = await requestToFallback(t, one, target);
       const leaked = names([...one.headers, ...one.query]).filter((name) => seen(arrived).includes(secret(name)));
       assert.deepEqual(leaked, []);
       assert.doesNotMatch(seen(arrived), /secret/);
-      for (const name of one.kept_headers) assert.equal(arrived.headers[name], harmless(name));
+      for (const name of one.kept_headers) assert.equal(arrived.headers[name], plainValue(name));
       assert.deepEqual(queryOf(arrived), new Set(one.kept_query));
     }
   });
 
   test(`vectors: forwarded headers reach another server: ${one.name}`, async (t) => {
     const forward_headers = names(one.headers);
-    const arrived = await spareGets(t, one, { forward_headers });
+    const arrived = await requestToFallback(t, one, { forward_headers });
     for (const name of forward_headers) assert.equal(arrived.headers[name], secret(name));
     assert.deepEqual(queryOf(arrived), new Set(one.kept_query));
-    const { headers } = await spareGets(t, one, { ...own, forward_headers });
+    const { headers } = await requestToFallback(t, one, { ...own, forward_headers });
     assert.equal(headers.authorization, "Bearer sk-spare", "the target's own key");
     assert.equal(headers["x-litellm-api-key"], secret("x-litellm-api-key"));
   });
 
   test(`vectors: a fallback on the same server gets the unchanged request: ${one.name}`, async (t) => {
-    const arrived = await spareGets(t, one, {}, true);
+    const arrived = await requestToFallback(t, one, {}, true);
     for (const name of names(one.headers)) assert.equal(arrived.headers[name], secret(name));
     for (const name of names(one.query)) assert.ok(queryOf(arrived).has(name), name);
   });

@@ -7,12 +7,12 @@ import { Agent } from "undici";
 
 import { json, upstream } from "./support/upstream.mjs";
 
-const stock = globalThis.fetch;
+const originalFetch = globalThis.fetch;
 afterEach(() => {
-  globalThis.fetch = stock;
+  globalThis.fetch = originalFetch;
 });
 
-const ways = {
+const callers = {
   itself: (gate) => gate.fetch,
   wrapped:
     (gate) =>
@@ -20,7 +20,7 @@ const ways = {
       gate.fetch(...request),
 };
 
-for (const [name, made] of Object.entries(ways)) {
+for (const [name, made] of Object.entries(callers)) {
   test(`${name}: the platform rejects what no gate can send`, async () => {
     globalThis.fetch = made(new Gate());
     await assert.rejects(fetch("/relative"), TypeError);

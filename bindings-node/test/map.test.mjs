@@ -27,7 +27,7 @@ const all = async (results) => {
 const numbers = (count) => Array.from({ length: count }, (_, number) => number);
 
 /** A source that records how far it was read and whether it was closed. */
-class Counted {
+class CountingSource {
   taken = 0;
   closed = false;
   constructor(end = Number.POSITIVE_INFINITY) {
@@ -55,7 +55,7 @@ class Counted {
 }
 
 /** Returns a seeded random number generator. */
-function chance(seed) {
+function randomSource(seed) {
   let state = seed + 1;
   const next = () => {
     state = (state * 48_271) % 2_147_483_647;
@@ -101,11 +101,11 @@ describe("on virtual time", () => {
 
   for (const seed of numbers(16)) {
     test(`every item has one result at any pace: ${seed}`, async () => {
-      const { next, pick } = chance(seed);
+      const { next, pick } = randomSource(seed);
       const [count, ahead, cap] = [Math.floor(next() * 200), pick([1, 2, 7, 50, 1000]), pick([1, 3, 16, 100])];
       const [ordered, before, slow, slowly] = [pick([true, false]), pick([0, 0.5, 8]), pick([0, 0, 0.3]), next() < 0.5];
       const gate = slots(cap);
-      const source = new Counted(count);
+      const source = new CountingSource(count);
       let [running, most] = [0, 0];
       const work = async (item) => {
         await sleep(next() * before);
@@ -165,7 +165,7 @@ describe("on virtual time", () => {
 
   test("an endless source is read only as far as ahead", async () => {
     const gate = slots(8);
-    const source = new Counted();
+    const source = new CountingSource();
     let handed = 0;
     const reading = async () => {
       for await (const _ of gate.map(source, holder(gate, 1), { ahead: 40 })) {
@@ -183,7 +183,7 @@ describe("on virtual time", () => {
     test(`leaving the loop cancels all items: ${how}`, async () => {
       const gate = new Gate({ targets: { small: 4 } });
       const [source, controller, target] = [
-        new Counted(),
+        new CountingSource(),
         new AbortController(),
         new FakeTarget({ otherwise: ok("hi", { after: 10 }) }),
       ];
@@ -241,7 +241,10 @@ describe("on virtual time", () => {
     );
     assert.ok(clock.time() <= (420 / 30) * 10 + 20, `${clock.time()} s`);
     const left = async () => {
-      for await (const _ of gate.map(new Counted(), (n) => (n === 0 ? 0 : all(gate.map(new Counted(), hold))))) break;
+      for await (const _ of gate.map(new CountingSource(), (n) =>
+        n === 0 ? 0 : all(gate.map(new CountingSource(), hold)),
+      ))
+        break;
     };
     await clock.until(left());
     await clock.advance(0.1);

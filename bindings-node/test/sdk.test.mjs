@@ -23,7 +23,7 @@ const openai = (up, options = {}) => new OpenAI({ baseURL: `${up.url}/v1`, apiKe
 const ask = (client, more = {}, options = {}) =>
   client.chat.completions.create({ model: "small", messages: MESSAGES, ...more }, options);
 
-const LIKE_IT = { "x-should-retry": "true", "retry-after": "0" };
+const RETRYABLE_HEADERS = { "x-should-retry": "true", "retry-after": "0" };
 
 test("wrap returns a copy with the client's settings and without its retries", async (t) => {
   const up = await upstream(t, json(CHAT, 200, { "x-request-id": "r1" }));
@@ -116,7 +116,7 @@ test("anthropic: messages and streams complete", async (t) => {
 });
 
 test("an error response of the provider is returned after the gate's retries", async (t) => {
-  const up = await upstream(t, json({ error: { message: "slow down", code: "x" } }, 429, LIKE_IT));
+  const up = await upstream(t, json({ error: { message: "slow down", code: "x" } }, 429, RETRYABLE_HEADERS));
   const gate = new Gate({ defaults: { retry: { attempts: 3 } } });
   for (const client of [gate.wrap(openai(up)), openai(up, { fetch: gate.fetch })]) {
     const before = up.exchanges.length;

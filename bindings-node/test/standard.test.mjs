@@ -9,13 +9,13 @@ import { inFlight, until } from "./support/provider-payloads.mjs";
 import { echo, json, upstream } from "./support/upstream.mjs";
 
 const gate = new Gate();
-const fetches = { stock: globalThis.fetch, ours: gate.fetch };
+const fetches = { platform: globalThis.fetch, gate: gate.fetch };
 
 /** Returns the results of both fetches. */
 async function both(run) {
-  const [stock, ours] = [await seen(run, fetches.stock), await seen(run, fetches.ours)];
-  assert.deepEqual(ours, stock);
-  return ours;
+  const [expected, actual] = [await seen(run, fetches.platform), await seen(run, fetches.gate)];
+  assert.deepEqual(actual, expected);
+  return actual;
 }
 
 async function seen(run, fetch) {

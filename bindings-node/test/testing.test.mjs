@@ -192,8 +192,8 @@ describe("on virtual time", () => {
           await gate.tool("search", () => sleep(1500));
           return read(client);
         };
-        const said = await clock.until(Promise.all(Array.from({ length: 200 }, (_, number) => agent(number))));
-        assert.ok(said.every((text) => text === "the tide comes in"));
+        const texts = await clock.until(Promise.all(Array.from({ length: 200 }, (_, number) => agent(number))));
+        assert.ok(texts.every((text) => text === "the tide comes in"));
       });
       target.assertNoCallInFlight();
       return [clock.time(), target.trace()];

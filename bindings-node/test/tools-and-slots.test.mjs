@@ -168,11 +168,17 @@ describe("model slots and tools", () => {
           await sleep(1000);
           const second = call("job-17");
           await sleep(4000);
-          const told = gate.explain("job-17");
-          assert.deepEqual([told.state, told.rule, told.target, told.tool], ["waiting", "slots", "small", null]);
-          assert.deepEqual([told.label, told.tenant, told.lane, told.ahead], ["job-17", "acme", "standard", 0]);
-          assert.ok(Math.abs(told.waited - 4) < 0.1 && told.text.includes("a slot of small"));
-          assert.equal(gate.explain(told.call).label, "job-17");
+          const explanation = gate.explain("job-17");
+          assert.deepEqual(
+            [explanation.state, explanation.rule, explanation.target, explanation.tool],
+            ["waiting", "slots", "small", null],
+          );
+          assert.deepEqual(
+            [explanation.label, explanation.tenant, explanation.lane, explanation.ahead],
+            ["job-17", "acme", "standard", 0],
+          );
+          assert.ok(Math.abs(explanation.waited - 4) < 0.1 && explanation.text.includes("a slot of small"));
+          assert.equal(gate.explain(explanation.call).label, "job-17");
           assert.deepEqual(
             gate.explain().map(({ label, state }) => [label, state]),
             [

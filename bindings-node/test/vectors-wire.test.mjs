@@ -9,7 +9,7 @@ import { Gate } from "tidegate";
 import { bodyOf, every, onlyTarget, pieces, read, splits } from "./support/vectors.mjs";
 
 // The local clock of the cases: Fri, 21 Nov 2025 08:48:00 GMT.
-const WALL = 1763714880;
+const UNIX_TIME = 1763714880;
 // Longer delays affect the call, but not the target.
 const LONGEST_MS = 24 * 3600 * 1000;
 // Seconds. Shorter delays are waited for. Delays between the two are neither waited for nor cut by
@@ -32,7 +32,7 @@ const ENDS = {
  * Makes a call that fails, and checks the classification. `safe` is whether the method may be
  * retried. `rounded` is the number of seconds by which a delay may exceed the expected one.
  */
-async function becomes(up, { handler, data, expected, rounded = 0 }, path = CHAT, safe = true) {
+async function assertOutcome(up, { handler, data, expected, rounded = 0 }, path = CHAT, safe = true) {
   const { class: kind, retryable, never_executed, delay_ms: delay } = expected;
   const cooled = retryable && delay !== null && delay <= LONGEST_MS;
   const tooLong = delay !== null && delay > LONG_MS;
@@ -93,11 +93,11 @@ every("classify", async ({ name, status, headers, body, verdict }, up) => {
     return;
   }
   const failing = { handler, data, expected: verdict };
-  await becomes(up, failing, path);
-  await becomes(up, failing, "/v1/made/up", false);
+  await assertOutcome(up, failing, path);
+  await assertOutcome(up, failing, "/v1/made/up", false);
 });
 
-every("retry_after", async ({ name, wall = WALL, headers: given = {}, body, delay_ms }, up) => {
+every("retry_after", async ({ name, wall = UNIX_TIME, headers: given = {}, body, delay_ms }, up) => {
   const headers = { ...given };
   let rounded = 0;
   if (headers.date === undefined) {
@@ -110,7 +110,7 @@ every("retry_after", async ({ name, wall = WALL, headers: given = {}, body, dela
   }
   const data = bodyOf(body);
   const expected = { class: "rate_limited", retryable: true, never_executed: true, delay_ms };
-  await becomes(up, { handler: pieces([data], headers, 429), data, expected, rounded });
+  await assertOutcome(up, { handler: pieces([data], headers, 429), data, expected, rounded });
 });
 
 every("request_facts", async ({ method = "POST", path, headers = {}, body, facts }, up) => {
@@ -186,9 +186,9 @@ function ask(gate, up, { dialect, stream = true }) {
 
 every("streams", async (one, up) => {
   const { body, headers = { "content-type": "text/event-stream; charset=utf-8" }, signals, end } = one;
-  const said = Array.isArray(body) ? Buffer.from(body.map((line) => `${line}\n`).join("")) : bodyOf(body);
+  const content = Array.isArray(body) ? Buffer.from(body.map((line) => `${line}\n`).join("")) : bodyOf(body);
   // A fetch decodes bodies, so the body must be encoded here.
-  const sent = headers["content-encoding"] === "gzip" ? gzipSync(said) : said;
+  const sent = headers["content-encoding"] === "gzip" ? gzipSync(content) : content;
   const usage = signals.find((signal) => signal.usage)?.usage;
   for (const chunks of splits(sent, 8)) {
     const how = chunks.map((chunk) => chunk.length).join(" ");
@@ -196,7 +196,7 @@ every("streams", async (one, up) => {
     const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
     up.handler = pieces(chunks, headers);
     const { data, whole } = await read(ask(gate, up, one));
-    assert.deepEqual([data, whole], [said, end !== "truncated"], how);
+    assert.deepEqual([data, whole], [content, end !== "truncated"], how);
     const [call] = gate.calls();
     assert.equal(call.outcome, end === "complete" ? "completed" : end, how);
     const [attempt] = call.attempts;

@@ -58,8 +58,8 @@ every("limits", ({ config, ...expected }) => {
   for (const kind of ["targets", "tools"]) {
     for (const [name, limit] of Object.entries(expected[kind])) {
       const { adaptive, limit: slots } = seen[kind][name];
-      const told = Object.fromEntries(Object.keys(limit).map((key) => [key, adaptive?.[key] ?? null]));
-      assert.deepEqual({ ...told, limit: slots }, limit, name);
+      const adaptiveLimit = Object.fromEntries(Object.keys(limit).map((key) => [key, adaptive?.[key] ?? null]));
+      assert.deepEqual({ ...adaptiveLimit, limit: slots }, limit, name);
     }
   }
 });
@@ -82,32 +82,35 @@ every("errors", ({ error: given, class: name, status, retryable, body }) => {
   const error = errorFrom(native.Gate.failure(kind, message, reason, target, retry_after, queue_position));
   assert.equal(error.constructor, exported[name]);
   assert.ok(error instanceof TidegateError && error.name === name);
-  const said = body.error;
-  assert.equal(error.message, said.message);
+  const expectedError = body.error;
+  assert.equal(error.message, expectedError.message);
   assert.deepEqual([error.kind, error.reason], [kind, reason]);
   assert.deepEqual([error.status, error.retryable], [status, retryable]);
   assert.deepEqual(
     [error.target ?? null, error.retryAfter ?? null, error.queuePosition ?? null],
-    [said.target, said.retry_after, said.queue_position],
+    [expectedError.target, expectedError.retry_after, expectedError.queue_position],
   );
 });
 
 /** Compares an error with the vector of its code. */
-async function saidLike(response, code) {
+async function assertResponseEquals(response, code) {
   const expected = casesOf("errors").find(({ body }) => body.error.code === code);
-  const said = await response.json();
+  const content = await response.json();
   assert.equal(response.status, expected.status);
   for (const name of ["content-type", "x-should-retry"]) {
     assert.equal(response.headers.get(name), expected.headers[name]);
   }
   // The call's number, and the rule that blocked it, are not part of the vectors.
-  const { call, why, ...error } = said.error;
+  const { call, why, ...error } = content.error;
   assert.deepEqual(Object.keys(error), Object.keys(expected.body.error));
   if (code in REFUSALS) {
     assert.equal(typeof call, "number");
     assert.deepEqual(Object.keys(why).sort(), ["ahead", "expected", "rule", "since", "text", "waited"]);
   }
-  assert.deepEqual([said.type, said.error.type, said.error.code], [expected.body.type, expected.body.error.type, code]);
+  assert.deepEqual(
+    [content.type, content.error.type, content.error.code],
+    [expected.body.type, expected.body.error.type, code],
+  );
 }
 
 const REFUSALS = {
@@ -124,7 +127,7 @@ for (const [code, settings] of Object.entries(REFUSALS)) {
     const ask = (body) => gate.fetch(up.url + CHAT, { method: "POST", body: JSON.stringify(body) });
     const held = await ask({ model: "m", stream: true });
     const context = code === "deadline" ? { deadline: 0.02 } : {};
-    await saidLike(await gate.run(context, () => ask({ model: "m" })), code);
+    await assertResponseEquals(await gate.run(context, () => ask({ model: "m" })), code);
     await held.body.cancel().catch(() => {});
   });
 }
@@ -135,12 +138,12 @@ test("failure responses equal the vectors", async (t) => {
   // An SDK that would retry a rejection.
   const headers = { "x-stainless-lang": "js" };
   const ask = () => gate.fetch(up.url + CHAT, { method: "POST", headers, body: "{}" });
-  await saidLike(await ask(), "transport");
+  await assertResponseEquals(await ask(), "transport");
   up.handler = json({}, 429, { "retry-after": "3600" });
   await (await ask()).text();
-  await saidLike(await gate.run({ deadline: 60 }, ask), "cool_down");
+  await assertResponseEquals(await gate.run({ deadline: 60 }, ask), "cool_down");
   await gate.drain(0);
-  await saidLike(await ask(), "draining");
+  await assertResponseEquals(await ask(), "draining");
 });
 
 every("estimate", async ({ path = CHAT, body, input, max_output }, up) => {
@@ -153,12 +156,12 @@ every("estimate", async ({ path = CHAT, body, input, max_output }, up) => {
 });
 
 // Seconds. Tests wait for shorter backoffs and cancel the call in the first longer one.
-const PATIENCE_MS = 20;
+const MAX_WAIT_MS = 20;
 
 every("backoff", async ({ retry, retry_after, bounds }, up) => {
   const gate = new Gate({ defaults: { cap: 1, deadline: "7d", retry: { ...retry, reserve: 100 } } });
   up.handler = pieces([], retry_after === undefined ? {} : { "retry-after": retry_after }, 500);
-  const long = bounds.findIndex(([, most]) => most > PATIENCE_MS);
+  const long = bounds.findIndex(([, most]) => most > MAX_WAIT_MS);
   const seen = long < 0 ? bounds : bounds.slice(0, long + 1);
   const caller = new AbortController();
   const call = gate.fetch(up.url + CHAT, { method: "POST", body: '{"model": "m"}', signal: caller.signal });

@@ -6,13 +6,15 @@
  * @module
  */
 
-/** Something that an abort signal ends. */
+/** A call or wait that an abort signal ends. */
 export interface Abortable {
-  /** Called once, when the signal is aborted. */
+  /**
+   * Ends the call with the reason of the signal. Called at most once, when the signal is aborted.
+   */
   abort(reason: unknown): void;
 }
 
-/** The listener of one signal, with the calls that the signal ends. */
+/** The single listener of one signal, and the calls that the signal ends. */
 class SignalListener {
   readonly #signal: AbortSignal;
   readonly #calls = new Set<Abortable>();
@@ -41,7 +43,7 @@ class SignalListener {
   }
 }
 
-/** The listener of each signal that has calls. */
+/** The listener of each signal that calls currently watch. */
 const listeners = new WeakMap<AbortSignal, SignalListener>();
 
 /**
@@ -58,10 +60,10 @@ export function watch(signal: AbortSignal, call: Abortable): void {
 }
 
 /**
- * Returns a signal that is aborted when either signal is.
+ * Returns a signal that is aborted when `a` or `b` is, or undefined if both are undefined.
  *
  * If both are given, one of them must not outlive the call, because a long-lived signal keeps a
- * trace of each signal that depends on it.
+ * trace of each signal that depends on it. Before Node 20.3, the result is `a`.
  */
 export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
   if (a === undefined || b === undefined || a === b) return a ?? b;
@@ -69,16 +71,18 @@ export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined
   return typeof AbortSignal.any === "function" ? AbortSignal.any([a, b]) : a;
 }
 
-/** Undoes `watch`. */
+/** Stops watching the signal for the call. Has no effect if the call does not watch it. */
 export function unwatch(signal: AbortSignal, call: Abortable): void {
   listeners.get(signal)?.remove(call);
 }
 
 /**
- * Watches the signal for an object, without keeping the object alive.
+ * Calls `call.abort` when the signal is aborted, without keeping `call` alive.
  *
- * Exchanges that nobody reads end when their bodies are collected, so a signal that outlives its
- * calls must not keep the bodies. Returns a function that stops watching.
+ * An exchange whose body nobody reads ends when the body is collected, so a signal that outlives
+ * its calls must not hold the bodies.
+ *
+ * @returns A function that stops watching.
  */
 export function watchWeakly(signal: AbortSignal, call: Abortable): () => void {
   const weak = new WeakAbortable(call);
@@ -91,7 +95,7 @@ export function watchWeakly(signal: AbortSignal, call: Abortable): () => void {
   };
 }
 
-/** Aborts an object as long as something else keeps it alive. */
+/** Forwards an abort to an object, unless the object was collected. */
 class WeakAbortable implements Abortable {
   readonly #call: WeakRef<Abortable>;
 

@@ -9,7 +9,10 @@ import { argumentError } from "./errors.js";
 import { type NativeContext, native } from "./native.js";
 import type { Lane } from "./types.js";
 
-/** The context of the calls inside {@link Gate.run}. A property that is not set is inherited. */
+/**
+ * The context of the calls inside {@link Gate.run}. A property that is not set is inherited from
+ * the enclosing `run`.
+ */
 export interface Context {
   /**
    * Fairness key, at most 200 bytes; the rest is cut off. Default: inherited, otherwise `default`.
@@ -18,50 +21,61 @@ export interface Context {
   /** Priority class. Default: inherited, otherwise `standard`. */
   lane?: Lane | undefined;
   /**
-   * Seconds from now until each call must have ended, including its stream. The earlier deadline of
-   * nested contexts applies. Values above ten years are reduced to ten years.
+   * Seconds from now, above 0, until each call must have ended, including its stream. The earlier
+   * deadline of nested contexts applies. Values above ten years are reduced to ten years. Default:
+   * inherited, otherwise the deadline of the target.
    */
   deadline?: number | undefined;
   /**
    * Label of the calls inside, for {@link Gate.explain} and {@link Gate.calls}. At most 200 bytes;
-   * the rest is cut off.
+   * the rest is cut off. Default: inherited, otherwise none.
    */
   call?: string | undefined;
 }
 
-/** The value in the asynchronous storage. */
+/** What `AsyncLocalStorage` carries: the context of calls, and the signal that ends them. */
 interface Scope {
   context: NativeContext;
-  /** Aborted when the result of the running function is no longer needed. */
+  /**
+   * Aborted when the result of the function that runs is no longer needed. Undefined outside a map.
+   */
   signal: AbortSignal | undefined;
 }
 
 const storage = new AsyncLocalStorage<Scope>();
 
-/** Returns the context of the caller. */
+/** Returns the context of the innermost {@link Gate.run} or map, or undefined outside of both. */
 export function currentContext(): NativeContext | undefined {
   return storage.getStore()?.context;
 }
 
-/** Returns the signal that ends the caller's calls and waits, in addition to their own signals. */
+/**
+ * Returns the signal of the innermost map around the caller, or undefined outside a map.
+ *
+ * The signal ends the caller's calls and waits, in addition to their own signals.
+ */
 export function currentSignal(): AbortSignal | undefined {
   return storage.getStore()?.signal;
 }
 
-/** Runs a function in a context. Its calls and waits end when the signal is aborted. */
+/**
+ * Runs a function in a context, and returns its result.
+ *
+ * Its calls and waits end when `signal` is aborted. Default: the signal of the enclosing context.
+ */
 export function runInContext<T>(context: NativeContext, run: () => T, signal = currentSignal()): T {
   return storage.run({ context, signal }, run);
 }
 
-/** Returns a copy of the context that is a scope of its own. */
+/** Returns a context that inherits everything from `context`, but counts as a task of its own. */
 export function nestedContext(context: NativeContext): NativeContext {
   return new native.Context(context, undefined, undefined, undefined, undefined);
 }
 
 /**
- * Returns the current context with changes.
+ * Returns a context that inherits from the caller's context what `context` does not set.
  *
- * @throws `RangeError` if the lane does not exist, or if the deadline is not greater than 0.
+ * @throws `RangeError` if the lane does not exist, or if the deadline is not above 0.
  */
 export function deriveContext(context: Context): NativeContext {
   try {

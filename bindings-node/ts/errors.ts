@@ -11,15 +11,15 @@ import type { Failure } from "./native.js";
  *
  * - `no_slot`: no slot is free, and the target does not queue.
  * - `queue_full`: the queue is full.
- * - `wait_budget`: the longest wait is over.
+ * - `wait_budget`: the call waited as long as its wait limit allows.
  * - `deadline`: the deadline has passed.
- * - `cool_down`, `outage`: the target is held back.
- * - `draining`: the gate drains.
- * - `deadlock`: the call waits for a tool that it holds.
+ * - `cool_down`, `outage`: the target admits no calls at the moment.
+ * - `draining`: {@link Gate.drain} was called.
+ * - `deadlock`: the call waits for a tool that its own caller holds.
  * - `no_budget`: a rate of the provider or of the tenant is used up.
  * - `too_large`: the prompt can never be admitted.
- * - `predicted_wait`: the expected wait exceeds the deadline, the wait budget or the objective.
- * - `shed`: the call made room for a more urgent one.
+ * - `predicted_wait`: the expected wait exceeds the deadline, the wait limit or the objective.
+ * - `shed`: the call was removed from the queue in favour of a more urgent one.
  */
 export type Reason =
   | "no_slot"
@@ -36,8 +36,8 @@ export type Reason =
   | "shed";
 
 /**
- * Base class of the errors that the gate raises. Error responses of providers are not instances of
- * it.
+ * Base class of the errors that the gate raises. An error response of a provider is not an
+ * instance: the SDK or the fetch returns it unchanged.
  *
  * @example
  * ```ts
@@ -53,22 +53,26 @@ export class TidegateError extends Error {
   readonly kind: string;
   /** Why admission rejected the call; undefined unless `kind` is `refused`. */
   readonly reason: Reason | undefined;
-  /** Name of the target or tool, if it is known. */
+  /** Name of the target or tool; undefined if it is not known. */
   readonly target: string | undefined;
-  /** HTTP status that corresponds to the failure. */
+  /** HTTP status that corresponds to the failure, 400 to 599. */
   readonly status: number;
-  /** Seconds after which a retry may succeed, if that is known. */
+  /** Seconds after which a retry may succeed; undefined if that is not known. */
   readonly retryAfter: number | undefined;
-  /** Number of calls ahead in the queue; undefined if the call was not queued. */
+  /** Number of calls that were ahead in the queue; undefined if the call was not queued. */
   readonly queuePosition: number | undefined;
-  /** Whether the unchanged call may succeed later. */
+  /** Whether the same call may succeed later without a change. */
   readonly retryable: boolean;
-  /** Number of the call, as in {@link Gate.calls}; undefined if there was no call. */
+  /** Number of the call, as in {@link Gate.calls}; undefined if the error belongs to no call. */
   readonly call: number | undefined;
-  /** The rule that blocked a rejected call, if it is known. */
+  /** The rule that blocked a rejected call; undefined if it is not known. */
   readonly why: Why | undefined;
 
-  /** @internal */
+  /**
+   * Creates the error of a failure that the native module reports.
+   *
+   * @internal
+   */
   constructor(failure: Failure) {
     super(failure.message);
     this.kind = failure.kind;
@@ -84,31 +88,36 @@ export class TidegateError extends Error {
 }
 
 /**
- * Thrown if the configuration is malformed or impossible.
+ * Thrown if the configuration has an unknown key, an invalid value or an impossible combination.
  *
  * The message names each wrong key and the nearest valid one.
  */
 export class ConfigError extends TidegateError {}
 
-/** Thrown if no tool or target of that name is configured. */
+/** Thrown if no tool or target with the given name is configured. */
 export class UnknownNameError extends TidegateError {}
 
-/** Thrown if admission rejects a call. See `reason`, `queuePosition` and `retryAfter`. */
+/**
+ * Thrown if the gate rejects a call instead of sending it.
+ *
+ * `reason` says why, `queuePosition` how many calls were ahead, and `retryAfter` when a retry may
+ * succeed.
+ */
 export class Refused extends TidegateError {}
 
 /** Thrown if the deadline of a call passes after the call was admitted. */
 export class Deadline extends TidegateError {}
 
-/** Thrown if a connection, the first token or the next chunk does not arrive in time. */
+/** Thrown if connecting, the first token or the next chunk takes longer than its timeout allows. */
 export class Timeout extends TidegateError {}
 
-/** Thrown if a connection cannot be opened, or breaks. */
+/** Thrown if the connection to the upstream cannot be opened, or breaks. */
 export class ConnectionFailed extends TidegateError {}
 
 /** Thrown if a response ends before the provider's final event, or before its declared length. */
 export class Truncated extends ConnectionFailed {}
 
-/** Thrown if the request cannot be sent, for example because its URL is malformed. */
+/** Thrown if the request itself cannot be sent, for example because its URL is malformed. */
 export class RequestError extends TidegateError {}
 
 const CLASSES: Record<string, new (failure: Failure) => TidegateError> = {
@@ -131,13 +140,16 @@ for (const type of [TidegateError, ...Object.values(CLASSES)]) {
   Object.defineProperty(type.prototype, "name", { value: type.name, configurable: true, writable: true });
 }
 
-/** Returns the error for a failure of the core. */
+/**
+ * Returns the error object for a failure of the native module. The class follows from
+ * `failure.kind`.
+ */
 export function errorFrom(failure: Failure): TidegateError {
   return new (CLASSES[failure.kind] ?? TidegateError)(failure);
 }
 
 /**
- * Returns the error with which a fetch rejects.
+ * Returns the `TypeError` with which `gate.fetch` rejects. Its cause is the {@link TidegateError}.
  *
  * The platform's fetch rejects with `TypeError: fetch failed`. Libraries that compare this whole
  * text retry, so the text here continues with the failure.
@@ -148,10 +160,11 @@ export function fetchError(failure: Failure): TypeError {
 }
 
 /**
- * Returns the error of a body that broke.
+ * Returns the `TypeError` of a response body that broke. Its cause is the {@link TidegateError},
+ * whose cause is `thrown`, if given.
  *
- * The error is never an `AbortError`: SDKs take that for the caller's own abort, and end the stream
- * as if it were complete.
+ * The error is never an `AbortError`, because SDKs take that for the caller's own abort and end the
+ * stream as if it were complete.
  */
 export function bodyError(failure: Failure, thrown?: unknown): TypeError {
   const cause = errorFrom(failure);
@@ -159,7 +172,10 @@ export function bodyError(failure: Failure, thrown?: unknown): TypeError {
   return new TypeError(`terminated: ${cause.message}`, { cause });
 }
 
-/** Returns the JavaScript error for an invalid argument that the native side rejected. */
+/**
+ * Returns the error for an exception of the native module: `RangeError` for an invalid value,
+ * otherwise `TypeError`.
+ */
 export function argumentError(error: unknown): Error {
   const { code, message } = error as NodeJS.ErrnoException;
   return code === "InvalidArg" ? new RangeError(message) : new TypeError(message);

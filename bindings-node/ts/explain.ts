@@ -41,46 +41,49 @@ export type Rule =
 
 /** The rule that blocked a rejected call. */
 export interface Why {
-  /** Stable name of the rule. */
+  /** Stable name of the rule that blocked the call. */
   rule: Rule;
-  /** Explanation for people. */
+  /** The rule in a sentence for people. */
   text: string;
-  /** How long the rule had blocked the call. */
+  /** Seconds for which the rule had blocked the call when it was rejected. */
   since: number;
-  /** How long the call had waited in total. */
+  /** Seconds for which the call had waited in total when it was rejected. */
   waited: number;
-  /** Expected time until admission; undefined if there is not enough data. */
+  /** Expected seconds until admission; undefined if there is not enough data. */
   expected?: number;
-  /** Number of calls ahead of it. */
+  /** Number of calls that were ahead in the queue. */
   ahead: number;
 }
 
-/** The state of a call, and the rule that blocks it. */
+/** The state of an active call, and the rule that blocks it. */
 export interface Explanation {
   /** Number of the call, as in {@link Gate.calls} and in errors. */
   call: number;
-  /** Label from `gate.run({ call }, ...)`, or null. */
+  /** Label from `gate.run({ call }, ...)`, or null without a label. */
   label: string | null;
-  /** Name of the target, or null if a tool is waited for. */
+  /** Name of the target, or null if the call waits for a tool. */
   target: string | null;
-  /** Name of the tool that is waited for, or null for calls. */
+  /** Name of the tool that is waited for, or null for calls of a target. */
   tool: string | null;
-  /** Fairness key. */
+  /** Tenant of the call, by which capacity is shared fairly. */
   tenant: string;
-  /** Priority class. */
+  /** Priority class of the call. */
   lane: Lane;
   /** `waiting` (in a queue), `backing_off` (before a retry is queued) or `in_flight`. */
   state: "waiting" | "backing_off" | "in_flight";
   /** The rule that blocks the call, or null unless `state` is `waiting`. */
   rule: Rule | null;
-  /** The whole explanation for people. */
+  /** The whole explanation for people, in one line. */
   text: string;
-  /** Time since the call was made. */
+  /** Seconds since the call was made. */
   waited: number;
-  /** How long the rule has blocked the call, or how long the state has lasted if no rule does. */
+  /**
+   * Seconds for which the rule has blocked the call, or for which the state has lasted if `rule` is
+   * null.
+   */
   since: number;
-  /** Expected time until admission, or null if there is not enough data. */
+  /** Expected seconds until admission, or null if there is not enough data. */
   expected: number | null;
-  /** Number of calls ahead of it, or null unless `state` is `waiting`. */
+  /** Number of calls ahead in the queue, or null unless `state` is `waiting`. */
   ahead: number | null;
 }

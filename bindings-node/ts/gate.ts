@@ -23,7 +23,8 @@ export interface GateOptions extends Config {
   /**
    * A custom fetch that makes the exchanges below the gate: for proxies, TLS settings, undici
    * dispatchers or mocks. The gate still applies caps, queues, retries, cool-downs and deadlines. A
-   * slot is released when the promise of the fetch has rejected or its body has ended.
+   * slot is released when the promise of the fetch has rejected or its body has ended. Default: the
+   * gate's native transport, unless undici's global dispatcher is a custom one.
    */
   fetch?: Fetch;
 }
@@ -31,15 +32,15 @@ export interface GateOptions extends Config {
 /** Options of {@link Gate.wrap}. */
 export interface WrapOptions {
   /**
-   * `auto` (default): a custom fetch of the client is kept below the gate. `native`: the gate's
-   * transport is used instead, and undici dispatchers are ignored.
+   * `auto` (default): a custom fetch of the client makes the exchanges, below the gate. `native`:
+   * the gate's transport makes them instead, and undici dispatchers are ignored.
    */
   transport?: "auto" | "native";
 }
 
 /**
- * The mode of a gate: `enforce` limits calls, `observe` only measures them, and `off` bypasses the
- * gate.
+ * The mode of a gate: `enforce` limits calls, `observe` sends every call at once and only measures,
+ * and `off` bypasses the gate.
  */
 export type Mode = "enforce" | "observe" | "off";
 
@@ -104,7 +105,7 @@ export class Gate {
     );
     port.addGate(this.#native);
     this.#transport = fetch ?? "auto";
-    this.fetch = this.#native.aside
+    this.fetch = this.#native.canBypass
       ? fetchWithoutGate(fetch)
       : fetchThroughGate(this.#native, { wrapped: false, transport: this.#transport });
   }
@@ -123,7 +124,7 @@ export class Gate {
     return new Gate(new ConfigFile(path, options.fetch));
   }
 
-  /** The mode of the gate. */
+  /** The mode of the gate, as configured or as the environment variable `TIDEGATE` says. */
   get mode(): Mode {
     return this.#native.mode;
   }
@@ -151,7 +152,7 @@ export class Gate {
    * ```
    */
   wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
-    if (this.#native.aside) return copyClient(client, {});
+    if (this.#native.canBypass) return copyClient(client, {});
     const own = this.#transport === "auto" ? customFetchOf(fetchOf(client)) : this.#transport;
     const fetch = fetchThroughGate(this.#native, { wrapped: true, transport: transport === "native" ? "native" : own });
     // Only one layer may retry: attempts of nested retry loops multiply.
@@ -308,11 +309,11 @@ export class Gate {
   /**
    * Returns the name of the configured target that serves requests to a URL.
    *
-   * Requests without a configured target get a target of their own, by origin, credential and
-   * model. The URL is resolved as `fetch` does.
+   * A request that matches no configured target gets a target of its own, for its combination of
+   * origin, credential and model. The URL is resolved as `fetch` does.
    *
    * @param url - The whole URL of the request.
-   * @param model - The model that the request names, if any.
+   * @param model - The model that the request names. Default: none.
    * @returns The name, or undefined if no configured target matches.
    * @throws {@link RequestError} if `url` is not a URL.
    */
@@ -367,7 +368,11 @@ export class Gate {
     return JSON.parse(this.#native.snapshot());
   }
 
-  /** Returns every metric in Prometheus' text format. */
+  /**
+   * Returns every metric in Prometheus' text format.
+   *
+   * @returns The text, with a line feed at the end of each line.
+   */
   prometheus(): string {
     return this.#native.prometheus();
   }
@@ -375,7 +380,7 @@ export class Gate {
   /**
    * Returns the last 1,024 calls that ended, oldest first, with the times of each attempt.
    *
-   * Prompts and headers are not kept, and the only URLs are those of replicas.
+   * Records contain no prompts and no headers, and no URLs except those of replicas.
    *
    * @returns The calls. See {@link CallRecord}.
    */
@@ -406,12 +411,12 @@ export class Gate {
   }
 
   /**
-   * Stops admitting new calls and waits for the active ones.
+   * Stops admitting new calls, and waits until no call is active.
    *
-   * @param seconds - Maximum wait in seconds. Afterwards queued calls are rejected, and calls in
-   * flight continue. Default: 30.
-   * @returns The number of calls that are still active.
-   * @throws `RangeError` (as a rejection) if `seconds` is not a valid duration.
+   * @param seconds - Maximum wait in seconds, 0 or more. Afterwards queued calls are rejected, and
+   * calls in flight continue. Default: 30.
+   * @returns The number of calls that are still active: 0 if the wait ended before `seconds`.
+   * @throws `RangeError` (as a rejection) if `seconds` is negative or not finite.
    * @example
    * ```ts
    * const left = await gate.drain(10);
@@ -433,7 +438,7 @@ export class Gate {
   }
 }
 
-/** A configuration in a file. */
+/** The options of {@link Gate.fromFile}, in the form that the constructor takes. */
 class ConfigFile implements GateOptions {
   readonly path: string;
   readonly fetch?: Fetch;
@@ -444,7 +449,7 @@ class ConfigFile implements GateOptions {
   }
 }
 
-/** Returns the proxy variables of the environment. */
+/** Returns the environment variables that configure proxies, in upper and lower case, if set. */
 function proxyVariables(): Record<string, string> {
   const found: Record<string, string> = {};
   for (const upper of ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]) {

@@ -15,16 +15,16 @@ export interface MapOptions {
    */
   ordered?: boolean | undefined;
   /**
-   * Maximum number of items that were taken and whose results were not yet returned, at least 1.
-   * The number of running items has the same limit. If results are ordered, one slow item delays at
-   * most this many others. Default: 1,000.
+   * Maximum number of items that were taken from the source and whose results were not yet
+   * returned, an integer of at least 1. The number of running items has the same limit. If results
+   * are ordered, one slow item delays at most this many others. Default: 1,000.
    */
   ahead?: number | undefined;
-  /** Priority class, as in {@link Gate.run}. Default: `batch`. */
+  /** Priority class of the calls, as in {@link Gate.run}. Default: `batch`. */
   lane?: Lane | undefined;
-  /** Fairness key, as in {@link Gate.run}. Default: inherited. */
+  /** Fairness key of the calls, as in {@link Gate.run}. Default: inherited. */
   tenant?: string | undefined;
-  /** Ends the map when it is aborted. The iterator then rejects with its reason. */
+  /** Ends the map when it is aborted. The iterator then rejects with its reason. Default: none. */
   signal?: AbortSignal | undefined;
 }
 
@@ -41,15 +41,20 @@ export type MapResult<Item, Value> =
 export interface MapItem {
   /** Position of the item in the source, from 0. */
   readonly index: number;
-  /** Aborted when the loop is left. Calls through this gate end without it. */
+  /**
+   * Aborted when the loop over the results is left. Calls through this gate end without watching
+   * it.
+   */
   readonly signal: AbortSignal;
 }
 
-/** The function of {@link Gate.map}, called with each item. */
+/** The function of {@link Gate.map}, which is called with each item and may return a promise. */
 export type MapFunction<Item, Value> = (item: Item, info: MapItem) => Value | PromiseLike<Value>;
 
 /**
- * Returns the iterator of {@link Gate.map}. Nothing starts before the first result is requested.
+ * Returns the iterator of {@link Gate.map}. No item starts before the first result is requested.
+ *
+ * For the arguments and errors, see {@link Gate.map}.
  */
 export function mapItems<Item, Value>(
   items: Iterable<Item> | AsyncIterable<Item>,
@@ -65,15 +70,15 @@ export function mapItems<Item, Value>(
     throw new RangeError(`ahead: ${ahead} is not valid; give an integer of 1 or more`);
   }
   const window = new native.Window(Math.min(ahead, 2 ** 32 - 1), currentContext());
-  const context = window.inside(deriveContext({ lane, tenant }));
+  const context = window.itemContext(deriveContext({ lane, tenant }));
   return new MapRun(items, run, { ...options, ahead }, window, context).results();
 }
 
 /**
  * A running map.
  *
- * At most `ahead` items are between the source and the consumer. A slow consumer, or a result that
- * others wait for, therefore stops the source.
+ * At most `ahead` items are between the source and the consumer. A slow consumer therefore stops
+ * the reading of the source, and so does an unfinished item whose result must be returned first.
  */
 class MapRun<Item, Value> {
   readonly #items: Iterable<Item> | AsyncIterable<Item>;
@@ -83,18 +88,18 @@ class MapRun<Item, Value> {
   readonly #context: NativeContext;
   readonly #outerSignal = currentSignal();
   readonly #running = new Set<AbortController>();
-  /** By index, in order of completion. */
+  /** Results that were not yet returned, by index of the item, in order of completion. */
   readonly #results = new Map<number, MapResult<Item, Value>>();
   readonly #startable = new Notification();
   readonly #resultReady = new Notification();
   #started = 0;
   #returned = 0;
-  /** Number of the native wait for slots that become free. */
+  /** Number of the native wait for free slots, or undefined if there is no such wait. */
   #slotWatch: number | undefined;
   #sourceEnded = false;
-  /** Thrown after all other results. */
+  /** The error of the source, if it failed. It is thrown after all results. */
   #sourceError: { reason: unknown } | undefined;
-  /** The reason of an abort from outside. */
+  /** The reason of the abort of a signal from outside the map, if one was aborted. */
   #aborted: { reason: unknown } | undefined;
   #closed = false;
 
@@ -169,7 +174,11 @@ class MapRun<Item, Value> {
     this.#resultReady.notify();
   }
 
-  /** Waits until an item may start. Returns `false` if the map was left. */
+  /**
+   * Waits until one more item may start, and returns `true`; the item then counts as started.
+   *
+   * Returns `false` if the loop over the results was left.
+   */
   async #waitUntilStartable(): Promise<boolean> {
     while (!this.#closed) {
       if (this.#started - this.#returned < this.#options.ahead) {
@@ -181,7 +190,7 @@ class MapRun<Item, Value> {
     return false;
   }
 
-  /** Waits for slots that become free although no item ends. */
+  /** Requests a wake-up for when one more item may start although none has ended. */
   #watchSlots(): void {
     if (this.#slotWatch !== undefined) return;
     const number = port.allocateNumber();
@@ -192,7 +201,7 @@ class MapRun<Item, Value> {
         this.#startable.notify();
       },
     });
-    this.#window.news(port.native, number);
+    this.#window.ready(port.native, number);
     port.native.flush();
   }
 
@@ -226,7 +235,7 @@ class MapRun<Item, Value> {
   }
 }
 
-/** The source of the items. */
+/** The iterator over the items of a map. */
 interface Source<Item> {
   next(): IteratorResult<Item, unknown> | Promise<IteratorResult<Item, unknown>>;
   return?(): unknown;
@@ -236,23 +245,26 @@ function iteratorOf<Item>(items: Iterable<Item> | AsyncIterable<Item>): Source<I
   return Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
 }
 
-/** Wakes a waiter. A notification without a waiter wakes the next one at once. */
+/**
+ * Wakes one waiting caller. A notification without a waiting caller makes the next wait return at
+ * once.
+ */
 class Notification {
-  #rang = false;
+  #isNotified = false;
   #wake: (() => void) | undefined;
 
   notify(): void {
-    this.#rang = true;
+    this.#isNotified = true;
     this.#wake?.();
   }
 
   async wait(): Promise<void> {
-    if (!this.#rang) {
+    if (!this.#isNotified) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
     }
-    this.#rang = false;
+    this.#isNotified = false;
     this.#wake = undefined;
   }
 }

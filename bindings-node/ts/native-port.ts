@@ -3,48 +3,51 @@
  *
  * @module
  */
-import { type NativeGate, type NativeKept, type NativePort, native } from "./native.js";
+import { type NativeExchange, type NativeGate, type NativePort, native } from "./native.js";
 
-/** The kind of a completion. The values equal those of `src/bridge/queue.rs`. */
+/** What a completion reports. The values equal those of `src/bridge/queue.rs`. */
 export const enum CompletionKind {
   Answer = 0,
   Failure = 1,
   Chunk = 2,
   End = 3,
-  Room = 4,
+  Ready = 4,
   Permit = 5,
   Count = 6,
-  Lost = 7,
-  Begin = 8,
-  Cancel = 9,
+  Panicked = 7,
+  Exchange = 8,
+  CancelExchange = 9,
   Slot = 10,
 }
 
-/** Receives the completion of a number. */
+/** The JavaScript object that waits for the completion of a port number. */
 export interface Waiter {
   settle(kind: CompletionKind, a: unknown, b: unknown, c: unknown, d: unknown): void;
-  /** Called for an exchange that the caller's own fetch makes, before the completion. */
-  begin?(exchange: NativeKept, changes: string, url: string | null): void;
+  /**
+   * Called for each exchange that the caller's own fetch is to make, before `settle`. Only calls
+   * have this method.
+   */
+  onExchange?(exchange: NativeExchange, changes: string, url: string | null): void;
 }
 
 const ROW_LENGTH = 6;
 /**
- * Milliseconds without a completion after which lost bodies are collected. The time doubles while
- * nothing completes.
+ * Milliseconds without a completion after which the garbage collector is run to find lost response
+ * bodies. The time doubles while nothing completes.
  */
 const LOST_BODY_CHECK_MS = 1000;
-/** Numbers are small integers and are reused after this many. */
+/** Port numbers are reused after this many. */
 const MAX_NUMBER = 2 ** 30;
 /**
- * Calls that are handed over at once. Fewer calls wait for the end of the current microtask,
- * because each hand-over wakes a thread.
+ * Number of calls at which they are handed to the workers at once. Fewer calls are handed over at
+ * the end of the current microtask, because each hand-over wakes a thread.
  */
 const FLUSH_THRESHOLD = 16;
 
 class Port {
   readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
-  /** Waiters that do not keep the process alive. */
+  /** Waiters whose numbers do not keep the process alive. */
   readonly #listening = new Map<number, Waiter>();
   readonly #cancelExchange = new Map<number, () => void>();
   readonly #gates = new Set<WeakRef<NativeGate>>();
@@ -54,12 +57,12 @@ class Port {
   #settled = 0;
   readonly #flush = () => this.native.flush();
 
-  /** Adds a gate of this thread, whose calls may wait for slots. */
+  /** Adds a gate of this thread. The check for lost response bodies asks it for queued calls. */
   addGate(gate: NativeGate): void {
     this.#gates.add(new WeakRef(gate));
   }
 
-  /** Returns a number that is not in use. */
+  /** Returns a port number that nothing waits for. */
   allocateNumber(): number {
     do {
       this.#next = (this.#next + 1) % MAX_NUMBER;
@@ -67,64 +70,73 @@ class Port {
     return this.#next;
   }
 
-  /** Registers the waiter of a number and keeps the process alive for it. */
+  /** Registers the waiter of a number. The process stays alive until the number completes. */
   wait(number: number, waiter: Waiter): void {
     this.#waiting.set(number, waiter);
     if (!this.#keepsAlive) {
       this.#keepsAlive = true;
-      this.native.hold();
+      this.native.ref();
     }
     if (!this.#watching) this.#watchForLostBodies(LOST_BODY_CHECK_MS);
   }
 
-  /** Registers the waiter of a number, as `wait` does, without keeping the process alive. */
+  /** Registers the waiter of a number without keeping the process alive. */
   listen(number: number, waiter: Waiter): void {
     this.#listening.set(number, waiter);
   }
 
-  /** Removes the waiter of a number. */
+  /** Removes the waiter of a number. Its completion is then ignored. */
   forget(number: number): void {
     this.#waiting.delete(number);
     this.#listening.delete(number);
     this.#releaseIfIdle();
   }
 
-  /** Cancels the work of a number. */
+  /** Cancels the native work of a number, and removes its waiter. */
   cancel(number: number): void {
     this.native.cancel(number);
     this.forget(number);
   }
 
-  /** Registers how to cancel an exchange of the caller's own fetch. */
+  /**
+   * Registers the function that aborts an exchange of the caller's own fetch, by the exchange's id.
+   */
   registerExchange(id: number, cancel: () => void): void {
     this.#cancelExchange.set(id, cancel);
   }
 
-  /** Removes an exchange that has ended. */
+  /** Removes an exchange of the caller's own fetch that has ended. */
   unregisterExchange(id: number): void {
     this.#cancelExchange.delete(id);
   }
 
-  /** Hands over the pending calls, now or at the end of the microtask. `count` is their number. */
+  /**
+   * Hands the pending calls to the workers: now if there are enough of them, otherwise at the end
+   * of the current microtask. `count` is their number.
+   */
   flushSoon(count: number): void {
     if (count === 1) queueMicrotask(this.#flush);
     else if (count >= FLUSH_THRESHOLD) this.native.flush();
   }
 
-  /** Dispatches all completions. */
+  /** Takes all completions from the native module, and passes each to its waiter. */
   drain(): void {
     this.#settled++;
     const batch = this.native.take();
     for (let at = 0; at < batch.length; at += ROW_LENGTH) {
       const number = batch[at] as number;
       const kind = batch[at + 1] as CompletionKind;
-      if (kind === CompletionKind.Cancel) {
+      if (kind === CompletionKind.CancelExchange) {
         this.#cancelExchange.get(batch[at + 2] as number)?.();
         continue;
       }
       const waiter = this.#waiting.get(number) ?? this.#listening.get(number);
-      if (kind === CompletionKind.Begin) {
-        waiter?.begin?.(batch[at + 2] as NativeKept, batch[at + 3] as string, (batch[at + 4] as string | null) ?? null);
+      if (kind === CompletionKind.Exchange) {
+        waiter?.onExchange?.(
+          batch[at + 2] as NativeExchange,
+          batch[at + 3] as string,
+          (batch[at + 4] as string | null) ?? null,
+        );
         continue;
       }
       this.#waiting.delete(number);
@@ -135,10 +147,11 @@ class Port {
   }
 
   /**
-   * Collects lost bodies if calls wait and nothing completes.
+   * Runs the garbage collector if calls wait for slots and nothing completes for `patience`
+   * milliseconds.
    *
-   * If calls wait for slots while unread bodies are open, the bodies may be lost and hold the
-   * slots. Waiting creates no garbage, so the bodies would never be collected otherwise.
+   * Response bodies that nobody reads hold their slots until they are collected. Waiting creates no
+   * garbage, so they would never be collected otherwise.
    */
   #watchForLostBodies(patience: number): void {
     this.#watching = true;
@@ -148,9 +161,9 @@ class Port {
       if (this.#waiting.size === 0) return;
       if (this.#settled !== before) return this.#watchForLostBodies(LOST_BODY_CHECK_MS);
       let calls = 0;
-      for (const waiter of this.#waiting.values()) if (waiter.begin !== undefined) calls++;
+      for (const waiter of this.#waiting.values()) if (waiter.onExchange !== undefined) calls++;
       const pulls = this.#waiting.size - calls;
-      if (calls > 0 && this.native.openBodies() > pulls && this.#queued()) this.native.collect();
+      if (calls > 0 && this.native.openBodies() > pulls && this.#queued()) this.native.collectGarbage();
       this.#watchForLostBodies(patience * 2);
     }, patience).unref();
   }
@@ -168,15 +181,15 @@ class Port {
   #releaseIfIdle(): void {
     if (this.#keepsAlive && this.#waiting.size === 0) {
       this.#keepsAlive = false;
-      this.native.release();
+      this.native.unref();
     }
   }
 }
 
-/** The port of this thread. Each thread loads its own modules. */
+/** The port of this thread. Each worker thread loads its own copy of this module. */
 export const port = new Port();
 
-/** Returns the error of work that panicked. */
+/** Returns the error of a call whose native work panicked. */
 export function panicError(): Error {
   return new Error("a fault inside tidegate ended this call; please report it");
 }

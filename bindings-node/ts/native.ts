@@ -9,7 +9,7 @@ import { join } from "node:path";
 
 import type { Why } from "./explain.js";
 
-/** A failure of the core. */
+/** The parts of an error of the core, from which `errors.ts` creates a `TidegateError`. */
 export interface Failure {
   kind: string;
   message: string;
@@ -19,14 +19,20 @@ export interface Failure {
   retryAfter?: number;
   queuePosition?: number;
   retryable: boolean;
-  /** Index of the error of the caller's own fetch, if that failed. */
+  /**
+   * Index in `CustomFetchCall.thrown` of the value that the caller's own fetch threw; undefined if
+   * the gate itself failed.
+   */
   thrown?: number;
-  /** Number of the call. */
+  /** Number of the call; undefined if the failure belongs to no call. */
   call?: number;
   why?: Why;
 }
 
-/** A flat array of rows of six values: number, kind, and the values of that kind. */
+/**
+ * Completions as a flat array of rows of six values: number, kind, and up to four values of that
+ * kind.
+ */
 export type Batch = unknown[];
 
 export interface NativePort {
@@ -34,9 +40,9 @@ export interface NativePort {
   cancel(number: number): void;
   flush(): void;
   openBodies(): number;
-  collect(): void;
-  hold(): void;
-  release(): void;
+  collectGarbage(): void;
+  ref(): void;
+  unref(): void;
 }
 
 export interface NativeContext {
@@ -46,10 +52,13 @@ export interface NativeContext {
   readonly remaining: number | null;
 }
 
-export interface NativeAsked {
-  /** Warning for a caller that waits while it holds a model slot. */
+export interface NativeToolRequest {
+  /**
+   * Warning for a caller that waits for the tool while it holds a model slot; null without such a
+   * slot.
+   */
   readonly advice: string | null;
-  granted(port: NativePort, number: number): void;
+  wait(port: NativePort, number: number): void;
 }
 
 export interface NativePermit {
@@ -59,15 +68,19 @@ export interface NativePermit {
 
 export interface NativeSlot {
   readonly replica?: string | null;
-  /** Whether the same call may succeed later; null if the slot was released. */
+  /**
+   * Reports a failure of the upstream.
+   *
+   * @returns Whether the same call may succeed later; null if the slot was released.
+   */
   failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
-  close(well: boolean): void;
+  close(succeeded: boolean): void;
 }
 
 export interface NativeReply {
   /**
-   * Returns the next chunk, null at the end, a failure, or undefined if the result will arrive
-   * under the number.
+   * Returns the next chunk, null at the end, or a failure. Undefined means that one of these will
+   * arrive under the number.
    */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
   close(): void;
@@ -75,30 +88,37 @@ export interface NativeReply {
 
 export interface NativeUpload {
   /**
-   * Returns true if the chunk was taken, false if there is no room yet, and null if nobody reads
-   * it.
+   * Passes on a chunk of the request body.
+   *
+   * @returns True if the chunk was taken, false if there is no room yet, and null if the reader of
+   * the body is gone.
    */
   offer(chunk: Uint8Array): boolean | null;
-  room(port: NativePort, number: number): void;
+  ready(port: NativePort, number: number): void;
   finish(): void;
-  giveUp(): void;
+  abandon(): void;
 }
 
-/** An exchange that the caller's own fetch makes. */
-export interface NativeKept {
+/** An exchange that the caller's own fetch makes on behalf of the gate. */
+export interface NativeExchange {
   readonly id: number;
-  sent(): void;
+  bodySent(): void;
   answer(attempt: number, status: number, headers: string): boolean;
-  /** Returns true to continue, false to wait for room, and null if nobody reads the response. */
+  /**
+   * Passes on a chunk of the response body.
+   *
+   * @returns True to continue, false to wait for room first, and null if the reader of the response
+   * is gone.
+   */
   chunk(chunk: Uint8Array): boolean | null;
-  room(port: NativePort, number: number): void;
+  ready(port: NativePort, number: number): void;
   end(): void;
   fail(kind: string, message: string, thrown: number): void;
   close(): void;
 }
 
 export interface NativeGate {
-  readonly aside: boolean;
+  readonly canBypass: boolean;
   readonly mode: "enforce" | "observe" | "off";
   targetFor(url: string, model: string | undefined): string | null | Failure;
   setReplicas(target: string, json: string): Failure | null;
@@ -118,32 +138,37 @@ export interface NativeGate {
     upload: NativeUpload | undefined,
     context: NativeContext | undefined,
     wrapped: boolean,
-    /** Whether the caller's own fetch makes the exchanges; true if it streams the body. */
-    kept: boolean | undefined,
+    /**
+     * Undefined if the native transport makes the exchanges. Otherwise the caller's own fetch makes
+     * them, and the value is whether it also streams the request body.
+     */
+    customFetch: boolean | undefined,
   ): number | Failure;
-  ask(tool: string, context: NativeContext | undefined, yieldSlot: boolean): NativeAsked;
+  requestTool(tool: string, context: NativeContext | undefined, yieldSlot: boolean): NativeToolRequest;
   acquireSlot(port: NativePort, number: number, target: string, context: NativeContext | undefined): void;
   drain(port: NativePort, number: number, seconds: number): void;
 }
 
 export interface NativeWindow {
-  /** Returns the context of the items: the given one, marked as belonging to this window. */
-  inside(context: NativeContext | undefined): NativeContext;
-  /** Starts one more item if possible. */
+  /**
+   * Returns a copy of `context` that marks calls as belonging to the items of this window's map.
+   */
+  itemContext(context: NativeContext | undefined): NativeContext;
+  /** Counts one more item as running and returns true, if the window allows one more. */
   begin(): boolean;
   end(): void;
-  /** Completes the number when `begin` may succeed although no item has ended. */
-  news(port: NativePort, number: number): void;
+  /** Completes the number when `begin` may return true although no item has ended. */
+  ready(port: NativePort, number: number): void;
 }
 
 export interface NativeFakeTarget {
   readonly inFlight: number;
   readonly maxInFlight: number;
   readonly unmatched: string[];
-  follow(script: string): void;
+  setScript(script: string): void;
   install(): void;
   uninstall(): void;
-  start(): void;
+  resetStartTime(): void;
   attempts(): string;
 }
 
@@ -152,8 +177,10 @@ export interface NativeClock {
   leave(): void;
   time(): number;
   /**
-   * Returns how the step ended: something finished (0), the time is over (1), or nothing happened
-   * (2).
+   * Runs what is ready, and lets time pass until there is a result or `until` is reached, in
+   * seconds since the clock was created. Without `until`, the step has no end time.
+   *
+   * @returns A value of `Step`.
    */
   step(port: NativePort, until: number | undefined): number;
 }
@@ -168,10 +195,15 @@ export interface Native {
     call: string | undefined,
   ) => NativeContext;
   Gate: (new () => NativeGate) & {
-    /** `variables` are the proxy variables of the environment. */
+    /**
+     * Opens a gate from a JSON configuration. `variables` are the environment variables for
+     * proxies.
+     */
     open(json: string, variables: Record<string, string>): NativeGate | Failure;
     openFile(path: string, variables: Record<string, string>): NativeGate | Failure;
-    /** For conformance tests. */
+    /**
+     * Creates a failure from its parts, for conformance tests; null if the core has no such error.
+     */
     failure(
       kind: string,
       message: string,
@@ -183,14 +215,19 @@ export interface Native {
   };
   Reply: { closed(): Failure };
   Upload: new () => NativeUpload;
-  Window: new (most: number, around: NativeContext | undefined) => NativeWindow;
+  Window: new (maxItems: number, outer: NativeContext | undefined) => NativeWindow;
   FakeTarget: new (script: string) => NativeFakeTarget;
   Clock: new (seed: number) => NativeClock;
-  /** How a step of the clock ended. */
+  /**
+   * How a step of the clock ended: with a result, at its end time, or without anything to wait for.
+   */
   Step: Readonly<Record<"Finished" | "Over" | "Idle", number>>;
 }
 
-/** Returns the name of the platform, as napi-rs names its packages. */
+/**
+ * Returns the name of this platform in the way that napi-rs names its packages, such as
+ * `linux-x64-gnu`.
+ */
 function platform(): string {
   const { platform, arch } = process;
   if (platform === "linux") return `linux-${arch}-${isMusl() ? "musl" : "gnu"}`;

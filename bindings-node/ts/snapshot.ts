@@ -5,35 +5,37 @@
  * @module
  */
 
-/** Summary of a histogram. Each value is null if the histogram is empty. */
+/**
+ * Summary of the values in a histogram. `mean`, `p50` and `p99` are null if the histogram is empty.
+ */
 export interface Quantiles {
-  /** Number of samples. */
+  /** Number of samples in the histogram. */
   count: number;
-  /** Mean in seconds. */
+  /** Mean of the samples in seconds. */
   mean: number | null;
-  /** Median in seconds. */
+  /** Median of the samples in seconds. */
   p50: number | null;
-  /** 99th percentile in seconds. */
+  /** 99th percentile of the samples in seconds. */
   p99: number | null;
 }
 
-/** State of a gate. */
+/** State of a gate, its targets and its tools at one moment. */
 export interface Snapshot {
-  /** Mode of the gate. */
+  /** Mode of the gate, as in {@link Mode}. */
   mode: "enforce" | "observe" | "off";
-  /** Whether new calls are rejected because the gate drains. */
+  /** Whether new calls are rejected because {@link Gate.drain} was called. */
   draining: boolean;
-  /** Active calls, including waiting ones. */
+  /** Number of active calls, including waiting ones. */
   active: number;
-  /** State by target. */
+  /** State of each target, by name. */
   targets: Record<string, TargetSnapshot>;
-  /** State by tool. */
+  /** State of each tool, by name. */
   tools: Record<string, ToolSnapshot>;
 }
 
-/** State of one replica of a pool. */
+/** State of one replica of a pool at one moment. */
 export interface ReplicaSnapshot {
-  /** Base URL. */
+  /** Base URL of the replica. */
   url: string;
   /**
    * `in`: selected normally. `suspect`: gets no calls until it answers. `down`: unreachable.
@@ -41,91 +43,103 @@ export interface ReplicaSnapshot {
    * call ends.
    */
   state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
-  /** Configured weight. */
+  /** Configured weight, relative to the other replicas. */
   weight: number;
-  /** Share of its slots that is in force, 0 to 1. */
+  /** Share of the replica's slots that is in force, 0 to 1. Below 1 during slow start. */
   share: number;
-  /** Number of times that it was excluded from selection. */
+  /** Number of times that the replica was excluded from selection. */
   ejections: number;
-  /** Slots in force. */
+  /** Number of slots in force at the replica: more calls are not admitted. */
   limit: number;
-  /** State of the adaptive limit, or null if the limit is fixed. */
+  /** State of the adaptive limit of the replica, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
-  /** Slots in use. */
+  /** Number of slots of the replica that are in use now. */
   in_flight: number;
-  /** KV memory, or null if its size is not known. */
+  /** KV memory of the replica, or null if its size is not known. */
   kv: KvSnapshot | null;
-  /** Calls of this gate at the replica now. */
+  /** Number of calls of this gate that are at the replica now. */
   requests: number;
-  /** Tokens of these calls. */
+  /** Number of tokens of the calls that `requests` counts. */
   tokens: number;
-  /** Calls of other clients, or null if not known. */
+  /** Number of calls of other clients at the replica, or null if not known. */
   others: number | null;
   /** Used share of the KV memory as the engine reports it, 0 to 1, or null if not known. */
   kv_usage: number | null;
-  /** Models that it serves, or null if not known. */
+  /** Models that the replica serves, or null if not known. */
   models: string[] | null;
 }
 
-/** State of one target. */
+/** State of one target at one moment, and its totals since it was created. */
 export interface TargetSnapshot {
-  /** Slots in force. */
+  /** Number of slots in force at the target: more calls are not admitted. */
   limit: number;
-  /** State of the adaptive limit, or null if the limit is fixed. */
+  /** State of the adaptive limit of the target, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
-  /** Slots in use. */
+  /** Number of slots of the target that are in use now. */
   in_flight: number;
-  /** Maximum number of slots in use so far. */
+  /** Maximum of `in_flight` so far. */
   peak_in_flight: number;
-  /** Calls that wait for a slot, or for the cool-down of their key. */
+  /** Number of calls that wait for a slot, or for the cool-down of their key. */
   queue_depth: number;
   /**
-   * `open`; `cooling` (cool-down); `probing` (one call tests it); `ramping` (the limit rises
-   * again).
+   * `open`: admits calls. `cooling`: in a cool-down. `probing`: one call tests whether the target
+   * has recovered. `ramping`: attempts are admitted at a growing rate after a cool-down.
    */
   state: "open" | "cooling" | "probing" | "ramping";
-  /** Remaining seconds of the cool-down, or null. */
+  /** Remaining seconds of the cool-down, or null without one. */
   cool_for: number | null;
-  /** Seconds since which capacity is reserved for an aged call that does not fit yet, or null. */
+  /**
+   * Seconds for which capacity has been reserved for a call that waited long and does not fit yet,
+   * or null without a reservation.
+   */
   held_for: number | null;
   /** Share of the time in which calls waited although slots were free, 0 to 1. */
   gap_fraction: number;
-  /** Retries that may be scheduled now. */
+  /** Number of retries that the retry budget allows now. */
   retry_budget: number;
   /**
    * Rates of the provider by kind (`requests`, `tokens`, `input_tokens`, `output_tokens`,
-   * `requests_per_day`, `tokens_per_day`): configured ones, and those in its headers.
+   * `requests_per_day`, `tokens_per_day`): configured ones, and those in the provider's headers.
    */
   budgets: Partial<Record<BudgetKind, BudgetSnapshot>>;
-  /** KV memory, or null if `kv_tokens` is not set. */
+  /** KV memory of the target, or null if `kv_tokens` is not set. */
   kv: KvSnapshot | null;
-  /** Replicas of a pool, otherwise empty. */
+  /** Replicas of a pool; empty for other targets. */
   replicas: ReplicaSnapshot[];
-  /** Why DNS or the file could not be read, or null. The known replicas stay in use. */
+  /**
+   * Why the replicas could not be read from DNS or the file, or null without a problem. The known
+   * replicas stay in use.
+   */
   replicas_problem: string | null;
-  /** State by lane. */
+  /** State of each lane of the target, by name. */
   lanes: Record<"interactive" | "standard" | "batch", LaneSnapshot>;
-  /** Attempts sent. */
+  /** Total number of attempts that were sent. */
   attempts: number;
-  /** Retries by reason. */
+  /** Total number of retries by reason. */
   retries: Record<string, number>;
-  /** Failed attempts by cause. */
+  /** Total number of failed attempts by cause. */
   failed_attempts: Record<string, number>;
-  /** Calls that were not retried, by reason. */
+  /** Total number of failed calls that were not retried, by reason. */
   gave_up: Record<string, number>;
-  /** Cool-downs by cause. */
+  /** Total number of failures that began or met a cool-down, by kind: `retry_after` or `outage`. */
   cool_downs: Record<string, number>;
-  /** Rejected calls that were sent to the fallback target, by reason. */
+  /** Total number of rejected calls that were sent to the fallback target, by reason. */
   fallbacks: Record<string, number>;
-  /** Hedged attempts of a pool: `sent`, `won`, `no_slot`, `no_budget`. */
+  /**
+   * Total number of hedged attempts of a pool: `sent`, `won` (the hedge answered first), `no_slot`
+   * and `no_budget` (no hedge was sent).
+   */
   hedges: Record<string, number>;
-  /** Actions that mode `observe` did not take. */
+  /** Number of calls that mode `observe` would have delayed (`wait`) or rejected (by reason). */
   would: Record<string, number>;
-  /** Time from sending to the first token. */
+  /** Time from sending to the first token, in seconds. */
   upstream_ttft: Quantiles;
-  /** Time per output token. */
+  /** Time per output token after the first, in seconds. */
   tpot: Quantiles;
-  /** State by tenant. */
+  /**
+   * State of each tenant of the target, by name. Tenants without a configuration share the entry
+   * `other`.
+   */
   tenants: Record<string, TenantSnapshot>;
 }
 
@@ -144,59 +158,59 @@ export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "o
 
 /** One change of an adaptive limit. Consecutive increases for one cause are one change. */
 export interface DecisionSnapshot {
-  /** Seconds since the change. */
+  /** Seconds since the limit changed. */
   ago: number;
-  /** Slots before. */
+  /** Slots in force before the change. */
   from: number;
-  /** Slots after. They are equal to `from` if only `awaiting` was decreased. */
+  /** Slots in force after the change: equal to `from` if only `awaiting` was decreased. */
   to: number;
   /** Maximum number of calls that may await their first token, since the change. */
   awaiting: number;
-  /** Why the limit changed. */
+  /** Why the limit was changed. */
   cause: Cause;
 }
 
-/** State of an adaptive limit. */
+/** State of the adaptive limit of a target, replica or tool. */
 export interface LimitSnapshot {
-  /** Slots in force. */
+  /** Number of slots in force: the current value of the limit. */
   limit: number;
-  /** The cap, which the limit never exceeds. */
+  /** The configured cap, which the limit never exceeds. */
   ceiling: number;
-  /** Calls that await their first token. */
+  /** Number of calls that await their first token now. */
   awaiting: number;
   /** Maximum number of calls that may await their first token. */
   awaiting_limit: number;
   /**
-   * Whether no limit was too high so far, so that each call in time raises it by one. Always false
-   * with a percentile detector.
+   * Whether no limit is known yet to be too high, so that each call in time raises the limit by
+   * one. Always false with a percentile detector.
    */
   slow_start: boolean;
   /**
-   * Objective in seconds from sending to the first token, or to the end for tools; null without
-   * one.
+   * Objective in seconds from sending to the first token (targets) or to the end (tools); null
+   * without an objective.
    */
   objective: number | null;
   /** Share of the recently judged calls that were late, 0 to 1; null if none was judged. */
   late: number | null;
   /**
-   * Evidence against the limit; at 1 the limit is decreased. With a percentile detector: the
-   * quantile divided by the objective with its dead band.
+   * Evidence that the limit is too high; at 1 the limit is decreased. With a percentile detector:
+   * the measured quantile divided by the highest value that is tolerated.
    */
   evidence: number;
-  /** Number of decreases. */
+  /** Number of times that the limit was decreased so far. */
   cuts: number;
-  /** Number of increases. */
+  /** Number of times that the limit was increased so far. */
   raises: number;
   /**
    * Whether calls wait although the limit was too high within the last minute, or is at its floor.
    * Another replica would help.
    */
   saturated: boolean;
-  /** The last changes, the newest last. */
+  /** The latest changes of the limit, the newest last. */
   decisions: DecisionSnapshot[];
 }
 
-/** What a rate of a provider counts. */
+/** What a rate of a provider counts, and for the last two: per day instead of per minute. */
 export type BudgetKind =
   | "requests"
   | "tokens"
@@ -205,11 +219,11 @@ export type BudgetKind =
   | "requests_per_day"
   | "tokens_per_day";
 
-/** State of one rate of a provider. */
+/** State of one rate of a provider: a token bucket of requests or tokens. */
 export interface BudgetSnapshot {
-  /** Requests or tokens per window. */
+  /** Limit of the rate: requests or tokens per window. */
   limit: number;
-  /** Length of the window in seconds. */
+  /** Length of the window that `limit` applies to, in seconds. */
   window: number;
   /**
    * Requests or tokens that can be used now. The level rises at the rate, up to `burst` seconds of
@@ -217,7 +231,8 @@ export interface BudgetSnapshot {
    */
   level: number;
   /**
-   * Requests or tokens that calls used beyond their estimates and that are still to be made up for.
+   * Requests or tokens that calls used beyond their estimates. New calls wait until the rate has
+   * made up for them.
    */
   debt: number;
   /** Whether the rate is configured or from the provider's headers. */
@@ -225,118 +240,129 @@ export interface BudgetSnapshot {
   /** Maximum burst, in seconds of the rate. */
   burst: number;
   /**
-   * What a call counts for: input plus maximum output (`sum`), the larger of the two (`larger`),
-   * actual usage (`actual`) or `input` only.
+   * How many tokens a call counts for: input plus maximum output (`sum`), the larger of the two
+   * (`larger`), actual usage (`actual`) or `input` only.
    */
   counting: "auto" | "sum" | "larger" | "actual" | "input";
 }
 
 /** KV memory of an engine, in tokens. */
 export interface KvSnapshot {
-  /** Size of the memory. */
+  /** Size of the KV memory, in tokens. */
   capacity: number;
-  /** Size without the headroom. */
+  /** Tokens that calls may occupy: `capacity` minus the configured headroom. */
   usable: number;
-  /** Tokens that calls in flight hold now, as far as known. */
+  /** Tokens that calls in flight occupy now, as far as the gate knows. */
   held: number;
-  /** Tokens that calls in flight will hold at most. */
+  /** Tokens that calls in flight will occupy at most. */
   peak: number;
 }
 
-/** State of one lane of a target. */
+/** State of one lane (priority class) of a target at one moment. */
 export interface LaneSnapshot {
-  /** Slots in use. */
+  /** Number of slots that calls of the lane hold. */
   in_flight: number;
-  /** Waiting calls. */
+  /** Number of calls in the lane's queue. */
   queue_depth: number;
-  /** Reserved slots, within the limit in force. */
+  /** Number of slots that are reserved for the lane, at most the limit in force. */
   floor: number;
 }
 
-/** State of one tenant of a target. */
+/** State of one tenant of a target at one moment, and its totals so far. */
 export interface TenantSnapshot {
-  /** Slots in use. */
+  /** Number of slots that calls of the tenant hold now. */
   in_flight: number;
-  /** Maximum number of slots in use so far. */
+  /** Maximum of `in_flight` so far. */
   peak_in_flight: number;
-  /** Waiting calls. */
+  /** Number of calls of the tenant that wait for a slot now. */
   queue_depth: number;
-  /** Reserved slots, within the limit in force. */
+  /** Number of slots that are reserved for the tenant now, at most the limit in force. */
   floor: number;
-  /** Tokens above the tenant's own `tpm` that are still to be made up for. */
+  /**
+   * Tokens that the tenant used above its own `tpm`. Its calls wait until the rate has made up for
+   * them.
+   */
   debt: number;
-  /** Admitted attempts. */
+  /** Total number of attempts that got a slot. */
   admitted: number;
-  /** Completed calls that met the TTFT objective. */
+  /** Total number of completed calls that met the objective for the time to first token. */
   objective_met: number;
-  /** Ended calls by outcome. */
+  /** Total number of ended calls by outcome; for the outcomes, see {@link CallRecord}. */
   outcomes: Record<string, number>;
-  /** Rejected calls by reason. */
+  /** Total number of rejected calls by reason; for the reasons, see {@link Reason}. */
   refused: Record<string, number>;
-  /** Input tokens of ended calls. */
+  /** Total number of input tokens of ended calls. */
   input_tokens: number;
-  /** Output tokens of ended calls. */
+  /** Total number of output tokens of ended calls. */
   output_tokens: number;
-  /** Time in the queue. */
+  /** Time that admitted calls spent in the queue, in seconds. */
   queue_wait: Quantiles;
-  /** Time from queueing to the first token (user TTFT). */
+  /** Time from queueing a call to its first token, in seconds. */
   ttft: Quantiles;
-  /** Time from queueing to the end. */
+  /** Time from queueing a call to its end, in seconds. */
   duration: Quantiles;
 }
 
-/** State of one tool. */
+/** State of one tool at one moment, and its totals so far. */
 export interface ToolSnapshot {
-  /** Slots in force. */
+  /** Number of slots in force at the tool: more calls are not admitted. */
   limit: number;
-  /** State of the adaptive limit, or null if the limit is fixed. */
+  /** State of the adaptive limit of the tool, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
-  /** Slots in use. */
+  /** Number of slots of the tool that are in use now. */
   in_flight: number;
-  /** Maximum number of slots in use so far. */
+  /** Maximum of `in_flight` so far. */
   peak_in_flight: number;
-  /** Waiting calls. */
+  /** Number of calls that wait for the tool. */
   queue_depth: number;
-  /** Time in the queue. */
+  /** Time that admitted calls spent in the queue, in seconds. */
   wait: Quantiles;
-  /** Rejected calls by reason. */
+  /** Total number of rejected calls by reason; for the reasons, see {@link Reason}. */
   refused: Record<string, number>;
-  /** Actions that mode `observe` did not take. */
+  /** Number of calls that mode `observe` would have delayed (`wait`) or rejected (by reason). */
   would: Record<string, number>;
   /**
-   * Model slots that tasks held when they asked for the tool, by target and result: `got` (the tool
-   * was free), `waited`, or `yielded` (the slot was released).
+   * Number of model slots that tasks held when they requested the tool, by target and result: `got`
+   * (the tool was free), `waited`, or `yielded` (the slot was released).
    */
   slot_held: Record<string, Partial<Record<"got" | "waited" | "yielded", number>>>;
 }
 
-/** A call that has ended. */
+/** What the gate recorded about a call that has ended. */
 export interface CallRecord {
-  /** Number of the call. */
+  /** Number of the call, as in {@link Gate.explain} and in errors. */
   id: number;
-  /** Label from `gate.run({ call }, ...)`, or null. */
+  /** Label from `gate.run({ call }, ...)`, or null without a label. */
   label: string | null;
-  /** Name of the target. */
+  /** Name of the target that got the call. */
   target: string;
-  /** Target that rejected the call before it was sent here as a fallback, or null. */
+  /**
+   * Name of the target that rejected the call before it was sent to `target` as a fallback, or
+   * null.
+   */
   fallback_from: string | null;
-  /** Fairness key. */
+  /** Tenant of the call. */
   tenant: string;
-  /** Priority class. */
+  /** Priority class of the call. */
   lane: "interactive" | "standard" | "batch";
-  /** Model that the request names, or null. */
+  /** Model that the request names, or null if it names none. */
   model: string | null;
-  /** How the call ended. */
+  /**
+   * `completed`; `failed` (error response); `refused` (rejected by the gate); `cancelled` (by the
+   * caller); `truncated` (ended without the provider's final event); `timed_out` (a deadline or
+   * timeout passed, or the reader stopped reading); `broken` (the exchange with the upstream
+   * failed).
+   */
   outcome: "completed" | "failed" | "refused" | "cancelled" | "truncated" | "timed_out" | "broken";
-  /** Seconds since the Unix epoch. */
+  /** When the call was queued, in seconds since the Unix epoch. */
   queued_at: number;
-  /** Seconds from queueing to the end. */
+  /** Seconds from queueing the call to its end. */
   duration: number;
-  /** Estimated input tokens at the last admission attempt, or null if the body is not JSON. */
+  /** Estimated input tokens when the last attempt was queued, or null if the body is not JSON. */
   estimated_input_tokens: number | null;
   /**
-   * Estimated output tokens, of all answers together, at that time, or null if the body is not
-   * JSON.
+   * Estimated output tokens of all answers together when the last attempt was queued, or null if
+   * the body is not JSON.
    */
   estimated_output_tokens: number | null;
   /** Maximum output tokens of all answers together, or null without a maximum. */
@@ -351,31 +377,36 @@ export interface CallRecord {
    * them.
    */
   output_tokens: number | null;
-  /** The attempts in order. */
+  /** The attempts of the call, in the order in which they were queued. */
   attempts: AttemptRecord[];
 }
 
 /**
- * One attempt of a call. Times are in seconds since the call's `queued_at`, or null if the attempt
- * ended before.
+ * One attempt of a call. Times are in seconds since the call's `queued_at`. A time is null if the
+ * attempt ended before.
  */
 export interface AttemptRecord {
-  /** When the attempt was queued. */
+  /** When the attempt was queued, in seconds since `queued_at` of the call. */
   queued_at: number;
-  /** When a slot was acquired. */
+  /** Seconds from `queued_at` of the call until the attempt got a slot; null if it got none. */
   admitted_at: number | null;
-  /** Slots of the target in use just after the admission, including its own, or null. */
+  /**
+   * Slots of the target in use just after the admission, including that of the attempt; null if the
+   * attempt got no slot.
+   */
   in_flight: number | null;
   /** Base URL of the replica, or null if the target is not a pool. */
   replica: string | null;
-  /** When the request was sent. */
+  /** Seconds from `queued_at` of the call until the request was sent; null if it was not sent. */
   sent_at: number | null;
-  /** When the first token arrived. */
+  /** Seconds from `queued_at` of the call until the first token; null if none arrived. */
   first_token_at: number | null;
-  /** When the slot was released. */
+  /**
+   * Seconds from `queued_at` of the call until the slot was released; null if there was no slot.
+   */
   released_at: number | null;
-  /** HTTP status of the upstream, or null. */
+  /** HTTP status of the upstream, or null if no response arrived. */
   status: number | null;
-  /** Seconds of backoff before the next attempt was queued, or null. */
+  /** Seconds of backoff before the next attempt was queued, or null for the last attempt. */
   backoff: number | null;
 }

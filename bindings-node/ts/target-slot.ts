@@ -9,17 +9,21 @@ import type { NativeGate, NativeSlot } from "./native.js";
 import { port } from "./native-port.js";
 import { type WaitOptions, waitForPermit } from "./wait.js";
 
-/** A slot of a target, passed to the function of {@link Gate.slot}. */
+/** A slot of a target, which {@link Gate.slot} passes to its function. */
 export class TargetSlot {
   readonly #native: NativeSlot;
 
-  /** @internal */
+  /**
+   * Wraps a native slot, which {@link Gate.slot} owns.
+   *
+   * @internal
+   */
   constructor(native: NativeSlot) {
     this.#native = native;
   }
 
   /**
-   * Base URL of the replica to call if the target is a pool.
+   * Base URL of the replica to call, if the target is a pool.
    *
    * Null for other targets, in mode `off`, and after the slot was released.
    */
@@ -49,7 +53,10 @@ export class TargetSlot {
   }
 }
 
-/** Runs a function while it holds a slot of a target. */
+/**
+ * Runs a function while it holds a slot of a target. For the arguments and errors, see {@link
+ * Gate.slot}.
+ */
 export async function runWithSlot<T>(
   gate: NativeGate,
   target: string,
@@ -60,12 +67,12 @@ export async function runWithSlot<T>(
     (number) => gate.acquireSlot(port.native, number, target, currentContext()),
     options,
   );
-  let well = false;
+  let succeeded = false;
   try {
     const value = await run(new TargetSlot(slot));
-    well = true;
+    succeeded = true;
     return value;
   } finally {
-    slot.close(well);
+    slot.close(succeeded);
   }
 }

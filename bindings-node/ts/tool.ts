@@ -19,13 +19,17 @@ const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.f
 export class ToolSlot {
   readonly #permit: NativePermit;
 
-  /** @internal */
+  /**
+   * Takes ownership of a native slot. Called by {@link Gate.acquireTool} and {@link Gate.tool}.
+   *
+   * @internal
+   */
   constructor(permit: NativePermit) {
     this.#permit = permit;
   }
 
   /**
-   * Runs a function as the holder of this slot, so that a cycle of tools is rejected instead of
+   * Runs a function as the holder of this slot. A cycle of tools inside is rejected instead of
    * waiting forever.
    *
    * @param run - The function.
@@ -40,29 +44,30 @@ export class ToolSlot {
     this.#permit.close();
   }
 
-  /** Releases the slot, for `await using`. */
+  /** Releases the slot at the end of an `await using` block. Idempotent. */
   async [asyncDispose](): Promise<void> {
     this.#permit.close();
   }
 }
 
-/** Options of {@link Gate.tool}. */
+/** Options of {@link Gate.tool} and {@link Gate.acquireTool}. */
 export interface ToolOptions extends WaitOptions {
   /**
    * Whether to release the model slots of this {@link Gate.run} while the tool is waited for and
    * held. Default: false. The rest of each response is read ahead, up to 1 MiB, and the slot is
-   * released when the response has ended. The response can then be read as usual. Longer responses
-   * and slots from {@link Gate.slot} are kept. Outside of `gate.run` it has no effect.
+   * released when the response has ended. The response can then be read as usual. A longer response
+   * keeps its slot, and so does the function of {@link Gate.slot}. Outside of `gate.run` the option
+   * has no effect.
    */
   yieldSlot?: boolean | undefined;
 }
 
-/** Waits for a slot of a tool. */
+/** Waits for a slot of a tool, and resolves with it. For the errors, see {@link Gate.tool}. */
 export async function acquireTool(gate: NativeGate, tool: string, options?: ToolOptions): Promise<ToolSlot> {
   const start = (number: number) => {
-    const asked = gate.ask(tool, currentContext(), options?.yieldSlot === true);
-    if (asked.advice !== null) warnOfHeldSlot(asked.advice);
-    asked.granted(port.native, number);
+    const request = gate.requestTool(tool, currentContext(), options?.yieldSlot === true);
+    if (request.advice !== null) warnOfHeldSlot(request.advice);
+    request.wait(port.native, number);
   };
   return new ToolSlot(await waitForPermit<NativePermit>(start, options));
 }

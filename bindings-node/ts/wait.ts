@@ -10,13 +10,22 @@ import { errorFrom } from "./errors.js";
 import type { Failure } from "./native.js";
 import { CompletionKind, panicError, port } from "./native-port.js";
 
-/** Options of a wait for a slot. */
+/** Options of {@link Gate.tool}, {@link Gate.acquireTool} and {@link Gate.slot}. */
 export interface WaitOptions {
-  /** Cancels the wait when it is aborted. The wait then rejects with its reason. */
+  /**
+   * Cancels the wait for the slot when it is aborted. The wait then rejects with its reason.
+   * Default: none.
+   */
   signal?: AbortSignal | undefined;
 }
 
-/** Starts a wait with the given function and resolves with the permit. */
+/**
+ * Waits for a slot, and resolves with its native object.
+ *
+ * Rejects with the gate's error, or with the reason of `options.signal` or of an enclosing map.
+ *
+ * @param start - Starts the native wait, whose result arrives under the port number that it gets.
+ */
 export function waitForPermit<T>(start: (number: number) => void, options: WaitOptions = {}): Promise<T> {
   const signal = anySignal(options.signal, currentSignal());
   return new Promise((resolve, reject) => {
@@ -26,7 +35,7 @@ export function waitForPermit<T>(start: (number: number) => void, options: WaitO
       settle(kind: CompletionKind, value: unknown) {
         if (signal !== undefined) unwatch(signal, waiter);
         if (kind === CompletionKind.Failure) reject(errorFrom(value as Failure));
-        else if (kind === CompletionKind.Lost) reject(panicError());
+        else if (kind === CompletionKind.Panicked) reject(panicError());
         else resolve(value as T);
       },
       abort(reason: unknown) {

@@ -4,14 +4,15 @@
  * @module
  */
 
-/** Maximum number of lines that are warned about. */
+/** Maximum number of lines of callers that are remembered. Later lines cause no warning. */
 const MAX_WARNINGS = 1024;
 const warnedLines = new Set<string>();
 
 /**
- * Warns a caller that waits for a tool while it holds a model slot.
+ * Emits a process warning for a caller that waits for a tool while it holds a model slot.
  *
- * Must be called before the first `await`, because the caller is on the stack only until then.
+ * Each line of the program is warned about once. Must be called before the first `await`, because
+ * the caller is on the stack only until then.
  */
 export function warnOfHeldSlot(text: string): void {
   const site = callerLine();
@@ -20,14 +21,20 @@ export function warnOfHeldSlot(text: string): void {
   process.emitWarning(text, { type: "SlotHeldWarning", code: "TIDEGATE_SLOT_HELD", detail: site });
 }
 
-/** Returns the first line of the stack that is outside this package and Node. */
+/**
+ * Returns the first line of the stack that is outside this package and Node, or "" if there is
+ * none.
+ */
 function callerLine(): string {
   const at = { stack: "" };
   Error.captureStackTrace(at, warnOfHeldSlot);
   const lines = at.stack.split("\n").slice(1);
-  const theirs = (line: string) => !INTERNAL_FRAMES.some((part) => line.includes(part));
-  return (lines.find(theirs) ?? "").trim();
+  const isCaller = (line: string) => !INTERNAL_FRAMES.some((part) => line.includes(part));
+  return (lines.find(isCaller) ?? "").trim();
 }
 
-/** Parts of stack lines that are not the caller's. `new Promise (<anonymous>)` is one of them. */
+/**
+ * Parts by which stack lines of this package and of Node are recognised. `new Promise
+ * (<anonymous>)` is a line of Node.
+ */
 const INTERNAL_FRAMES = [__dirname, "(<anonymous>)", "(node:"];

@@ -19,12 +19,20 @@ interface SdkOptions {
   deployment?: string | undefined;
 }
 
-/** Returns the fetch of a client. */
+/**
+ * Returns the fetch that an SDK client uses.
+ *
+ * @throws `TypeError` if the object is not a supported client.
+ */
 export function fetchOf(client: object): Fetch {
   return asSdkClient(client).fetch as Fetch;
 }
 
-/** Returns a copy of an SDK client with these options, made by the SDK's own `withOptions`. */
+/**
+ * Returns a copy of an SDK client with these options, made by the SDK's own `withOptions`.
+ *
+ * @throws `TypeError` if the object is not a supported client.
+ */
 export function copyClient<Client extends object>(client: Client, options: SdkOptions): Client {
   const sdk = asSdkClient(client);
   // `withOptions` of Azure's client does not copy these settings.

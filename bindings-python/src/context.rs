@@ -1,20 +1,24 @@
-//! The context of calls: `tidegate.context(...)`.
+//! The context of calls, which `tidegate.context(...)` sets.
 
 use pyo3::prelude::*;
 use tidegate::TaskId;
 use tidegate_bindings::{ContextOptions, remaining};
 
 use crate::bridge::runtime;
-use crate::errors::invalid;
+use crate::errors::argument_error;
 
-/// An immutable context. A nested context inherits what it does not set.
+/// The immutable context of calls. A nested context inherits what it does not set.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Context(pub(crate) tidegate::Context);
 
 #[pymethods]
 impl Context {
-    /// Returns the context inside `outer`. `deadline` is in seconds from now; the earlier deadline
-    /// applies.
+    /// Creates a context that inherits from `outer` what is None. `deadline` is in seconds from
+    /// now, above 0; the earlier deadline applies.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` if the lane does not exist, or if the deadline is not above 0.
     #[new]
     #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None, call=None))]
     fn new(
@@ -26,40 +30,41 @@ impl Context {
     ) -> PyResult<Self> {
         let options = ContextOptions { tenant, lane, deadline, call };
         let context = options.within(outer.map(|outer| &outer.get().0), runtime::now);
-        context.map(Self).map_err(invalid)
+        context.map(Self).map_err(argument_error)
     }
 
-    /// The tenant.
+    /// The fairness key; None for the default tenant.
     #[getter]
     fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }
 
-    /// The name of the lane.
+    /// The name of the priority class.
     #[getter]
     fn lane(&self) -> &'static str {
         self.0.lane.as_str()
     }
 
-    /// The label of the calls.
+    /// The label of the calls; None without a label.
     #[getter]
     fn call(&self) -> Option<&str> {
         self.0.call.as_deref()
     }
 
-    /// Seconds until the deadline, 0 if it has passed; None without a deadline.
+    /// The seconds until the deadline: 0 if it has passed, None without a deadline.
     #[getter]
     fn remaining(&self) -> Option<f64> {
         remaining(&self.0, runtime::now)
     }
 }
 
-/// Returns the caller's context, or the default context, in this asyncio task or thread.
+/// Returns the context that Python passed, or the default context for `None`, with the number of
+/// the asyncio task or thread. A `task` of `None` belongs to no task.
 pub(crate) fn resolve(context: Option<&Bound<'_, Context>>, task: Option<u64>) -> tidegate::Context {
     tidegate::Context { task: task.map(TaskId::given), ..inherited(context) }
 }
 
-/// Returns the caller's context, or the default context.
+/// Returns the context that Python passed, or the default context for `None`.
 pub(crate) fn inherited(context: Option<&Bound<'_, Context>>) -> tidegate::Context {
     context.map(|context| context.get().0.clone()).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! The gate's errors as Python exceptions. Python maps the kind to a class, never the text.
+//! Converts errors of the core into Python exceptions. The kind of an error selects the class,
+//! never its text.
 
 use std::error::Error as _;
 
@@ -10,8 +11,8 @@ use tidegate::Error;
 use tidegate::explain::Obstacle;
 use tidegate_bindings::{InvalidArgument, error_from_parts};
 
-/// Returns the exception object of an error: a `tidegate.Error`, or the subclass of its kind.
-pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
+/// Creates the Python exception for an error: a `tidegate.Error`, or the subclass for its kind.
+pub(crate) fn to_exception(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = MAKE.import(py, "tidegate._errors", "from_native")?;
     let made = make.call1((
@@ -36,22 +37,22 @@ pub(crate) fn instance(py: Python<'_>, error: &Error) -> PyResult<Py<PyAny>> {
     Ok(made.unbind())
 }
 
-/// Returns the exception of an error, to be raised.
-pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
-    match instance(py, error) {
+/// Creates the Python exception for an error, as a `PyErr` that a native function can raise.
+pub(crate) fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
+    match to_exception(py, error) {
         Ok(exception) => PyErr::from_value(exception.into_bound(py)),
         Err(failed) => failed,
     }
 }
 
-/// Returns the exception of an invalid argument.
-pub(crate) fn invalid(argument: InvalidArgument) -> PyErr {
+/// Returns the `ValueError` for an invalid argument.
+pub(crate) fn argument_error(argument: InvalidArgument) -> PyErr {
     PyValueError::new_err(argument.to_string())
 }
 
-/// Returns the exception of an error with these parts, for conformance tests
-/// (`tests/vectors/errors.json`), because not every error can be provoked. `None` if the core has
-/// no such error.
+/// Creates the exception for an error with these parts, for conformance tests
+/// (`tests/vectors/errors.json`), because not every error can be provoked. None if the core has no
+/// such error.
 #[pyfunction]
 #[pyo3(signature = (kind, message, reason=None, target=None, retry_after=None, queue_position=None))]
 pub(crate) fn error(
@@ -64,5 +65,5 @@ pub(crate) fn error(
     queue_position: Option<usize>,
 ) -> PyResult<Option<Py<PyAny>>> {
     let error = error_from_parts(kind, message.to_owned(), reason, target, retry_after, queue_position);
-    error.map_err(invalid)?.map(|error| instance(py, &error)).transpose()
+    error.map_err(argument_error)?.map(|error| to_exception(py, &error)).transpose()
 }

@@ -1,77 +1,81 @@
-//! The fake target of Python's tests.
+//! The fake target for tests in Python.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate_bindings::{FakeTargetHandle, to_json};
 
 use crate::bridge::runtime;
-use crate::errors::invalid;
+use crate::errors::argument_error;
 
-/// A target that answers from a script, in place of the network while it is installed.
+/// A target that answers calls from a script. While it is installed, it replaces the network.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct FakeTarget(FakeTargetHandle);
 
 #[pymethods]
 impl FakeTarget {
-    /// Returns a target that follows a script in JSON.
+    /// Creates a target with a script in JSON, without installing it.
     #[new]
     fn new(script: &str) -> PyResult<Self> {
-        FakeTargetHandle::new(script).map(Self).map_err(invalid)
+        FakeTargetHandle::new(script).map(Self).map_err(argument_error)
     }
 
-    /// Replaces the script by another one in JSON, from now on.
-    fn follow(&self, script: &str) -> PyResult<()> {
-        self.0.follow(script).map_err(invalid)
+    /// Replaces the script, which is JSON. Later calls are answered from the new one.
+    fn set_script(&self, script: &str) -> PyResult<()> {
+        self.0.set_script(script).map_err(argument_error)
     }
 
-    /// Receives the calls of each gate of the process, existing or new, from now on.
+    /// Replaces the network for each gate of the process, existing or new.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the target is installed already.
     fn install(&self) -> PyResult<()> {
         if self.0.install(runtime::now()) {
             Ok(())
         } else {
-            Err(PyRuntimeError::new_err("this fake target is installed already"))
+            Err(PyRuntimeError::new_err("this fake target is installed already: uninstall it first"))
         }
     }
 
-    /// Restores the network. Idempotent.
+    /// Uninstalls the target, so that gates use the network again. Idempotent.
     fn uninstall(&self) {
         self.0.uninstall();
     }
 
-    /// Counts the times of attempts from now.
-    fn start(&self) {
+    /// Sets the time from which the times of attempts are counted to now.
+    fn reset_start_time(&self) {
         self.0.target().start(runtime::now());
     }
 
-    /// Returns all attempts so far, as JSON.
+    /// Returns the attempts that the target has received so far, as a JSON list.
     fn attempts(&self, py: Python<'_>) -> PyResult<String> {
-        settle(py);
-        to_json(&self.0.target().attempts()).map_err(invalid)
+        finish_dropped_work(py);
+        to_json(&self.0.target().attempts()).map_err(argument_error)
     }
 
-    /// The number of attempts in flight.
+    /// The number of attempts that are in flight now.
     #[getter]
     fn in_flight(&self, py: Python<'_>) -> usize {
-        settle(py);
+        finish_dropped_work(py);
         self.0.target().in_flight()
     }
 
-    /// The largest number of attempts that were in flight at the same time.
+    /// The maximum number of attempts that were in flight at the same time.
     #[getter]
     fn max_in_flight(&self) -> usize {
         self.0.target().max_in_flight()
     }
 
-    /// The requests that no route of the script matches.
+    /// One line for each request that matched no answer, with the reason.
     #[getter]
     fn unmatched(&self) -> Vec<String> {
         self.0.target().unmatched()
     }
 }
 
-/// On virtual time, lets dropped work end.
-fn settle(py: Python<'_>) {
+/// Runs what is ready on virtual time, so that dropped futures end. Has no effect on real time.
+fn finish_dropped_work(py: Python<'_>) {
     if let Some(time) = runtime::virtual_time() {
-        py.detach(|| time.turn());
+        py.detach(|| time.run_ready());
     }
 }

@@ -7,12 +7,15 @@ use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// The identifier that CPython gives to the main interpreter.
+/// The identifier of CPython's main interpreter.
 const MAIN: i64 = 0;
 
-/// Returns an `ImportError` if the current interpreter is a subinterpreter.
+/// Checks that the current interpreter is the main one. CPython 3.12 and later rejects isolated
+/// subinterpreters by itself, but not legacy ones.
 ///
-/// CPython 3.12 and later rejects isolated subinterpreters by itself, but not legacy ones.
+/// # Errors
+///
+/// `ImportError` in a subinterpreter.
 #[allow(unsafe_code)]
 pub(crate) fn require_main(_attached: Python<'_>) -> PyResult<()> {
     // SAFETY: the thread is attached to an interpreter, so there is a current one.

@@ -32,12 +32,12 @@ use crate::proxies::ClientProxies;
 use crate::reply::Reply;
 use crate::slot::Slot;
 use crate::sweep::{Sweep, SweepRun, sweep_card, sweep_csv, sweep_figure, sweep_html};
-use crate::tool::{Asked, Permit};
-use crate::upload::{Call, Upload};
+use crate::tool::{Permit, ToolRequest};
+use crate::upload::{Upload, UploadCall};
 use crate::window::Window;
 
-/// Fills the module. A declarative module would make its classes before the check of the
-/// interpreter.
+/// Adds the classes and functions to the module `tidegate._native`. A declarative module would
+/// create its classes before the check of the interpreter.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::require_main(module.py())?;
@@ -63,9 +63,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Slot>()?;
     module.add_class::<Sweep>()?;
     module.add_class::<SweepRun>()?;
-    module.add_class::<Asked>()?;
+    module.add_class::<ToolRequest>()?;
     module.add_class::<Permit>()?;
-    module.add_class::<Call>()?;
+    module.add_class::<UploadCall>()?;
     module.add_class::<Upload>()?;
     module.add_class::<Window>()
 }

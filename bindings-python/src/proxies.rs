@@ -1,4 +1,4 @@
-//! Converts the mounts that Python reads from the environment into proxy rules.
+//! Converts the proxies that Python reads from the environment into the core's proxy rules.
 
 use pyo3::prelude::*;
 use tidegate::Error;
@@ -6,45 +6,57 @@ use tidegate::config::TransportConfig;
 use tidegate::transport::Http;
 use tidegate::transport::proxy::{HostPattern, PortPattern, ProxyRule, ProxyRules, ProxyServer};
 
-use crate::errors::raised;
+use crate::errors::to_py_err;
 
-/// The proxy rules of one client.
+/// The proxy rules of one httpx client, which replace those of the gate.
 #[pyclass(frozen, module = "tidegate._native", name = "ProxyRules")]
 pub(crate) struct ClientProxies(pub(crate) ProxyRules);
 
-/// A mount of httpx: scheme, host, port and network of its pattern, and the URL of its proxy.
+/// One entry of an httpx client's mounts: scheme, host, port and network of the URL pattern, and
+/// the URL of the proxy. Scheme and host are empty, and port and network are `None`, if they match
+/// everything; a proxy of `None` is a direct connection.
 type Mount = (String, String, Option<u16>, Option<String>, Option<String>);
 
-/// Returns the built-in transport of this configuration, with the proxies of `rules`.
+/// Returns the gate's own HTTP transport with this configuration. `rules` selects the proxies;
+/// `None` uses none.
 pub(crate) fn transport(config: TransportConfig, rules: Option<&ProxyRules>) -> Result<Http, Error> {
     Http::with_proxies(config, rules.cloned().unwrap_or_default())
 }
 
-/// Returns the rules for requests that belong to no client: those of the preferred family, or the
-/// core's own if none is installed. `None` if the configuration takes no proxies from the
-/// environment.
+/// Returns the proxy rules for requests that belong to no httpx client, as the default httpx
+/// package or, without one, the core reads them from the environment. `None` if the configuration
+/// has `proxy_from_env = false`.
+///
+/// # Errors
+///
+/// `tidegate.ConfigError` if a proxy variable is invalid.
 pub(crate) fn of_environment(py: Python<'_>, config: &TransportConfig) -> PyResult<Option<ProxyRules>> {
     if !config.proxy_from_env {
         return Ok(None);
     }
     let mounts = py.import("tidegate._transport.family")?.getattr("environment_mounts")?.call0()?;
     if mounts.is_none() {
-        return ProxyRules::from_process_env().map(Some).map_err(|e| raised(py, &e));
+        return ProxyRules::from_process_env().map(Some).map_err(|e| to_py_err(py, &e));
     }
-    of_mounts(mounts.extract()?).map(Some).map_err(|e| raised(py, &e))
+    of_mounts(mounts.extract()?).map(Some).map_err(|e| to_py_err(py, &e))
 }
 
-/// Returns the rules of a client with these mounts, which are in httpx's order of precedence.
+/// Returns the proxy rules for a client with these mounts, which are in httpx's order of
+/// precedence.
+///
+/// # Errors
+///
+/// If a proxy or a network cannot be parsed.
 pub(crate) fn of_mounts(mounts: Vec<Mount>) -> Result<ProxyRules, Error> {
     let rules: Result<Vec<_>, Error> = mounts.into_iter().map(rule).collect();
     rules.map(ProxyRules::from_rules)
 }
 
-/// Converts one mount into a rule.
+/// Converts one mount into a proxy rule.
 ///
 /// # Errors
 ///
-/// `Config` if the proxy or the network cannot be parsed.
+/// A configuration error if the proxy or the network cannot be parsed.
 fn rule((scheme, host, port, network, proxy): Mount) -> Result<ProxyRule, Error> {
     let proxy = proxy
         .map(|url| {
@@ -69,7 +81,7 @@ fn rule((scheme, host, port, network, proxy): Mount) -> Result<ProxyRule, Error>
     })
 }
 
-/// Reads a host as httpx's `URLPattern` does.
+/// Parses the host of a mount in the syntax of httpx's `URLPattern`.
 fn host_pattern(host: &str) -> HostPattern {
     match (host.strip_prefix("*."), host.strip_prefix('*')) {
         _ if host.is_empty() => HostPattern::Any,

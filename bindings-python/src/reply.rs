@@ -1,4 +1,4 @@
-//! Responses. The head crosses into Python once; the body is pulled.
+//! Responses. The head crosses into Python once. Python requests the body chunk by chunk.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,7 @@ use tidegate_bindings::{
 use crate::bridge::{Outcome, Port, Queue, block_on};
 use crate::errors;
 
-/// The extensions of the response that the client's own transport returned.
+/// The extensions of the response that the client's own transport returned: a Python dict.
 #[derive(Clone)]
 pub(crate) struct Extensions(pub(crate) Arc<Py<PyAny>>);
 
@@ -32,12 +32,13 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy)]
 pub(crate) enum ReadAhead {
     Yes,
-    /// Reading would keep the thread, which must bring the body, from bringing it.
+    /// Used if the calling thread itself must bring the body: reading would keep the thread from
+    /// that.
     No,
 }
 
-/// Makes the call, and returns its response once the head is known.
-pub(crate) async fn exchange(
+/// Makes the call, and returns its response as soon as the response head is known.
+pub(crate) async fn run_call(
     client: Client,
     request: Request<RequestBody>,
     failures: FailureMode,
@@ -62,7 +63,7 @@ impl Outcome for Result<Answer, Error> {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match *self {
             Ok(answer) => Ok(Py::new(py, Reply::new(answer))?.into_any()),
-            Err(error) => errors::instance(py, &error),
+            Err(error) => errors::to_exception(py, &error),
         }
     }
 }
@@ -71,13 +72,14 @@ impl Outcome for Chunk {
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match *self {
             Some(Ok(chunk)) => Ok(PyBytes::new(py, &chunk).into_any().unbind()),
-            Some(Err(error)) => errors::instance(py, &error),
+            Some(Err(error)) => errors::to_exception(py, &error),
             None => Ok(py.None()),
         }
     }
 }
 
-/// A response. Dropping it ends the exchange, so streams that were not closed end too.
+/// A response. Dropping it, as the garbage collector does with streams that were not closed, ends
+/// the exchange.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Reply {
     #[pyo3(get)]
@@ -98,7 +100,7 @@ impl Reply {
 
 #[pymethods]
 impl Reply {
-    /// Returns the headers in order, names in lower case: `[(name, value), ...]`, as bytes.
+    /// Returns the headers in order: `[(name, value), ...]`, as bytes, with names in lower case.
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for (name, value) in &self.headers {
@@ -118,14 +120,15 @@ impl Reply {
         }
     }
 
-    /// The extensions of the response, if the client's own transport made the exchange.
+    /// The extensions of the response if the client's own transport made the exchange, otherwise
+    /// None.
     #[getter]
     fn extensions(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.extensions.as_ref().map(|extensions| extensions.0.clone_ref(py))
     }
 
-    /// Returns the next chunk as bytes, None at the end, or an error; or an asyncio future of one
-    /// of these.
+    /// Returns the next chunk as bytes, None at the end, or an error, if it is there; otherwise an
+    /// asyncio future of one of these.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let reader = {
             let mut reader = self.reader.lock();
@@ -135,13 +138,13 @@ impl Reply {
         port.get().read(py, &reader)
     }
 
-    /// Waits for the next chunk. Returns bytes, None at the end, or an error.
+    /// Blocks until the next chunk has arrived. Returns bytes, None at the end, or an error.
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let chunk = block_on(py, self.stream.next())?;
         Box::new(chunk).into_python(py)
     }
 
-    /// Returns the next chunk as bytes, None at the end, or an error; False if none of them is
+    /// Returns the next chunk as bytes, None at the end, or an error. False if none of these is
     /// there yet.
     fn pull_ready(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.stream.poll(&mut Context::from_waker(Waker::noop())) {
@@ -150,7 +153,8 @@ impl Reply {
         }
     }
 
-    /// Ends the exchange now, and releases the slot. Idempotent.
+    /// Ends the exchange now, and releases its slot. With `port`, also ends a read that waits on
+    /// that event loop. Idempotent.
     #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
         self.stream.close();

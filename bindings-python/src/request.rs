@@ -1,4 +1,4 @@
-//! The request of a call, from the parts that an httpx transport has.
+//! Builds the request of a call from the parts that an httpx transport has.
 
 use std::time::Duration;
 
@@ -17,41 +17,46 @@ use crate::proxies::ClientProxies;
 use crate::upload::Upload;
 
 /// The parts of one request, as Python passes them.
-pub(crate) struct Parts<'py> {
+pub(crate) struct RequestParts<'py> {
     method: String,
     url: String,
-    /// `[(name, value), ...]`, as bytes.
+    /// The headers: `[(name, value), ...]`, as bytes.
     headers: Bound<'py, PyList>,
-    /// Bytes, an [`Upload`], or None if the client's own transport reads the body.
+    /// The body: bytes, an [`Upload`], or None if the client's own transport reads the body.
     body: Bound<'py, PyAny>,
-    /// The read timeout, in seconds.
+    /// The read timeout in seconds. `None` sets no limit.
     read: Option<f64>,
-    /// The pool timeout, in seconds.
+    /// The maximum wait for a slot in seconds. `None` sets no limit.
     pool: Option<f64>,
     context: Option<Bound<'py, Context>>,
-    /// Whether the retries of the SDK above are off.
+    /// Whether the retries of the calling SDK are switched off.
     is_wrapped: bool,
-    /// The number of the asyncio task or thread.
+    /// The number of the caller's asyncio task or thread; `None` in a callback of an event loop.
     task: Option<u64>,
-    /// The proxy rules of the client, instead of the gate's.
+    /// The proxy rules of the client. `None` uses those of the gate.
     proxies: Option<Bound<'py, ClientProxies>>,
 }
 
-impl<'py> Parts<'py> {
-    /// Reads the positional arguments of a call.
+impl<'py> RequestParts<'py> {
+    /// Extracts the parts from the positional arguments of a call.
     pub(crate) fn read(arguments: &Bound<'py, PyTuple>) -> PyResult<Self> {
         let (method, url, headers, body, read, pool, context, is_wrapped, task, proxies) =
             arguments.extract()?;
         Ok(Self { method, url, headers, body, read, pool, context, is_wrapped, task, proxies })
     }
 
-    /// Returns which failures of the request come back as responses.
+    /// Returns which failures of the request are returned as responses instead of errors.
     pub(crate) fn failure_mode(&self, request: &Request<RequestBody>, mode: Mode) -> FailureMode {
-        FailureMode::of_request(request.headers(), mode, self.is_wrapped)
+        FailureMode::for_request(request.headers(), mode, self.is_wrapped)
     }
 
-    /// Returns the request, or the error of a malformed part. `is_custom` says that the client's
-    /// own transport sends it, by its own rules.
+    /// Builds the request. `is_custom` says that the client's own transport sends it, and applies
+    /// its own rules to the `host` header.
+    ///
+    /// # Errors
+    ///
+    /// The outer error is that of an argument with a wrong type or value; the inner error is that
+    /// of a malformed URL, method or header.
     pub(crate) fn build(&self, is_custom: bool) -> PyResult<Result<Request<RequestBody>, Error>> {
         let body = body(&self.body)?;
         let headers = match headers(&self.headers)? {
@@ -76,7 +81,8 @@ impl<'py> Parts<'py> {
     }
 }
 
-/// Converts a list of `(name, value)` pairs. The inner error is that of a malformed header.
+/// Converts a list of `(name, value)` pairs into headers. The inner error is that of a malformed
+/// header.
 fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
     let mut headers = HeaderMap::with_capacity(list.len());
     for pair in list.iter() {
@@ -90,10 +96,11 @@ fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
     Ok(Ok(headers))
 }
 
-/// Converts the body argument.
+/// Converts the body argument: bytes, an [`Upload`], or None for a body that the client's own
+/// transport reads.
 fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
     if body.is_none() {
-        return Ok(custom_transport::upload());
+        return Ok(custom_transport::unread_upload());
     }
     if let Ok(upload) = body.cast::<Upload>() {
         return upload.get().body();
@@ -102,7 +109,12 @@ fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
     Ok(Bytes::copy_from_slice(bytes).into())
 }
 
-/// Returns a timeout of httpx. `None` and infinity mean no limit. A negative number counts as 0.
+/// Converts a timeout of httpx in seconds. `None` and infinity set no limit, and a negative number
+/// counts as 0.
+///
+/// # Errors
+///
+/// `ValueError` if the timeout is not a number. `name` is its name in the message.
 fn timeout(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     match seconds {
         Some(seconds) if seconds.is_nan() => Err(PyValueError::new_err(format!(

@@ -1,65 +1,74 @@
-//! A tool's slot that Python holds or waits for.
+//! A slot of a tool that Python holds or waits for.
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::{Error, ToolPermit};
-use tidegate_bindings::{GrantedTool, RuntimeBound, ToolRequest};
+use tidegate_bindings::{GrantedTool, RuntimeBound, ToolRequestHandle};
 
 use crate::bridge::{Outcome, Port, block_on};
 use crate::context::Context;
 use crate::errors;
 
-/// How Python says that the model slot is yielded.
+/// The Python spelling of the option that releases the model slot during the wait.
 pub(crate) const YIELD_OPTION: &str = "gate.tool(..., yield_slot=True)";
 
-/// A request for a slot of a tool. Dropping it releases the slot, or leaves the queue.
+/// A request for a slot of a tool. Dropping it removes the request from the queue, or releases the
+/// slot if it was granted.
 #[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct Asked(pub(crate) ToolRequest);
+pub(crate) struct ToolRequest(pub(crate) ToolRequestHandle);
 
-impl Asked {
-    /// Returns the wait for the slot, or `RuntimeError` if it was started before.
-    fn wait(&self) -> PyResult<impl Future<Output = Result<GrantedTool, Error>> + Send + use<>> {
-        self.0.granted().ok_or_else(|| PyRuntimeError::new_err("this tool was waited for already"))
+impl ToolRequest {
+    /// Returns the future that waits for the slot.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the wait was started before.
+    fn start(&self) -> PyResult<impl Future<Output = Result<GrantedTool, Error>> + Send + use<>> {
+        self.0.wait().ok_or_else(|| PyRuntimeError::new_err("this tool was waited for already"))
     }
 }
 
 #[pymethods]
-impl Asked {
-    /// The warning for a caller that waits here while it holds a model slot.
+impl ToolRequest {
+    /// The warning for a caller that would wait here while it holds a model slot; None if it holds
+    /// none.
     #[getter]
     fn advice(&self) -> Option<&str> {
         self.0.advice()
     }
 
-    /// Returns the asyncio future of the permit or the error, and the number that cancels it.
-    fn granted(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
-        Port::submit(port, self.wait()?)
+    /// Waits for the slot. Returns the asyncio future of the permit or the error, and the number
+    /// that cancels the wait.
+    fn wait(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
+        Port::submit(port, self.start()?)
     }
 
-    /// Waits for the permit, and returns it or the error.
-    fn granted_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Box::new(block_on(py, self.wait()?)?).into_python(py)
+    /// Blocks until the slot is granted. Returns the permit or the error.
+    fn wait_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Box::new(block_on(py, self.start()?)?).into_python(py)
     }
 
-    /// Withdraws the request. Idempotent.
+    /// Withdraws the request, or releases its slot. Has no effect after a wait has started.
+    /// Idempotent.
     fn close(&self) {
         self.0.close();
     }
 }
 
-/// A slot of a tool.
+/// A slot of a tool. Dropping it releases the slot.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,
-    /// The context of the calls that the holder makes.
+    /// The context for calls while the slot is held, which includes the tool in the list of held
+    /// tools.
     #[pyo3(get)]
     context: Py<Context>,
 }
 
 #[pymethods]
 impl Permit {
-    /// Releases the slot. Idempotent.
+    /// Releases the slot of the tool. Idempotent.
     fn close(&self) {
         let permit = self.permit.lock().take();
         drop(permit);
@@ -73,7 +82,7 @@ impl Outcome for Result<GrantedTool, Error> {
                 let context = Py::new(py, Context(context))?;
                 Ok(Py::new(py, Permit { permit: Mutex::new(Some(permit)), context })?.into_any())
             }
-            Err(error) => errors::instance(py, &error),
+            Err(error) => errors::to_exception(py, &error),
         }
     }
 }

@@ -9,17 +9,17 @@ use tidegate_bindings::{RuntimeBound, UploadChannel};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::bridge::{Outcome, Port, block_on, runtime};
+use crate::bridge::{Outcome, Port, Ready, block_on, runtime};
 use crate::reply::Answer;
 
-/// The producer's side of a request body. At most one chunk is in transit, so that a slow upstream
-/// slows the producer.
+/// The producer's side of a streamed request body. At most one chunk is in transit, so that a slow
+/// upstream slows the producer.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Upload(UploadChannel);
 
 #[pymethods]
 impl Upload {
-    /// Returns an upload that no request has taken.
+    /// Creates an upload, whose body no request has taken yet.
     #[new]
     fn new() -> Self {
         Self(UploadChannel::new())
@@ -31,13 +31,13 @@ impl Upload {
         self.0.offer(chunk)
     }
 
-    /// Returns an asyncio future that completes once there is room or the reader is gone, and its
-    /// number.
-    fn room(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
+    /// Returns an asyncio future that completes when there is room for a chunk or the reader of the
+    /// body is gone, and the number that cancels the wait.
+    fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let sender = self.sender()?;
         Port::submit(port, async move {
             drop(sender.reserve().await);
-            Room
+            Ready
         })
     }
 
@@ -48,33 +48,41 @@ impl Upload {
 }
 
 impl Upload {
-    /// Returns the request body, once.
+    /// Returns the request body.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if a request has taken the body already.
     pub(crate) fn body(&self) -> PyResult<RequestBody> {
         self.0.take_body().ok_or_else(|| PyRuntimeError::new_err("this upload was sent already"))
     }
 
-    /// Returns the sender of chunks, or `RuntimeError` if the upload has ended.
+    /// Returns the sender of chunks.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the upload has ended.
     fn sender(&self) -> PyResult<mpsc::Sender<Bytes>> {
         self.0.sender().ok_or_else(|| PyRuntimeError::new_err("this upload is finished"))
     }
 }
 
-/// A call in flight whose request body the caller's own thread produces.
+/// A call in flight whose request body the calling thread produces. If it is dropped, the call
+/// continues, and its response is discarded.
 #[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct Call {
+pub(crate) struct UploadCall {
     state: Mutex<State>,
     abort: RuntimeBound<AbortHandle>,
 }
 
-/// The state of a call: in flight, answered but not read, or over.
 enum State {
     Running(oneshot::Receiver<Result<Answer, Error>>),
     Answered(Result<Answer, Error>),
     Over,
 }
 
-impl Call {
-    /// Starts the call on a worker.
+impl UploadCall {
+    /// Starts a call, given as a future, on a worker of the runtime.
     pub(crate) fn start<F>(call: F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
@@ -89,16 +97,16 @@ impl Call {
         Ok(Self { state: Mutex::new(State::Running(answer)), abort })
     }
 
-    /// Returns the state, and ends the call.
+    /// Returns the state, and leaves the call in the state `Over`.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.state.lock(), State::Over)
     }
 }
 
 #[pymethods]
-impl Call {
-    /// Sends the next chunk of the upload, and waits for room. Returns False if the answer has
-    /// arrived or the reader of the upload is gone.
+impl UploadCall {
+    /// Sends the next chunk of the upload, and blocks until there is room for it. Returns False if
+    /// the response has arrived or the reader of the upload is gone.
     fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
         let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
         let State::Running(mut answer) = self.take() else { return Ok(false) };
@@ -113,7 +121,7 @@ impl Call {
         Ok(fed)
     }
 
-    /// Waits for the reply, and returns it or the error.
+    /// Blocks until the call has a reply or an error, and returns it.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let answer = match self.take() {
             State::Running(answer) => {
@@ -125,7 +133,7 @@ impl Call {
         Box::new(answer).into_python(py)
     }
 
-    /// Drops the call at once.
+    /// Ends the call at once, and drops its response.
     fn cancel(&self) {
         if let Some(abort) = self.abort.get() {
             abort.abort();
@@ -134,16 +142,7 @@ impl Call {
     }
 }
 
-/// Returns the error of a call that was dropped.
+/// Returns the error of a call whose task was dropped before it had a result.
 fn abandoned() -> Error {
-    Error::new(ErrorKind::Transport, "the call was abandoned")
-}
-
-/// The result of a wait for room. `None` in Python.
-struct Room;
-
-impl Outcome for Room {
-    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(py.None())
-    }
+    Error::new(ErrorKind::Transport, "the call was cancelled before it had a response")
 }

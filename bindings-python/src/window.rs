@@ -1,12 +1,12 @@
-//! The number of items of a map that run at the same time.
+//! Limits how many items of a map (`Gate.map`) run at the same time.
 
 use pyo3::prelude::*;
 use tidegate_bindings::MapWindow;
 
-use crate::bridge::{Outcome, Port, Scope};
+use crate::bridge::{Port, Ready, Scope};
 use crate::context::{Context, inherited};
 
-/// The window of one map, and the group of calls that its items make.
+/// The limit on the running items of one map, and the scope of the threads that run them.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Window {
     window: MapWindow,
@@ -15,58 +15,53 @@ pub(crate) struct Window {
 
 #[pymethods]
 impl Window {
-    /// Returns a window of at most `most` items, inside the map in whose item it is opened.
+    /// Creates a window that allows at most `max_items` running items. `outer` is the context of
+    /// the map's caller; inside an item of another map, the calls also count for that map.
     #[new]
-    #[pyo3(signature = (most, around=None))]
-    fn new(most: usize, around: Option<&Bound<'_, Context>>) -> Self {
-        let window = MapWindow::new(most, around.map(|context| &context.get().0));
+    #[pyo3(signature = (max_items, outer=None))]
+    fn new(max_items: usize, outer: Option<&Bound<'_, Context>>) -> Self {
+        let window = MapWindow::new(max_items, outer.map(|context| &context.get().0));
         Self { window, scope: Scope::new() }
     }
 
-    /// Returns the context of the items, inside `context`.
+    /// Returns a copy of `context` for the items, whose calls belong to the group of this map. None
+    /// is the default context.
     #[pyo3(signature = (context=None))]
-    fn inside(&self, context: Option<&Bound<'_, Context>>) -> Context {
-        Context(self.window.context(inherited(context)))
+    fn item_context(&self, context: Option<&Bound<'_, Context>>) -> Context {
+        Context(self.window.item_context(inherited(context)))
     }
 
-    /// Begins an item, and returns `True`, if one more may run.
+    /// Counts one more item as running and returns True, if the window allows one more. Otherwise
+    /// returns False.
     fn begin(&self) -> bool {
         self.window.begin()
     }
 
-    /// Ends an item.
+    /// Reports that one item has ended, so that another may begin.
     fn end(&self) {
         self.window.end();
     }
 
-    /// Calls the function for an item in the current thread. Its waits for the gate end when the
-    /// map is left.
-    fn work(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// Calls the function with an item in the current thread, and returns its result. While the
+    /// function waits for the gate, [`Self::cancel_threads`] ends its wait.
+    fn run_item(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _inside = self.scope.enter();
         function.call1((item,)).map(Bound::unbind)
     }
 
-    /// Reports that the map was left: the results of its items are no longer needed.
-    fn leave(&self) {
-        self.scope.leave();
+    /// Ends the waits for the gate in the threads of this map, because nobody needs the results of
+    /// its items.
+    fn cancel_threads(&self) {
+        self.scope.cancel();
     }
 
-    /// Waits, after `begin` has returned `False`, until it may return `True` although no item has
-    /// ended. Returns an asyncio future and the number that cancels it.
-    fn news(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
-        let changed = self.window.changed();
+    /// Waits until one more item may start although none has ended. Called after `begin` has
+    /// returned False. Returns an asyncio future and the number that cancels the wait.
+    fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
+        let ready = self.window.ready();
         Port::submit(port, async move {
-            changed.await;
-            Changed
+            ready.await;
+            Ready
         })
-    }
-}
-
-/// The result of a wait for a change of the window. `None` in Python.
-struct Changed;
-
-impl Outcome for Changed {
-    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(py.None())
     }
 }

@@ -131,7 +131,7 @@ class Network:
             text = text.replace(f"{{{name}}}", value)
         return text
 
-    def way(self, get: Any, url: str, failures: tuple[type[Exception], ...]) -> str:
+    def connection_of(self, get: Any, url: str, failures: tuple[type[Exception], ...]) -> str:
         """Returns where `get(url)` connects: `a` or `b` with credentials, else `direct`."""
         self.seen.clear()
         with contextlib.suppress(*failures):

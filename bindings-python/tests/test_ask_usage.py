@@ -25,7 +25,7 @@ def gate_for(upstream: Upstream) -> tidegate.Gate:
     return tidegate.Gate(targets={"llm": {"url": f"{upstream.url}/v1", "ask_usage": True}})
 
 
-def counted(gate: tidegate.Gate) -> tuple[int, int]:
+def token_counts(gate: tidegate.Gate) -> tuple[int, int]:
     tenant = gate.snapshot()["targets"]["llm"]["tenants"]["default"]
     return tenant["input_tokens"], tenant["output_tokens"]
 
@@ -38,7 +38,7 @@ async def test_requested_usage_is_counted_and_hidden_from_the_caller(upstream: U
     chunks = [chunk async for chunk in stream]
     assert [chunk.to_dict() for chunk in chunks] == CHAT_STREAM[:-1], "as if nobody had asked"
     assert upstream.exchanges[0].json()["stream_options"] == {"include_usage": True}
-    assert counted(gate) == (5, 2)
+    assert token_counts(gate) == (5, 2)
 
 
 @pytest.mark.parametrize("asks", [True, False])

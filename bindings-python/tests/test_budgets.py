@@ -38,7 +38,7 @@ async def ask(sdk: openai.AsyncOpenAI, reserved: int = RESERVED, **options: Any)
     return await sdk.chat.completions.create(model="sim", messages=MESSAGES, max_tokens=reserved, **options)
 
 
-async def nobody_is_left(gate: tidegate.Gate) -> None:
+async def wait_until_idle(gate: tidegate.Gate) -> None:
     while gate.snapshot()["active"]:
         await asyncio.sleep(0)
 
@@ -66,7 +66,7 @@ async def test_budgets_are_learned_from_headers_without_a_429(provider: Provider
     assert (tokens["limit"], tokens["window"], tokens["source"], tokens["counting"]) == (TOKENS, 60, "headers", "sum")
     assert tokens["level"] < 10 * RESERVED
     assert (requests["limit"], requests["window"], requests["source"]) == (60_000, 60, "headers")
-    await nobody_is_left(gate)
+    await wait_until_idle(gate)
     calls = gate.calls()
     assert {call["output_tokens"] for call in calls} == {4}
     assert {call["max_output_tokens"] for call in calls[1:]} == {RESERVED}
@@ -80,14 +80,14 @@ async def test_wrong_configured_rate_is_corrected_within_three_responses(provide
     gate = tidegate.Gate({"provider": {"tpm": configured}})
     sdk = gate.wrap(client(provider))
 
-    def told() -> tuple[int, str]:
+    def reported_limits() -> tuple[int, str]:
         tokens = gate.snapshot()["targets"]["provider"]["budgets"]["tokens"]
         return tokens["limit"], tokens["source"]
 
-    assert told() == (configured, "configured")
+    assert reported_limits() == (configured, "configured")
     for _ in range(3):
         await ask(sdk)
-    assert told() == (TOKENS, "headers")
+    assert reported_limits() == (TOKENS, "headers")
 
 
 async def test_call_that_can_never_fit_is_rejected_at_once_with_advice(provider: Provider) -> None:
@@ -112,22 +112,22 @@ async def test_tenant_above_its_token_rate_delays_only_itself(provider: Provider
     sdk = gate.wrap(client(provider))
     with tidegate.context(tenant="acme"):
         await ask(sdk, 5_000, extra_headers={LENGTH: "3000"})
-    await nobody_is_left(gate)
+    await wait_until_idle(gate)
     owed = gate.snapshot()["targets"]["provider"]["tenants"]["acme"]["debt"]
     assert 1_000 < owed < 3_100
     with tidegate.context(tenant="acme", call="later"):
         later = asyncio.ensure_future(ask(sdk))
     # The call is queued only after a moment, and the rule applies from then on.
-    while (told := gate.explain("later")) is None or told.rule is None:
+    while (explanation := gate.explain("later")) is None or explanation.rule is None:
         await asyncio.sleep(0)
-    assert (told.rule, "own tokens" in told.text) == ("tenant_tokens", True)
+    assert (explanation.rule, "own tokens" in explanation.text) == ("tenant_tokens", True)
     with tidegate.context(tenant="initech"):
         await ask(sdk)
     assert not later.done()
     later.cancel()
     with pytest.raises(asyncio.CancelledError):
         await later
-    await nobody_is_left(gate)
+    await wait_until_idle(gate)
     assert provider.statuses() == {"200": 2}
 
 
@@ -147,10 +147,10 @@ async def test_wait_for_a_tools_rate_holds_no_slot(provider: Provider) -> None:
 
     await agent("first")
     second = asyncio.ensure_future(agent("second"))
-    while (told := gate.explain("second")) is None or told.tool != "search" or told.rule is None:
+    while (explanation := gate.explain("second")) is None or explanation.tool != "search" or explanation.rule is None:
         await asyncio.sleep(0)
-    assert told.rule == "requests"
-    assert "its rate is used up" in told.text
+    assert explanation.rule == "requests"
+    assert "its rate is used up" in explanation.text
     await ask(sdk)  # the only slot is free meanwhile
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -166,7 +166,7 @@ async def test_types_declare_exactly_the_keys_of_snapshots_and_calls(provider: P
     provided: config.TargetConfig = {"cap": 8, "limit": {"start": 1}, "kv_tokens": "1.5M"}
     gate = tidegate.Gate({"provider": provided}, tools={"search": {"cap": 1, "latency": 1}})
     await ask(gate.wrap(client(provider)))
-    await nobody_is_left(gate)
+    await wait_until_idle(gate)
     seen = gate.snapshot()
     target, (call,) = seen["targets"]["provider"], gate.calls()
     assert sorted(seen) == keys(declared.Snapshot)

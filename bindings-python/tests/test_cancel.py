@@ -28,7 +28,7 @@ def in_flight(gate: tidegate.Gate) -> int:
     return sum(target["in_flight"] for target in gate.snapshot()["targets"].values())
 
 
-async def seen(upstream: Upstream, count: int = 1) -> Any:
+async def wait_for_requests(upstream: Upstream, count: int = 1) -> Any:
     return await asyncio.to_thread(upstream.wait_for, count)
 
 
@@ -41,7 +41,7 @@ async def test_cancelled_task_before_the_response_head_releases_its_slot(
 ) -> None:
     upstream.handler = never
     task = asyncio.create_task(ask(client(upstream, gate)))
-    exchange = await seen(upstream)
+    exchange = await wait_for_requests(upstream)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -52,7 +52,7 @@ async def test_cancelled_task_before_the_response_head_releases_its_slot(
 async def test_wait_for_timeout_releases_the_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = never
     task = asyncio.create_task(ask(client(upstream, gate)))
-    exchange = await seen(upstream)
+    exchange = await wait_for_requests(upstream)
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(task, 0)
     await closed(exchange)
@@ -62,7 +62,7 @@ async def test_cancelled_anyio_scope_releases_the_slot(upstream: Upstream, gate:
     upstream.handler = never
 
     async def leave(scope: anyio.CancelScope) -> None:
-        await seen(upstream)
+        await wait_for_requests(upstream)
         scope.cancel()
 
     async with anyio.create_task_group() as group:

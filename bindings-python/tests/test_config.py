@@ -12,7 +12,7 @@ from tidegate import _errors, config
 from vectors import FOLDER, Case, every
 
 
-def known(**settings: Any) -> set[str]:
+def known_keys(**settings: Any) -> set[str]:
     """Returns the keys that the core names in the error about the unknown key `wibble`."""
     with pytest.raises(tidegate.ConfigError) as raised:
         tidegate.Gate(**settings)
@@ -20,28 +20,28 @@ def known(**settings: Any) -> set[str]:
     return set(line.split("the keys here are ")[1].split(", "))
 
 
-STRANGE = {"wibble": 1}
+UNKNOWN_KEY = {"wibble": 1}
 
 
 @pytest.mark.parametrize(
     ("typed", "settings"),
     [
-        (config.TargetConfig, {"targets": {"openai": STRANGE}}),
-        (config.TargetSettings, {"defaults": STRANGE}),
-        (config.RateConfig, {"budgets": {"account": STRANGE}, "defaults": {"budget": "account"}}),
-        (config.TenantConfig, {"tenants": {"acme": STRANGE}}),
-        (config.LanesConfig, {"defaults": {"lanes": STRANGE}}),
-        (config.LaneConfig, {"defaults": {"lanes": {"batch": STRANGE}}}),
-        (config.RetryConfig, {"defaults": {"retry": STRANGE}}),
-        (config.LimitConfig, {"defaults": {"limit": STRANGE}}),
-        (config.StepConfig, {"defaults": {"limit": {"decrease": {"step": 1, **STRANGE}}}}),
-        (config.PercentileConfig, {"tools": {"db": {"cap": 1, "limit": {"detector": STRANGE}}}}),
-        (config.ToolConfig, {"tools": {"db": {"cap": 1, **STRANGE}}}),
-        (config.TransportConfig, {"transport": STRANGE}),
+        (config.TargetConfig, {"targets": {"openai": UNKNOWN_KEY}}),
+        (config.TargetSettings, {"defaults": UNKNOWN_KEY}),
+        (config.RateConfig, {"budgets": {"account": UNKNOWN_KEY}, "defaults": {"budget": "account"}}),
+        (config.TenantConfig, {"tenants": {"acme": UNKNOWN_KEY}}),
+        (config.LanesConfig, {"defaults": {"lanes": UNKNOWN_KEY}}),
+        (config.LaneConfig, {"defaults": {"lanes": {"batch": UNKNOWN_KEY}}}),
+        (config.RetryConfig, {"defaults": {"retry": UNKNOWN_KEY}}),
+        (config.LimitConfig, {"defaults": {"limit": UNKNOWN_KEY}}),
+        (config.StepConfig, {"defaults": {"limit": {"decrease": {"step": 1, **UNKNOWN_KEY}}}}),
+        (config.PercentileConfig, {"tools": {"db": {"cap": 1, "limit": {"detector": UNKNOWN_KEY}}}}),
+        (config.ToolConfig, {"tools": {"db": {"cap": 1, **UNKNOWN_KEY}}}),
+        (config.TransportConfig, {"transport": UNKNOWN_KEY}),
     ],
 )
 def test_types_have_the_keys_of_the_core(typed: Any, settings: dict[str, Any]) -> None:
-    assert typed.__required_keys__ | typed.__optional_keys__ == known(**settings)
+    assert typed.__required_keys__ | typed.__optional_keys__ == known_keys(**settings)
 
 
 def test_every_setting_of_the_types_is_accepted() -> None:

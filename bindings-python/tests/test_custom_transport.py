@@ -19,13 +19,13 @@ from upstream import Exchange, Upstream, answer, event, events, never, truncate
 
 pytestmark = pytest.mark.parametrize("name", INSTALLED)
 
-QUICK = {"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}
+QUICK_RETRIES = {"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}
 
 
-async def busy(exchange: Exchange) -> None:
+async def answer_429_first(exchange: Exchange) -> None:
     """Answers every other request with 429."""
-    busy.count += 1  # type: ignore[attr-defined]
-    if busy.count % 2:  # type: ignore[attr-defined]
+    answer_429_first.count += 1  # type: ignore[attr-defined]
+    if answer_429_first.count % 2:  # type: ignore[attr-defined]
         await answer({"error": {"message": "slow down"}}, status=429, retry_after="0")(exchange)
     else:
         await answer(CHAT, x_Mixed_Case="yes")(exchange)
@@ -33,13 +33,13 @@ async def busy(exchange: Exchange) -> None:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    busy.count = 0  # type: ignore[attr-defined]
+    answer_429_first.count = 0  # type: ignore[attr-defined]
 
 
 async def test_calls_by_a_custom_transport_are_retried_and_counted(
     name: str, upstream: Upstream, gate: tidegate.Gate
 ) -> None:
-    upstream.handler = busy
+    upstream.handler = answer_429_first
     own = CountingTransports(name)
     async with gate.httpx_async_client(family=name, transport=own.async_transport) as http:
         response = await http.post(upstream.url + PATH, json=BODY)
@@ -54,7 +54,7 @@ async def test_calls_by_a_custom_transport_are_retried_and_counted(
 def test_sync_calls_by_a_custom_transport_are_retried_and_counted(
     name: str, upstream: Upstream, gate: tidegate.Gate
 ) -> None:
-    upstream.handler = busy
+    upstream.handler = answer_429_first
     own = CountingTransports(name)
     with gate.httpx_client(family=name, transport=own.sync_transport) as http:
         response = http.post(upstream.url + PATH, json=BODY)
@@ -120,7 +120,7 @@ def test_sync_stream_chunks_arrive_as_they_are_sent(name: str, upstream: Upstrea
     """A thread never waits for the transport while a chunk is ready for the caller."""
     turn = upstream.event()
 
-    async def stepwise(exchange: Exchange) -> None:
+    async def send_stepwise(exchange: Exchange) -> None:
         await exchange.head(content_type=exchange.headers["x-kind"], transfer_encoding="chunked")
         for line in CHAT_STREAM:
             await exchange.chunk(event(line))
@@ -128,7 +128,7 @@ def test_sync_stream_chunks_arrive_as_they_are_sent(name: str, upstream: Upstrea
             turn.clear()
         await exchange.chunk(b"")
 
-    upstream.handler = stepwise
+    upstream.handler = send_stepwise
     for kind in ("text/event-stream", "application/x-ndjson"):
         with (
             gate.httpx_client(family=name, transport="keep") as http,
@@ -143,7 +143,7 @@ def test_sync_stream_chunks_arrive_as_they_are_sent(name: str, upstream: Upstrea
 
 
 async def test_exception_of_a_custom_transport_is_raised_unchanged(name: str, upstream: Upstream) -> None:
-    gate, family = tidegate.Gate(defaults=QUICK), module(name)
+    gate, family = tidegate.Gate(defaults=QUICK_RETRIES), module(name)
 
     class Odd(Exception):
         pass
@@ -286,7 +286,7 @@ async def test_custom_transport_works_on_several_loops(name: str, upstream: Upst
 
 async def test_observe_mode_sends_by_a_custom_transport(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(mode="observe")
-    upstream.handler = busy
+    upstream.handler = answer_429_first
     async with gate.httpx_async_client(family=name, transport="keep") as http:
         answers = [(await http.post(upstream.url + PATH, json=BODY)).status_code for _ in range(2)]
     assert answers == [429, 200], "it repeats nothing"
@@ -295,7 +295,7 @@ async def test_observe_mode_sends_by_a_custom_transport(name: str, upstream: Ups
 
 
 async def test_ended_call_leaves_no_objects_behind(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
-    upstream.handler = busy
+    upstream.handler = answer_429_first
     async with gate.httpx_async_client(family=name, transport="keep") as http:
         requests = [http.build_request("POST", upstream.url + PATH, json=BODY) for _ in range(4)]
         left = [weakref.ref(request) for request in requests]
@@ -308,9 +308,9 @@ async def test_ended_call_leaves_no_objects_behind(name: str, upstream: Upstream
             sync.send(requests[0])
         del requests, response
 
-        def gone() -> bool:
+        def is_collected() -> bool:
             gate.snapshot()  # The native module drops objects that worker threads released.
             gc.collect()
             return all(one() is None for one in left)
 
-        await until(gone)
+        await until(is_collected)

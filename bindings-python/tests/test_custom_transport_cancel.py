@@ -19,7 +19,7 @@ from upstream import WAIT, Exchange, Upstream, answer, event, events, never, sta
 pytestmark = pytest.mark.parametrize("name", INSTALLED)
 
 
-async def seen(upstream: Upstream, count: int = 1) -> Any:
+async def wait_for_requests(upstream: Upstream, count: int = 1) -> Any:
     return await asyncio.to_thread(upstream.wait_for, count)
 
 
@@ -31,7 +31,7 @@ async def test_cancel_before_the_head_ends_the_exchange(name: str, upstream: Ups
     upstream.handler = never
     async with gate.httpx_async_client(family=name, transport="keep") as http:
         task = asyncio.create_task(http.post(upstream.url + PATH, json=BODY))
-        exchange = await seen(upstream)
+        exchange = await wait_for_requests(upstream)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -113,14 +113,14 @@ def test_sync_failed_stream_is_closed_before_the_retry(name: str, upstream: Upst
 def test_sync_stream_ended_by_the_gate_is_closed_when_its_reader_gets_the_error(name: str, upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"deadline": "200ms"})
 
-    async def talk(exchange: Exchange) -> None:
+    async def send_events(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
         with contextlib.suppress(ConnectionError):
             while True:
                 await exchange.chunk(event(CHAT_STREAM[0]))
         exchange.closed.set()
 
-    upstream.handler = talk
+    upstream.handler = send_events
     with (
         gate.httpx_client(family=name, transport="keep") as http,
         http.stream("POST", upstream.url + PATH, json=STREAM) as response,
@@ -147,7 +147,7 @@ async def test_slot_is_held_until_the_transport_has_finished(name: str) -> None:
     gate, family = tidegate.Gate(defaults={"cap": 1}), module(name)
     begun, ending, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def slow_to_end(_: Any) -> Any:
+    async def end_slowly(_: Any) -> Any:
         if begun.is_set():
             return family.Response(200, json=CHAT)
         begun.set()
@@ -157,7 +157,7 @@ async def test_slot_is_held_until_the_transport_has_finished(name: str) -> None:
             ending.set()
             await release.wait()
 
-    mock = family.MockTransport(slow_to_end)
+    mock = family.MockTransport(end_slowly)
     async with gate.httpx_async_client(family=name, transport=mock, base_url="http://llm") as http:
         first = asyncio.create_task(http.post(PATH, json=BODY))
         await begun.wait()
@@ -179,13 +179,13 @@ async def test_transport_that_ignores_cancellation_keeps_its_slot_until_it_ends(
     family = module(name)
     begun = asyncio.Event()
 
-    async def stubborn(_: Any) -> Any:
+    async def ignore_cancellation(_: Any) -> Any:
         begun.set()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return family.Response(200, json=CHAT)
 
-    async with gate.httpx_async_client(family=name, transport=family.MockTransport(stubborn)) as http:
+    async with gate.httpx_async_client(family=name, transport=family.MockTransport(ignore_cancellation)) as http:
         task = asyncio.create_task(http.post("http://llm" + PATH, json=BODY))
         await begun.wait()
         task.cancel()

@@ -14,7 +14,7 @@ import tidegate
 from custom_transports import CountingTransports
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, MESSAGES
-from test_wrap import CA, families_of_openai
+from test_wrap import CA, httpx_packages_of_openai
 from upstream import Upstream, answer
 
 
@@ -26,7 +26,7 @@ def transport_of(client: Any) -> str:
     return "native" if client._transport.custom is None else "kept"
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_custom_transport_is_kept_and_rejected_as_native(name: str, gate: tidegate.Gate, monkeypatch: Any) -> None:
     httpx = module(name)
     cases = {
@@ -38,24 +38,24 @@ def test_custom_transport_is_kept_and_rejected_as_native(name: str, gate: tidega
         "TLS": {"verify": ssl.create_default_context(cadata=CA)},
         "TLS settings": {"verify": False},
     }
-    for said, kwargs in cases.items():
+    for message, kwargs in cases.items():
         sdk = openai.OpenAI(api_key="k", http_client=httpx.Client(**kwargs))
         assert transport_of(gate.wrap(sdk)._client) == "kept"
-        with pytest.raises(TypeError, match=said):
+        with pytest.raises(TypeError, match=message):
             gate.wrap(sdk, transport="native")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=httpx.Client()))._client) == "native"
-    stubborn = openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False))
-    assert transport_of(gate.wrap(stubborn)._client) == "kept"
+    without_environment = openai.OpenAI(api_key="k", http_client=httpx.Client(trust_env=False))
+    assert transport_of(gate.wrap(without_environment)._client) == "kept"
     with pytest.raises(TypeError, match="trust_env"):
-        gate.wrap(stubborn, transport="native")
+        gate.wrap(without_environment, transport="native")
     monkeypatch.delenv("HTTPS_PROXY")
     monkeypatch.setenv("NO_PROXY", "localhost")
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     gate = tidegate.Gate()
-    assert transport_of(gate.wrap(stubborn)._client) == "native"
-    assert transport_of(gate.wrap(stubborn, transport="keep")._client) == "kept"
+    assert transport_of(gate.wrap(without_environment)._client) == "native"
+    assert transport_of(gate.wrap(without_environment, transport="keep")._client) == "kept"
 
 
 def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
@@ -63,7 +63,7 @@ def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
     return lambda transport: setattr(transport if owner == "transport" else transport._pool, name, part)
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_customised_default_transport_is_kept(name: str, gate: tidegate.Gate) -> None:
     httpx = module(name)
     buffer = {"socket_options": [(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)]}
@@ -74,19 +74,19 @@ def test_customised_default_transport_is_kept(name: str, gate: tidegate.Gate) ->
         ("handle_request", {}, with_part("pool", "handle_request", print)),
         ("handle_async_request", {}, with_part("transport", "handle_async_request", print)),
     ]
-    for said, arguments, change in cases:
+    for message, arguments, change in cases:
         for transport, client, sdk in (
             (httpx.HTTPTransport(**arguments), httpx.Client, openai.OpenAI),
             (httpx.AsyncHTTPTransport(**arguments), httpx.AsyncClient, openai.AsyncOpenAI),
         ):
             change(transport)
             bare = sdk(api_key="k", http_client=client(transport=transport))
-            assert transport_of(gate.wrap(bare)._client) == "kept", said
-            with pytest.raises(TypeError, match=f"custom {said}"):
+            assert transport_of(gate.wrap(bare)._client) == "kept", message
+            with pytest.raises(TypeError, match=f"custom {message}"):
                 gate.wrap(bare, transport="native")
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_keepalive_options_do_not_count_as_custom(name: str, gate: tidegate.Gate) -> None:
     httpx = module(name)
     options = [
@@ -134,7 +134,7 @@ def test_transport_arguments_of_a_new_client_keep_its_transport(name: str, monke
         gate.httpx_async_client(family=name, trust_env=False, transport="native")
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_closing_a_wrapped_client_leaves_the_transport_open(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     own, httpx = CountingTransports(name), module(name)
@@ -173,7 +173,7 @@ def test_mounts_choose_the_transport(name: str, upstream: Upstream, gate: tidega
     assert [len(one.requests) for one in (general, special)] == [1, 1]
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_wrapping_again_keeps_the_custom_transport(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     own, other = CountingTransports(name), tidegate.Gate()

@@ -18,7 +18,7 @@ import tidegate
 from custom_transports import BODY, PATH, CountingTransports
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, MESSAGES
-from test_wrap import families_of_openai
+from test_wrap import httpx_packages_of_openai
 from upstream import Exchange, Upstream, answer
 
 LLM = "http://llm.test"
@@ -106,7 +106,7 @@ def mounts(name: str, proxy: str) -> dict[str, Any]:
     return {"http://": module(name).AsyncHTTPTransport(proxy=proxy)}
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 async def test_custom_certificate_is_trusted(name: str, gate: tidegate.Gate) -> None:
     authority = trustme.CA()
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -128,7 +128,7 @@ async def test_custom_certificate_is_trusted(name: str, gate: tidegate.Gate) -> 
                 await ahttp.get(url)
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 async def test_hooks_and_auth_of_a_custom_client_are_kept(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT, set_cookie="seen=yes")
     httpx, own = module(name), CountingTransports(name)

@@ -18,13 +18,13 @@ from upstream import Upstream, answer
 LONGEST = 10 * 365 * 24 * 3600
 
 HUGE = [sys.maxsize, 1e19, 1e300, sys.float_info.max]
-SENSELESS = [-1, -1e308, math.nan]
+INVALID_NUMBERS = [-1, -1e308, math.nan]
 # An integer that is too large for a float, and the smallest floats.
-ODD = [10**400, 5e-324, -0.0, math.inf, -math.inf]
-ANY = [*HUGE, *SENSELESS, *ODD, 0, 1]
+EXTREME_NUMBERS = [10**400, 5e-324, -0.0, math.inf, -math.inf]
+ANY = [*HUGE, *INVALID_NUMBERS, *EXTREME_NUMBERS, 0, 1]
 
 
-def tried(use: Callable[[], object]) -> type[BaseException] | None:
+def error_of(use: Callable[[], object]) -> type[BaseException] | None:
     """Returns the class of the exception that the function raises. A panic is not an Exception."""
     try:
         use()
@@ -66,7 +66,7 @@ def test_no_timeout_panics(name: str, upstream: Upstream) -> None:
             for phase in ("read", "pool"):
                 with gate.httpx_client(family=name, transport=transport) as http:
                     limits = httpx.Timeout(30.0, **{phase: value})
-                    tried(lambda: http.post(f"{upstream.url}/chat/completions", json={}, timeout=limits))  # noqa: B023
+                    error_of(lambda: http.post(f"{upstream.url}/chat/completions", json={}, timeout=limits))  # noqa: B023
 
 
 @pytest.mark.parametrize("name", INSTALLED)
@@ -111,7 +111,7 @@ async def test_drain_accepts_a_huge_patience(seconds: float) -> None:
     assert tidegate.Gate().drain(seconds) == 0
 
 
-@pytest.mark.parametrize("seconds", [*SENSELESS, math.inf])
+@pytest.mark.parametrize("seconds", [*INVALID_NUMBERS, math.inf])
 async def test_invalid_durations_are_errors(seconds: float) -> None:
     gate = tidegate.Gate(tools={"db": 1})
     with pytest.raises(ValueError, match="deadline"), tidegate.context(deadline=seconds):
@@ -127,8 +127,8 @@ async def test_invalid_durations_are_errors(seconds: float) -> None:
 @pytest.mark.parametrize("seconds", ANY)
 def test_virtual_time_accepts_any_duration(seconds: float) -> None:
     with VirtualClock() as clock:
-        tried(lambda: clock.advance(seconds))
-        tried(lambda: clock.advance(seconds))
+        error_of(lambda: clock.advance(seconds))
+        error_of(lambda: clock.advance(seconds))
 
 
 @pytest.mark.parametrize("seconds", ANY)
@@ -146,7 +146,7 @@ def test_scripts_accept_any_duration(seconds: float) -> None:
             http.post("http://model.example/v1/chat/completions", json={"model": "m", "stream": True})
 
     for make in makes:
-        tried(lambda: use(make))  # noqa: B023
+        error_of(lambda: use(make))  # noqa: B023
 
 
 def test_configured_durations_are_used_or_rejected() -> None:
@@ -159,4 +159,4 @@ def test_configured_durations_are_used_or_rejected() -> None:
             {"tools": {"db": {"cap": 1, "wait": value}}},
             {"transport": {"connect": value}},
         ):
-            assert tried(lambda: tidegate.Gate(**config)) in (None, tidegate.ConfigError, ValueError)  # noqa: B023
+            assert error_of(lambda: tidegate.Gate(**config)) in (None, tidegate.ConfigError, ValueError)  # noqa: B023

@@ -16,7 +16,7 @@ from tidegate.testing import FakeTarget, ok, run
 URL = "https://models.example.com/v1"
 
 
-def scene(script: Any) -> list[Any]:
+def explanations_of(script: Any) -> list[Any]:
     """Runs the script with a gate of one slot and a client whose answers take a minute."""
     gate = tidegate.Gate({"small": {"cap": 1, "wait": 90}}, tools={"db": 1})
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
@@ -36,16 +36,26 @@ def test_call_is_explained_by_label_and_by_number() -> None:
         await asyncio.sleep(1)
         second = asyncio.ensure_future(call("job-17"))
         await asyncio.sleep(4)
-        told = gate.explain("job-17")
-        assert isinstance(told, tidegate.Explanation)
-        assert (told.state, told.rule, told.target, told.tool) == ("waiting", "slots", "small", None)
-        assert (told.label, told.tenant, told.lane, told.ahead) == ("job-17", "acme", "standard", 0)
-        assert told.waited == pytest.approx(4, abs=0.1)
-        assert "a slot of small" in str(told)
-        assert "job-17" in str(told)
-        assert gate.explain(told.call) is not None
-        assert [told.label for told in gate.explain()] == ["job-17", "first"]
-        assert [told.state for told in gate.explain()] == ["waiting", "in_flight"]
+        found = gate.explain("job-17")
+        assert isinstance(found, tidegate.Explanation)
+        assert (found.state, found.rule, found.target, found.tool) == (
+            "waiting",
+            "slots",
+            "small",
+            None,
+        )
+        assert (found.label, found.tenant, found.lane, found.ahead) == (
+            "job-17",
+            "acme",
+            "standard",
+            0,
+        )
+        assert found.waited == pytest.approx(4, abs=0.1)
+        assert "a slot of small" in str(found)
+        assert "job-17" in str(found)
+        assert gate.explain(found.call) is not None
+        assert [found.label for found in gate.explain()] == ["job-17", "first"]
+        assert [found.state for found in gate.explain()] == ["waiting", "in_flight"]
         assert len(gate.explain(limit=1)) == 1
         await asyncio.gather(first, second)
         assert gate.explain("job-17") is None
@@ -53,7 +63,7 @@ def test_call_is_explained_by_label_and_by_number() -> None:
         assert gate.explain() == []
         assert [call["label"] for call in gate.calls()] == ["first", "job-17"]
 
-    scene(script)
+    explanations_of(script)
 
 
 def test_call_that_waits_for_first_tokens_is_explained() -> None:
@@ -68,9 +78,9 @@ def test_call_that_waits_for_first_tokens_is_explained() -> None:
 
         calls = [asyncio.ensure_future(call(name)) for name in ("first", "second")]
         await asyncio.sleep(1)
-        told = gate.explain("second")
-        assert isinstance(told, tidegate.Explanation)
-        assert (told.state, told.rule) == ("waiting", "first_tokens")
+        found = gate.explain("second")
+        assert isinstance(found, tidegate.Explanation)
+        assert (found.state, found.rule) == ("waiting", "first_tokens")
         await asyncio.gather(*calls)
 
     with FakeTarget(otherwise=ok("hi", after=60)).installed():
@@ -95,12 +105,17 @@ def test_wait_for_a_tool_is_explained() -> None:
         await asyncio.sleep(1)
         waiting = asyncio.ensure_future(wants())
         await asyncio.sleep(2)
-        told = gate.explain("query")
-        assert told is not None
-        assert (told.state, told.tool, told.target, told.rule) == ("waiting", "db", None, "slots")
+        found = gate.explain("query")
+        assert found is not None
+        assert (found.state, found.tool, found.target, found.rule) == (
+            "waiting",
+            "db",
+            None,
+            "slots",
+        )
         await asyncio.gather(holder, waiting)
 
-    scene(script)
+    explanations_of(script)
 
 
 def test_error_has_the_number_of_its_call() -> None:
@@ -121,4 +136,4 @@ def test_error_has_the_number_of_its_call() -> None:
         again = pickle.loads(pickle.dumps(raised.value))
         assert (again.call, again.why) == (raised.value.call, raised.value.why)
 
-    scene(script)
+    explanations_of(script)

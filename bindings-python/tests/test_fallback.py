@@ -95,7 +95,7 @@ def secret(name: str) -> str:
     return f"secret-of-{name.lower()}"
 
 
-def spare_gets(case: Case, upstream: Upstream, spare: Upstream, **target: Any) -> Exchange:
+def request_to_fallback(case: Case, upstream: Upstream, spare: Upstream, **target: Any) -> Exchange:
     """Sends a call with every header and query key of the case; return what the other server gets.
 
     The only slot of the first server is in use, so that the call falls back.
@@ -132,7 +132,7 @@ def test_credentials_do_not_reach_another_server(
     assert len(case["query"]) >= 20
     target: dict[str, Any]
     for target in ({}, {"key_env": "SPARE_API_KEY"}):
-        arrived = spare_gets(case, upstream, spare, **target)
+        arrived = request_to_fallback(case, upstream, spare, **target)
         names = [row["name"] for row in case["headers"] + case["query"]]
         assert [name for name in names if secret(name) in f"{arrived.path} {arrived.headers}"] == []
         assert "secret" not in f"{arrived.path} {arrived.headers}"
@@ -147,10 +147,10 @@ def test_forwarded_headers_reach_another_server(
     monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
     spare.handler = answer(CHAT)
     names = [row["name"] for row in case["headers"]]
-    arrived = spare_gets(case, upstream, spare, forward_headers=names)
+    arrived = request_to_fallback(case, upstream, spare, forward_headers=names)
     assert {name: arrived.headers.get(name) for name in names} == {name: secret(name) for name in names}
     assert query_of(arrived) == set(case["kept_query"])
-    own = spare_gets(case, upstream, spare, forward_headers=names, key_env="SPARE_API_KEY")
+    own = request_to_fallback(case, upstream, spare, forward_headers=names, key_env="SPARE_API_KEY")
     assert own.headers["authorization"] == f"Bearer {SPARE_KEY}", "the target's own key"
     assert own.headers["x-litellm-api-key"] == secret("x-litellm-api-key")
 
@@ -158,6 +158,6 @@ def test_forwarded_headers_reach_another_server(
 @every("fallback")
 def test_fallback_on_the_same_server_gets_the_unchanged_request(case: Case, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
-    arrived = spare_gets(case, upstream, upstream)
+    arrived = request_to_fallback(case, upstream, upstream)
     assert {row["name"] for row in case["headers"]} <= set(arrived.headers)
     assert {row["name"] for row in case["query"]} <= query_of(arrived)

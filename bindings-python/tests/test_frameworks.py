@@ -29,11 +29,11 @@ class ChatModel(BaseModel):
 ChatModel.__module__ = "langchain_openai.chat_models.base"
 
 
-class Kin(ChatModel):
+class SubclassedModel(ChatModel):
     """A subclass as users write it."""
 
 
-def made(url: str, **held: Any) -> Kin:
+def made(url: str, **held: Any) -> SubclassedModel:
     client = openai.OpenAI(base_url=url, api_key="k", max_retries=5)
     async_client = openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=5)
     both = {
@@ -42,14 +42,14 @@ def made(url: str, **held: Any) -> Kin:
         "root_async_client": async_client,
         "async_client": async_client.chat.completions,
     }
-    return Kin(**(both | held))
+    return SubclassedModel(**(both | held))
 
 
 def test_both_clients_of_a_chat_model_are_wrapped(upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT)
     original = made(upstream.url)
     wrapped = gate.wrap(original)
-    assert type(wrapped) is Kin
+    assert type(wrapped) is SubclassedModel
     assert wrapped.temperature == 0.5
     assert original.root_client.max_retries == 5
     assert wrapped.root_client.max_retries == wrapped.root_async_client.max_retries == 0

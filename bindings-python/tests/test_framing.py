@@ -14,7 +14,7 @@ from httpx_clients import by_each_transport, clients, of_each_family, sent
 from httpx_packages import module
 from upstream import WAIT, Upstream
 
-HOPS = {
+CONNECTION_HEADERS = {
     "connection": "X-Hop, keep-alive",
     "x-hop": "1",
     "keep-alive": "timeout=5",
@@ -26,9 +26,9 @@ HOPS = {
 @of_each_family
 async def test_connection_headers_are_not_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     for _, client in clients(name, gate, "native"):
-        await sent(client, "POST", upstream.url, headers={**HOPS, "x-own": "1"}, content=b"{}")
+        await sent(client, "POST", upstream.url, headers={**CONNECTION_HEADERS, "x-own": "1"}, content=b"{}")
         headers = upstream.exchanges[-1].headers
-        assert HOPS.keys() & headers.keys() == set()
+        assert CONNECTION_HEADERS.keys() & headers.keys() == set()
         assert (headers["x-own"], headers["content-length"]) == ("1", "2")
 
 

@@ -106,7 +106,7 @@ def ports() -> list[_native.Port]:
     return [found for found in gc.get_objects() if type(found) is _native.Port]
 
 
-def no_thread_waits(*, closed: bool = True) -> None:
+def assert_no_thread_waits(*, closed: bool = True) -> None:
     """Waits until the threads have ended.
 
     Threads of closed loops end by themselves, the others by the garbage collector.
@@ -124,7 +124,7 @@ def no_thread_waits(*, closed: bool = True) -> None:
 
 def ports_of_earlier_tests() -> list[_native.Port]:
     # A reference to the port of a collected loop would keep the thread of that loop running.
-    no_thread_waits(closed=False)
+    assert_no_thread_waits(closed=False)
     return ports()
 
 
@@ -142,7 +142,7 @@ def test_closed_loops_without_add_reader_leave_nothing_behind(upstream: Upstream
             loop.run_until_complete(ask(sdk))
             loop.run_until_complete(loop.shutdown_asyncgens())
         loops.append(weakref.ref(loop))
-        no_thread_waits()
+        assert_no_thread_waits()
         del loop
     assert made_since(before) == []
     assert [loop for loop in loops if loop() is not None] == []
@@ -154,7 +154,7 @@ def test_asyncio_run_leaves_no_thread_behind_without_add_reader(upstream: Upstre
     with asyncio.Runner(loop_factory=LoopWithoutReaders) as runner:
         runner.run(several(client(upstream, gate)))
         assert len(waiting_threads()) == 1
-    no_thread_waits()
+    assert_no_thread_waits()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -168,7 +168,7 @@ def test_loops_without_add_reader_that_are_not_closed_leave_nothing_behind(
         loop = LoopWithoutReaders()
         loop.run_until_complete(ask(sdk))
     del loop
-    no_thread_waits(closed=False)
+    assert_no_thread_waits(closed=False)
     assert made_since(before) == []
 
 
@@ -187,7 +187,7 @@ def test_map_without_a_loop_works_without_add_reader(
     sdk = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k"))
     turns = gate.map(lambda _: sdk.chat.completions.create(model="small", messages=MESSAGES), range(TURNS))
     assert [result.get().id for result in turns] == ["chatcmpl-1"] * TURNS
-    no_thread_waits()
+    assert_no_thread_waits()
 
 
 def made(kind: str) -> asyncio.AbstractEventLoop:
@@ -216,7 +216,7 @@ def test_closing_a_loop_ends_its_calls(kind: str, upstream: Upstream, gate: tide
     gc.collect()
     for exchange in upstream.exchanges:
         assert exchange.closed.wait(WAIT)
-    no_thread_waits()
+    assert_no_thread_waits()
     # The tasks exist without their loop. Nothing crashes, and the gate keeps working.
     assert len(tasks) == 5
     upstream.handler = answer(CHAT)
@@ -238,7 +238,7 @@ def test_collecting_a_loop_ends_its_calls(kind: str, upstream: Upstream, gate: t
     loop.run_until_complete(loop.shutdown_default_executor())
     del loop, task
     gc.collect()
-    no_thread_waits(closed=False)
+    assert_no_thread_waits(closed=False)
     assert upstream.exchanges[0].closed.wait(WAIT)
 
 

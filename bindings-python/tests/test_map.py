@@ -25,7 +25,7 @@ def asynchronous(gate: tidegate.Gate) -> openai.AsyncOpenAI:
     return gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
 
 
-def asker(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Awaitable[str]]:
+def calls_model(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Awaitable[str]]:
     sdk = asynchronous(gate)
 
     async def ask(item: Any) -> str:
@@ -36,7 +36,7 @@ def asker(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Awaitabl
     return ask
 
 
-def holder(gate: tidegate.Gate, seconds: float, target: str = "small") -> Callable[[Any], Awaitable[int]]:
+def holds_slot_for(gate: tidegate.Gate, seconds: float, target: str = "small") -> Callable[[Any], Awaitable[int]]:
     """Makes a call without HTTP, which is faster."""
 
     async def hold(item: int) -> int:
@@ -51,7 +51,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def strictly(coroutine: Any, *, debug: bool = False) -> Any:
+def run_with_loop_checks(coroutine: Any, *, debug: bool = False) -> Any:
     """Runs a coroutine on virtual time. Nothing may keep running, and nothing may be logged."""
     complaints: list[Any] = []
 
@@ -71,7 +71,7 @@ def strictly(coroutine: Any, *, debug: bool = False) -> Any:
     return result
 
 
-def no_thread_is_left() -> None:
+def assert_no_thread_is_left() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("tidegate-map"):
             thread.join(60)
@@ -116,14 +116,14 @@ def test_results_are_in_order_of_completion_or_of_the_items() -> None:
         results = tidegate.Gate().map(late, range(5), ordered=ordered)
         return [(result.index, result.item, result.get()) async for result in results]
 
-    assert strictly(indices(ordered=True)) == [(n, n, n * n) for n in range(5)]
-    assert strictly(indices(ordered=False)) == [(n, n, n * n) for n in reversed(range(5))]
+    assert run_with_loop_checks(indices(ordered=True)) == [(n, n, n * n) for n in range(5)]
+    assert run_with_loop_checks(indices(ordered=False)) == [(n, n, n * n) for n in reversed(range(5))]
 
 
 def test_error_is_in_the_result_of_its_item() -> None:
-    async def all_of_them() -> list[tidegate.Result[int, str]]:
+    async def collect_all() -> list[tidegate.Result[int, str]]:
         gate = tidegate.Gate(targets={"small": {"retry": {"attempts": 1}}})
-        ask = asker(gate)
+        ask = calls_model(gate)
 
         async def fails(item: int) -> str:
             if item == 1:
@@ -137,7 +137,7 @@ def test_error_is_in_the_result_of_its_item() -> None:
     target = FakeTarget(otherwise=ok("hi"))
     target.route(contains="item 2", otherwise=status(400))
     with target.installed():
-        results = strictly(all_of_them())
+        results = run_with_loop_checks(collect_all())
     assert [type(result.error) for result in results] == [
         type(None), KeyError, openai.BadRequestError, asyncio.CancelledError, type(None)
     ]  # fmt: skip
@@ -155,7 +155,7 @@ def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
     source = CountingSource(count)
     running = most = 0
 
-    async def all_of_them() -> list[int]:
+    async def collect_all() -> list[int]:
         gate = tidegate.Gate(targets={"small": {"cap": cap, "url": "none"}})
 
         async def work(item: int) -> None:
@@ -181,7 +181,7 @@ def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
                 assert source.taken - len(handed) <= ahead
         return handed
 
-    handed = strictly(all_of_them())
+    handed = run_with_loop_checks(collect_all())
     assert (handed if ordered else sorted(handed)) == list(range(count))
     assert most <= min(cap, ahead)
     assert source.closed
@@ -194,9 +194,9 @@ def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
     rounds = 20
     depths: list[int] = []
 
-    async def all_of_them() -> float:
+    async def collect_all() -> float:
         gate = tidegate.Gate(targets={"small": {"cap": cap, "url": "none"}})
-        hold = holder(gate, 10)
+        hold = holds_slot_for(gate, 10)
 
         async def work(item: int) -> None:
             await asyncio.sleep(before)
@@ -209,7 +209,7 @@ def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
         return now()
 
     # The work before the first calls, and the window's growth while that work lasts.
-    assert strictly(all_of_them()) <= rounds * 10 + before + 5 * (before + 0.1)
+    assert run_with_loop_checks(collect_all()) <= rounds * 10 + before + 5 * (before + 0.1)
     if not before:
         assert max(depths) <= 2 * max(8, cap // 4) + 8
 
@@ -219,10 +219,10 @@ def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
 
     async def both() -> float:
         gate = tidegate.Gate(targets={"busy": {"cap": 1, "url": "none"}, "small": {"cap": 20, "url": "none"}})
-        crowd = [asyncio.ensure_future(holder(gate, 10, "busy")(n)) for n in range(100)]
+        crowd = [asyncio.ensure_future(holds_slot_for(gate, 10, "busy")(n)) for n in range(100)]
         await asyncio.sleep(1)
         began = now()
-        async for result in gate.map(holder(gate, 10), range(200)):
+        async for result in gate.map(holds_slot_for(gate, 10), range(200)):
             result.get()
         took = now() - began
         for call in crowd:
@@ -230,14 +230,14 @@ def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
         await asyncio.wait(crowd)
         return took
 
-    assert strictly(both()) == pytest.approx(100, abs=1)
+    assert run_with_loop_checks(both()) == pytest.approx(100, abs=1)
 
 
 def test_no_item_starts_during_a_cool_down() -> None:
-    async def all_of_them() -> tuple[list[int], float]:
+    async def collect_all() -> tuple[list[int], float]:
         gate = tidegate.Gate(targets={"small": {"cap": 20}})
         source = CountingSource(160)
-        reading = asyncio.ensure_future(read(gate.map(asker(gate), source), []))
+        reading = asyncio.ensure_future(read(gate.map(calls_model(gate), source), []))
         taken = []
         for _ in range(2):
             await asyncio.sleep(40)
@@ -246,7 +246,7 @@ def test_no_item_starts_during_a_cool_down() -> None:
         return taken, now()
 
     with FakeTarget(rate_limited(90, after=0.2).times(8), otherwise=ok(after=10)).installed():
-        (early, late), took = strictly(all_of_them())
+        (early, late), took = run_with_loop_checks(collect_all())
     assert early == late < 160
     assert took <= 90 + 80 + 40
 
@@ -254,10 +254,10 @@ def test_no_item_starts_during_a_cool_down() -> None:
 def test_endless_source_is_read_only_as_far_as_ahead() -> None:
     source = CountingSource()
 
-    async def some_of_them() -> list[int]:
+    async def collect_some() -> list[int]:
         gate = tidegate.Gate(targets={"small": {"cap": 8, "url": "none"}})
         taken = []
-        async for result in gate.map(holder(gate, 1), source, ahead=40):
+        async for result in gate.map(holds_slot_for(gate, 1), source, ahead=40):
             result.get()
             await asyncio.sleep(60)
             taken.append(source.taken - len(taken))
@@ -265,7 +265,7 @@ def test_endless_source_is_read_only_as_far_as_ahead() -> None:
                 break
         return taken
 
-    assert max(strictly(some_of_them())) <= 41
+    assert max(run_with_loop_checks(collect_some())) <= 41
     assert source.closed
 
 
@@ -274,19 +274,19 @@ def test_endless_source_is_read_only_as_far_as_ahead() -> None:
 def test_leaving_the_loop_cancels_all_items(how: str, asynchronous_source: bool) -> None:
     source = CountingSource()
 
-    async def broken_off(results: tidegate.Map[int, str]) -> None:
+    async def leave_loop(results: tidegate.Map[int, str]) -> None:
         async for _ in results:
             raise ZeroDivisionError
 
     async def left() -> None:
         gate = tidegate.Gate(targets={"small": 4})
-        results = gate.map(asker(gate), source.slowly() if asynchronous_source else source)
+        results = gate.map(calls_model(gate), source.slowly() if asynchronous_source else source)
         if how == "break":
             async for _ in results:
                 break
         elif how == "raise":
             with pytest.raises(ZeroDivisionError):
-                await broken_off(results)
+                await leave_loop(results)
         elif how == "close":
             async with contextlib.aclosing(aiter(results)) as handed:
                 await anext(handed)
@@ -303,7 +303,7 @@ def test_leaving_the_loop_cancels_all_items(how: str, asynchronous_source: bool)
             await anext(aiter(results))
 
     with FakeTarget(otherwise=ok(after=10)).installed() as target:
-        strictly(left(), debug=True)
+        run_with_loop_checks(left(), debug=True)
         target.assert_no_call_in_flight()
     assert target.cancelled
     assert source.closed
@@ -314,15 +314,15 @@ def test_error_of_the_source_is_raised_after_all_results() -> None:
         yield from range(20)
         raise OSError("the disk is gone")
 
-    async def all_of_them() -> list[int]:
+    async def collect_all() -> list[int]:
         gate = tidegate.Gate(targets={"small": 2})
         handed: list[int] = []
         with pytest.raises(OSError, match="the disk is gone"):
-            await read(gate.map(asker(gate), broken(), ordered=True), handed)
+            await read(gate.map(calls_model(gate), broken(), ordered=True), handed)
         return handed
 
     with FakeTarget(otherwise=ok(after=10)).installed():
-        assert strictly(all_of_them()) == list(range(20))
+        assert run_with_loop_checks(collect_all()) == list(range(20))
 
 
 def test_fatal_exception_ends_the_map() -> None:
@@ -334,34 +334,34 @@ def test_fatal_exception_ends_the_map() -> None:
         if item == 3:
             raise Fatal
 
-    async def all_of_them() -> list[int]:
+    async def collect_all() -> list[int]:
         handed: list[int] = []
         with pytest.raises(Fatal):
             await read(tidegate.Gate().map(work, CountingSource()), handed)
         return handed
 
-    assert strictly(all_of_them()) == [0, 1, 2]
+    assert run_with_loop_checks(collect_all()) == [0, 1, 2]
 
 
 def test_calls_have_the_batch_lane_and_the_outer_context() -> None:
-    async def all_of_them() -> list[Any]:
+    async def collect_all() -> list[Any]:
         gate = tidegate.Gate()
         with tidegate.context(tenant="acme", lane="interactive", call="around", deadline=60):
             maps = [
-                gate.map(asker(gate), [1]),
-                gate.map(asker(gate), [2], tenant="nightly"),
-                gate.map(asker(gate), [3], lane=None),
+                gate.map(calls_model(gate), [1]),
+                gate.map(calls_model(gate), [2], tenant="nightly"),
+                gate.map(calls_model(gate), [3], lane=None),
             ]
         for results in maps:
             _ = [result.get() async for result in results]
         with tidegate.context(deadline=5):
-            late = gate.map(asker(gate), [4])
+            late = gate.map(calls_model(gate), [4])
         [result] = [result async for result in late]
         assert isinstance(result.error, openai.APIStatusError)
         return [(call["tenant"], call["lane"], call["label"]) for call in gate.calls()]
 
     with FakeTarget(otherwise=ok(after=10)).installed():
-        assert strictly(all_of_them()) == [
+        assert run_with_loop_checks(collect_all()) == [
             ("acme", "batch", "around"),
             ("nightly", "batch", "around"),
             ("acme", "interactive", "around"),
@@ -390,22 +390,22 @@ def test_eight_items_run_at_once_if_no_call_waits(mode: Any) -> None:
         return most
 
     with FakeTarget(otherwise=ok(after=1)).installed():
-        assert strictly(most_at_once()) == 8
+        assert run_with_loop_checks(most_at_once()) == 8
 
 
 def test_nested_map_ends_with_the_outer_one() -> None:
-    async def all_of_them() -> float:
+    async def collect_all() -> float:
         gate = tidegate.Gate(targets={"small": {"cap": 30, "url": "none"}})
-        hold = holder(gate, 10)
+        hold = holds_slot_for(gate, 10)
 
-        async def chapter(number: int) -> int:
+        async def summarise_chapter(number: int) -> int:
             return len([result.get() async for result in gate.map(hold, range(number % 7))])
 
-        lengths = [result.get() async for result in gate.map(chapter, range(140), ordered=True)]
+        lengths = [result.get() async for result in gate.map(summarise_chapter, range(140), ordered=True)]
         assert lengths == [number % 7 for number in range(140)]
         return now()
 
-    assert strictly(all_of_them()) <= 420 / 30 * 10 + 20
+    assert run_with_loop_checks(collect_all()) <= 420 / 30 * 10 + 20
 
 
 def test_invalid_arguments_are_errors() -> None:

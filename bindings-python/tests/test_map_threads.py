@@ -11,7 +11,7 @@ import openai
 import pytest
 
 import tidegate
-from test_map import URL, CountingSource, asker, no_thread_is_left, strictly
+from test_map import URL, CountingSource, assert_no_thread_is_left, calls_model, run_with_loop_checks
 from tidegate.testing import FakeTarget, VirtualClock, ok, run
 
 
@@ -35,8 +35,8 @@ def test_plain_functions_run_in_threads_and_lambdas_on_the_loop() -> None:
     assert target.max_in_flight == 4
     assert threads == {"tidegate-map"}
     with FakeTarget(otherwise=ok("hi", after=1)).installed():
-        ask = asker(gate)
-        assert strictly(all_of_them(lambda item: ask(item))) == ["hi"] * 30  # noqa: PLW0108
+        ask = calls_model(gate)
+        assert run_with_loop_checks(all_of_them(lambda item: ask(item))) == ["hi"] * 30  # noqa: PLW0108
 
 
 @pytest.mark.parametrize("asynchronous_function", [False, True])
@@ -59,7 +59,7 @@ def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
 
     closed: list[bool] = []
     with VirtualClock() as clock, FakeTarget(otherwise=ok("hi", after=10)).installed() as target:
-        function: Any = asker(gate) if asynchronous_function else blocks
+        function: Any = calls_model(gate) if asynchronous_function else blocks
         results = list(gate.map(function, source(), ordered=True))
         assert [(result.index, result.value) for result in results] == [(n, "hi") for n in range(50)]
         assert clock.time() == pytest.approx(50, abs=1)
@@ -67,7 +67,7 @@ def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
             assert result.get() == "hi"
             break
         assert closed == [True, True]
-        no_thread_is_left()
+        assert_no_thread_is_left()
         target.assert_no_call_in_flight()
 
 
@@ -82,7 +82,7 @@ def test_leaving_the_loop_ends_waits_in_threads() -> None:
         sdk.chat.completions.create(model="small" if item else "quick", messages=messages)
         return item
 
-    def catches(item: int) -> int:
+    def catch_cancellation(item: int) -> int:
         try:
             return next(iter(gate.map(blocks, [1]))).get() if item == 2 else blocks(item)
         except BaseException as error:
@@ -91,10 +91,10 @@ def test_leaving_the_loop_ends_waits_in_threads() -> None:
 
     with FakeTarget(otherwise=ok("hi", after=3600)).installed() as target:
         target.route(model="quick", otherwise=ok("hi", after=0.5))
-        for result in gate.map(catches, range(20)):
+        for result in gate.map(catch_cancellation, range(20)):
             assert result.get() == 0
             break
-        no_thread_is_left()
+        assert_no_thread_is_left()
         target.assert_no_call_in_flight()
     assert set(caught) == {asyncio.CancelledError}
     assert gate.snapshot()["active"] == 0
@@ -104,8 +104,8 @@ def test_map_without_an_event_loop_in_real_time() -> None:
     """The map closes the loop that it created in a thread without a loop."""
     gate = tidegate.Gate(targets={"small": 4})
     with FakeTarget(otherwise=ok("hi")).installed():
-        assert [result.get() for result in gate.map(asker(gate), range(40), ordered=True)] == ["hi"] * 40
-        for result in gate.map(asker(gate), CountingSource()):
+        assert [result.get() for result in gate.map(calls_model(gate), range(40), ordered=True)] == ["hi"] * 40
+        for result in gate.map(calls_model(gate), CountingSource()):
             assert result.get() == "hi"
             if result.index > 20:
                 break

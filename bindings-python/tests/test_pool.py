@@ -209,7 +209,7 @@ def test_forked_child_keeps_the_set_replicas(servers: list[Upstream]) -> None:
 
 async def test_type_declares_exactly_the_keys_of_a_replica(servers: list[Upstream]) -> None:
     gate = tidegate.Gate({"llama": {"pool": [servers[0].url], "kv_tokens": 10_000}})
-    (told,) = replicas(gate).values()
-    assert sorted(told) == sorted(declared.ReplicaSnapshot.__annotations__)
-    assert told["kv"] is not None
-    assert sorted(told["kv"]) == sorted(declared.KvSnapshot.__annotations__)
+    (replica,) = replicas(gate).values()
+    assert sorted(replica) == sorted(declared.ReplicaSnapshot.__annotations__)
+    assert replica["kv"] is not None
+    assert sorted(replica["kv"]) == sorted(declared.KvSnapshot.__annotations__)

@@ -16,7 +16,7 @@ import tidegate
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, MESSAGES
 from proxies import CASES, Network, environment, network
-from test_wrap import families_of_openai
+from test_wrap import httpx_packages_of_openai
 from upstream import WAIT, Upstream, answer
 from vectors import every
 
@@ -41,7 +41,7 @@ def decisions(network: Network, name: str, case: dict[str, Any], make: Callable[
             return ERROR
         with client:
             urls = case.get("urls", {"http://127.0.0.1:{port}/": ""})
-            return {url: network.way(client.get, network.fill(url), failures) for url in urls}
+            return {url: network.connection_of(client.get, network.fill(url), failures) for url in urls}
 
 
 def test_table_has_at_least_forty_environments() -> None:
@@ -75,7 +75,7 @@ async def test_async_client_uses_the_same_proxy(name: str, network: Network) -> 
     assert network.a.heads[-1].startswith(f"GET http://localhost:{network.origin.port}/ HTTP/1.1\r\n")
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_wrapped_client_keeps_proxies_of_its_creation(name: str, network: Network) -> None:
     httpx = module(name)
     proxied, other = f"http://{network.a.address}", f"http://{network.b.address}"
@@ -114,7 +114,7 @@ def test_wrapped_client_keeps_proxies_of_its_creation(name: str, network: Networ
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 async def test_wrapping_again_keeps_the_proxies(name: str, asynchronous: bool, network: Network) -> None:
     url = f"http://127.0.0.1:{network.origin.port}/"
     proxied = {"HTTP_PROXY": f"http://{network.a.address}"}

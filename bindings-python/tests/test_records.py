@@ -13,7 +13,7 @@ import tidegate
 from provider_payloads import CHAT, MESSAGES
 from upstream import Upstream, answer
 
-STAMPS = ("queued_at", "admitted_at", "sent_at", "first_token_at", "released_at")
+TIMES = ("queued_at", "admitted_at", "sent_at", "first_token_at", "released_at")
 
 
 async def test_ended_calls_are_recorded(upstream: Upstream) -> None:
@@ -35,9 +35,9 @@ async def test_ended_calls_are_recorded(upstream: Upstream) -> None:
     first, last = (attempt["backoff"] for attempt in call["attempts"])
     assert (0 <= first <= 0.001, last) == (True, None)
     for attempt in call["attempts"]:
-        assert set(attempt) == {*STAMPS, "status", "backoff", "replica", "in_flight"}
+        assert set(attempt) == {*TIMES, "status", "backoff", "replica", "in_flight"}
         assert attempt["first_token_at"] is None
-        seen = [attempt[stamp] for stamp in STAMPS if attempt[stamp] is not None]
+        seen = [attempt[stamp] for stamp in TIMES if attempt[stamp] is not None]
         assert seen == sorted(seen)
         assert 0 <= seen[0] <= seen[-1] <= call["duration"]
 
@@ -55,7 +55,7 @@ async def test_number_of_recorded_calls_is_limited(upstream: Upstream, gate: tid
 
 
 @pytest.fixture
-def nobody_gives_way() -> Iterator[None]:
+def threads_switch_rarely() -> Iterator[None]:
     """Lets other threads run Python only while the running one waits or releases the GIL."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
@@ -63,7 +63,7 @@ def nobody_gives_way() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-@pytest.mark.usefixtures("nobody_gives_way")
+@pytest.mark.usefixtures("threads_switch_rarely")
 @pytest.mark.parametrize("look", ["snapshot", "prometheus", "calls"])
 def test_snapshots_let_other_threads_run(look: str, gate: tidegate.Gate) -> None:
     go, ran = threading.Lock(), []

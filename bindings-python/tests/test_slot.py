@@ -24,7 +24,7 @@ def gate() -> tidegate.Gate:
     return tidegate.Gate({"bedrock": {"cap": 1, "url": "none"}, "openai": 8})
 
 
-def seen(gate: tidegate.Gate) -> dict[str, Any]:
+def slot_state(gate: tidegate.Gate) -> dict[str, Any]:
     target: dict[str, Any] = gate.snapshot()["targets"]["bedrock"]
     return target
 
@@ -36,10 +36,10 @@ def outcomes(gate: tidegate.Gate) -> list[str]:
 async def test_slot_is_held_in_with_and_async_with(gate: tidegate.Gate) -> None:
     async with gate.slot("bedrock", tenant="acme") as slot:
         assert isinstance(slot, tidegate.Slot)
-        assert seen(gate)["in_flight"] == 1
+        assert slot_state(gate)["in_flight"] == 1
     with gate.slot("bedrock"):
-        assert seen(gate)["in_flight"] == 1
-    assert seen(gate)["in_flight"] == 0
+        assert slot_state(gate)["in_flight"] == 1
+    assert slot_state(gate)["in_flight"] == 0
     assert [(call["tenant"], call["outcome"]) for call in gate.calls()] == [
         ("acme", "completed"),
         ("default", "completed"),
@@ -87,13 +87,13 @@ async def test_reported_failure_cools_down_and_an_exception_does_not(gate: tideg
     with pytest.raises(KeyError):
         async with gate.slot("bedrock"):
             raise KeyError
-    assert (seen(gate)["state"], outcomes(gate)) == ("open", ["cancelled"])
+    assert (slot_state(gate)["state"], outcomes(gate)) == ("open", ["cancelled"])
     async with gate.slot("bedrock") as slot:
         assert not slot.failed(BAD_REQUEST)
-    assert seen(gate)["state"] == "open"
+    assert slot_state(gate)["state"] == "open"
     async with gate.slot("bedrock") as slot:
         assert slot.failed(TOO_MANY, retry_after=60)
-    assert (seen(gate)["state"], outcomes(gate)) == ("cooling", ["cancelled", "failed", "failed"])
+    assert (slot_state(gate)["state"], outcomes(gate)) == ("cooling", ["cancelled", "failed", "failed"])
     with pytest.raises(tidegate.Refused) as refused:
         async with gate.slot("bedrock", deadline=1):
             pass
@@ -130,7 +130,7 @@ async def test_cancelled_wait_leaves_the_queue(gate: tidegate.Gate) -> None:
     async with gate.slot("bedrock"):
         waiting = gate.slot("bedrock").__aenter__()
         task = contextvars.Context().run(asyncio.ensure_future, waiting)
-        while not seen(gate)["queue_depth"]:
+        while not slot_state(gate)["queue_depth"]:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -149,7 +149,7 @@ async def test_slot_for_a_cancelled_task_is_released(gate: tidegate.Gate) -> Non
                 await task
         else:
             (await task).close()
-        while seen(gate)["in_flight"]:
+        while slot_state(gate)["in_flight"]:
             await asyncio.sleep(0)
 
 
@@ -159,8 +159,8 @@ async def test_slot_sets_the_context_and_is_recorded(upstream: Upstream) -> None
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=upstream.url, api_key="k"))
     async with gate.slot("bedrock", tenant="acme", lane="batch"):
         await sdk.chat.completions.create(model="small", messages=MESSAGES)
-    told = [(call["target"], call["tenant"], call["lane"]) for call in gate.calls()]
-    assert told == [("llm", "acme", "batch"), ("bedrock", "acme", "batch")]
+    recorded = [(call["target"], call["tenant"], call["lane"]) for call in gate.calls()]
+    assert recorded == [("llm", "acme", "batch"), ("bedrock", "acme", "batch")]
 
 
 async def test_off_and_observe_modes_do_not_wait() -> None:
@@ -168,5 +168,5 @@ async def test_off_and_observe_modes_do_not_wait() -> None:
         gate = tidegate.Gate({"bedrock": {"cap": 1, "url": "none"}}, mode=mode)  # type: ignore[arg-type]
         async with gate.slot("bedrock"), gate.slot("bedrock") as slot:
             assert slot.failed(OVERLOADED)
-        assert seen(gate)["in_flight"] == 0
-        assert seen(gate)["would"] == ({"wait": 1} if mode == "observe" else {})
+        assert slot_state(gate)["in_flight"] == 0
+        assert slot_state(gate)["would"] == ({"wait": 1} if mode == "observe" else {})

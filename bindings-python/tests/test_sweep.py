@@ -32,12 +32,12 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def found(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple[tidegate.SweepResult, list[Any], Path]:
     """Returns a result, the reported progress, and its directory."""
-    told: list[tidegate.SweepProgress] = []
+    reports: list[tidegate.SweepProgress] = []
     out = tmp_path_factory.mktemp("out")
     result = tidegate.sweep(
-        url=provider.base_url, **QUICK, api_key="sk-hidden", out=out, price_in=1, price_out=2, progress=told.append
+        url=provider.base_url, **QUICK, api_key="sk-hidden", out=out, price_in=1, price_out=2, progress=reports.append
     )
-    return result, told, out
+    return result, reports, out
 
 
 def test_sweep_finds_the_cap_and_its_reason(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
@@ -55,10 +55,10 @@ def test_sweep_finds_the_cap_and_its_reason(found: tuple[tidegate.SweepResult, l
 
 
 def test_progress_reports_each_step_once(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
-    result, told, _ = found
-    assert [progress.step_ended for progress in told if progress.step_ended] == result.steps
-    assert told[0].state == "preflight"
-    assert {"holding"} <= {progress.state for progress in told}
+    result, reports, _ = found
+    assert [progress.step_ended for progress in reports if progress.step_ended] == result.steps
+    assert reports[0].state == "preflight"
+    assert {"holding"} <= {progress.state for progress in reports}
 
 
 def test_output_directory_has_the_result_and_no_key(found: tuple[tidegate.SweepResult, list[Any], Path]) -> None:
@@ -136,12 +136,12 @@ def test_ctrl_c_returns_the_result_so_far(provider: Provider) -> None:
 
     left = [True]
 
-    def once(progress: tidegate.SweepProgress) -> None:
+    def stop_at_first(progress: tidegate.SweepProgress) -> None:
         if left and progress.spend.calls > 10:
             left.pop()
             signal.raise_signal(signal.SIGINT)
 
-    result = tidegate.sweep(url=provider.base_url, **QUICK, progress=once)
+    result = tidegate.sweep(url=provider.base_url, **QUICK, progress=stop_at_first)
     assert result.ended == "interrupted"
     assert result.spend.calls > 10
 
@@ -155,20 +155,20 @@ def test_exception_of_the_callback_ends_the_sweep(provider: Provider) -> None:
 
 
 async def test_sweep_runs_on_asyncio(provider: Provider) -> None:
-    told: list[tidegate.SweepProgress] = []
-    result = await tidegate.sweep_async(url=provider.base_url, **QUICK, max_calls=30, progress=told.append)
+    reports: list[tidegate.SweepProgress] = []
+    result = await tidegate.sweep_async(url=provider.base_url, **QUICK, max_calls=30, progress=reports.append)
     assert result.ended == "calls"
-    assert told
+    assert reports
 
 
 async def test_cancelled_sweep_leaves_no_call_in_flight(provider: Provider) -> None:
     holding = asyncio.Event()
 
-    def heed(progress: tidegate.SweepProgress) -> None:
+    def record_progress(progress: tidegate.SweepProgress) -> None:
         if progress.in_flight:
             holding.set()
 
-    task = asyncio.create_task(tidegate.sweep_async(url=provider.base_url, **QUICK, progress=heed))
+    task = asyncio.create_task(tidegate.sweep_async(url=provider.base_url, **QUICK, progress=record_progress))
     await holding.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -189,7 +189,7 @@ def test_unreachable_server_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"model": "m"}, "give url"),
         ({"url": "http://h/v1", "model": "m", "start": 9, "max_cap": 4}, "start <= max.cap"),
@@ -199,9 +199,9 @@ def test_unreachable_server_is_an_error() -> None:
         ({"url": "https://api.openai.com/v1", "model": "gpt-4o"}, "OPENAI_API_KEY"),
     ],
 )
-def test_invalid_options_are_errors(options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_errors(options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(tidegate.ConfigError, match=said) as caught:
+    with pytest.raises(tidegate.ConfigError, match=message) as caught:
         tidegate.sweep(**options)
     assert "--" not in str(caught.value), "flags are the command line's"
 

@@ -76,6 +76,6 @@ def test_marked_test_under_anyio_is_on_virtual_time(tmp_path: object) -> None:
 
 
 def test_unused_plugin_does_not_import_the_package() -> None:
-    said = "import sys, tidegate_pytest; print('tidegate' in sys.modules, 'asyncio' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=60, check=True)
+    program = "import sys, tidegate_pytest; print('tidegate' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split()[0] == "False"

@@ -55,7 +55,7 @@ def test_target_answers_chat_completions() -> None:
 
 
 def test_target_answers_responses_completions_and_embeddings() -> None:
-    async def all_of_them() -> list[Any]:
+    async def ask_in_all_ways() -> list[Any]:
         sdk = client()
         whole = await sdk.responses.create(model="small", input="hello")
         events = await sdk.responses.create(model="small", input="hello", stream=True)
@@ -65,8 +65,8 @@ def test_target_answers_responses_completions_and_embeddings() -> None:
         return [whole.output_text, deltas, legacy.choices[0].text, [item.embedding for item in vectors.data]]
 
     with FakeTarget(otherwise=ok("the tide")).installed():
-        said = run(all_of_them())
-    assert said == ["the tide", ["the ", "tide"], "the tide", [[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]]
+        read_answer = run(ask_in_all_ways())
+    assert read_answer == ["the tide", ["the ", "tide"], "the tide", [[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]]
 
 
 def test_target_answers_anthropic_messages() -> None:
@@ -101,8 +101,8 @@ def test_target_answers_with_tool_calls() -> None:
     searched = ok(tool_calls=[tool_call("search", text="tide"), tool_call("search", text="moon")])
     with FakeTarget(searched, ok("twelve metres")).installed() as target:
         assert run(agent()) == "twelve metres"
-    told = target.attempts[1].json()["messages"]
-    assert [message["role"] for message in told] == ["user", "assistant", "tool", "tool"]
+    messages = target.attempts[1].json()["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
 
 
 def test_answers_are_given_in_turn_and_repeated() -> None:
@@ -117,7 +117,7 @@ def test_answers_are_given_in_turn_and_repeated() -> None:
 
 
 def test_unmatched_requests_fail_the_test() -> None:
-    async def swallowed() -> None:
+    async def ignore_error() -> None:
         for _ in range(2):
             with pytest.raises(openai.APIError):
                 await ask("second", "large")
@@ -128,7 +128,7 @@ def test_unmatched_requests_fail_the_test() -> None:
     def suite() -> None:
         with target.installed():
             assert run(ask()) == "once"
-            run(swallowed())
+            run(ignore_error())
 
     with pytest.raises(AssertionError, match=r"POST models.example.com/v1/chat/completions.*no answer left"):
         suite()
@@ -148,12 +148,12 @@ def test_first_matching_route_answers() -> None:
 
 
 def test_attempts_above_the_capacity_get_429() -> None:
-    async def crowd() -> None:
+    async def send_concurrently() -> None:
         gate = tidegate.Gate(targets={"small": {"cap": 5}})
         await asyncio.gather(*(ask(gate=gate) for _ in range(20)))
 
     with FakeTarget(otherwise=ok("fine", after=2), capacity=3, retry_after=1).installed() as target:
-        run(crowd())
+        run(send_concurrently())
     assert target.max_in_flight > 3
     served = [attempt for attempt in target.attempts if attempt.answer == "reply"]
     assert len(served) == 20
@@ -163,12 +163,12 @@ def test_attempts_above_the_capacity_get_429() -> None:
 
 
 def test_attempts_above_the_rate_get_a_retry_after() -> None:
-    async def three() -> None:
+    async def send_three() -> None:
         for _ in range(3):
             await ask()
 
     with FakeTarget(rate=2).installed() as target:
-        run(three())
+        run(send_three())
     assert target.calls[2].statuses == [429, 200]
     assert target.calls[2].attempts[1].arrived >= target.calls[0].attempts[0].arrived + 60
 
@@ -191,7 +191,7 @@ def test_failure_before_the_first_token_is_retried(cut: Any) -> None:
 
 
 def test_stalled_stream_times_out_and_is_recorded() -> None:
-    async def impatient() -> None:
+    async def time_out() -> None:
         chunks = await client().chat.completions.create(model="small", messages=MESSAGES, stream=True)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(read(chunks), 30)
@@ -201,14 +201,14 @@ def test_stalled_stream_times_out_and_is_recorded() -> None:
             pass
 
     with FakeTarget(stall("half ")).installed() as target:
-        run(impatient())
+        run(time_out())
         target.assert_no_call_in_flight()
     (attempt,) = target.cancelled
     assert attempt.ended == pytest.approx(30, abs=0.1)
 
 
 def test_open_stream_is_named_in_the_error() -> None:
-    async def forgetful() -> None:
+    async def leave_stream_open() -> None:
         chunks = await client().chat.completions.create(model="small", messages=MESSAGES, stream=True)
         await anext(aiter(chunks))
         with pytest.raises(AssertionError, match=r"call 0, attempt 1: POST /v1/chat/completions \(small\)"):
@@ -217,11 +217,11 @@ def test_open_stream_is_named_in_the_error() -> None:
         target.assert_no_call_in_flight()
 
     with FakeTarget(stall("half ")).installed() as target:
-        run(forgetful())
+        run(leave_stream_open())
 
 
 def test_cancelled_attempt_is_recorded() -> None:
-    async def fickle() -> None:
+    async def cancel_early() -> None:
         task = asyncio.create_task(ask())
         await asyncio.sleep(5)
         task.cancel()
@@ -230,7 +230,7 @@ def test_cancelled_attempt_is_recorded() -> None:
         target.assert_no_call_in_flight()
 
     with FakeTarget(ok(after=60)).installed() as target:
-        run(fickle())
+        run(cancel_early())
     assert [attempt.ended for attempt in target.cancelled] == [5.0]
 
 
@@ -252,16 +252,16 @@ async def test_gate_has_its_earlier_state_after_the_target_is_removed(upstream: 
     gate = tidegate.Gate()
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
 
-    async def said() -> str | None:
+    async def read_answer() -> str | None:
         return (await sdk.chat.completions.create(model="small", messages=MESSAGES)).choices[0].message.content
 
-    assert await said() == "hi"
+    assert await read_answer() == "hi"
     for text in ("first", "second"):
         with FakeTarget(ok(text)).installed():
             assert gate.calls() == []
-            assert await said() == text
+            assert await read_answer() == text
             assert len(gate.calls()) == 1
-    assert await said() == "hi"
+    assert await read_answer() == "hi"
     assert len(gate.calls()) == 2
     assert len(upstream.exchanges) == 2
 

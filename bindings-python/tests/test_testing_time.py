@@ -36,7 +36,7 @@ def clock() -> Iterator[VirtualClock]:
         yield clock
 
 
-def storm(seed: int) -> tuple[list[str], float]:
+def run_traffic(seed: int) -> tuple[list[str], float]:
     """Two hundred agents call a model with 8 slots that fails at first and sometimes later."""
 
     async def agent(sdk: openai.AsyncOpenAI, gate: tidegate.Gate, number: int) -> None:
@@ -65,12 +65,12 @@ def storm(seed: int) -> tuple[list[str], float]:
 
 
 def test_runs_of_ten_minutes_have_equal_traces() -> None:
-    first, took = storm(1)
-    again, took_again = storm(1)
+    first, took = run_traffic(1)
+    again, took_again = run_traffic(1)
     assert took > 300
     assert (first, took) == (again, took_again)
     assert any("capacity 429" in line for line in first)
-    other, _ = storm(2)
+    other, _ = run_traffic(2)
     assert other != first, "the seed decides the jitter"
 
 
@@ -120,7 +120,7 @@ def test_deadlines_and_timeouts_are_virtual() -> None:
                 await sdk.chat.completions.create(model="small", messages=MESSAGES)
         return asyncio.get_running_loop().time()
 
-    async def silent() -> None:
+    async def wait_without_timer() -> None:
         sdk = asynchronous(tidegate.Gate(targets={"small": {"idle": 45}}))
         chunks = await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True)
         # Within a stream, openai 2.x raises the transport's exception.
@@ -131,7 +131,7 @@ def test_deadlines_and_timeouts_are_virtual() -> None:
     with FakeTarget(ok(after=60)).installed():
         assert run(late()) == pytest.approx(20, abs=0.01)
     with FakeTarget(stall("half")).installed():
-        run(silent())
+        run(wait_without_timer())
 
 
 def test_time_does_not_pass_while_a_thread_works() -> None:
@@ -179,12 +179,12 @@ def test_sync_clients_in_a_thread_pool_are_on_virtual_time() -> None:
         gate = tidegate.Gate(targets={"small": {"cap": 8, "retry": {"attempts": 100, "reserve": 1_000}}})
         sdk = synchronous(gate)
 
-        def ask_thrice() -> list[str | None]:
+        def ask_three_times() -> list[str | None]:
             answers = [sdk.chat.completions.create(model="small", messages=MESSAGES) for _ in range(3)]
             return [answer.choices[0].message.content for answer in answers]
 
         # As many as there are threads. Time does not pass for work that waits for a thread either.
-        assert await asyncio.gather(*(asyncio.to_thread(ask_thrice) for _ in range(8))) == [["hi"] * 3] * 8
+        assert await asyncio.gather(*(asyncio.to_thread(ask_three_times) for _ in range(8))) == [["hi"] * 3] * 8
         return loop.time()
 
     with FakeTarget(rate_limited(30), otherwise=ok("hi", after=3), capacity=4, retry_after=2).installed() as target:
@@ -202,11 +202,11 @@ def test_sockets_are_rejected() -> None:
 
 
 def test_wait_that_can_never_end_is_an_error() -> None:
-    async def hopeless() -> None:
+    async def wait_forever() -> None:
         await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(RuntimeError, match=r"nothing can wake this event loop(.|\n)*hopeless"):
-        run(hopeless())
+    with pytest.raises(RuntimeError, match=r"nothing can wake this event loop(.|\n)*wait_forever"):
+        run(wait_forever())
 
 
 def test_nested_clocks_and_real_loops_are_rejected(clock: VirtualClock) -> None:

@@ -20,7 +20,7 @@ import tidegate
 from certificate_authority import Authority
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, MESSAGES
-from test_wrap import families_of_openai
+from test_wrap import httpx_packages_of_openai
 from upstream import Upstream, answer
 
 
@@ -59,7 +59,7 @@ def assigned(name: str, value: Any) -> Change:
     return lambda context, _: setattr(context, name, value)
 
 
-def added(name: str, flag: Any) -> Change:
+def with_flag(name: str, flag: Any) -> Change:
     return lambda context, _: setattr(context, name, getattr(context, name) | flag)
 
 
@@ -67,7 +67,7 @@ def called(name: str, *arguments: Any) -> Change:
     return lambda context, _: getattr(context, name)(*arguments)
 
 
-def server_with(**settings: Any) -> Server:
+def server_with_settings(**settings: Any) -> Server:
     return lambda authority: authority.server(**settings)
 
 
@@ -92,23 +92,23 @@ def each_method(context: Any, _: Authority) -> None:
 REFUSED: dict[str, tuple[Change, Server]] = {
     "minimum_version": (
         assigned("minimum_version", ssl.TLSVersion.TLSv1_3),
-        server_with(maximum_version=ssl.TLSVersion.TLSv1_2),
+        server_with_settings(maximum_version=ssl.TLSVersion.TLSv1_2),
     ),
     "maximum_version": (
         assigned("maximum_version", ssl.TLSVersion.TLSv1_2),
-        server_with(minimum_version=ssl.TLSVersion.TLSv1_3),
+        server_with_settings(minimum_version=ssl.TLSVersion.TLSv1_3),
     ),
-    "options": (added("options", ssl.OP_NO_TLSv1_3), server_with(minimum_version=ssl.TLSVersion.TLSv1_3)),
-    "verify_flags": (added("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), server_with()),
+    "options": (with_flag("options", ssl.OP_NO_TLSv1_3), server_with_settings(minimum_version=ssl.TLSVersion.TLSv1_3)),
+    "verify_flags": (with_flag("verify_flags", ssl.VERIFY_CRL_CHECK_LEAF), server_with_settings()),
     "set_ciphers": (
         called("set_ciphers", "ECDHE+AES256"),
         server_after("set_ciphers", "ECDHE+AES128", maximum_version=ssl.TLSVersion.TLSv1_2),
     ),
-    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), server_with()),
+    "security_level": (called("set_ciphers", "DEFAULT:@SECLEVEL=4"), server_with_settings()),
     "set_ecdh_curve": (called("set_ecdh_curve", "secp384r1"), server_after("set_ecdh_curve", "prime256v1")),
-    "sslsocket_class, sslobject_class": (each_class, server_with()),
-    "wrap_socket, wrap_bio": (each_method, server_with()),
-    "__class__": (assigned("__class__", PinningContext), server_with()),
+    "sslsocket_class, sslobject_class": (each_class, server_with_settings()),
+    "wrap_socket, wrap_bio": (each_method, server_with_settings()),
+    "__class__": (assigned("__class__", PinningContext), server_with_settings()),
 }
 
 # Settings that the gate's own connections do not have. The test checks only that the client's
@@ -173,7 +173,7 @@ def secure(upstream: Upstream) -> str:
 
 @pytest.mark.filterwarnings("ignore:ssl.OP_NO:DeprecationWarning")
 @pytest.mark.parametrize("setting", REFUSED)
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 async def test_wrapped_client_rejects_what_the_bare_client_rejects(
     name: str, setting: str, authority: Authority, one_attempt: tidegate.Gate
 ) -> None:
@@ -196,7 +196,7 @@ async def test_wrapped_client_rejects_what_the_bare_client_rejects(
 
 @pytest.mark.filterwarnings("ignore:ssl.OP_NO:DeprecationWarning")
 @pytest.mark.parametrize("setting", [*REFUSED, *KEPT])
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_client_with_a_custom_context_keeps_its_transport(
     name: str, setting: str, authority: Authority, gate: tidegate.Gate
 ) -> None:
@@ -208,7 +208,7 @@ def test_client_with_a_custom_context_keeps_its_transport(
             gate.wrap(sdk, transport="native")
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 async def test_client_with_the_default_context_uses_the_gate(
     name: str, authority: Authority, one_attempt: tidegate.Gate
 ) -> None:
@@ -226,7 +226,7 @@ async def test_client_with_the_default_context_uses_the_gate(
             assert (await ask(asdk)).id == "chatcmpl-1"
 
 
-def of_curve(curve: ec.EllipticCurve, folder: Path) -> str:
+def certificate_with_curve(curve: ec.EllipticCurve, folder: Path) -> str:
     """Writes a certificate with a key on a curve; return the path."""
     key = ec.generate_private_key(curve)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client")])
@@ -244,14 +244,14 @@ def of_curve(curve: ec.EllipticCurve, folder: Path) -> str:
 def test_client_certificate_is_detected_for_any_key(
     curve: ec.EllipticCurve, authority: Authority, gate: tidegate.Gate
 ) -> None:
-    (name, *_) = families_of_openai()
-    context = changed(name, authority, called("load_cert_chain", of_curve(curve, authority.folder)))
+    (name, *_) = httpx_packages_of_openai()
+    context = changed(name, authority, called("load_cert_chain", certificate_with_curve(curve, authority.folder)))
     with module(name).Client(verify=context) as http:
         assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
 
 
 @pytest.mark.parametrize("way", ["a context", "cert="])
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 @pytest.mark.filterwarnings("ignore:.*cert=.*:DeprecationWarning")
 def test_wrapped_client_presents_its_certificate(
     name: str, way: str, authority: Authority, one_attempt: tidegate.Gate
@@ -266,7 +266,7 @@ def test_wrapped_client_presents_its_certificate(
             one_attempt.wrap(sdk, transport="native")
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_key_log_of_the_environment_is_written(
     name: str, authority: Authority, one_attempt: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +278,7 @@ def test_key_log_of_the_environment_is_written(
     assert "CLIENT_HANDSHAKE_TRAFFIC_SECRET" in keys.read_text()
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_tls_settings_count_with_an_http_base_url(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
     """A redirect or an absolute URL can lead to https from an http base URL."""
     change, server = REFUSED["minimum_version"]
@@ -293,7 +293,7 @@ def test_tls_settings_count_with_an_http_base_url(name: str, authority: Authorit
         http.close()
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_tls_settings_of_a_mount_are_kept(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +308,7 @@ def test_tls_settings_of_a_mount_are_kept(
             assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "kept"
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_client_with_unlistable_authorities_keeps_its_transport(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -321,7 +321,7 @@ def test_client_with_unlistable_authorities_keeps_its_transport(
         assert transport_of(tidegate.Gate().wrap(sdk)._client) == "kept"
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_authorities_of_the_environment_are_read_again(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,12 +335,12 @@ def test_authorities_of_the_environment_are_read_again(
     sdk.close()
 
 
-async def refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: Any) -> None:
+async def assert_refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: Any) -> None:
     """Checks that a bare, a wrapped and a new client all reject the server's certificate."""
     httpx = module(name)
     clients = [httpx.Client(**settings), gate.httpx_client(family=name, **settings)]
     aclients = [httpx.AsyncClient(**settings), gate.httpx_async_client(family=name, **settings)]
-    if name in families_of_openai():
+    if name in httpx_packages_of_openai():
         clients.append(gate.wrap(openai.OpenAI(api_key="k", http_client=clients[0]))._client)
         aclients.append(gate.wrap(openai.AsyncOpenAI(api_key="k", http_client=aclients[0]))._client)
     for client in clients:
@@ -359,7 +359,7 @@ def native_is_refused(name: str, gate: tidegate.Gate, reason: str, **settings: A
     for make in (gate.httpx_client, gate.httpx_async_client):
         with pytest.raises(TypeError, match=reason):
             make(family=name, transport="native", **settings)
-    if name in families_of_openai():
+    if name in httpx_packages_of_openai():
         with module(name).Client(**settings) as http, pytest.raises(TypeError, match=reason):
             gate.wrap(openai.OpenAI(api_key="k", http_client=http), transport="native")
 
@@ -381,7 +381,7 @@ async def test_directory_of_authorities_beside_a_file_is_ignored(
     monkeypatch.setenv("SSL_CERT_DIR", str(other.folder))
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     with Upstream(tls=other.server()) as upstream:
-        await refused_by_all(name, gate, secure(upstream))
+        await assert_refused_by_all(name, gate, secure(upstream))
         assert upstream.exchanges == []
     assert transport_of(gate.httpx_client(family=name)) == "native"
 
@@ -394,7 +394,7 @@ async def test_file_in_a_directory_counts_only_by_its_hashed_name(
     monkeypatch.setenv("SSL_CERT_DIR", str(authority.folder))
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     with Upstream(tls=authority.server()) as upstream:
-        await refused_by_all(name, gate, secure(upstream))
+        await assert_refused_by_all(name, gate, secure(upstream))
         assert upstream.exchanges == []
     native_is_refused(name, gate, "authorities from SSL_CERT_DIR")
 
@@ -411,7 +411,7 @@ async def test_client_without_trust_env_ignores_authorities_of_the_environment(
     name: str, authority: Authority, one_attempt: tidegate.Gate
 ) -> None:
     with Upstream(tls=authority.server()) as upstream:
-        await refused_by_all(name, one_attempt, secure(upstream), trust_env=False)
+        await assert_refused_by_all(name, one_attempt, secure(upstream), trust_env=False)
         assert upstream.exchanges == []
     native_is_refused(name, one_attempt, "trust_env=False.*SSL_CERT_FILE", trust_env=False)
 
@@ -432,12 +432,12 @@ async def test_authorities_replaced_after_the_gate_opened_are_not_trusted(
     else:
         monkeypatch.delenv("SSL_CERT_FILE")
     with Upstream(tls=authority.server()) as upstream:
-        await refused_by_all(name, gate, secure(upstream))
+        await assert_refused_by_all(name, gate, secure(upstream))
         assert upstream.exchanges == []
     native_is_refused(name, gate, "authorities from a changed environment")
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_client_of_one_gate_gets_no_authorities_of_another(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -459,7 +459,7 @@ def system_verifier(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("platform.system", lambda: "Darwin")
 
 
-@pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
+@pytest.mark.skipif("httpx2" not in httpx_packages_of_openai(), reason="httpx2 uses truststore")
 @pytest.mark.usefixtures("system_verifier")
 @pytest.mark.parametrize("method", ["wrap_socket", "wrap_bio"])
 def test_methods_of_a_truststore_context_are_kept(method: str, authority: Authority, gate: tidegate.Gate) -> None:
@@ -474,7 +474,7 @@ def test_methods_of_a_truststore_context_are_kept(method: str, authority: Author
         assert transport_of(gate.wrap(openai.OpenAI(api_key="k", http_client=http))._client) == "native"
 
 
-@pytest.mark.skipif("httpx2" not in families_of_openai(), reason="httpx2 uses truststore")
+@pytest.mark.skipif("httpx2" not in httpx_packages_of_openai(), reason="httpx2 uses truststore")
 @pytest.mark.usefixtures("system_verifier")
 def test_system_verifier_is_the_default_if_httpx2_uses_it(authority: Authority, gate: tidegate.Gate) -> None:
     with module("httpx2").Client() as http:
@@ -492,7 +492,7 @@ def test_new_client_keeps_its_tls_context(name: str, authority: Authority, one_a
     with Upstream(tls=server(authority)) as upstream, one_attempt.httpx_client(family=name, verify=context) as http:
         with pytest.raises(module(name).ConnectError):
             http.get(secure(upstream), headers={"authorization": "Bearer k"})
-        if name in families_of_openai():
+        if name in httpx_packages_of_openai():
             again = one_attempt.wrap(openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http))
             with pytest.raises(openai.APIConnectionError):
                 ask(again)

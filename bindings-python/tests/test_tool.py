@@ -89,7 +89,7 @@ async def test_full_queue_rejects(gate: tidegate.Gate) -> None:
 
 async def test_cancelled_wait_leaves_the_queue(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
-        task = outside(gate.tool("db").__aenter__())
+        task = in_own_task(gate.tool("db").__aenter__())
         while not gate.snapshot()["tools"]["db"]["queue_depth"]:
             await asyncio.sleep(0)
         task.cancel()
@@ -138,11 +138,11 @@ async def test_deadline_ends_a_wait(gate: tidegate.Gate) -> None:
                 pass
 
         with pytest.raises(tidegate.Refused) as refused:
-            await outside(other())
+            await in_own_task(other())
         assert refused.value.reason in ("deadline", "wait_budget")
 
 
-def outside(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+def in_own_task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     """Runs a coroutine as a task that holds nothing."""
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 

@@ -44,7 +44,7 @@ def in_flight(gate: tidegate.Gate) -> int:
     return count
 
 
-def apart(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+def in_own_task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     """Runs a coroutine as a task that holds nothing."""
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 
@@ -58,7 +58,7 @@ async def occupied(gate: tidegate.Gate) -> Callable[[], None]:
             has.set()
             await done.wait()
 
-    task = apart(other())
+    task = in_own_task(other())
     await has.wait()
     done.__dict__["task"] = task
     return done.set
@@ -143,7 +143,7 @@ async def test_no_warning_without_a_held_slot(gate: tidegate.Gate, upstream: Ups
             pass
 
     free = await occupied(gate)
-    waiting = apart(other())  # The response of another task.
+    waiting = in_own_task(other())  # The response of another task.
     while not gate.snapshot()["tools"]["db"]["queue_depth"]:
         await asyncio.sleep(0)
     await stream.close()
@@ -234,7 +234,7 @@ async def test_yielded_slot_is_free_while_the_tool_is_held(
     cut = len(event(CHAT_STREAM[0])) + 7  # The head arrives with the first event.
     go = threading.Event()
 
-    async def slowly(exchange: Exchange) -> None:
+    async def answer_slowly(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
         await exchange.chunk(whole[:cut])
         while not go.is_set():
@@ -242,7 +242,7 @@ async def test_yielded_slot_is_free_while_the_tool_is_held(
         await exchange.chunk(whole[cut:])
         await exchange.chunk(b"")
 
-    upstream.handler = slowly
+    upstream.handler = answer_slowly
     async with (
         gate.httpx_async_client(family="httpx", transport=transport) as client,
         client.stream(

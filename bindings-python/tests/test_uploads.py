@@ -60,7 +60,7 @@ class Busy:
         await answer({"text": "hi"}, status=status)(exchange)
 
 
-def speech(upstream: Upstream) -> tidegate.Gate:
+def speech_gate(upstream: Upstream) -> tidegate.Gate:
     """Returns a gate with a cap only for transcriptions. The upstream is busy at first."""
     upstream.handler = Busy()
     retry = {"attempts": 2, "base": "1ms", "max": "1ms"}
@@ -79,7 +79,7 @@ AUDIO = b"\0\r\n" * 50_000
 
 
 async def test_form_counts_for_its_model(upstream: Upstream) -> None:
-    gate = speech(upstream)
+    gate = speech_gate(upstream)
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
     file = ("a.wav", io.BytesIO(AUDIO))
     assert (await sdk.audio.transcriptions.create(model="whisper-1", file=file)).text == "hi"
@@ -87,7 +87,7 @@ async def test_form_counts_for_its_model(upstream: Upstream) -> None:
 
 
 def test_sync_form_counts_for_its_model(upstream: Upstream) -> None:
-    gate = speech(upstream)
+    gate = speech_gate(upstream)
     sdk = gate.wrap(openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
     file = ("a.wav", io.BytesIO(AUDIO))
     assert sdk.audio.transcriptions.create(model="whisper-1", file=file).text == "hi"
@@ -97,7 +97,7 @@ def test_sync_form_counts_for_its_model(upstream: Upstream) -> None:
 @pytest.mark.parametrize("name", INSTALLED)
 @pytest.mark.parametrize(("extra", "requests"), [(0, 2), (1, 1)])
 async def test_large_body_is_sent_once(name: str, extra: int, requests: int, upstream: Upstream) -> None:
-    http = speech(upstream).httpx_async_client(family=name)
+    http = speech_gate(upstream).httpx_async_client(family=name)
     sent = 0
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -147,14 +147,14 @@ async def test_failure_of_the_body_is_raised(upstream: Upstream, gate: tidegate.
         yield b"some"
         raise Broken
 
-    def breaks_too() -> Iterator[bytes]:
+    def failing_chunks() -> Iterator[bytes]:
         yield b"some"
         raise Broken
 
     with pytest.raises(Broken):
         await gate.httpx_async_client().post(upstream.url, content=breaks())
     with pytest.raises(Broken):
-        await asyncio.to_thread(gate.httpx_client().post, upstream.url, content=breaks_too())
+        await asyncio.to_thread(gate.httpx_client().post, upstream.url, content=failing_chunks())
     await idle(gate)
     assert upstream.exchanges == []
 
@@ -182,12 +182,12 @@ async def test_cancelled_upload_releases_its_slot(upstream: Upstream, gate: tide
 async def test_response_before_the_end_of_the_body_is_returned(upstream: Upstream, gate: tidegate.Gate) -> None:
     answered = upstream.event()
 
-    async def impatient(exchange: Exchange) -> None:
+    async def answer_early(exchange: Exchange) -> None:
         await exchange.head(413, content_length="0", connection="close")
         # Closing with unread bytes resets the connection, which may discard the response.
         await answered.wait()
 
-    upstream.early = impatient
+    upstream.early = answer_early
 
     async def long() -> AsyncIterator[bytes]:
         for _ in range(1000):

@@ -61,10 +61,10 @@ def test_target_matching(case: Case) -> None:
 def test_limits(case: Case) -> None:
     seen = tidegate.Gate(**case["config"]).snapshot()
     places: list[tuple[Any, Any]] = [(seen["targets"], case["targets"]), (seen["tools"], case["tools"])]
-    for told, expected in places:
+    for snapshots, expected in places:
         for name, limit in expected.items():
-            adaptive = told[name]["adaptive"] or dict.fromkeys(limit)
-            assert {**{key: adaptive[key] for key in limit}, "limit": told[name]["limit"]} == limit, name
+            adaptive = snapshots[name]["adaptive"] or dict.fromkeys(limit)
+            assert {**{key: adaptive[key] for key in limit}, "limit": snapshots[name]["limit"]} == limit, name
 
 
 def test_calls_count_for_the_target_of_target_for(server: Upstream) -> None:
@@ -81,17 +81,17 @@ def test_calls_count_for_the_target_of_target_for(server: Upstream) -> None:
 
 @every("errors")
 def test_errors(case: Case) -> None:
-    given, said = case["error"], case["body"]["error"]
+    given, expected_error = case["error"], case["body"]["error"]
     error = _native.error(**given)
     assert error is not None
     assert type(error) is getattr(tidegate, case["class"])
-    assert str(error) == said["message"]
+    assert str(error) == expected_error["message"]
     assert (error.kind, error.reason) == (given["kind"], given.get("reason"))
     assert (error.status, error.retryable) == (case["status"], case["retryable"])
     assert (error.target, error.retry_after, error.queue_position) == (
-        said["target"],
-        said["retry_after"],
-        said["queue_position"],
+        expected_error["target"],
+        expected_error["retry_after"],
+        expected_error["queue_position"],
     )
 
 
@@ -103,20 +103,20 @@ REFUSALS: dict[str, Any] = {
 }
 
 
-def said_like(response: Any, code: str) -> None:
+def assert_response_equals(response: Any, code: str) -> None:
     """Compares an error with the vector of its code."""
     cases = json.loads((FOLDER / "errors.json").read_text(encoding="utf-8"))["cases"]
     case = next(case for case in cases if case["body"]["error"]["code"] == code)
-    said, expected = response.json(), case["body"]
+    content, expected = response.json(), case["body"]
     assert response.status_code == case["status"]
     assert response.headers["content-type"] == case["headers"]["content-type"]
     assert response.headers["x-should-retry"] == case["headers"]["x-should-retry"]
     # The call's number, and the rule that blocked it, are not part of the vectors.
-    assert said["error"].keys() - {"call", "why"} == expected["error"].keys()
+    assert content["error"].keys() - {"call", "why"} == expected["error"].keys()
     if code in REFUSALS:
-        assert isinstance(said["error"]["call"], int)
-        assert said["error"]["why"].keys() == {"rule", "text", "since", "waited", "expected", "ahead"}
-    assert (said["type"], said["error"]["type"]) == (expected["type"], expected["error"]["type"])
+        assert isinstance(content["error"]["call"], int)
+        assert content["error"]["why"].keys() == {"rule", "text", "since", "waited", "expected", "ahead"}
+    assert (content["type"], content["error"]["type"]) == (expected["type"], expected["error"]["type"])
 
 
 @pytest.mark.parametrize("code", REFUSALS)
@@ -127,7 +127,7 @@ def test_rejection_responses_equal_the_vectors(code: str, server: Upstream) -> N
     with http(gate) as client, client.stream("POST", url, json={"model": "m", "stream": True}) as held:
         assert held.status_code == 200
         with tidegate.context(deadline=0.02 if code == "deadline" else None):
-            said_like(client.post(url, json={"model": "m"}), code)
+            assert_response_equals(client.post(url, json={"model": "m"}), code)
 
 
 def test_failure_responses_equal_the_vectors(server: Upstream) -> None:
@@ -136,13 +136,13 @@ def test_failure_responses_equal_the_vectors(server: Upstream) -> None:
     client.headers["x-stainless-lang"] = "python"  # an SDK that would retry an exception
     url = f"{server.url}/v1/chat/completions"
     server.handler = hang_up
-    said_like(client.post(url, json={}), "transport")
+    assert_response_equals(client.post(url, json={}), "transport")
     server.handler = answer({}, status=429, retry_after="3600")
     client.post(url, json={})
     with tidegate.context(deadline=60):
-        said_like(client.post(url, json={}), "cool_down")
+        assert_response_equals(client.post(url, json={}), "cool_down")
     gate.drain(0)
-    said_like(client.post(url, json={}), "draining")
+    assert_response_equals(client.post(url, json={}), "draining")
 
 
 @every("estimate")
@@ -158,7 +158,7 @@ def test_estimate(case: Case, server: Upstream) -> None:
 
 
 # Seconds. Tests wait for shorter backoffs and cancel the call in the first longer one.
-PATIENCE_MS = 20
+MAX_WAIT_MS = 20
 
 
 @every("backoff")
@@ -168,7 +168,7 @@ async def test_backoff(case: Case, server: Upstream) -> None:
     headers = {"retry_after": str(case["retry_after"])} if "retry_after" in case else {}
     server.handler = answer({}, status=500, **headers)
     bounds = case["bounds"]
-    short = next((at for at, (_, most) in enumerate(bounds) if most > PATIENCE_MS), len(bounds))
+    short = next((at for at, (_, most) in enumerate(bounds) if most > MAX_WAIT_MS), len(bounds))
     async with gate.httpx_async_client(family=INSTALLED[-1]) as client:
         call = asyncio.ensure_future(client.post(f"{server.url}/v1/chat/completions", json={"model": "m"}))
         if short < len(bounds):

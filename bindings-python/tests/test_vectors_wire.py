@@ -23,7 +23,7 @@ except ImportError:  # cannot be installed with openai 2.x; the plain client rea
     anthropic = None
 
 # The local clock of the cases: Fri, 21 Nov 2025 08:48:00 GMT.
-WALL = 1763714880
+UNIX_TIME = 1763714880
 # Longer delays affect the call, but not the target.
 LONGEST_MS = 24 * 3600 * 1000
 # Seconds. Shorter delays are waited for. Delays between the two are neither waited for nor cut by
@@ -121,14 +121,14 @@ class Failing:
 
 @every("classify")
 def test_classify(case: Case, server: Upstream) -> None:
-    said, headers = body(case.get("body")), case.get("headers", {})
+    content, headers = body(case.get("body")), case.get("headers", {})
     if "status" not in case:
         # A stream whose first event is an error.
-        said = b"event: error\ndata: %s\n\n" % said
-        failing = Failing(server, pieces(said, content_type="text/event-stream"), said, case["verdict"])
+        content = b"event: error\ndata: %s\n\n" % content
+        failing = Failing(server, pieces(content, content_type="text/event-stream"), content, case["verdict"])
         path = PATHS["openai_responses" if "Responses" in case["name"] else "openai_chat"]
     else:
-        failing = Failing(server, with_status(case["status"], headers, said), said, case["verdict"])
+        failing = Failing(server, with_status(case["status"], headers, content), content, case["verdict"])
         path = PATHS["openai_chat"]
     if case.get("status", 400) < 400:
         # A redirect is not a failure, because the client follows it.
@@ -143,8 +143,8 @@ def test_classify(case: Case, server: Upstream) -> None:
 
 @every("retry_after")
 def test_retry_after(case: Case, server: Upstream) -> None:
-    headers, said = dict(case.get("headers", {})), body(case.get("body"))
-    wall, rounded = case.get("wall", WALL), 0
+    headers, content = dict(case.get("headers", {})), body(case.get("body"))
+    wall, rounded = case.get("wall", UNIX_TIME), 0
     if "date" not in headers:
         headers["date"] = email.utils.formatdate(wall, usegmt=True)
     elif case["name"] == "date beside a broken Date":
@@ -153,7 +153,7 @@ def test_retry_after(case: Case, server: Upstream) -> None:
         headers["retry-after"] = email.utils.formatdate(ahead + math.ceil(time.time()), usegmt=True)
         rounded = 1
     expected = {"class": "rate_limited", "retryable": True, "never_executed": True, "delay_ms": case["delay_ms"]}
-    Failing(server, with_status(429, headers, said), said, expected, rounded).check(PATHS["openai_chat"])
+    Failing(server, with_status(429, headers, content), content, expected, rounded).check(PATHS["openai_chat"])
 
 
 @every("request_facts")
@@ -226,8 +226,8 @@ def test_sse(case: Case, server: Upstream) -> None:
 
 @every("streams")
 def test_streams(case: Case, server: Upstream) -> None:
-    said = case["body"]
-    stream = "".join(line + "\n" for line in said).encode() if isinstance(said, list) else body(said)
+    content = case["body"]
+    stream = "".join(line + "\n" for line in content).encode() if isinstance(content, list) else body(content)
     headers = underscored(case.get("headers", {"content-type": "text/event-stream; charset=utf-8"}))
     usage = next((signal["usage"] for signal in case["signals"] if "usage" in signal), None)
     for chunks in splits(stream, 8):

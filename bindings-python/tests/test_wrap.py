@@ -17,7 +17,7 @@ def ask(sdk: Any) -> Any:
     return sdk.chat.completions.create(model="small", messages=MESSAGES)
 
 
-def families_of_openai() -> list[str]:
+def httpx_packages_of_openai() -> list[str]:
     return INSTALLED if int(openai.__version__.split(".")[0]) >= 3 else ["httpx"]
 
 
@@ -41,7 +41,7 @@ def test_only_enforce_mode_disables_the_retries_of_the_sdk(mode: Any) -> None:
     assert wrapped.max_retries == 5
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_off_mode_bypasses_the_gate(name: str, upstream: Upstream, monkeypatch: Any) -> None:
     monkeypatch.setenv("TIDEGATE", "off")
     gate = tidegate.Gate(mode="enforce")
@@ -82,7 +82,7 @@ def test_azure_client_is_wrapped(upstream: Upstream, gate: tidegate.Gate) -> Non
     assert upstream.exchanges[0].headers["api-key"] == "k"
 
 
-@pytest.mark.parametrize("name", families_of_openai())
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_settings_of_a_custom_http_client_are_kept(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = answer(CHAT, set_cookie="seen=yes")
     httpx = module(name)

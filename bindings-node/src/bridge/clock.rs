@@ -1,4 +1,4 @@
-//! Virtual time instead of workers. The thread of the test runs the runtime in steps, and its own
+//! Virtual time for tests. The thread of the test runs the tokio runtime in steps, and its own
 //! event loop between two steps.
 
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use tokio::time::Instant;
 
 use super::{Port, runtime};
 
-/// Why a step ended.
+/// How a step of virtual time ended.
 #[napi]
 pub enum Step {
-    /// There are results to take.
+    /// There are results to take from the port.
     Finished = 0,
-    /// The end time of the step has come.
+    /// The end time of the step was reached before there was a result.
     Over = 1,
-    /// No timer is set, and nothing happened for a moment of real time.
+    /// No timer is set, and nothing happened for 50 ms of real time.
     Idle = 2,
 }
 
-/// Virtual time. While it is entered, the whole process runs on it.
+/// A clock of virtual time. While it is entered, the whole process runs on it.
 #[napi]
 pub struct Clock {
     time: Arc<VirtualTime>,
@@ -34,25 +34,31 @@ pub struct Clock {
 
 #[napi]
 impl Clock {
-    /// Returns a clock. The jitter of backoffs is drawn from the seed.
+    /// Creates a clock. `seed` determines the random jitter of backoffs.
     #[napi(constructor)]
     pub fn new(seed: u32) -> Result<Self> {
         let time = VirtualTime::new().map_err(|e| Error::from_reason(e.to_string()))?;
         Ok(Self { time: Arc::new(time), seed, world: Mutex::default() })
     }
 
-    /// Switches to virtual time.
+    /// Switches the process to virtual time.
+    ///
+    /// # Errors
+    ///
+    /// If the process is on virtual time already.
     #[napi]
     pub fn enter(&self) -> Result<()> {
         if !runtime::begin_virtual(self.time.clone()) {
-            return Err(Error::from_reason("virtual time is in place already: it cannot be nested"));
+            return Err(Error::from_reason(
+                "virtual time is installed already and cannot be nested: leave the other clock first",
+            ));
         }
         fastrand::seed(u64::from(self.seed));
         *self.world.lock() = Some(world::enter(None));
         Ok(())
     }
 
-    /// Switches back to real time. Idempotent.
+    /// Switches the process back to real time. Idempotent.
     #[napi]
     pub fn leave(&self) {
         if let Some(number) = self.world.lock().take() {
@@ -61,18 +67,22 @@ impl Clock {
         }
     }
 
-    /// Returns the seconds since the clock was created.
+    /// Returns the virtual seconds since the clock was created.
     #[napi]
     pub fn time(&self) -> f64 {
         self.time.elapsed().as_secs_f64()
     }
 
     /// Runs everything that is ready, and advances time when nothing is, until there are results to
-    /// take or until `until`, in seconds since the clock was created. Without `until`, the step has
-    /// no end time.
+    /// take or until `until`, in seconds since the clock was created. If `until` is undefined, the
+    /// step has no end time.
+    ///
+    /// # Errors
+    ///
+    /// If `until` is not from 0 to ten years.
     #[napi]
     pub fn step(&self, port: &Port, until: Option<f64>) -> Result<Step> {
-        let until = until.map(|seconds| self.moment(seconds)).transpose()?;
+        let until = until.map(|seconds| self.instant_at(seconds)).transpose()?;
         let over = self.time.run(async {
             let over = async {
                 match until {
@@ -84,7 +94,7 @@ impl Clock {
             while port.is_idle() {
                 tokio::select! {
                     biased;
-                    () = runtime::stirred() => {}
+                    () = runtime::result_pushed() => {}
                     () = &mut over => return true,
                 }
             }
@@ -97,8 +107,12 @@ impl Clock {
         })
     }
 
-    /// Returns the instant that many seconds after the clock was created.
-    fn moment(&self, seconds: f64) -> Result<Instant> {
+    /// Returns the instant that is `seconds` after the creation of the clock.
+    ///
+    /// # Errors
+    ///
+    /// If the number is not from 0 to ten years.
+    fn instant_at(&self, seconds: f64) -> Result<Instant> {
         let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
         let moment = span.map(|span| duration::after(self.time.start().into_std(), span).into());
         moment.ok_or_else(|| {

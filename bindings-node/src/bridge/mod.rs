@@ -1,12 +1,13 @@
-//! The bridge between tokio's workers and the event loops of Node: one for the main thread, and one
-//! for each worker thread.
+//! The bridge between the workers of the tokio runtime and the event loops of Node: one for the
+//! main thread, and one for each worker thread.
 //!
 //! # Guarantees
 //!
 //! - Workers of tokio never touch a JavaScript value. Their results go into a queue per event loop,
 //!   and the loop is woken once per batch.
-//! - Cancelling a number drops its work at once. A result that arrives later is dropped on arrival.
-//! - An event loop can end at any moment. Its work is then dropped.
+//! - Cancelling a number drops its future at once. A result that arrives later is dropped on
+//!   arrival.
+//! - An event loop can end at any moment. Its futures are then dropped.
 
 mod clock;
 mod port;
@@ -14,4 +15,4 @@ mod queue;
 pub(crate) mod runtime;
 
 pub(crate) use port::Port;
-pub(crate) use queue::{Kind, Outcome, Queue, Row};
+pub(crate) use queue::{CompletionKind, Outcome, Queue, Row};

@@ -1,4 +1,5 @@
-//! One event loop's side of the bridge: its works in flight, by number.
+//! One event loop's side of the bridge: its futures in flight, by the number that JavaScript gave
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use napi_derive::napi;
 use parking_lot::Mutex;
 use tidegate_bindings::{BodyStream, Outbox, StreamReader, open_bodies};
 
-use super::queue::{Batch, Done, Kind, Outcome, Queue, Waker};
+use super::queue::{Batch, Completion, CompletionKind, Outcome, Queue, Waker};
 use super::runtime;
 
-/// An event loop as the native side sees it. It is dropped when its environment ends, which drops
-/// all its work.
+/// The native side of one event loop. It is dropped when the loop's environment ends, which aborts
+/// all its futures.
 #[napi]
 pub struct Port {
     shared: Arc<Shared>,
@@ -27,12 +28,14 @@ struct Shared {
     outbox: Outbox,
 }
 
-/// Bytes that `collect` reports: more than half of any heap, at which V8 collects at once.
-const PRESSURE: i64 = 1 << 40;
+/// Bytes that `collect_garbage` reports as allocated: more than half of any heap, which makes V8
+/// collect at once.
+const HUGE_ALLOCATION_BYTES: i64 = 1 << 40;
 
 #[napi]
 impl Port {
-    /// `wake` is called on the thread of the loop when there are results to `take`.
+    /// Creates the port of the calling thread's event loop. `wake` is called on that thread when
+    /// there are results to `take`.
     #[napi(constructor)]
     pub fn new(env: Env, wake: Function<'_, (), ()>) -> Result<Self> {
         let waker =
@@ -49,44 +52,44 @@ impl Port {
         Ok(Self { shared, waker })
     }
 
-    /// Returns all results as a flat array of rows of six values: number, kind, and the values of
-    /// that kind.
+    /// Returns all completions as a flat array of rows of six values: number, kind, and the values
+    /// of that kind.
     #[napi]
     pub fn take<'env>(&self, env: &'env Env) -> Result<Array<'env>> {
         let results = self.shared.queue.take();
         let mut batch = Batch::new(env.create_array(Batch::width(results.len()))?);
-        for done in results {
-            match done {
-                Done::Outcome(number, outcome) => {
+        for completion in results {
+            match completion {
+                Completion::Outcome(number, outcome) => {
                     let is_known = self.shared.in_flight.lock().remove(&number).is_some();
                     // Otherwise it was cancelled, and the outcome, with its slot, is dropped here.
                     if is_known {
                         outcome.write(&mut batch.row(number)?)?;
                     }
                 }
-                Done::Chunk(number, chunk) => Box::new(chunk).write(&mut batch.row(number)?)?,
-                Done::Exchange(number, exchange) => {
+                Completion::Chunk(number, chunk) => Box::new(chunk).write(&mut batch.row(number)?)?,
+                Completion::Exchange(number, exchange) => {
                     // Otherwise it was cancelled, and dropping the exchange says that this side is
                     // done.
                     if self.shared.in_flight.lock().contains_key(&number) {
                         exchange.write(&mut batch.row(number)?)?;
                     }
                 }
-                Done::Cancelled(exchange) => {
+                Completion::Cancelled(exchange) => {
                     let mut row = batch.row(0)?;
-                    row.kind(Kind::Cancel)?;
+                    row.kind(CompletionKind::CancelExchange)?;
                     row.put(0, exchange as f64)?;
                 }
-                Done::Panicked(number) => {
+                Completion::Panicked(number) => {
                     self.shared.in_flight.lock().remove(&number);
-                    batch.row(number)?.kind(Kind::Lost)?;
+                    batch.row(number)?.kind(CompletionKind::Panicked)?;
                 }
             }
         }
         Ok(batch.into_array())
     }
 
-    /// Drops the work with this number at once, and its result if that is on its way. Unknown
+    /// Aborts the future with this number, and drops its result if that is on its way. Unknown
     /// numbers are ignored.
     #[napi]
     pub fn cancel(&self, number: u32) {
@@ -96,7 +99,7 @@ impl Port {
         }
     }
 
-    /// Hands the submitted works to the workers.
+    /// Hands the submitted futures to the workers of the runtime.
     #[napi]
     pub fn flush(&self) -> Result<()> {
         self.shared.outbox.flush(&runtime::handle()?);
@@ -104,26 +107,25 @@ impl Port {
     }
 
     /// Returns the number of response bodies that have not ended. Each holds a slot until it is
-    /// read, or until the garbage collector finds it unreachable.
+    /// read, closed or collected.
     #[napi]
     pub fn open_bodies(&self) -> u32 {
         u32::try_from(open_bodies()).unwrap_or(u32::MAX)
     }
 
-    /// Makes the garbage collector run now, to find lost bodies while calls wait for their slots.
-    /// The collector reacts to memory only, so more memory than there can be is reported for a
-    /// moment.
+    /// Makes the garbage collector run now, to find lost response bodies while calls wait for their
+    /// slots. The collector reacts only to memory, so a huge allocation is reported for a moment.
     #[napi]
-    pub fn collect(&self, env: Env) -> Result<()> {
-        env.adjust_external_memory(PRESSURE)?;
-        env.adjust_external_memory(-PRESSURE)?;
+    pub fn collect_garbage(&self, env: Env) -> Result<()> {
+        env.adjust_external_memory(HUGE_ALLOCATION_BYTES)?;
+        env.adjust_external_memory(-HUGE_ALLOCATION_BYTES)?;
         Ok(())
     }
 
-    /// Keeps the process or thread of the loop alive from now on.
-    #[napi]
+    /// Keeps the event loop alive until `unref` is called.
+    #[napi(js_name = "ref")]
     #[allow(unsafe_code)]
-    pub fn hold(&self, env: Env) -> Result<()> {
+    pub fn ref_loop(&self, env: Env) -> Result<()> {
         self.waker.handle.with_read_aborted(|aborted| {
             if aborted {
                 return Ok(());
@@ -134,23 +136,23 @@ impl Port {
         })
     }
 
-    /// Lets the process or thread end, because no work is in flight.
-    #[napi]
+    /// Lets the event loop end although the port exists.
+    #[napi(js_name = "unref")]
     #[allow(unsafe_code)]
-    pub fn release(&self, env: Env) -> Result<()> {
+    pub fn unref_loop(&self, env: Env) -> Result<()> {
         self.waker.handle.with_read_aborted(|aborted| {
             if aborted {
                 return Ok(());
             }
-            // SAFETY: as in `hold`.
+            // SAFETY: as in `ref_loop`.
             check_status!(unsafe { sys::napi_unref_threadsafe_function(env.raw(), self.waker.raw()) })
         })
     }
 }
 
 impl Port {
-    /// Runs the work on the workers after the next flush. Its outcome arrives with the number.
-    /// Returns how many works wait for the flush.
+    /// Runs a future on the workers after the next flush. Its output arrives under `number`.
+    /// Returns how many futures now wait for the flush.
     pub(crate) fn submit<F, O>(&self, number: u32, work: F) -> usize
     where
         F: Future<Output = O> + Send + 'static,
@@ -159,25 +161,26 @@ impl Port {
         let queue = self.shared.queue.clone();
         let (abort, waiting) = self.shared.outbox.push(work, move |outcome| {
             queue.push(match outcome {
-                Some(outcome) => Done::Outcome(number, Box::new(outcome)),
-                None => Done::Panicked(number),
+                Some(outcome) => Completion::Outcome(number, Box::new(outcome)),
+                None => Completion::Panicked(number),
             });
         });
         self.shared.in_flight.lock().insert(number, abort);
         waiting
     }
 
-    /// Returns the queue of the loop.
+    /// Returns the queue of this event loop's completions.
     pub(crate) fn queue(&self) -> Arc<Queue> {
         self.shared.queue.clone()
     }
 
-    /// Returns `true` if there are no results.
+    /// Returns `true` if no completion is waiting to be taken.
     pub(super) fn is_idle(&self) -> bool {
         self.shared.queue.is_empty()
     }
 
-    /// Returns a reader for a body that is read on this loop.
+    /// Returns a reader for a body that is read on this event loop. Chunks that arrive later are
+    /// reported to JavaScript under `number`.
     pub(crate) fn reader(&self, number: u32, stream: &Arc<BodyStream>) -> Result<Arc<StreamReader<Queue>>> {
         Ok(StreamReader::new(self.shared.queue.clone(), number.into(), runtime::handle()?, stream))
     }

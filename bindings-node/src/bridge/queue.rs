@@ -1,4 +1,4 @@
-//! The results of workers, on their way to one event loop.
+//! Completions of native futures, on their way to one event loop.
 
 use std::sync::Arc;
 
@@ -10,32 +10,33 @@ use tidegate_bindings::{Chunk, ChunkQueue, ResultQueue};
 
 use super::runtime;
 
-/// Wakes the event loop. Weak: it keeps no process alive by itself.
+/// Wakes the event loop from any thread. It does not keep the process alive.
 pub(super) type Waker = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// A result that the thread of the loop turns into JavaScript values.
+/// A result that the thread of the event loop converts into JavaScript values.
 pub(crate) trait Outcome: Send {
-    /// Writes the values into the row.
+    /// Writes the kind and the values of the result into a row.
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()>;
 }
 
-/// An entry of a queue. The numbers are those that JavaScript gave to its works and streams.
-pub(super) enum Done {
-    /// The result of a work.
+/// An entry of a queue. The `u32` is the number that JavaScript gave to the future or stream.
+pub(super) enum Completion {
+    /// The output of the future with this number.
     Outcome(u32, Box<dyn Outcome>),
-    /// The result of a read that had to wait.
+    /// The result of a read, of the stream with this number, that had to wait.
     Chunk(u32, Chunk),
-    /// The work panicked.
+    /// The future with this number panicked.
     Panicked(u32),
-    /// An exchange of this call, for the caller's own fetch.
+    /// An exchange of this call, which the caller's own fetch is to make.
     Exchange(u32, Box<dyn Outcome>),
     /// The exchange with this id was cancelled.
     Cancelled(u64),
 }
 
-/// Results that workers push and one event loop takes in batches.
+/// Completions (the results of native futures) that workers push and one event loop takes in
+/// batches.
 pub(crate) struct Queue {
-    results: ResultQueue<Done>,
+    results: ResultQueue<Completion>,
     waker: Mutex<Option<Arc<Waker>>>,
 }
 
@@ -44,38 +45,38 @@ impl Queue {
         Arc::new(Self { results: ResultQueue::new(), waker: Mutex::new(Some(waker)) })
     }
 
-    /// Adds an entry, and wakes the loop for the first entry of a batch.
-    pub(super) fn push(&self, done: Done) {
-        if self.results.push(done) {
+    /// Adds a completion, and wakes the event loop if the queue was empty.
+    pub(super) fn push(&self, completion: Completion) {
+        if self.results.push(completion) {
             let waker = self.waker.lock().clone();
             if let Some(waker) = waker {
                 waker.call((), ThreadsafeFunctionCallMode::NonBlocking);
-                runtime::stir();
+                runtime::notify_virtual_time();
             }
         }
     }
 
-    /// Adds an exchange of a call, for the caller's own fetch.
+    /// Adds an exchange of the call with this number, for the caller's own fetch.
     pub(crate) fn offer(&self, call: u32, exchange: impl Outcome + 'static) {
-        self.push(Done::Exchange(call, Box::new(exchange)));
+        self.push(Completion::Exchange(call, Box::new(exchange)));
     }
 
-    /// Adds the cancellation of an exchange.
+    /// Adds the cancellation of the exchange with this id.
     pub(crate) fn cancel(&self, exchange: u64) {
-        self.push(Done::Cancelled(exchange));
+        self.push(Completion::Cancelled(exchange));
     }
 
-    /// Removes and returns all entries.
-    pub(super) fn take(&self) -> Vec<Done> {
+    /// Removes and returns all completions, in the order in which they were pushed.
+    pub(super) fn take(&self) -> Vec<Completion> {
         self.results.take()
     }
 
-    /// Returns `true` if there is no entry.
+    /// Returns `true` if no completion is waiting to be taken.
     pub(super) fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
 
-    /// Drops all entries, and those that are pushed later.
+    /// Drops all completions, and those that are pushed later.
     pub(super) fn close(&self) {
         self.results.close();
         let waker = self.waker.lock().take();
@@ -86,47 +87,48 @@ impl Queue {
 impl ChunkQueue for Queue {
     fn push_chunk(&self, number: u64, chunk: Chunk) {
         // JavaScript's numbers have 32 bits: `Port::reader` widened this one.
-        self.push(Done::Chunk(number as u32, chunk));
+        self.push(Completion::Chunk(number as u32, chunk));
     }
 }
 
-/// The number of values of a row: its number, its kind, and the values of that kind.
+/// Number of values in a row: the number, the kind, and up to four values of that kind.
 const WIDTH: u32 = 6;
 
-/// The kind of a row, for `ts/native-port.ts`.
+/// What a completion reports. The values equal those of `ts/native-port.ts`.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
-    /// Status, headers, body, and the attempt of the caller's own fetch.
+pub(crate) enum CompletionKind {
+    /// A response. Values: status, headers, body, and the attempt index of the caller's own fetch.
     Answer = 0,
-    /// The failure of a call.
+    /// A failure. Value: the `Failure`.
     Failure = 1,
-    /// Bytes.
+    /// A chunk of a response body. Value: its bytes.
     Chunk = 2,
-    /// The end of a body. No values.
+    /// The end of a response body. No values.
     End = 3,
-    /// There may be room in an upload or in a map. No values.
-    Room = 4,
-    /// The permit of a tool slot.
+    /// A wait without a value is over: an upload, an exchange or a map can continue. No values.
+    Ready = 4,
+    /// A slot of a tool. Value: the `Permit`.
     Permit = 5,
-    /// The result of a work: a whole number.
+    /// The number of calls that a drain has left. Value: a whole number.
     Count = 6,
-    /// The work panicked. No values.
-    Lost = 7,
-    /// An exchange, the changed headers, and the changed URL.
-    Begin = 8,
-    /// The id of the exchange.
-    Cancel = 9,
-    /// The slot of a target.
+    /// The future panicked. No values.
+    Panicked = 7,
+    /// An exchange for the caller's own fetch. Values: the `Exchange`, the changed headers, and the
+    /// changed URL or null.
+    Exchange = 8,
+    /// The cancellation of an exchange. Value: the id of the exchange.
+    CancelExchange = 9,
+    /// A slot of a target. Value: the `Slot`.
     Slot = 10,
 }
 
-/// A flat array of rows, because arrays inside the array would cost an object each.
+/// Builds a flat array of rows. An array per row would cost one JavaScript object each.
 pub(super) struct Batch<'env> {
     array: Array<'env>,
     rows: u32,
 }
 
-/// A row that is being written.
+/// A row of a [`Batch`] that is being written.
 pub(crate) struct Row<'batch, 'env> {
     array: &'batch mut Array<'env>,
     start: u32,
@@ -137,7 +139,7 @@ impl<'env> Batch<'env> {
         Self { array, rows: 0 }
     }
 
-    /// Begins a row of the work or stream with this number.
+    /// Begins the row for the future or stream with this number.
     pub(super) fn row(&mut self, number: u32) -> Result<Row<'_, 'env>> {
         let start = self.rows * WIDTH;
         self.rows += 1;
@@ -145,24 +147,24 @@ impl<'env> Batch<'env> {
         Ok(Row { array: &mut self.array, start })
     }
 
-    /// Returns the array of all rows.
+    /// Returns the array with the values of all rows.
     pub(super) fn into_array(self) -> Array<'env> {
         self.array
     }
 
-    /// Returns the number of values of that many rows.
+    /// Returns the number of array elements that `rows` rows take.
     pub(super) fn width(rows: usize) -> u32 {
         u32::try_from(rows).map_or(u32::MAX, |rows| rows.saturating_mul(WIDTH))
     }
 }
 
 impl Row<'_, '_> {
-    /// Sets the kind of the row.
-    pub(crate) fn kind(&mut self, kind: Kind) -> Result<()> {
+    /// Sets what the row reports, which determines its values.
+    pub(crate) fn kind(&mut self, kind: CompletionKind) -> Result<()> {
         self.array.set(self.start + 1, kind as u32)
     }
 
-    /// Sets the value with this index, from 0, of those that the kind has.
+    /// Sets the value at this index, from 0 to 3, among the values of the kind.
     pub(crate) fn put(&mut self, index: u32, value: impl ToNapiValue) -> Result<()> {
         self.array.set(self.start + 2 + index, value)
     }

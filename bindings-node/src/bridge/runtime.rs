@@ -1,7 +1,8 @@
 //! The tokio runtime of the package. All event loops of the process share it, and it starts at
 //! first use.
 //!
-//! The runtime is never stopped: event loops end before the process does, and each drops its work.
+//! The runtime is never stopped: event loops end before the process does, and each aborts its
+//! futures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,14 +14,19 @@ use tidegate_testing::VirtualTime;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Notify;
 
-// Tests replace the runtime by one on virtual time, for a while.
+// Tests replace the runtime by one on virtual time while a clock is entered.
 static IS_VIRTUAL: AtomicBool = AtomicBool::new(false);
 static VIRTUAL: RwLock<Option<Arc<VirtualTime>>> = RwLock::new(None);
-static STIRRED: Notify = Notify::const_new();
+static RESULT_PUSHED: Notify = Notify::const_new();
 
 static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 
-/// Returns a handle of the runtime, and starts the runtime at first use.
+/// Returns a handle of the runtime in use: that of virtual time if a clock is entered, otherwise
+/// the real one, which is started at the first call.
+///
+/// # Errors
+///
+/// If the threads of the runtime cannot be started.
 pub(crate) fn handle() -> Result<Handle> {
     if IS_VIRTUAL.load(Ordering::Relaxed)
         && let Some(time) = &*VIRTUAL.read()
@@ -33,7 +39,7 @@ pub(crate) fn handle() -> Result<Handle> {
     }
 }
 
-/// Switches to virtual time. Returns `false` if there is a virtual time already.
+/// Switches the process to virtual time. Returns `false` if it is on virtual time already.
 pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
     let mut present = VIRTUAL.write();
     if present.is_some() {
@@ -44,34 +50,35 @@ pub(super) fn begin_virtual(time: Arc<VirtualTime>) -> bool {
     true
 }
 
-/// Switches back to real time.
+/// Switches the process back to real time.
 pub(super) fn end_virtual() {
     let mut present = VIRTUAL.write();
     IS_VIRTUAL.store(false, Ordering::Relaxed);
     *present = None;
 }
 
-/// Wakes the thread that waits on virtual time, because there is a result.
-pub(super) fn stir() {
+/// Wakes the thread that waits on virtual time, because there is a result. Has no effect on real
+/// time.
+pub(super) fn notify_virtual_time() {
     if IS_VIRTUAL.load(Ordering::Relaxed) {
-        STIRRED.notify_one();
+        RESULT_PUSHED.notify_one();
     }
 }
 
-/// Waits until there is a result.
-pub(super) async fn stirred() {
-    STIRRED.notified().await;
+/// Waits until [`notify_virtual_time`] is called.
+pub(super) async fn result_pushed() {
+    RESULT_PUSHED.notified().await;
 }
 
-/// Returns the time of the runtime in use.
+/// Returns the current time of the runtime in use, which may be virtual.
 pub(crate) fn now() -> tokio::time::Instant {
     let time = VIRTUAL.read().clone();
     let _context = time.as_ref().map(|time| time.handle().enter());
     tokio::time::Instant::now()
 }
 
-/// On virtual time, lets dropped work end.
-pub(crate) fn settle() {
+/// Runs what is ready on virtual time, so that dropped futures end. Has no effect on real time.
+pub(crate) fn finish_dropped_work() {
     let time = VIRTUAL.read().clone();
     if let Some(time) = time {
         time.turn();

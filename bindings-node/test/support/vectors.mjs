@@ -60,20 +60,20 @@ export function pieces(chunks, headers = {}, status = 200) {
   };
 }
 
-/** Returns the body cut in two at each of `most` places, and into single bytes if short. */
-export function splits(data, most) {
+/** Returns the body cut in two at each of `maxChunks` places, and into single bytes if short. */
+export function splits(data, maxChunks) {
   const ways = [];
-  const step = Math.max(1, Math.floor(data.length / most));
+  const step = Math.max(1, Math.floor(data.length / maxChunks));
   for (let cut = 0; cut <= data.length; cut += step) ways.push([data.subarray(0, cut), data.subarray(cut)]);
-  if (data.length <= 2 * most) ways.push(Array.from(data, (byte) => Buffer.of(byte)));
+  if (data.length <= 2 * maxChunks) ways.push(Array.from(data, (byte) => Buffer.of(byte)));
   return ways;
 }
 
 /** Reads a raw response. Returns whether it ended properly. */
-export async function read(coming) {
+export async function read(stream) {
   const chunks = [];
   try {
-    const response = await coming;
+    const response = await stream;
     for await (const chunk of response.body ?? []) chunks.push(chunk);
   } catch (error) {
     const text = `${error.message} ${error.cause?.message}`;

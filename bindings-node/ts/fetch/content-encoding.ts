@@ -9,10 +9,20 @@ import * as zlib from "node:zlib";
 import { findHeader } from "./headers.js";
 import type { ChunkSource } from "./response-body.js";
 
-/** The limit of the platform's fetch, which protects against decompression attacks. */
+/**
+ * Maximum number of content encodings of one response, as in the platform's fetch. It protects
+ * against decompression attacks.
+ */
 const MAX_ENCODINGS = 5;
 
-/** Returns the body, decoded as its content-encoding says. Unknown encodings are not decoded. */
+/**
+ * Returns the body, decoded by its `content-encoding` header. An unknown encoding leaves the body
+ * as it is.
+ *
+ * @param body - The body as it was received.
+ * @param headers - The response headers as one string. See `headers.ts`.
+ * @throws `TypeError` if there are more than five encodings.
+ */
 export function decodeBody(
   body: string | Uint8Array | ChunkSource,
   headers: string,
@@ -51,7 +61,7 @@ const DECODERS: Record<string, (() => Transform) | undefined> = {
   zstd: (zlib as Zstd).createZstdDecompress,
 };
 
-/** A body that has arrived completely. */
+/** The chunks of a body that has arrived completely: one chunk, then the end. */
 class SingleChunk implements ChunkSource {
   #body: Uint8Array | null;
   onAbort: ((reason: unknown) => void) | undefined;
@@ -71,7 +81,7 @@ class SingleChunk implements ChunkSource {
   }
 }
 
-/** The output of a decoder, whose input is read on demand. */
+/** The output of a zlib decoder. Encoded chunks are read only when a decoded chunk is requested. */
 class DecodedChunks implements ChunkSource {
   readonly #from: ChunkSource;
   readonly #make: () => Transform;
@@ -90,8 +100,8 @@ class DecodedChunks implements ChunkSource {
     return this.#from.onAbort;
   }
 
-  set onAbort(tell: ((reason: unknown) => void) | undefined) {
-    this.#from.onAbort = tell;
+  set onAbort(callback: ((reason: unknown) => void) | undefined) {
+    this.#from.onAbort = callback;
   }
 
   async next(): Promise<Uint8Array | null> {
@@ -130,7 +140,9 @@ class DecodedChunks implements ChunkSource {
     });
   }
 
-  /** Returns the next input chunk, or null after the end of the encoding. */
+  /**
+   * Returns the next encoded chunk, or null after the last one or after the end of the encoding.
+   */
   async #read(): Promise<Uint8Array | null> {
     try {
       return await this.#from.next();

@@ -7,22 +7,24 @@
 import { AsyncResource } from "node:async_hooks";
 import { ReadableStream, TransformStream } from "node:stream/web";
 
-import type { NativeKept } from "../native.js";
+import type { NativeExchange } from "../native.js";
 import { port } from "../native-port.js";
 import { toLines } from "./headers.js";
 import type { FetchRequest } from "./request.js";
 import type { Payload } from "./request-body.js";
 import type { Fetch, FetchInit } from "./types.js";
 
-/** Makes the attempts of one call with a custom fetch. */
+/** One call whose attempts the caller's own fetch makes. */
 export class CustomFetchCall {
-  /** The errors of the attempts. The caller gets the same object. */
+  /** What the fetch threw in each failed attempt. The caller gets the same object. */
   readonly thrown: unknown[] = [];
-  /** The responses of the attempts. */
+  /** The response of each attempt that got one, by attempt index. */
   readonly responses: Response[] = [];
   readonly #fetch: Fetch;
   readonly #request: FetchRequest;
-  /** The caller's asynchronous context, which tracing and signing libraries use. */
+  /**
+   * The caller's asynchronous context, in which the fetch runs, for tracing and signing libraries.
+   */
   readonly #context = new AsyncResource("tidegate.fetch");
 
   constructor(fetch: Fetch, request: FetchRequest) {
@@ -30,23 +32,23 @@ export class CustomFetchCall {
     this.#request = request;
   }
 
-  /** Whether the body is a stream, which can be sent only once. */
-  get streams(): boolean {
+  /** Whether the request body is a stream, which can be sent only once. */
+  get hasStreamedBody(): boolean {
     return this.#request.payload instanceof ReadableStream;
   }
 
   /**
-   * Makes one attempt.
+   * Starts one attempt. Its result is reported to `exchange`.
    *
-   * @param exchange - The exchange.
-   * @param changes - Lines of the headers that the gate changed.
-   * @param url - URL of a replica of the pool, or null for the caller's URL.
+   * @param exchange - The native side of the attempt.
+   * @param changes - The headers that the gate changed, as lines `name\nvalue\n`.
+   * @param url - URL at a replica of the pool, or null for the caller's URL.
    */
-  begin(exchange: NativeKept, changes: string, url: string | null): void {
+  begin(exchange: NativeExchange, changes: string, url: string | null): void {
     this.#context.runInAsyncScope(() => void this.#serve(exchange, changes, url));
   }
 
-  async #serve(exchange: NativeKept, changes: string, url: string | null): Promise<void> {
+  async #serve(exchange: NativeExchange, changes: string, url: string | null): Promise<void> {
     const control = new AbortController();
     port.registerExchange(exchange.id, () => control.abort(this.#request.signal?.reason));
     try {
@@ -67,48 +69,62 @@ export class CustomFetchCall {
     }
   }
 
-  #init(exchange: NativeKept, changes: string, elsewhere: boolean, signal: AbortSignal): FetchInit {
+  #init(exchange: NativeExchange, changes: string, toReplica: boolean, signal: AbortSignal): FetchInit {
     const { init, method, payload, redirect } = this.#request;
     const headers = new Headers(this.#request.headers);
-    if (elsewhere) headers.delete("host");
+    if (toReplica) headers.delete("host");
     const lines = changes.split("\n");
     for (let at = 0; at + 1 < lines.length; at += 2) headers.set(lines[at] as string, lines[at + 1] as string);
     const body =
       payload === undefined ? {} : { body: reportWhenSent(payload, exchange) as NonNullable<FetchInit["body"]> };
-    return { ...init, method, headers, redirect, signal, ...(this.streams && { duplex: "half" as const }), ...body };
+    return {
+      ...init,
+      method,
+      headers,
+      redirect,
+      signal,
+      ...(this.hasStreamedBody && { duplex: "half" as const }),
+      ...body,
+    };
   }
 }
 
-/** Returns the body, which reports to the exchange when it was read if it is a stream. */
-function reportWhenSent(payload: Payload, exchange: NativeKept): Payload {
+/**
+ * Returns the request body. If it is a stream, the result reports to the exchange when its end was
+ * read.
+ */
+function reportWhenSent(payload: Payload, exchange: NativeExchange): Payload {
   if (!(payload instanceof ReadableStream)) return payload;
-  return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.sent() }));
+  return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.bodySent() }));
 }
 
-/** Passes the body to the gate, at most one chunk ahead of its reader. */
-async function forwardBody(exchange: NativeKept, response: Response): Promise<void> {
+/** Passes the response body to the gate, at most one chunk ahead of its reader. */
+async function forwardBody(exchange: NativeExchange, response: Response): Promise<void> {
   const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
   while (reader !== undefined) {
     const { done, value } = await reader.read();
     if (done) break;
     const room = exchange.chunk(value);
     if (room === null) return reader.cancel();
-    if (room === false) await roomFor(exchange);
+    if (room === false) await waitUntilReady(exchange);
   }
   exchange.end();
 }
 
-/** Resolves when the gate has room for another chunk. */
-function roomFor(exchange: NativeKept): Promise<void> {
+/** Resolves when the gate can take another chunk, or when the reader of the response is gone. */
+function waitUntilReady(exchange: NativeExchange): Promise<void> {
   return new Promise((resolve) => {
     const number = port.allocateNumber();
     port.wait(number, { settle: () => resolve() });
-    exchange.room(port.native, number);
+    exchange.ready(port.native, number);
     port.native.flush();
   });
 }
 
-/** Returns the headers that match the decoded body, without its encoding and length. */
+/**
+ * Returns the response headers as lines. The encoding and length are left out if the body was
+ * decoded, because they no longer apply to it.
+ */
 function decodedHeaders(response: Response): string {
   const decoded = response.headers.has("content-encoding");
   if (!decoded) return toLines(response.headers);
@@ -119,7 +135,14 @@ function decodedHeaders(response: Response): string {
 
 const ENCODING_HEADERS = ["content-encoding", "content-length"];
 
-/** Returns the headers of the custom fetch's response together with those that the gate adds. */
+/**
+ * Returns the headers that the caller's response gets: those that the gate returned, with the
+ * `content-encoding` and `content-length` of the custom fetch's response, which the gate did not
+ * get.
+ *
+ * @param headers - The headers that the gate returned, after a reason phrase.
+ * @param response - The response of the custom fetch, which also has the reason phrase.
+ */
 export function originalHeaders(headers: string, response: Response): string {
   let flat = response.statusText + headers.slice(headers.indexOf("\n"));
   if (!response.headers.has("content-encoding")) return flat;
@@ -131,8 +154,8 @@ export function originalHeaders(headers: string, response: Response): string {
 }
 
 /**
- * The kind of failure by the error code of Node or undici. `refused`, `connect` and
- * `connect_timeout` mean that nothing was sent.
+ * The gate's name for a failure, by the error code of Node or undici. After `refused`, `connect`
+ * and `connect_timeout` nothing was sent.
  */
 const KINDS: Record<string, string> = {
   ECONNREFUSED: "refused",

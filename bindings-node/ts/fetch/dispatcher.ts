@@ -12,38 +12,38 @@ interface Dispatcher {
   dispatch: unknown;
 }
 
-/** Symbols under which undici stores the global dispatcher. Version 7 sets both. */
+/** Symbols under which undici stores the global dispatcher. Version 7 of undici sets both. */
 const GLOBAL_DISPATCHER_KEYS = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.globalDispatcher.2")];
 
-/** Properties that distinguish a custom agent. */
+/** Properties of an undici agent that differ if it was created with options. */
 const SETTINGS = ["options", "factory"];
 
-/** Whether an agent has the default settings, for each agent compared so far. */
+/** Whether an agent has the default settings. Compared once for each agent. */
 const isDefaultByAgent = new WeakMap<object, boolean>();
 
-/** Returns `true` if the global dispatcher is not one that undici itself would set. */
+/** Returns `true` if the global undici dispatcher is not a default one. */
 export function hasCustomGlobalDispatcher(): boolean {
-  return GLOBAL_DISPATCHER_KEYS.some((place) => {
-    const dispatcher = (globalThis as Record<symbol, unknown>)[place] as Dispatcher | undefined;
+  return GLOBAL_DISPATCHER_KEYS.some((key) => {
+    const dispatcher = (globalThis as Record<symbol, unknown>)[key] as Dispatcher | undefined;
     return dispatcher !== undefined && !isDefault(dispatcher);
   });
 }
 
 /**
- * Returns the dispatcher that a `Request` was made with.
+ * Returns the undici dispatcher that a `Request` was made with.
  *
- * undici 6 (Node 20 and 22) keeps it under a symbol. undici 7 (Node 24) keeps it in a private field,
- * which cannot be read: the result is then `undefined`.
+ * Undefined if it has none, and always with undici 7 (Node 24), which keeps the dispatcher in a
+ * private field. undici 6 (Node 20 and 22) keeps it under a symbol.
  */
 export function dispatcherOf(request: Request): FetchInit["dispatcher"] {
   return settingOf(request, "dispatcher") as FetchInit["dispatcher"];
 }
 
 /**
- * Returns `true` for an agent as undici itself makes one.
+ * Returns `true` for an agent that undici itself has set as the global dispatcher.
  *
- * Node's undici and the one from npm both set such an agent when they are loaded, so neither being
- * set nor being of that class tells the user's own dispatcher.
+ * Node's undici and the one from npm both set such an agent when they are loaded. A dispatcher is
+ * therefore the user's only if its class, its `dispatch` method or its settings differ.
  */
 function isDefault(dispatcher: Dispatcher): boolean {
   const { constructor: agent, dispatch } = dispatcher;
@@ -65,7 +65,9 @@ function hasDefaultSettings(dispatcher: Dispatcher, fresh: object): boolean {
   });
 }
 
-/** Returns a setting that undici keeps under an unexported symbol. */
+/**
+ * Returns a property that undici keeps under an unexported symbol, or undefined if there is none.
+ */
 function settingOf(agent: object, name: string): unknown {
   const key = Object.getOwnPropertySymbols(agent).find(({ description }) => description === name);
   return key && (agent as Record<symbol, unknown>)[key];

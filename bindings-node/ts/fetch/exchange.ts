@@ -7,49 +7,54 @@
 import { type Abortable, unwatch, watch } from "../abort-signal.js";
 import { currentContext } from "../context.js";
 import { fetchError } from "../errors.js";
-import type { Failure, NativeGate, NativeKept, NativeReply, NativeUpload } from "../native.js";
+import type { Failure, NativeExchange, NativeGate, NativeReply, NativeUpload } from "../native.js";
 import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 import type { CustomFetchCall } from "./custom-fetch.js";
 import { ReplyBody } from "./response-body.js";
 
-/** The head of a response, before redirects and encodings are handled, with its body. */
+/**
+ * The head of one response, before redirects are followed and encodings are decoded, with its body.
+ */
 export interface ResponseHead {
-  /** HTTP status. */
+  /** HTTP status of the response. */
   status: number;
-  /** Headers as lines, after the reason phrase. */
+  /** The reason phrase, then the headers, as one string. See `headers.ts`. */
   headers: string;
-  /** The whole body, its reader, or null. */
+  /**
+   * The body as text or bytes if it has arrived completely, its reader otherwise, or null if it is
+   * empty.
+   */
   body: string | Uint8Array | ReplyBody | null;
-  /** The response of the caller's own fetch, if that made the exchange. */
+  /** The response of the caller's own fetch; undefined if the gate made the response. */
   customResponse: Response | undefined;
 }
 
-/** One request, in the form that the native module takes. */
+/** One request in the form that the native module takes. */
 export interface ExchangeRequest {
-  /** HTTP method. */
+  /** HTTP method of the request. */
   method: string;
-  /** URL without a fragment. */
+  /** URL of the request, without a fragment. */
   url: string;
-  /** Headers as lines. */
+  /** Request headers as one string of lines. See `headers.ts`. */
   headers: string;
-  /** Body in memory, if it is not streamed. */
+  /** Request body in memory; undefined without a body, and if the body is streamed. */
   body: string | Uint8Array | undefined;
-  /** Streamed body. */
+  /** Streamed request body; undefined without one, and if the caller's own fetch sends it. */
   upload: NativeUpload | undefined;
-  /** The caller's signal. */
+  /** The caller's signal, which ends the call; undefined without one. */
   signal: AbortSignal | undefined;
-  /** Whether the fetch belongs to an SDK whose retries are disabled. */
+  /** Whether the fetch belongs to an SDK whose retries are switched off. */
   wrapped: boolean;
-  /** The caller's own fetch, if it makes the exchange. */
+  /** The call by the caller's own fetch; undefined if the native transport makes the exchange. */
   customFetch: CustomFetchCall | undefined;
 }
 
 /**
- * Sends a request.
+ * Sends a request through the gate.
  *
- * @returns The head of the response.
- * @throws The signal's reason, or a `TypeError` whose cause is a `TidegateError`. Both as
- * rejections.
+ * @returns The head of the response, when it has arrived.
+ * @throws The signal's reason, the error of the caller's own fetch, or a `TypeError` whose cause is
+ * a `TidegateError`. All as rejections.
  */
 export function sendExchange(gate: NativeGate, sent: ExchangeRequest): Promise<ResponseHead> {
   return new Promise((resolve, reject) => new Exchange(resolve, reject, sent).start(gate, sent));
@@ -89,7 +94,7 @@ class Exchange implements Waiter, Abortable {
       upload,
       currentContext(),
       wrapped,
-      this.#customFetch?.streams,
+      this.#customFetch?.hasStreamedBody,
     );
     if (typeof started !== "number") {
       this.#reject(fetchError(started));
@@ -114,7 +119,7 @@ class Exchange implements Waiter, Abortable {
     }
   }
 
-  begin(exchange: NativeKept, changes: string, url: string | null): void {
+  onExchange(exchange: NativeExchange, changes: string, url: string | null): void {
     this.#customFetch?.begin(exchange, changes, url);
   }
 

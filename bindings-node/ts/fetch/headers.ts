@@ -4,18 +4,18 @@
  * @module
  */
 
-/** Returns the headers as lines. */
+/** Returns the headers as one string of lines `name\nvalue\n`. */
 export function toLines(headers: Headers): string {
   let flat = "";
   for (const [name, value] of headers) flat += `${name}\n${value}\n`;
   return flat;
 }
 
-/** Headers that the connection sets. */
+/** Request headers that only the connection may set. */
 const CONNECTION_HEADERS = ["expect", "keep-alive", "transfer-encoding", "upgrade"];
 
 /**
- * Checks that the caller sets no header of the connection.
+ * Checks that the caller sets no header that only the connection may set.
  *
  * @throws `TypeError` if there is one, as the platform's fetch does.
  */
@@ -26,9 +26,13 @@ export function checkNoConnectionHeaders(headers: Headers): void {
 }
 
 /**
- * Returns the headers of a request as lines, with the defaults of the platform's fetch.
+ * Returns the request headers as lines `name\nvalue\n`, with the defaults of the platform's fetch.
  *
- * The host comes from the URL, and the content length from the body.
+ * The headers `host` and `content-length` of the caller are left out.
+ *
+ * @param headers - Headers of the caller.
+ * @param secure - Whether the URL is HTTPS, which allows the encoding `br`.
+ * @param length - Value of `content-length`, or undefined if the native transport sets it.
  */
 export function requestLines(headers: Headers, secure: boolean, length: string | undefined): string {
   let flat = "";
@@ -46,7 +50,10 @@ export function requestLines(headers: Headers, secure: boolean, length: string |
   return flat;
 }
 
-/** Returns the headers of a response. Its first line is the reason phrase. */
+/**
+ * Returns the headers of a response from one string: a reason phrase, then lines of names and
+ * values.
+ */
 export function parseHeaders(flat: string): Headers {
   const headers = new Headers();
   const lines = flat.split("\n");
@@ -54,15 +61,16 @@ export function parseHeaders(flat: string): Headers {
   return headers;
 }
 
-/** Returns the reason phrase of the status line. */
+/** Returns the reason phrase, which is the first line of a response's headers. May be "". */
 export function reasonPhrase(flat: string): string {
   return flat.slice(0, flat.indexOf("\n"));
 }
 
 /**
- * Returns the value of a header without parsing the others. Several values are joined.
+ * Returns the value of one header without parsing the others, or undefined if it is missing.
+ * Several values are joined by ", ".
  *
- * @param flat - The headers as lines.
+ * @param flat - The headers as lines, after a first line.
  * @param name - The name in lower case.
  */
 export function findHeader(flat: string, name: string): string | undefined {

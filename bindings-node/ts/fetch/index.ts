@@ -12,18 +12,18 @@ import { isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
 import type { Fetch, FetchInit, FetchInput } from "./types.js";
 
-/** How a fetch makes its exchanges. */
+/** How a fetch of a gate makes its exchanges. */
 export interface FetchSettings {
-  /** Whether the fetch belongs to an SDK whose retries are disabled. */
+  /** Whether the fetch belongs to an SDK whose retries are switched off. */
   wrapped: boolean;
   /**
-   * What makes the exchanges: the native transport, or a fetch. `auto`: the native transport, or
-   * the platform's fetch if the call or the process has an undici dispatcher.
+   * What makes the exchanges: `native`, the gate's transport; a custom fetch; or `auto`, the gate's
+   * transport unless the call or the process has a custom undici dispatcher.
    */
   transport: Fetch | "native" | "auto";
 }
 
-/** The platform's fetch when this module was loaded. A different global fetch is a custom one. */
+/** The platform's fetch when this module was loaded. Any other global fetch is a custom one. */
 const platformFetch = globalThis.fetch;
 
 let insidePlatformFetch = false;
@@ -31,7 +31,7 @@ let insidePlatformFetch = false;
 /**
  * Calls the current global fetch, which may be a mock.
  *
- * If a gate's fetch was made the global one, the original one is called, to avoid an endless
+ * If a fetch of a gate was made the global one, the original is called instead, to avoid an endless
  * recursion.
  */
 const currentPlatformFetch: Fetch = (input, init) => {
@@ -44,17 +44,24 @@ const currentPlatformFetch: Fetch = (input, init) => {
   }
 };
 
-/** The transport of each fetch of a gate, so that a client can be wrapped twice. */
+/** The transport of each fetch that a gate has created. Wrapping a client again reads it. */
 const transports = new WeakMap<Fetch, FetchSettings["transport"]>();
 
-/** Returns a fetch that bypasses the gate: the custom fetch, or the platform's. */
+/**
+ * Returns a fetch that bypasses the gate.
+ *
+ * @param own - The fetch to call, or undefined for the platform's current one.
+ */
 export function fetchWithoutGate(own: Fetch | undefined): Fetch {
   const fetch: Fetch = (input, init) => (own ?? currentPlatformFetch)(input, init);
   transports.set(fetch, own ?? "auto");
   return fetch;
 }
 
-/** Returns a fetch that sends through the gate. */
+/**
+ * Returns a fetch that sends HTTP requests through the gate. Requests to other URLs, such as
+ * `data:`, bypass the gate.
+ */
 export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: FetchSettings): Fetch {
   const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {
     const url = urlOf(input);
@@ -76,7 +83,10 @@ export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: Fetch
   return fetch as Fetch;
 }
 
-/** Returns the custom fetch that makes a client's exchanges, or `auto`. */
+/**
+ * Returns the custom fetch that makes the exchanges of a client's fetch, or `auto` if there is
+ * none.
+ */
 export function customFetchOf(fetch: Fetch): Fetch | "auto" {
   const transport = transports.get(fetch) ?? fetch;
   return typeof transport === "function" && transport !== platformFetch ? transport : "auto";

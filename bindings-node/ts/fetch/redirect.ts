@@ -11,15 +11,19 @@ import type { FetchRequest } from "./request.js";
 const BODY_HEADERS = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];
 const CREDENTIALS = ["authorization", "proxy-authorization", "cookie", "host"];
 
-/** Returns `true` if the status is a redirect. */
+/** Returns `true` for the statuses that redirect a fetch: 301, 302, 303, 307 and 308. */
 export function isRedirect(status: number): boolean {
   return status === 301 || status === 302 || status === 303 || status === 307 || status === 308;
 }
 
 /**
- * Returns the next request, or undefined if the caller gets the redirect itself.
+ * Returns the request that follows a redirect, with the method and headers that the standard
+ * requires.
  *
- * @throws `TypeError` if the redirect cannot be followed.
+ * Undefined if the caller gets the redirect response itself: with `redirect: "manual"`, or without
+ * a `location` header.
+ *
+ * @throws `TypeError` if the redirect cannot or may not be followed.
  */
 export function followRedirect(request: FetchRequest, head: ResponseHead): FetchRequest | undefined {
   if (request.redirect === "manual") return undefined;
@@ -50,7 +54,11 @@ export function followRedirect(request: FetchRequest, head: ResponseHead): Fetch
   return { ...request, url, method, headers, payload };
 }
 
-/** Returns the URL of a location header. */
+/**
+ * Returns the absolute URL of a `location` header.
+ *
+ * @throws `TypeError` if the URL is malformed or not HTTP.
+ */
 function resolveLocation(location: string, base: URL): URL {
   // Headers are decoded as latin1, but a location may be UTF-8.
   const text = Buffer.from(location, "latin1").toString("utf8");

@@ -6,20 +6,24 @@
  */
 import { ReadableStream } from "node:stream/web";
 
-/** A body in memory, or a stream that can be sent once. */
+/** A request body: in memory, a stream that can be sent once, or undefined without a body. */
 export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
 
-/** The body as the caller passed it. */
+/** The `body` option as the caller passed it to `fetch`. */
 export type GivenBody = unknown;
 
-/** Bytes. Larger bodies are streamed and cannot be sent again. */
+/**
+ * Maximum size in bytes of a body that is read into memory. Larger bodies are streamed, and cannot
+ * be sent again.
+ */
 const MAX_BUFFERED_BODY = 32 * 1024 * 1024;
 
 /**
- * Returns the body of a request.
+ * Returns the body of a request: in memory if it is at most 32 MiB long or the JSON body of a
+ * `Request`, otherwise as a stream. Undefined without a body.
  *
  * @param request - The request.
- * @param given - The `body` of the caller's options; undefined if the request may have its own.
+ * @param given - The `body` of the caller's options; undefined if it may come from a `Request`.
  */
 export async function readBody(request: Request, given: GivenBody): Promise<Payload> {
   const stream = request.body as ReadableStream<Uint8Array> | null;
@@ -29,7 +33,9 @@ export async function readBody(request: Request, given: GivenBody): Promise<Payl
   return small ? new Uint8Array(await request.arrayBuffer()) : stream;
 }
 
-/** Returns the approximate size in bytes, or undefined if it is known only after reading. */
+/**
+ * Returns the approximate size of a body in bytes, or undefined if it is known only after reading.
+ */
 function sizeOf(given: GivenBody): number | undefined {
   if (typeof given === "string") return given.length;
   if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return given.byteLength;
@@ -51,7 +57,7 @@ function sizeOf(given: GivenBody): number | undefined {
  * Returns the exact length in bytes of a body that is streamed because of its size, or undefined if
  * it is known only after reading.
  *
- * Servers need not accept a chunked body, so the length is declared.
+ * The length is sent as `content-length`, because servers need not accept a chunked body.
  */
 export async function bodyLength(given: GivenBody): Promise<number | undefined> {
   if (typeof given === "string") return Buffer.byteLength(given);
@@ -70,7 +76,10 @@ export async function bodyLength(given: GivenBody): Promise<number | undefined> 
   return files + (await new Response(around).arrayBuffer()).byteLength;
 }
 
-/** Returns `true` if a `Request` has a JSON body, which is in memory and names the model. */
+/**
+ * Returns `true` if the headers of a `Request` declare a JSON body. Such a body is read into
+ * memory, because it names the model.
+ */
 function isJson(headers: Headers): boolean {
   return headers.get("content-type")?.includes("json") === true;
 }

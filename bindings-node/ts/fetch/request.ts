@@ -11,33 +11,38 @@ import { dispatcherOf } from "./dispatcher.js";
 import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
 import type { FetchInit, FetchInput } from "./types.js";
 
-/** One request, ready to be sent. */
+/** One request in the form in which it is sent. */
 export interface FetchRequest {
-  /** URL, which may have a fragment. */
+  /** URL of the request, which may have a fragment. */
   url: URL;
-  /** HTTP method. */
+  /** HTTP method, in upper case if it is a standard one. */
   method: string;
-  /** Headers of the caller, with the content type of the body. */
+  /** Headers of the caller, with the content type of the body if the caller set none. */
   headers: Headers;
-  /** Body. */
+  /** Request body; undefined if the request has none. */
   payload: Payload;
-  /** Signal that aborts the call. */
+  /** Signal that aborts the call. Undefined without one. */
   signal: AbortSignal | undefined;
-  /** How redirects are handled. */
+  /** The caller's `redirect` option. Default: `follow`. */
   redirect: "follow" | "error" | "manual";
-  /** The caller's options, which a custom fetch may extend. */
+  /**
+   * The options that the caller passed to `fetch`. A custom fetch gets those that are not fields
+   * here.
+   */
   init: FetchInit | undefined;
 }
 
 const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
 const REDIRECTS = new Set(["follow", "error", "manual"]);
 
-/** Returns `true` for URLs that the platform handles, such as `data:` and `blob:`. */
+/** Returns `true` for URLs that only the platform's fetch supports, such as `data:` and `blob:`. */
 export function isNotHttp(url: URL): boolean {
   return url.protocol !== "http:" && url.protocol !== "https:";
 }
 
-/** Returns the URL of the first argument of `fetch`, or undefined if it is not a URL. */
+/**
+ * Returns the URL of the first argument of `fetch`, or undefined if it is relative or malformed.
+ */
 export function urlOf(input: FetchInput): URL | undefined {
   // A URL object is copied, because its owner may change it while the call waits. Other objects are
   // read as text, as the platform's fetch does.
@@ -52,7 +57,9 @@ export function urlOf(input: FetchInput): URL | undefined {
 /**
  * Reads the arguments of `fetch`.
  *
- * @throws The `TypeError`s of the standard, or rejects with them.
+ * @param url - The URL of `input`.
+ * @returns The request, directly if the arguments are simple.
+ * @throws The `TypeError`s of the fetch standard, some as rejections.
  */
 export function readRequest(
   input: FetchInput,
@@ -62,7 +69,10 @@ export function readRequest(
   return readSimple(input, init, url) ?? readWithPlatform(input, init, url);
 }
 
-/** Reads a URL with plain options, or returns undefined for other arguments. */
+/**
+ * Reads a URL and plain options without the platform's `Request`, or returns undefined if the
+ * arguments need it.
+ */
 function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
   if (typeof input !== "string" && !(input instanceof URL)) return undefined;
   if (url.username !== "" || url.password !== "") return undefined;
@@ -79,7 +89,7 @@ function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): F
   return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
 }
 
-/** Reads any arguments with the platform's `Request`. */
+/** Reads any arguments of `fetch` with the platform's `Request`. */
 async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<FetchRequest> {
   // The signal is watched directly, because a `Request` adds a signal and a listener of its own.
   const { signal, ...rest } = init ?? {};
@@ -109,7 +119,7 @@ async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, 
 }
 
 /**
- * Resolves with the result of the work, or rejects with the signal's reason, whichever is first.
+ * Returns the result of the work, but rejects with the signal's reason as soon as it is aborted.
  */
 function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
@@ -120,7 +130,10 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
   });
 }
 
-/** Returns the URL of a `Request`, whose text keeps the fragment. */
+/**
+ * Returns `url` if it has the given text, otherwise the URL of the text. Avoids parsing the text
+ * again.
+ */
 function withoutFragment(text: string, url: URL): URL {
   return text === url.href ? url : new URL(text);
 }

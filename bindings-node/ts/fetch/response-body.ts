@@ -9,7 +9,7 @@ import { bodyError } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
 import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 
-/** Reads the chunks of a reply. When the object is collected, the exchange ends. */
+/** Reads the chunks of a native response. Collecting the object ends the exchange. */
 export class ReplyBody implements Waiter, Abortable {
   readonly #reply: NativeReply;
   readonly #number = port.allocateNumber();
@@ -22,7 +22,14 @@ export class ReplyBody implements Waiter, Abortable {
    */
   onAbort: ((reason: unknown) => void) | undefined;
 
-  /** `thrown` holds the errors of the caller's own fetch, if that makes the exchange. */
+  /**
+   * Takes ownership of `reply`.
+   *
+   * @param reply - The native response.
+   * @param signal - The caller's signal, or undefined without one.
+   * @param thrown - What the caller's own fetch threw, by index; undefined if it does not make the
+   * exchange.
+   */
   constructor(reply: NativeReply, signal: AbortSignal | undefined, thrown: unknown[] | undefined) {
     this.#reply = reply;
     this.#thrown = thrown;
@@ -30,8 +37,9 @@ export class ReplyBody implements Waiter, Abortable {
   }
 
   /**
-   * Returns the next chunk, or null at the end. Rejects if the body ended early. Only one read at a
-   * time is allowed.
+   * Returns the next chunk, or null at the end. Rejects if the body ended early or was aborted.
+   *
+   * Only one read at a time is allowed.
    */
   next(): Uint8Array | null | Promise<Uint8Array | null> {
     if (this.#aborted !== undefined) return Promise.reject(this.#aborted.reason);
@@ -49,19 +57,19 @@ export class ReplyBody implements Waiter, Abortable {
   }
 
   settle(kind: CompletionKind, value: unknown): void {
-    const wanted = this.#pending;
+    const pending = this.#pending;
     this.#pending = undefined;
     if (kind === CompletionKind.Chunk) {
-      wanted?.resolve(value as Uint8Array);
+      pending?.resolve(value as Uint8Array);
     } else if (kind === CompletionKind.End) {
       this.#stopWatching();
-      wanted?.resolve(null);
+      pending?.resolve(null);
     } else {
-      wanted?.reject(kind === CompletionKind.Failure ? this.#failed(value as Failure) : panicError());
+      pending?.reject(kind === CompletionKind.Failure ? this.#failed(value as Failure) : panicError());
     }
   }
 
-  /** Ends the exchange now and rejects a pending read. */
+  /** Ends the exchange now, releases the slot, and rejects a pending read. */
   close(): void {
     this.#end(() => bodyError(native.Reply.closed()));
   }
@@ -72,15 +80,15 @@ export class ReplyBody implements Waiter, Abortable {
     this.onAbort?.(reason);
   }
 
-  #end(why: () => unknown): void {
+  #end(reason: () => unknown): void {
     this.#stopWatching();
     // `cancel` of a stream does not reach a pending read, so the read is rejected here.
     this.#reply.close();
-    const wanted = this.#pending;
-    if (wanted === undefined) return;
+    const pending = this.#pending;
+    if (pending === undefined) return;
     this.#pending = undefined;
     port.forget(this.#number);
-    wanted.reject(why());
+    pending.reject(reason());
   }
 
   #failed(failure: Failure): unknown {
@@ -97,23 +105,26 @@ export class ReplyBody implements Waiter, Abortable {
   }
 }
 
-/** A read that waits for its chunk. */
+/** The promise of a read whose chunk has not arrived. */
 interface PendingPull {
   resolve: (chunk: Uint8Array | null) => void;
   reject: (error: unknown) => void;
 }
 
-/** A source of chunks that can be closed. */
+/** A source of body chunks, such as a native response or a decoder. */
 export interface ChunkSource {
-  /** Returns the next chunk, or null at the end. */
+  /** Returns the next chunk, or null at the end. Only one read at a time is allowed. */
   next(): Uint8Array | null | Promise<Uint8Array | null>;
-  /** Ends the source. */
+  /** Ends the source, and the exchange behind it, now. */
   close(): void;
-  /** Called when the signal of the source is aborted. */
+  /**
+   * Called with the reason when the caller's signal is aborted. The stream that reads the source
+   * sets it.
+   */
   onAbort: ((reason: unknown) => void) | undefined;
 }
 
-/** Returns a byte stream of the chunks. */
+/** Returns a byte stream of the chunks, which reads a chunk only when one is requested. */
 export function toReadableStream(chunks: ChunkSource): ReadableStream<Uint8Array> {
   return new ReadableStream(new ByteSource(chunks));
 }

@@ -11,21 +11,21 @@ import type { ReadableStream } from "node:stream/web";
 import { parseHeaders, reasonPhrase } from "./headers.js";
 import { type ChunkSource, toReadableStream } from "./response-body.js";
 
-/** The parts of a response. */
+/** The parts from which a platform `Response` is created. */
 export interface ResponseParts {
-  /** HTTP status. */
+  /** HTTP status of the response. */
   status: number;
-  /** The headers as one string, as they come from the native module. */
+  /** The reason phrase and the headers as one string. See `headers.ts`. */
   headers: string;
-  /** The whole body as text or bytes, a source of chunks, or null. */
+  /** The whole body as text or bytes, a source of chunks, or null without a body. */
   body: string | Uint8Array | ChunkSource | null;
   /** URL of the last request, without a fragment. */
   url: string;
-  /** Whether a redirect was followed. */
+  /** Whether at least one redirect was followed. */
   redirected: boolean;
-  /** The caller's signal. When it is aborted, nothing more is read. */
+  /** The caller's signal; undefined without one. After its abort, reading the body rejects. */
   signal: AbortSignal | undefined;
-  /** Whether a redirect left the origin. */
+  /** Whether a redirect led to another origin. */
   crossOrigin: boolean;
 }
 
@@ -42,7 +42,10 @@ class GateResponse extends Base {
   readonly #parts: ResponseParts;
   #headers: Headers | undefined;
   #used = false;
-  /** The platform's response, created when more than the content of the body is needed. */
+  /**
+   * A response of the platform's own class. It is created when more than the content of the body is
+   * needed.
+   */
   #inner: Response | undefined;
 
   constructor(parts: ResponseParts, inner?: Response) {
@@ -125,7 +128,11 @@ class GateResponse extends Base {
     return copy as unknown as Response;
   }
 
-  /** Returns the whole body and marks it as used, if it has arrived and was not read yet. */
+  /**
+   * Marks the body as used and returns it.
+   *
+   * Undefined if the body has not arrived completely, was read, or belongs to `#inner`.
+   */
   #takeWholeBody(): string | Uint8Array | undefined {
     const { body, signal } = this.#parts;
     if (this.#inner !== undefined || this.#used || body === null || isChunks(body)) return undefined;
@@ -148,8 +155,8 @@ class GateResponse extends Base {
 }
 
 /**
- * Returns the options of a status, or undefined for statuses that the platform's constructor
- * rejects.
+ * Returns the constructor options for a status, or undefined for 200 and for statuses that the
+ * platform's constructor rejects.
  */
 function initOf(status: number): { status: number } | undefined {
   return status === OK || status < 200 || status > 599 ? undefined : { status };
@@ -176,7 +183,7 @@ function withoutByteOrderMark(text: string): string {
   return text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
 }
 
-/** Returns the response of these parts. */
+/** Returns a `Response` that creates the platform's objects only when they are needed. */
 export function createResponse(parts: ResponseParts): Response {
   return new GateResponse(parts) as unknown as Response;
 }

@@ -15,13 +15,15 @@ import { ReplyBody } from "./response-body.js";
 import type { Fetch } from "./types.js";
 import { sendWithUpload } from "./upload.js";
 
-/** Statuses without a body. */
+/** Statuses of responses that have no body. */
 const NULL_BODY = new Set([101, 103, 204, 205, 304]);
-/** The limit of the fetch standard. */
+/** Maximum number of redirects that one call follows, as in the fetch standard. */
 const MAX_REDIRECTS = 20;
 
 /**
- * Sends a call through the native transport, which neither follows redirects nor decodes bodies.
+ * Sends a call through the native transport. Follows its redirects and decodes its body.
+ *
+ * @param wrapped - Whether an SDK whose retries are switched off makes the call.
  */
 export async function sendNatively(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<Response> {
   let current = request;
@@ -60,7 +62,12 @@ function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Pr
   return sendWithUpload(payload, (upload) => sendExchange(gate, { ...sent, body: undefined, upload }), signal);
 }
 
-/** Sends a call through a custom fetch, which follows redirects and decodes bodies itself. */
+/**
+ * Sends a call through a custom fetch, which itself follows redirects and decodes bodies.
+ *
+ * @param wrapped - Whether an SDK whose retries are switched off makes the call.
+ * @param own - The custom fetch.
+ */
 export async function sendByCustomFetch(
   gate: NativeGate,
   request: FetchRequest,
@@ -92,12 +99,12 @@ export async function sendByCustomFetch(
   });
 }
 
-/** Closes a body that nobody will read. */
+/** Ends the exchange of a response whose body nobody will read. */
 function closeBody({ body }: ResponseHead): void {
   if (body instanceof ReplyBody) body.close();
 }
 
-/** Returns the URL without its fragment. */
+/** Returns the text of a URL without its fragment. */
 function hrefOf(url: URL): string {
   const { href } = url;
   const end = href.indexOf("#");
@@ -118,22 +125,23 @@ function responseParts(
   return { status, headers, body: decodeBody(head.body ?? "", headers), url: href, signal };
 }
 
-/** Methods for which the platform's fetch sends `content-length: 0` without a body. */
+/** Methods for which the platform's fetch sends `content-length: 0` if there is no body. */
 const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
 
 /**
- * Returns the value of `content-length`, or undefined if the transport sets it.
+ * Returns the value of `content-length`, or undefined if the native transport sets it.
  *
- * @throws `TypeError` if the header does not equal the length of the body, as the platform's fetch
- * does. The server would wait for the rest, or read it as the next request.
+ * @throws `TypeError` if the caller's header does not equal the length of the body, as the
+ * platform's fetch does. The server would wait for the rest, or read the rest as the next request.
  */
 function contentLength({ method, headers, payload }: FetchRequest): string | undefined {
-  const said = headers.get("content-length");
+  const declared = headers.get("content-length");
   if (payload instanceof ReadableStream) {
-    if (said !== null && !/^\d+$/.test(said)) throw new TypeError("fetch failed: invalid content-length header");
-    return said ?? undefined;
+    if (declared !== null && !/^\d+$/.test(declared))
+      throw new TypeError("fetch failed: invalid content-length header");
+    return declared ?? undefined;
   }
-  if (payload !== undefined && said !== null && Number(said) !== Buffer.byteLength(payload)) {
+  if (payload !== undefined && declared !== null && Number(declared) !== Buffer.byteLength(payload)) {
     throw new TypeError("fetch failed: the length of the body differs from its content-length header");
   }
   return WITH_CONTENT.has(method) && (payload === undefined || payload.length === 0) ? "0" : undefined;

@@ -9,7 +9,14 @@ import { type NativeUpload, native } from "../native.js";
 import { port } from "../native-port.js";
 
 /**
- * Sends a request with a streamed body. The server may answer before it has read the whole body.
+ * Sends a request with a streamed body, and returns the result of `send`.
+ *
+ * The server may answer before it has read the whole body.
+ *
+ * @param body - The body, which is cancelled if the call fails.
+ * @param send - Sends the request with the upload as its body.
+ * @param signal - The caller's signal; its reason cancels the body.
+ * @throws The error of the body or of `send`, as a rejection.
  */
 export async function sendWithUpload<T>(
   body: ReadableStream<Uint8Array>,
@@ -24,7 +31,7 @@ export async function sendWithUpload<T>(
     // A failure of the body rejects the call.
     return await Promise.race([answered, fed.then(() => answered)]);
   } catch (error) {
-    upload.giveUp();
+    upload.abandon();
     answered.catch(() => {});
     // Not awaited, because the caller's stream may take long to cancel.
     reader.cancel(signal?.aborted === true ? signal.reason : error).catch(() => {});
@@ -42,7 +49,7 @@ async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Ui
     if (!(value instanceof Uint8Array)) throw new TypeError("fetch failed: a body stream must yield Uint8Array chunks");
     let taken = upload.offer(value);
     while (taken === false) {
-      await room(upload);
+      await waitUntilReady(upload);
       taken = upload.offer(value);
     }
     if (taken === null) {
@@ -52,11 +59,11 @@ async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Ui
   }
 }
 
-function room(upload: NativeUpload): Promise<void> {
+function waitUntilReady(upload: NativeUpload): Promise<void> {
   return new Promise((resolve) => {
     const number = port.allocateNumber();
     port.wait(number, { settle: () => resolve() });
-    upload.room(port.native, number);
+    upload.ready(port.native, number);
     port.native.flush();
   });
 }

@@ -4,11 +4,11 @@
  * @module
  */
 
-/** A call of a tool by the model. */
+/** A call of a tool in the answer of a model. */
 export interface ToolCall {
-  /** Name of the tool. */
+  /** Name of the tool that the model calls. */
   name: string;
-  /** Arguments of the call. Default: none. */
+  /** Arguments of the tool call by name. Default: none. */
   arguments?: Record<string, unknown>;
 }
 
@@ -19,19 +19,23 @@ export interface Pace {
    * have ended. Default: 0.
    */
   after?: number;
-  /** Seconds between two chunks. Default: 0. */
+  /** Seconds between two chunks of the answer. Default: 0. */
   every?: number;
 }
 
 /**
- * One answer of a script. {@link ok}, {@link rateLimited} and the other functions of this module
- * create it.
+ * One answer in the script of a fake target. {@link ok}, {@link rateLimited} and the other
+ * functions of this module create it.
  */
 export class Answer {
   readonly #kind: string;
   readonly #fields: Readonly<Record<string, unknown>>;
 
-  /** @internal */
+  /**
+   * Creates an answer from its kind and settings in the JSON script.
+   *
+   * @internal
+   */
   constructor(kind: string, fields: Record<string, unknown>) {
     this.#kind = kind;
     this.#fields = fields;
@@ -40,8 +44,8 @@ export class Answer {
   /**
    * Returns the same answer, given `count` times instead of once.
    *
-   * @param count - Number of attempts that get the answer.
-   * @returns The answer.
+   * @param count - Number of attempts that get the answer, 1 or more.
+   * @returns A new answer. This one is not changed.
    * @example
    * ```ts
    * const target = new FakeTarget({ answers: [overloaded().times(3), ok()] });
@@ -51,14 +55,14 @@ export class Answer {
     return new Answer(this.#kind, { ...this.#fields, times: count });
   }
 
-  /** Returns the answer as JSON data, which is the same in every language. */
+  /** Returns the answer as data for the JSON script, whose form is the same in every language. */
   toJSON(): Record<string, unknown> {
     return { [this.#kind]: this.#fields };
   }
 }
 
 /**
- * Answers successfully, in the API of the request, as a whole or as a stream of words.
+ * Creates a successful answer, in the API of the request: a whole response, or a stream of words.
  *
  * @param text - Text of the answer. Default: `ok`, or nothing if there are tool calls.
  * @param options - Tools that the model calls after the text, and the pace.
@@ -74,10 +78,10 @@ export function ok(text?: string, options: Pace & { toolCalls?: readonly ToolCal
 }
 
 /**
- * Answers successfully with the given chunks.
+ * Creates a successful answer whose text has the given chunks.
  *
  * @param chunks - Chunks of text.
- * @param pace - When the chunks arrive.
+ * @param pace - When the chunks arrive. Default: at once.
  * @returns The answer.
  */
 export function stream(chunks: readonly string[], pace: Pace = {}): Answer {
@@ -85,11 +89,12 @@ export function stream(chunks: readonly string[], pace: Pace = {}): Answer {
 }
 
 /**
- * Sends the chunks, then nothing more. The response never ends. Without chunks, only its head is
- * sent.
+ * Creates an answer that sends the chunks and then nothing more, and never ends.
  *
- * @param chunks - Chunks of text.
- * @param pace - When the chunks arrive.
+ * Without chunks, only the head of the response is sent.
+ *
+ * @param chunks - Chunks of text. Default: none.
+ * @param pace - When the chunks arrive. Default: at once.
  * @returns The answer.
  */
 export function stall(chunks: readonly string[] = [], pace: Pace = {}): Answer {
@@ -97,12 +102,12 @@ export function stall(chunks: readonly string[] = [], pace: Pace = {}): Answer {
 }
 
 /**
- * Sends the chunks, then ends the response cleanly but without the final event of the API.
+ * Creates an answer that ends cleanly after the chunks, but without the final event of the API.
  *
- * An answer that is not streamed ends in the middle.
+ * If the request asks for no stream, the body ends in the middle.
  *
- * @param chunks - Chunks of text.
- * @param pace - When the chunks arrive.
+ * @param chunks - Chunks of text. Default: none.
+ * @param pace - When the chunks arrive. Default: at once.
  * @returns The answer.
  */
 export function truncate(chunks: readonly string[] = [], pace: Pace = {}): Answer {
@@ -110,10 +115,10 @@ export function truncate(chunks: readonly string[] = [], pace: Pace = {}): Answe
 }
 
 /**
- * Sends the chunks, then breaks the connection.
+ * Creates an answer whose connection breaks after the chunks.
  *
- * @param chunks - Chunks of text.
- * @param pace - When the chunks arrive.
+ * @param chunks - Chunks of text. Default: none.
+ * @param pace - When the chunks arrive. Default: at once.
  * @returns The answer.
  */
 export function breakOff(chunks: readonly string[] = [], pace: Pace = {}): Answer {
@@ -121,12 +126,12 @@ export function breakOff(chunks: readonly string[] = [], pace: Pace = {}): Answe
 }
 
 /**
- * Sends the chunks, then an error event under status 200.
+ * Creates an answer with status 200 whose stream has an error event after the chunks.
  *
- * An answer that is not streamed has status 500.
+ * If the request asks for no stream, the answer has status 500 instead.
  *
- * @param chunks - Chunks of text.
- * @param pace - When the chunks arrive.
+ * @param chunks - Chunks of text. Default: none.
+ * @param pace - When the chunks arrive. Default: at once.
  * @returns The answer.
  */
 export function errorEvent(chunks: readonly string[] = [], pace: Pace = {}): Answer {
@@ -134,7 +139,7 @@ export function errorEvent(chunks: readonly string[] = [], pace: Pace = {}): Ans
 }
 
 /**
- * Answers with a status.
+ * Creates an answer with the given HTTP status.
  *
  * @param code - Status, 100 to 599.
  * @param options - `body`: text, or data that is sent as JSON (default: an error in the format of
@@ -156,7 +161,7 @@ export function status(
 }
 
 /**
- * Answers with status 429.
+ * Creates an answer with status 429.
  *
  * @param retryAfter - Seconds in the Retry-After header. Default: no header.
  * @param options - `after`: seconds until the answer. Default: 0.
@@ -167,7 +172,7 @@ export function rateLimited(retryAfter?: number, options: { after?: number } = {
 }
 
 /**
- * Answers that the server is overloaded: status 529 in Anthropic's API, otherwise 503.
+ * Creates the answer of an overloaded server: status 529 in Anthropic's API, otherwise 503.
  *
  * @param retryAfter - Seconds in the Retry-After header. Default: no header.
  * @param options - `after`: seconds until the answer. Default: 0.
@@ -178,7 +183,7 @@ export function overloaded(retryAfter?: number, options: { after?: number } = {}
 }
 
 /**
- * Refuses the connection, so that the request is never sent.
+ * Creates a refusal of the connection, after which the request is never sent.
  *
  * @param options - `after`: seconds until the refusal. Default: 0.
  * @returns The answer.
@@ -187,7 +192,10 @@ export function refuseConnection(options: { after?: number } = {}): Answer {
   return new Answer("refuse", options);
 }
 
-/** Returns an answer that ends early. */
+/**
+ * Returns an answer that sends the chunks and then ends early, as `end` names it in the JSON
+ * script.
+ */
 function incompleteAnswer(end: string, chunks: readonly string[], pace: Pace): Answer {
   // Without chunks, the response ends before a first chunk.
   return new Answer("reply", { chunks, end, ...(chunks.length === 0 ? { end_after: 0 } : {}), ...pace });

@@ -5,52 +5,55 @@
  */
 
 /**
- * One attempt of a call. Times are in seconds since the installation, or since the start of virtual
- * time.
+ * One attempt of a call that a fake target received. Times are in seconds since the target was
+ * installed, or since virtual time was installed if that was later.
  */
 export interface Attempt {
   /** Number of the call, from 0, in order of arrival. */
   call: number;
   /** Number of the attempt within its call, from 1. */
   attempt: number;
-  /** HTTP method. */
+  /** HTTP method of the request. */
   method: string;
   /** URL without its query, which may contain a key. */
   url: string;
-  /** Path of the URL. */
+  /** Path of the request's URL. */
   path: string;
-  /** Model that the request names, or null. */
+  /** Model that the request names, or null if it names none. */
   model: string | null;
-  /** Whether the request asks for a stream. */
+  /** Whether the request asks for a streamed answer. */
   stream: boolean;
-  /** Headers in order, with names in lower case. Values of credentials are `***`. */
+  /** Request headers in order, with names in lower case. Values of credentials are `***`. */
   headers: [string, string][];
-  /** Body as text. */
+  /** Request body as text. */
   body: string;
   /**
-   * What the target answered with. `capacity` and `rate` are status 429, because of these limits of
-   * the target.
+   * What the target answered with. `capacity` and `rate` are status 429 because of these limits of
+   * the target; `unmatched` means that no answer was left.
    */
   answer: "reply" | "status" | "overloaded" | "refuse" | "capacity" | "rate" | "unmatched";
-  /** HTTP status, or null if there was none. */
+  /** HTTP status of the answer, or null if no response was sent. */
   status: number | null;
-  /** `answered` (to the end of the script), `cancelled` (by the caller) or `in_flight`. */
+  /**
+   * How the attempt ended: `answered` (to the end of the script), `cancelled` (by the caller), or
+   * not yet (`in_flight`).
+   */
   outcome: "answered" | "cancelled" | "in_flight";
-  /** Time of arrival. */
+  /** Seconds from the installation to the arrival of the request. */
   arrived: number;
-  /** Time of the end, or null while the attempt is in flight. */
+  /** Seconds from the installation to the end of the attempt, or null while it is in flight. */
   ended: number | null;
 }
 
-/** One call with its attempts. */
+/** One call that a fake target received, with its attempts. */
 export interface Call {
   /** Number of the call, from 0, in order of arrival. */
   number: number;
-  /** The attempts in order of arrival. */
+  /** The attempts of the call in order of arrival. */
   attempts: Attempt[];
 }
 
-/** Returns the calls to which the attempts belong. */
+/** Groups attempts by their call. The calls are in the order of their first attempts. */
 export function groupByCall(attempts: readonly Attempt[]): Call[] {
   const calls = new Map<number, Call>();
   for (const attempt of attempts) {
@@ -61,10 +64,10 @@ export function groupByCall(attempts: readonly Attempt[]): Call[] {
   return [...calls.values()];
 }
 
-/** Returns the attempt as one line of text. */
-export function describeAttempt(of: Attempt): string {
-  const said = of.status === null ? of.answer : `${of.answer} ${of.status}`;
-  const ended = of.ended === null ? "" : `, ended at ${of.ended.toFixed(3)} s`;
-  const what = `${of.method} ${of.path} (${of.model})`;
-  return `call ${of.call}, attempt ${of.attempt}: ${what} at ${of.arrived.toFixed(3)} s: ${said}, ${of.outcome}${ended}`;
+/** Returns one line with the call, the request, the answer and the times of an attempt. */
+export function describeAttempt(attempt: Attempt): string {
+  const answer = attempt.status === null ? attempt.answer : `${attempt.answer} ${attempt.status}`;
+  const ended = attempt.ended === null ? "" : `, ended at ${attempt.ended.toFixed(3)} s`;
+  const what = `${attempt.method} ${attempt.path} (${attempt.model})`;
+  return `call ${attempt.call}, attempt ${attempt.attempt}: ${what} at ${attempt.arrived.toFixed(3)} s: ${answer}, ${attempt.outcome}${ended}`;
 }

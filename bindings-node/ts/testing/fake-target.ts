@@ -8,7 +8,7 @@ import { type NativeFakeTarget, native } from "../native.js";
 import { type Answer, ok } from "./answers.js";
 import { type Attempt, type Call, describeAttempt, groupByCall } from "./attempts.js";
 
-/** How requests are answered. */
+/** How a fake target, or one of its routes, answers requests. */
 export interface Script {
   /**
    * Answers to the next attempts in order of arrival. Each is given once, or as often as its
@@ -16,17 +16,17 @@ export interface Script {
    */
   answers?: readonly Answer[];
   /**
-   * Answer after the others are used up. With null, further requests fail as unmatched. Default:
+   * Answer after all `answers` are used up. With null, further requests fail as unmatched. Default:
    * `ok()`.
    */
   otherwise?: Answer | null;
   /**
-   * Maximum number of attempts in flight. Another attempt gets status 429 and uses up no answer.
-   * Default: no limit.
+   * Maximum number of attempts in flight. Any further attempt gets status 429 and uses up no
+   * answer. Default: no limit.
    */
   capacity?: number;
   /**
-   * Maximum number of attempts per minute. Another attempt gets status 429 with a Retry-After.
+   * Maximum number of attempts per minute. Any further attempt gets status 429 with a Retry-After.
    * Default: no limit.
    */
   rate?: number;
@@ -34,15 +34,18 @@ export interface Script {
   retryAfter?: number;
 }
 
-/** Which requests a route matches. A property that is not set matches all. `*` matches any text. */
+/**
+ * Which requests a route matches. A property that is not set matches every request. In patterns,
+ * `*` matches any text.
+ */
 export interface Match {
-  /** Pattern of the URL's host. */
+  /** Pattern for the host of the URL. Default: any host. */
   host?: string;
-  /** Pattern of the URL's path. */
+  /** Pattern for the path of the URL. Default: any path. */
   path?: string;
-  /** Pattern of the model that the request names. */
+  /** Pattern for the model that the request names. Default: any model, or none. */
   model?: string;
-  /** Text in the body of the request, without patterns. */
+  /** Text that the request body must contain, without patterns. Default: any body. */
   contains?: string;
 }
 
@@ -88,7 +91,7 @@ export class FakeTarget {
    */
   script(script: Script): this {
     this.#defaultRoute = routeScript(script);
-    withArgumentErrors(() => this.#native.follow(this.#script()));
+    withArgumentErrors(() => this.#native.setScript(this.#script()));
     return this;
   }
 
@@ -104,12 +107,13 @@ export class FakeTarget {
    */
   route(match: Match, script: Script = {}): this {
     this.#routes.push({ ...match, ...routeScript(script) });
-    withArgumentErrors(() => this.#native.follow(this.#script()));
+    withArgumentErrors(() => this.#native.setScript(this.#script()));
     return this;
   }
 
   /**
-   * Replaces the network with the target for every gate of the process.
+   * Replaces the network with the target for every gate of the process, until {@link
+   * FakeTarget.uninstall}.
    *
    * Gates start again from their configuration. When the target is uninstalled, each gate has its
    * earlier state, so that tests do not affect each other. The target applies to the whole process,
@@ -117,6 +121,7 @@ export class FakeTarget {
    * use the network: those of clients that are not wrapped, and of gates in mode `off`.
    *
    * @returns The target.
+   * @throws An error if the target is installed already.
    */
   install(): this {
     this.#native.install();
@@ -124,7 +129,7 @@ export class FakeTarget {
     return this;
   }
 
-  /** Restores the network. Idempotent. */
+  /** Restores the network and the earlier state of each gate. Idempotent. */
   uninstall(): void {
     this.#native.uninstall();
     installed.delete(this.#native);
@@ -165,7 +170,7 @@ export class FakeTarget {
     return this.attempts.filter((attempt) => attempt.outcome === "cancelled");
   }
 
-  /** Number of attempts in flight. */
+  /** Number of attempts that are in flight now. */
   get inFlight(): number {
     return this.#native.inFlight;
   }
@@ -175,12 +180,15 @@ export class FakeTarget {
     return this.#native.maxInFlight;
   }
 
-  /** The requests that matched no answer, with reasons. */
+  /** One line for each request that matched no answer, with the reason. */
   get unmatched(): string[] {
     return this.#native.unmatched;
   }
 
-  /** Returns one line for each attempt. Two runs of a test on virtual time have equal traces. */
+  /**
+   * Returns one line for each attempt, in order of arrival. Two runs of a test on virtual time have
+   * equal traces.
+   */
   trace(): string[] {
     return this.attempts.map(describeAttempt);
   }
@@ -211,9 +219,9 @@ export class FakeTarget {
   }
 }
 
-/** Restarts the times of installed targets from 0. */
+/** Restarts the times of attempts at all installed targets from 0, for a new virtual time. */
 export function resetStartTimes(): void {
-  for (const target of installed) target.start();
+  for (const target of installed) target.resetStartTime();
 }
 
 function routeScript({ answers = [], otherwise = ok(), capacity, rate, retryAfter }: Script): object {
@@ -228,8 +236,8 @@ function withArgumentErrors<T>(run: () => T): T {
   }
 }
 
-function throwIfAny(what: string, those: readonly (string | Attempt)[]): void {
-  if (those.length === 0) return;
-  const lines = those.map((one) => `  ${typeof one === "string" ? one : describeAttempt(one)}`);
+function throwIfAny(what: string, entries: readonly (string | Attempt)[]): void {
+  if (entries.length === 0) return;
+  const lines = entries.map((one) => `  ${typeof one === "string" ? one : describeAttempt(one)}`);
   throw new Error(`${what}:\n${lines.join("\n")}`);
 }

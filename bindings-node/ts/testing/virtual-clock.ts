@@ -1,5 +1,5 @@
 /**
- * Virtual time.
+ * A clock of virtual time, which lets tests pass hours of waiting in milliseconds.
  *
  * @module
  */
@@ -12,24 +12,27 @@ import { VirtualTimers } from "./virtual-timers.js";
 // The platform's timers, which the clock needs while its own timers replace them.
 const { setImmediate, setTimeout } = globalThis;
 
-/** How a step of the native clock ended. The values equal those of `src/bridge/clock.rs`. */
+/**
+ * How a step of the native clock ended: with a result, at its end time, or without anything to wait
+ * for. The values equal those of `src/bridge/clock.rs`.
+ */
 const enum Step {
   Finished = 0,
   Over = 1,
   Idle = 2,
 }
 
-/** Turns of the event loop after which all woken code waits again. */
+/** Number of turns of the event loop after which all code that was woken waits again. */
 const EVENT_LOOP_TURNS = 4;
 /**
- * Steps without progress, of at most 50 ms of real time each, after which a wait gives up. Real I/O
- * may still make progress until then.
+ * Number of steps without progress after which a wait fails. A step takes at most 50 ms of real
+ * time, in which real I/O may still make progress.
  */
 const MAX_IDLE_STEPS = 40;
 
 /** Options of {@link VirtualClock}. */
 export interface ClockOptions {
-  /** Seed of the jitter of backoffs: an integer of 0 or more. Default: 0. */
+  /** Seed of the random jitter of backoffs: an integer of 0 or more. Default: 0. */
   seed?: number;
   /**
    * Whether `setTimeout` and `setInterval` (the globals, those of `node:timers`, and `setTimeout`
@@ -69,7 +72,7 @@ export class VirtualClock {
   }
 
   /**
-   * Installs virtual time.
+   * Installs virtual time for the whole process.
    *
    * @returns The clock.
    * @throws An error if virtual time is installed already.
@@ -81,13 +84,16 @@ export class VirtualClock {
     return this;
   }
 
-  /** Restores real time. Idempotent. Timers that are still set never fire. */
+  /**
+   * Restores real time, and the earlier state of each gate. Idempotent. Timers that are still set
+   * never fire.
+   */
   stop(): void {
     this.#timers?.uninstall();
     this.#native.leave();
   }
 
-  /** Returns the seconds since the clock was created. */
+  /** Returns the virtual seconds since the clock was created. */
   time(): number {
     return this.#native.time();
   }
@@ -96,24 +102,24 @@ export class VirtualClock {
    * Lets time pass until a promise is settled, and returns its value.
    *
    * @param promise - The promise.
-   * @param most - Maximum seconds of virtual time. Default: 86,400 (a day).
+   * @param maxSeconds - Maximum seconds of virtual time. Default: 86,400 (a day).
    * @returns The value of the promise.
    * @throws An error (as a rejection) if nothing can settle the promise any more, or if it is not
    * settled in time.
    */
-  async until<T>(promise: Promise<T>, most = 86_400): Promise<T> {
+  async until<T>(promise: Promise<T>, maxSeconds = 86_400): Promise<T> {
     let settled = false;
     const settle = () => {
       settled = true;
     };
     promise.then(settle, settle);
-    const end = this.time() + most;
+    const end = this.time() + maxSeconds;
     let idle = 0;
     let over = false;
     for (;;) {
       await runEventLoop();
       if (settled) return promise;
-      if (over || this.time() >= end) throw new Error(`not settled within ${most} s of virtual time`);
+      if (over || this.time() >= end) throw new Error(`not settled within ${maxSeconds} s of virtual time`);
       const step = this.#step(end);
       over = step === Step.Over;
       idle = step === Step.Idle ? idle + 1 : 0;
@@ -123,7 +129,7 @@ export class VirtualClock {
   }
 
   /**
-   * Lets time pass. Everything that is due by then happens.
+   * Lets virtual time pass. Calls and timers that are due by then run.
    *
    * @param seconds - Seconds of virtual time, 0 or more.
    * @throws `RangeError` (as a rejection) for a number that is negative or NaN, and if the clock
@@ -149,8 +155,12 @@ export class VirtualClock {
   }
 
   /**
-   * Advances to the next event, but not beyond `end`. If nothing is due before `end`, time passes
-   * only if `waits` is true.
+   * Advances to the next event, but not beyond `end`, in seconds since the clock was created.
+   *
+   * If nothing is due before `end`, time passes only if `waits` is true.
+   *
+   * @returns `Finished` after an event, `Over` at `end`, and `Idle` if there was nothing to wait
+   * for.
    */
   #step(end: number, waits = false): Step {
     const due = this.#timers?.next();
@@ -164,7 +174,7 @@ export class VirtualClock {
   }
 }
 
-/** Lets the event loop turn until all woken code waits again. */
+/** Runs the event loop until all code that was woken waits again. */
 async function runEventLoop(): Promise<void> {
   for (let turn = 0; turn < EVENT_LOOP_TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -9,7 +9,9 @@ import promises from "node:timers/promises";
 
 type Callback = (...args: unknown[]) => void;
 
-/** A timer with the methods of Node's timers. */
+/**
+ * A virtual timer with the methods of Node's timers. `due` and `seconds` are in virtual seconds.
+ */
 class Timer {
   due: number;
   readonly order: number;
@@ -58,29 +60,34 @@ class Timer {
   }
 }
 
-/** The functions that are replaced. */
+/** The global functions that virtual timers replace. */
 const PATCHED = ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] as const;
 
-/** The timers that are set. */
+/** The virtual timers that are set, and the replaced functions of the platform. */
 export class VirtualTimers {
   readonly now: () => number;
   readonly #set = new Map<number, Timer>();
   #order = 0;
   #restore: (() => void) | undefined;
 
-  /** `now` returns the virtual time in seconds. */
+  /** Creates an empty set of timers. `now` returns the virtual time in seconds. */
   constructor(now: () => number) {
     this.now = now;
   }
 
-  /** Returns the time at which the next timer is due. */
+  /**
+   * Returns the virtual time in seconds at which the next timer is due, or undefined without a
+   * timer.
+   */
   next(): number | undefined {
     let due: number | undefined;
     for (const timer of this.#set.values()) due = due === undefined ? timer.due : Math.min(due, timer.due);
     return due;
   }
 
-  /** Runs the first timer that is due. Returns `false` if there is none. */
+  /**
+   * Runs the first timer that is due by now, and returns `true`. Returns `false` if none is due.
+   */
   runNext(): boolean {
     const now = this.now();
     const due = [...this.#set.values()].filter((timer) => timer.due <= now + 1e-6);
@@ -104,7 +111,7 @@ export class VirtualTimers {
     else if (typeof timer === "number" || typeof timer === "string") this.#set.delete(Number(timer));
   }
 
-  /** Replaces the platform's functions. */
+  /** Replaces the timer functions of the platform by virtual ones. */
   install(): void {
     const set =
       (repeats: boolean) =>
@@ -129,7 +136,7 @@ export class VirtualTimers {
     };
   }
 
-  /** Restores the platform's functions. Timers that are still set never fire. */
+  /** Restores the timer functions of the platform. Virtual timers that are still set never fire. */
   uninstall(): void {
     this.#restore?.();
     this.#restore = undefined;
@@ -152,7 +159,10 @@ export class VirtualTimers {
     });
 }
 
-/** Returns the delay in seconds. Invalid delays are one millisecond, as on the platform. */
+/**
+ * Converts a delay from milliseconds to seconds. An invalid delay becomes one millisecond, as on
+ * the platform.
+ */
 function toSeconds(milliseconds: number | undefined): number {
   const given = Number(milliseconds);
   return given >= 1 && given <= 2 ** 31 - 1 ? given / 1000 : 0.001;

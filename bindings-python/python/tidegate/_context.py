@@ -26,25 +26,26 @@ def context(
 ) -> Iterator[_native.Context]:
     """Sets the tenant, lane, deadline and label of every call that is made inside the `with` block.
 
-    The context applies to the current task and to tasks that it starts. An argument that is not
-    given is inherited from the enclosing context.
+    The context applies to the current asyncio task or thread, and to the tasks that it starts
+    inside the block. An argument that is None is inherited from the enclosing context.
 
     Args:
-        tenant: Fairness key, at most 200 bytes. Default: inherited, otherwise `default`.
+        tenant: Fairness key, at most 200 bytes; the rest is cut off. Default: inherited, otherwise
+            `default`.
         lane: Priority class: `interactive`, `standard` or `batch`. Default: inherited, otherwise
             `standard`.
-        deadline: Seconds from now until every call inside must have ended, including its stream.
-            The earlier deadline of nested contexts applies. Values above ten years are reduced to
-            ten years. Default: inherited, otherwise the deadline of the target.
-        call: Label of the calls inside, for `Gate.explain` and `Gate.calls`, at most 200 bytes.
-            Default: inherited, otherwise none.
+        deadline: Seconds from now, above 0, until every call inside must have ended, including its
+            stream. The earlier deadline of nested contexts applies. Values above ten years are
+            reduced to ten years. Default: inherited, otherwise the deadline of the target.
+        call: Label of the calls inside, for `Gate.explain` and `Gate.calls`, at most 200 bytes; the
+            rest is cut off. Default: inherited, otherwise none.
 
     Yields:
-        The context, with the properties `tenant`, `lane`, `call` and `remaining` (seconds until the
-        deadline).
+        The context, with the properties `tenant`, `lane`, `call` and `remaining`: the seconds until
+        the deadline, 0 if it has passed, None without a deadline.
 
     Raises:
-        ValueError: If the lane does not exist, or if the deadline is not greater than 0.
+        ValueError: If the lane does not exist, or if the deadline is not above 0.
 
     Example:
         ```python

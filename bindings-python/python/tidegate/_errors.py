@@ -26,23 +26,26 @@ Reason = Literal[
 class Error(Exception):
     """Base class of the errors that the gate raises.
 
-    Error responses of providers are not instances of it.
+    An error response of a provider is not an instance of this class: the SDK or the httpx client
+    returns it unchanged.
 
     Attributes:
         kind: Stable name of the failure: `refused`, `deadline`, `connect` and others.
         reason: Why admission rejected the call, or None unless `kind` is `refused`. `no_slot`: no
             slot is free and the target does not queue. `queue_full`: the queue is full.
-            `wait_budget`: the longest wait is over. `deadline`: the deadline has passed.
-            `cool_down` or `outage`: the target is held back. `draining`: the gate drains.
-            `deadlock`: the call waits for a tool that it holds. `no_budget`: a rate of the provider
-            is used up. `too_large`: the prompt can never be admitted. `predicted_wait`: the
-            expected wait is too long. `shed`: the call made room for a more urgent one.
+            `wait_budget`: the call waited as long as its wait limit allows. `deadline`: the
+            deadline has passed. `cool_down` or `outage`: the target admits no calls at the moment.
+            `draining`: `Gate.drain` was called. `deadlock`: the call waits for a tool that its own
+            caller holds. `no_budget`: a rate of the provider is used up. `too_large`: the prompt
+            can never be admitted. `predicted_wait`: the expected wait is longer than the call may
+            wait. `shed`: the call was removed from the queue in favour of a more urgent one.
         target: Name of the target or tool, or None if it is not known.
-        status: HTTP status that corresponds to the failure.
+        status: HTTP status that corresponds to the failure, 400 to 599.
         retry_after: Seconds after which a retry may succeed, or None if that is not known.
-        queue_position: Number of calls ahead in the queue, or None if the call was not queued.
-        retryable: Whether the unchanged call may succeed later.
-        call: Number of the call, as in `Gate.calls`, or None if there was no call.
+        queue_position: Number of calls that were ahead in the queue, or None if the call was not
+            queued.
+        retryable: Whether the same call may succeed later without a change.
+        call: Number of the call, as in `Gate.calls`, or None if the error belongs to no call.
         why: The rule that blocked a rejected call, or None if it is not known.
 
     Example:
@@ -80,7 +83,7 @@ class Error(Exception):
         call: int | None = None,
         why: Why | None = None,
     ) -> None:
-        """Stores the message and each attribute."""
+        """Creates an error with the given message and attributes. See the class."""
         super().__init__(message)
         self.kind = kind
         self.reason = reason
@@ -93,23 +96,27 @@ class Error(Exception):
         self.why = why
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Returns the parts that pickle needs to copy the error with all its attributes."""
+        """Returns the parts from which pickle rebuilds the error with all its attributes."""
         return _restore, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(Error, ValueError):
-    """Raised if the configuration is malformed or impossible.
+    """Raised if the configuration has an unknown key or an invalid or impossible value.
 
     The message names each wrong key and the nearest valid one.
     """
 
 
 class UnknownNameError(Error, LookupError):
-    """Raised if no tool or target of that name is configured."""
+    """Raised if no tool or target with the given name is configured."""
 
 
 class Refused(Error):  # noqa: N818 - the name that metrics use too
-    """Raised if admission rejects a call. See `reason`, `queue_position` and `retry_after`."""
+    """Raised if the gate rejects a call instead of sending it.
+
+    `reason` says why, `queue_position` how many calls were ahead, and `retry_after` when a retry
+    may succeed.
+    """
 
 
 class Deadline(Error, TimeoutError):  # noqa: N818
@@ -117,23 +124,23 @@ class Deadline(Error, TimeoutError):  # noqa: N818
 
 
 class Timeout(Error, TimeoutError):  # noqa: N818
-    """Raised if a connection, the first token or the next chunk does not arrive in time."""
+    """Raised if connecting, the first token or the next chunk exceeds its timeout."""
 
 
 class ConnectionFailed(Error, ConnectionError):  # noqa: N818
-    """Raised if a connection cannot be opened, or breaks."""
+    """Raised if the connection to the upstream cannot be opened, or breaks."""
 
 
 class Truncated(ConnectionFailed):
-    """Raised if a response ends before the provider's final event, or before its declared length."""
+    """Raised if a response ends before its declared length or the provider's final event."""
 
 
 class RequestError(Error, ValueError):
-    """Raised if the request cannot be sent, for example because its URL is malformed."""
+    """Raised if the request itself cannot be sent, for example because its URL is malformed."""
 
 
 class SweepError(Error, RuntimeError):
-    """Raised if the first call of a sweep fails. The message says what to do."""
+    """Raised if the first call of a sweep fails. The message names the cause and what to change."""
 
 
 _CLASSES: dict[str, type[Error]] = {
@@ -164,7 +171,11 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     call: int | None,
     why: tuple[Rule, str, float, float, float | None, int] | None,
 ) -> Error:
-    """Returns the exception for a failure of the core. Only the native module calls the function."""
+    """Returns the exception for an error of the Rust core.
+
+    Only the native module calls this function. `kind` selects the class. `retry_after` and the
+    times in `why` are in seconds. `why` has the arguments of `Why` in order.
+    """
     return _CLASSES.get(kind, Error)(
         message,
         kind=kind,
@@ -181,7 +192,7 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
 
 
 def _restore(cls: type[Error], args: tuple[str], state: dict[str, object]) -> Error:
-    """Returns the error that `Error.__reduce__` took apart."""
+    """Rebuilds an error from the parts that `Error.__reduce__` returned."""
     error = cls(args[0], kind="")
     error.__dict__.update(state)
     return error

@@ -32,12 +32,15 @@ loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a new event loop from the factory in force, which may be on virtual time."""
+    """Returns a new event loop from `loop_factory`.
+
+    While virtual time is installed, the loop runs on it.
+    """
     return loop_factory()
 
 
 def current_port() -> Port:
-    """Returns the port of the running event loop. The first call on a loop creates the port.
+    """Returns the native port of the running event loop, and creates the port at the first call.
 
     Raises:
         RuntimeError: If no asyncio event loop is running, or if the loop is on real time while
@@ -58,6 +61,12 @@ def current_port() -> Port:
 
 
 def _create_port(loop: asyncio.AbstractEventLoop) -> Port:
+    """Creates the port of a loop and stores it on the loop.
+
+    Raises:
+        RuntimeError: If virtual time is installed, because this loop is then on real time.
+
+    """
     if _native.is_virtual():
         raise RuntimeError(
             "virtual time is installed, but this event loop runs on real time. Run the coroutine with "
@@ -69,11 +78,11 @@ def _create_port(loop: asyncio.AbstractEventLoop) -> Port:
 
 
 def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
-    """Registers the port's descriptor with the loop.
+    """Creates a port whose descriptor the loop watches for results.
 
     Returns None if the loop cannot watch descriptors.
 
-    A loop drops its callbacks when it is closed. Dropping this callback closes the port.
+    A loop drops its callbacks when it is closed. Dropping the native callback closes the port.
     """
     port = _native.Port(loop.create_future, loop.call_soon, watched=True)
     descriptor = port.fileno()
@@ -87,10 +96,11 @@ def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
 
 
 def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
-    """Starts a thread that waits for results on behalf of a loop that cannot watch descriptors.
+    """Creates a port, and a thread that waits for results on behalf of a loop.
 
-    An example is the proactor loop of Windows. A closed loop drops its timers. The timer here never
-    fires; dropping it closes the port, which ends the thread.
+    This serves loops that cannot watch descriptors, such as the proactor loop of Windows. A closed
+    loop drops its timers. The timer that is set here never fires; dropping it closes the port,
+    which ends the thread.
     """
     port = _native.Port(loop.create_future, loop.call_soon, watched=False)
     loop.call_later(_FOREVER, _native.Drain(port))
@@ -100,13 +110,14 @@ def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
     return port
 
 
-def _drain_from_thread(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    """Schedules `port.drain` on the loop for each batch of results.
+def _drain_from_thread(waiter: Waiter, loop_ref: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+    """Schedules `port.drain` on the loop for each batch of results, until the port is closed.
 
-    The function holds no strong reference to the loop while it waits.
+    The thread of `_attach_with_thread` runs this function. It holds no strong reference to the loop
+    while it waits.
     """
     while waiter.wait():
-        loop = of()
+        loop = loop_ref()
         if loop is None:
             break
         port: Port = getattr(loop, _ATTRIBUTE)
@@ -118,9 +129,9 @@ def _drain_from_thread(waiter: Waiter, of: weakref.ref[asyncio.AbstractEventLoop
 
 
 def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
-    """Cancels a native call whose coroutine was cancelled.
+    """Cancels native work whose coroutine was cancelled.
 
-    A result that has arrived already is closed.
+    If the result has already arrived in `future`, the result is closed, which releases its slot.
     """
     port.cancel(number)
     if future.done() and not future.cancelled():
@@ -129,13 +140,13 @@ def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
 
 
 async def run_native(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -> Any:
-    """Starts native work on the running event loop and returns its result.
+    """Starts native work on the running event loop, waits for it, and returns its result.
 
     Cancelling the coroutine cancels the native work at once.
 
     Args:
-        start: Starts the work on a port. Returns the future of the result and the number of the
-            work.
+        start: Starts the work on the port that it receives. Returns the future of the result, and
+            the number that cancels the work.
 
     """
     port = current_port()

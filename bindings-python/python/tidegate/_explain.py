@@ -49,11 +49,11 @@ class Why:
 
     Attributes:
         rule: Stable name of the rule.
-        text: Explanation for people.
-        since: How long the rule had blocked the call.
+        text: The rule in a sentence for people.
+        since: How long the rule had blocked the call when it was rejected.
         waited: How long the call had waited in total.
         expected: Expected time until admission, or None if there is not enough data.
-        ahead: Number of calls ahead of it.
+        ahead: Number of calls that were ahead in the queue.
 
     """
 
@@ -67,23 +67,23 @@ class Why:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The state of a call, and the rule that blocks it. All times are in seconds.
+    """The state of an active call, and the rule that blocks it. All times are in seconds.
 
     Attributes:
         call: Number of the call, as in `Gate.calls` and in errors.
-        label: Label from `tidegate.context(call=...)`, or None.
-        target: Name of the target, or None if a tool is waited for.
-        tool: Name of the tool that is waited for, or None for calls.
+        label: Label from `tidegate.context(call=...)`, or None without a label.
+        target: Name of the target, or None if the call waits for a tool.
+        tool: Name of the tool that is waited for, or None for calls of a target.
         tenant: Fairness key.
         lane: Priority class.
         state: `waiting` (in a queue), `backing_off` (before a retry is queued) or `in_flight`.
         rule: The rule that blocks the call, or None unless `state` is `waiting`.
         text: The whole explanation for people.
         waited: Time since the call was made.
-        since: How long the rule has blocked the call, or how long the state has lasted if no rule
-            does.
+        since: How long the rule has blocked the call, or how long the state has lasted if `rule` is
+            None.
         expected: Expected time until admission, or None if there is not enough data.
-        ahead: Number of calls ahead of it, or None unless `state` is `waiting`.
+        ahead: Number of calls ahead in the queue, or None unless `state` is `waiting`.
 
     """
 
@@ -102,6 +102,6 @@ class Explanation:
     ahead: int | None
 
     def __str__(self) -> str:
-        """Returns the explanation as one line of text."""
+        """Returns one line with the call's number, label and tenant, and the explanation."""
         name = f"call {self.call}" if self.label is None else f"call {self.call} ({self.label})"
         return f"{name} of {self.tenant}: {self.text}"

@@ -76,7 +76,7 @@ class Gate:
         mode: Mode | None = None,
         **settings: Any,
     ) -> None:
-        """Checks the configuration and opens the gate."""
+        """Checks the configuration and opens the gate. For the arguments, see the class."""
         given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, **settings}
         config = {key: value for key, value in given.items() if value is not None}
         self._native = _native.Gate(json.dumps(config, default=_to_json, allow_nan=False))
@@ -105,7 +105,8 @@ class Gate:
     def mode(self) -> str:
         """The mode of the gate.
 
-        `enforce` limits calls, `observe` only measures them, and `off` bypasses the gate.
+        `enforce` limits calls, `observe` sends every call at once and only measures, and `off`
+        bypasses the gate.
         """
         return self._native.mode
 
@@ -120,7 +121,8 @@ class Gate:
 
         The gate retries instead of the SDK, so `max_retries` of the copy is 0. In mode `observe`
         the SDK keeps its retries. In mode `off` the copy has your transport, retries and timeouts,
-        and nothing goes through the gate.
+        and bypasses the gate unless a target is a pool: only the gate can resolve the address of a
+        pool.
 
         With `transport="auto"`, the client keeps its transport in any of these cases:
 
@@ -278,7 +280,7 @@ class Gate:
             ```
 
         """
-        return Tool(self._native, name, tenant, lane, deadline, yield_slot)
+        return Tool(self._native, name, (tenant, lane, deadline), yield_slot)
 
     def slot(
         self,
@@ -329,7 +331,7 @@ class Gate:
             ```
 
         """
-        return TargetSlot(self._native, target, tenant, lane, deadline)
+        return TargetSlot(self._native, target, (tenant, lane, deadline))
 
     @overload
     def map(
@@ -422,12 +424,12 @@ class Gate:
     def target_for(self, url: str, model: str | None = None) -> str | None:
         """Returns the name of the configured target that serves requests to a URL.
 
-        Requests without a configured target get a target of their own, by origin, credential and
-        model.
+        A request that matches no configured target gets a target of its own, for its combination of
+        origin, credential and model.
 
         Args:
             url: The whole URL of the request.
-            model: The model that the request names, or None.
+            model: The model that the request names, or None for a request without a model.
 
         Returns:
             The name, or None if no configured target matches.
@@ -512,8 +514,8 @@ class Gate:
     def calls(self) -> list[CallRecord]:
         """Returns the last 1,024 calls that ended, oldest first, with the times of each attempt.
 
-        Calls that run no model (files, lists of models) are not included. Prompts and headers are
-        not kept, and the only URLs are those of replicas.
+        Calls that run no model (files, lists of models) are not included. Records contain no
+        prompts and no headers, and no URLs except those of replicas.
 
         Returns:
             A list of dicts. `tidegate.snapshot.CallRecord` describes each key.
@@ -560,14 +562,17 @@ class Gate:
         return None if explanation is None else Explanation(**json.loads(explanation))
 
     def drain(self, patience: float = 30.0) -> int:
-        """Stops admitting new calls and waits for the active ones.
+        """Stops admitting new calls, and waits until no call is active.
 
         Args:
-            patience: Maximum wait in seconds. Afterwards queued calls are rejected, and calls in
-                flight continue. Default: 30.
+            patience: Maximum wait in seconds, 0 or more. Afterwards queued calls are rejected, and
+                calls in flight continue. Default: 30.
 
         Returns:
-            The number of calls that are still active.
+            The number of calls that are still active: 0 if the wait ended before `patience`.
+
+        Raises:
+            ValueError: If `patience` is negative or not finite.
 
         Example:
             ```python
@@ -580,14 +585,17 @@ class Gate:
     async def adrain(self, patience: float = 30.0) -> int:
         """Drains the gate as `drain` does, without blocking the event loop.
 
-        Cancelling it stops only the wait; the gate continues to drain.
+        Cancelling the coroutine stops only the wait; the gate continues to drain.
 
         Args:
-            patience: Maximum wait in seconds. Afterwards queued calls are rejected, and calls in
-                flight continue. Default: 30.
+            patience: Maximum wait in seconds, 0 or more. Afterwards queued calls are rejected, and
+                calls in flight continue. Default: 30.
 
         Returns:
-            The number of calls that are still active.
+            The number of calls that are still active: 0 if the wait ended before `patience`.
+
+        Raises:
+            ValueError: If `patience` is negative or not finite.
 
         Example:
             ```python
@@ -599,12 +607,17 @@ class Gate:
         return left
 
     def __repr__(self) -> str:
-        """Returns the mode only, because names of targets and tenants may be confidential."""
+        """Returns the class and the mode. Names of targets and tenants may be confidential."""
         return f"<tidegate.Gate mode={self.mode}>"
 
 
 def _to_json(value: object) -> Any:
-    """Returns the JSON form of a value that `json` cannot encode."""
+    """Returns a JSON value for a configuration value that `json` cannot encode.
+
+    Raises:
+        TypeError: If the value is no timedelta, mapping, set or path.
+
+    """
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):

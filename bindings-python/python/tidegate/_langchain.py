@@ -16,24 +16,25 @@ _CLIENT_ATTRIBUTES = {"root_client": "client", "root_async_client": "async_clien
 
 
 def is_langchain(model: object) -> bool:
-    """Returns `True` if the object is a `ChatOpenAI`, or another chat model of `langchain_openai`."""
+    """Returns `True` if the object is a chat model of `langchain_openai`, such as `ChatOpenAI`."""
     return any(cls.__module__.startswith("langchain_openai.") for cls in type(model).__mro__) and all(
         hasattr(model, name) for name in _CLIENT_ATTRIBUTES
     )
 
 
 def wrap_clients(model: Any, wrapped: Callable[[Any], Any]) -> Any:
-    """Returns a copy of a chat model whose SDK clients are wrapped.
+    """Returns a copy of a LangChain chat model whose SDK clients are wrapped.
 
-    The model has no synchronous client if its key comes from a coroutine.
+    A model whose key comes from a coroutine has no synchronous client; only its asynchronous client
+    is then wrapped.
 
     Args:
-        model: The chat model.
+        model: The chat model, which is not changed.
         wrapped: Returns the wrapped copy of an SDK client.
 
     Raises:
-        TypeError: If the model was created from a part of an SDK client, whose client cannot be
-            reached.
+        TypeError: If the model was created with `client=` or `async_client=`, because the SDK
+            client behind that argument cannot be reached.
 
     """
     held = {root: getattr(model, root) for root in _CLIENT_ATTRIBUTES}

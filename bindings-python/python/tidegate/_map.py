@@ -25,30 +25,30 @@ _END: Any = object()
 
 
 class Result(Generic[Item, Value]):
-    """The result of one item of `Gate.map`.
+    """The result of one item of `Gate.map`: a value or an error.
 
     Attributes:
         index: Position of the item in the source, from 0.
         item: The item.
-        value: Return value of the function, or None if it raised.
-        error: Exception of the function, or None if it returned.
+        value: Return value of the function, or None if the function raised.
+        error: Exception of the function, or None if the function returned.
 
     """
 
     __slots__ = ("error", "index", "item", "value")
 
     def __init__(self, index: int, item: Item, value: Value | None = None, error: BaseException | None = None) -> None:
-        """Stores the attributes."""
+        """Creates a result from its attributes. See the class."""
         self.index = index
         self.item = item
         self.value = value
         self.error = error
 
     def get(self) -> Value:
-        """Returns the value of the item.
+        """Returns `value`, or raises `error` if the function raised.
 
         Raises:
-            BaseException: The error of the item, if there is one.
+            BaseException: The exception that the function raised for this item.
 
         """
         if self.error is not None:
@@ -62,7 +62,10 @@ class Result(Generic[Item, Value]):
 
 
 class _MapOptions(NamedTuple):
-    """The arguments of `Gate.map`, with the window and context that are made for them."""
+    """The checked arguments of `Gate.map`.
+
+    `window` limits the running items, and `context` is the contextvars context of each item's task.
+    """
 
     function: Callable[[Any], Any]
     items: Iterable[Any] | AsyncIterable[Any]
@@ -84,7 +87,7 @@ class Map(Generic[Item, Value]):
         lane: Lane | None,
         tenant: str | None,
     ) -> None:
-        """Checks the arguments. The constructor takes nothing from the source."""
+        """Checks the arguments of `Gate.map`, without reading from `items`."""
         if not callable(function):
             raise TypeError(f"map: the first argument must be a function, not {type(function).__name__}")
         if not hasattr(items, "__aiter__") and not hasattr(items, "__iter__"):
@@ -94,22 +97,26 @@ class Map(Generic[Item, Value]):
         outer = current.get()
         window = _native.Window(ahead, outer)
         context = contextvars.copy_context()
-        context.run(current.set, window.inside(_native.Context(outer, tenant, lane)))
+        context.run(current.set, window.item_context(_native.Context(outer, tenant, lane)))
         self._options = _MapOptions(function, items, ordered, ahead, window, context)
         self._iterated = False
 
     def __aiter__(self) -> AsyncGenerator[Result[Item, Value], None]:  # noqa: PYI058 - callers close it
-        """Starts the items.
+        """Starts the map on the running event loop, and returns the iterator over its results.
 
-        Leaving the loop, closing the iterator or cancelling the task cancels them.
+        Leaving the loop, closing the iterator or cancelling the task cancels the running items.
+
+        Raises:
+            RuntimeError: If the map was iterated before.
+
         """
         return self._run().results()
 
     def __iter__(self) -> Generator[Result[Item, Value], None, None]:
-        """Starts the items on a new event loop in this thread.
+        """Starts the map on a new event loop, and returns the iterator over its results.
 
         Raises:
-            RuntimeError: If an event loop runs in this thread already.
+            RuntimeError: If an event loop runs in this thread, or if the map was iterated before.
 
         """
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises without a loop
@@ -117,6 +124,7 @@ class Map(Generic[Item, Value]):
         return _iterate_blocking(self._run())
 
     def _run(self) -> _MapRun[Item, Value]:
+        """Returns the run of this map, or raises `RuntimeError` if the map was iterated before."""
         if self._iterated:
             raise RuntimeError("this map was iterated already: call gate.map again")
         self._iterated = True
@@ -126,12 +134,12 @@ class Map(Generic[Item, Value]):
 class _MapRun(Generic[Item, Value]):
     """A running map on one event loop: one task that reads the source, and one task for each item.
 
-    At most `ahead` items are between the source and the consumer. A slow consumer, or a result that
-    others wait for, therefore stops the source.
+    At most `ahead` items are between the source and the consumer. A slow consumer therefore stops
+    the reading of the source, and so does an unfinished item whose result must be returned first.
     """
 
     def __init__(self, options: _MapOptions) -> None:
-        """Prepares the run. The constructor takes nothing from the source."""
+        """Prepares the run without reading from the source."""
         self._options = options
         self._window = options.window
         self._source = _Source(options.items)
@@ -151,7 +159,7 @@ class _MapRun(Generic[Item, Value]):
         self._is_coroutine_function = inspect.iscoroutinefunction(options.function)
 
     async def results(self) -> AsyncGenerator[Result[Item, Value], None]:
-        """Yields the results."""
+        """Yields the results of the items, then raises the error of the source, if there is one."""
         feeder = asyncio.create_task(self._feed())
         try:
             while (result := await self._next()) is not None:
@@ -164,6 +172,7 @@ class _MapRun(Generic[Item, Value]):
             await self._close(feeder)
 
     async def _next(self) -> Result[Item, Value] | None:
+        """Waits for the next result. Returns None after the result of the last item."""
         while True:
             if self._fatal is not None:
                 raise self._fatal
@@ -177,6 +186,7 @@ class _MapRun(Generic[Item, Value]):
             await self._result_ready.wait()
 
     async def _feed(self) -> None:
+        """Reads items from the source and starts them, until the source ends or raises."""
         try:
             while True:
                 await self._wait_until_startable()
@@ -191,6 +201,10 @@ class _MapRun(Generic[Item, Value]):
             self._result_ready.set()
 
     async def _wait_until_startable(self) -> None:
+        """Waits until the window and `ahead` allow one more item.
+
+        The item then counts as started.
+        """
         while True:
             if self._started - self._returned < self._options.ahead:
                 if self._window.begin():
@@ -200,19 +214,21 @@ class _MapRun(Generic[Item, Value]):
             await self._startable.wait()
 
     def _watch_slots(self) -> None:
-        """Waits for slots that become free although no item ends."""
+        """Requests a wake-up for when one more item may start although none has ended."""
         if self._slot_watch is not None:
             return
         port = _event_loop.current_port()
-        future, number = self._window.news(port)
+        future, number = self._window.ready(port)
         self._slot_watch = port, number
         future.add_done_callback(self._on_slots_freed)
 
     def _on_slots_freed(self, _: asyncio.Future[None]) -> None:
+        """Wakes the reading of the source after the wake-up that `_watch_slots` requested."""
         self._slot_watch = None
         self._startable.set()
 
     def _start_item(self, item: Item) -> None:
+        """Starts the task of one item in the context of the map."""
         index, self._started = self._started, self._started + 1
         # The task copies the context in which it is created.
         task = self._options.context.run(asyncio.create_task, self._run_item(index, item))
@@ -220,6 +236,10 @@ class _MapRun(Generic[Item, Value]):
         task.add_done_callback(self._on_item_done)
 
     async def _run_item(self, index: int, item: Item) -> Result[Item, Value]:
+        """Calls the function for one item, and returns the result, which contains any exception.
+
+        `CancelledError` is raised only while the map is being closed.
+        """
         try:
             return Result(index, item, await self._call_function(item))
         except asyncio.CancelledError as error:
@@ -231,12 +251,16 @@ class _MapRun(Generic[Item, Value]):
             return Result(index, item, error=error)
 
     async def _call_function(self, item: Item) -> Value:
+        """Calls the function for one item.
+
+        Functions that are no coroutine functions run in threads.
+        """
         function = self._options.function
         if not self._is_coroutine_function:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._options.ahead, "tidegate-map")
             # Threads do not inherit the context.
-            calling = functools.partial(contextvars.copy_context().run, self._window.work, function, item)
+            calling = functools.partial(contextvars.copy_context().run, self._window.run_item, function, item)
             outcome = await asyncio.get_running_loop().run_in_executor(self._executor, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)
@@ -246,6 +270,7 @@ class _MapRun(Generic[Item, Value]):
         return cast("Value", await function(item))
 
     def _on_item_done(self, task: asyncio.Task[Result[Item, Value]]) -> None:
+        """Stores the result of an item that has ended, and wakes the source and the consumer."""
         self._running.discard(task)
         self._window.end()
         if not task.cancelled():
@@ -259,6 +284,10 @@ class _MapRun(Generic[Item, Value]):
         self._result_ready.set()
 
     async def _close(self, feeder: asyncio.Task[None]) -> None:
+        """Cancels all tasks of the map, waits for their ends, and closes the source.
+
+        Threads are not waited for, but their waits for the gate end.
+        """
         self._closing = True
         if self._slot_watch is not None:
             port, number = self._slot_watch
@@ -270,28 +299,28 @@ class _MapRun(Generic[Item, Value]):
             await asyncio.wait(tasks)
         finally:
             if self._executor is not None:
-                # Threads cannot be stopped, but their waits for the gate can. Otherwise the interpreter
-                # would wait for them at exit.
-                self._window.leave()
+                # Threads cannot be stopped, but their waits for the gate can. Otherwise the
+                # interpreter would wait for them at exit.
+                self._window.cancel_threads()
                 self._executor.shutdown(wait=False, cancel_futures=True)
             await self._source.close()
 
 
 class _Source:
-    """The source of the items, read one item at a time in the consumer's thread."""
+    """The source of a map's items, read one item at a time on the event loop of the map."""
 
     def __init__(self, items: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._asynchronous = aiter(items) if isinstance(items, AsyncIterable) else None
         self._iterator = None if isinstance(items, AsyncIterable) else iter(items)
 
     async def next(self) -> Any:
-        """Returns the next item, or `_END`."""
+        """Returns the next item, or `_END` after the last one."""
         if self._asynchronous is None:
             return next(cast("Iterator[Any]", self._iterator), _END)
         return await anext(self._asynchronous, _END)
 
     async def close(self) -> None:
-        """Closes a generator, so that its `finally` blocks run.
+        """Closes a source that is a generator, so that its `finally` blocks run.
 
         Other sources, such as files, stay open.
         """
@@ -302,7 +331,10 @@ class _Source:
 
 
 def _iterate_blocking(run: _MapRun[Item, Value]) -> Generator[Result[Item, Value], None, None]:
-    """Yields the results, and runs an event loop while the consumer waits for one."""
+    """Yields the results of a map without a running event loop.
+
+    The map's own event loop runs only while the consumer waits for a result.
+    """
     loop = _event_loop.new_event_loop()
     results = run.results()
     try:
@@ -321,4 +353,5 @@ def _iterate_blocking(run: _MapRun[Item, Value]) -> Generator[Result[Item, Value
 
 
 async def _next_result(results: AsyncGenerator[Result[Item, Value], None]) -> Result[Item, Value]:
+    """Returns the next result. Raises `StopAsyncIteration` after the last one."""
     return await anext(results)

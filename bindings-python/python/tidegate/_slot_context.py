@@ -19,70 +19,81 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tidegate._native import Gate, Port
-    from tidegate._types import Lane
+    from tidegate._types import ContextArguments
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 Entered = TypeVar("Entered")
 
 
 class _HeldSlot(NamedTuple):
-    """One slot that the current task holds."""
+    """A slot that was acquired when a `with` block was entered, and is released at its end.
+
+    `permit` is the native slot. `token` restores the context that was in force before the block.
+    """
 
     owner: SlotContext[Any]
     permit: Any
     token: Token[Context | None]
 
 
+# The slots of the enclosing `with` blocks, outermost first.
 _stack: ContextVar[tuple[_HeldSlot, ...]] = ContextVar("tidegate_held", default=())
 
 
 class SlotContext(Generic[Entered]):
     """A reusable context manager and decorator that holds a slot.
 
-    One object may be entered any number of times, also concurrently. The synchronous form blocks
-    its thread while it waits; in a coroutine, use `async with`.
+    One object may be entered any number of times, also concurrently. `with` blocks the calling
+    thread until a slot is free; in a coroutine, use `async with`.
     """
 
+    # The method of `tidegate.Gate` that creates the object, for error messages.
     _method: str
 
-    def __init__(
-        self,
-        gate: Gate,
-        name: str,
-        tenant: str | None,
-        lane: Lane | None,
-        deadline: float | None,
-    ) -> None:
-        """Stores what to acquire. The constructor acquires nothing."""
+    def __init__(self, gate: Gate, name: str, context: ContextArguments) -> None:
+        """Stores what to acquire. The constructor acquires nothing.
+
+        Args:
+            gate: The native gate.
+            name: Name of the configured target or tool.
+            context: Tenant, lane and deadline in seconds after entry. Each is None if it is
+                inherited.
+
+        """
         self._gate = gate
         self._name = name
-        self._context = (tenant, lane, deadline)
+        self._context = context
         self._held: list[_HeldSlot] = []
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Any], int]:
-        """Starts to wait for a permit on the port of the running loop."""
+        """Requests a slot on behalf of an event loop.
+
+        Returns the future of the native slot or error, and the number that cancels the wait.
+        """
         raise NotImplementedError
 
     def _acquire_blocking(self, context: Context | None) -> Any:
-        """Waits for a permit and returns it, or the error."""
+        """Blocks the calling thread until a slot is free. Returns the native slot or the error."""
         raise NotImplementedError
 
-    def _context_while_held(self, permit: Any, asked: Context | None) -> Context | None:
-        """Returns the context of calls that are made while the permit is held."""
-        raise NotImplementedError
+    def _context_while_held(self, permit: Any, requested: Context | None) -> Context | None:  # noqa: ARG002
+        """Returns the context of the calls in the `with` block. None: the default context.
+
+        `requested` is the context in which the slot was requested.
+        """
+        return requested
 
     def _entered_value(self, permit: Any) -> Entered:
-        """Returns the value of `as` in the `with` statement."""
+        """Returns the value that `as` binds in the `with` statement."""
         raise NotImplementedError
 
-    def _release(self, permit: Any, error: BaseException | None) -> None:
-        """Releases the permit. `error` is the exception that ended the block, or None."""
-        raise NotImplementedError
+    def _release(self, permit: Any, error: BaseException | None) -> None:  # noqa: ARG002
+        """Releases a native slot. `error` is the exception that ended the block, or None."""
+        permit.close()
 
     def __enter__(self) -> Entered:
-        """Waits for a slot."""
-        asked = self._requested_context()
-        return self._enter(self._acquire_blocking(asked), asked)
+        requested = self._requested_context()
+        return self._enter(self._acquire_blocking(requested), requested)
 
     def __exit__(
         self,
@@ -90,13 +101,11 @@ class SlotContext(Generic[Entered]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Releases the slot."""
         self._exit(error)
 
     async def __aenter__(self) -> Entered:
-        """Waits for a slot. Cancellation removes the wait from the queue."""
-        asked = self._requested_context()
-        return self._enter(await run_native(lambda port: self._acquire(port, asked)), asked)
+        requested = self._requested_context()
+        return self._enter(await run_native(lambda port: self._acquire(port, requested)), requested)
 
     async def __aexit__(
         self,
@@ -104,11 +113,10 @@ class SlotContext(Generic[Entered]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Releases the slot."""
         self._exit(error)
 
     def __call__(self, function: Function) -> Function:
-        """Returns a function that holds a slot during each call.
+        """Returns a wrapper of a function or coroutine function that holds a slot during each call.
 
         Raises:
             TypeError: If the function is a generator function.
@@ -136,24 +144,30 @@ class SlotContext(Generic[Entered]):
         return cast("Function", wrapper)
 
     def _requested_context(self) -> Context | None:
+        """Returns the caller's context, changed by this object's tenant, lane and deadline.
+
+        None is the default context.
+        """
         outer = current.get()
         return outer if self._context == (None, None, None) else Context(outer, *self._context)
 
-    def _enter(self, permit: Any, asked: Context | None) -> Entered:
+    def _enter(self, permit: Any, requested: Context | None) -> Entered:
+        """Enters the block with a native slot, or raises `permit` if it is an error."""
         if isinstance(permit, Error):
             raise permit
-        held = _HeldSlot(self, permit, current.set(self._context_while_held(permit, asked)))
+        held = _HeldSlot(self, permit, current.set(self._context_while_held(permit, requested)))
         self._held.append(held)
         _stack.set((*_stack.get(), held))
         return self._entered_value(permit)
 
     def _exit(self, error: BaseException | None) -> None:
+        """Releases the slot that this object acquired last, and restores the earlier context."""
         held = _stack.get()
         # Some fixtures enter and leave in different contexts. Then any slot of this object can be
         # released, and the token belongs to the other context.
-        mine = next((entry for entry in reversed(held) if entry.owner is self), None) or self._held[-1]
-        self._held.remove(mine)
-        _stack.set(tuple(entry for entry in held if entry is not mine))
+        last = next((entry for entry in reversed(held) if entry.owner is self), None) or self._held[-1]
+        self._held.remove(last)
+        _stack.set(tuple(entry for entry in held if entry is not last))
         with contextlib.suppress(ValueError):
-            current.reset(mine.token)
-        self._release(mine.permit, error)
+            current.reset(last.token)
+        self._release(last.permit, error)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class TargetSlot(SlotContext[Slot]):
-    """A context manager and decorator that holds a slot of a target. `Gate.slot` creates it."""
+    """The context manager and decorator of `Gate.slot`, which holds a slot of a target.
+
+    In a `with` statement, `as` binds the `tidegate.Slot` that is held.
+    """
 
     _method = "slot"
 
@@ -25,9 +28,6 @@ class TargetSlot(SlotContext[Slot]):
 
     def _acquire_blocking(self, context: Context | None) -> Slot | Error:
         return self._gate.acquire_slot_blocking(self._name, context, task_id())
-
-    def _context_while_held(self, permit: Slot, asked: Context | None) -> Context | None:  # noqa: ARG002
-        return asked
 
     def _entered_value(self, permit: Slot) -> Slot:
         return permit

@@ -11,15 +11,15 @@ import threading
 
 _numbers = itertools.count(1)
 _thread = threading.local()
-# The number is an attribute of the task. The address of a task is not used, because a later task may
-# have the same one.
+# The number is an attribute of the task. The address of a task is not used, because a later task
+# may have the same one.
 _ATTRIBUTE = "_tidegate_task"
 
 
 def task_id() -> int | None:
-    """Returns the number of the running task, or of the thread if no event loop runs.
+    """Returns the number of the running asyncio task, or of the thread if no event loop runs in it.
 
-    Returns None in a callback of an event loop.
+    Returns None in a callback of an event loop, which belongs to no task.
     """
     try:
         task = asyncio.current_task()
@@ -29,6 +29,10 @@ def task_id() -> int | None:
 
 
 def _id_of(owner: object) -> int | None:
+    """Returns the number of a task or thread, and assigns one at the first call.
+
+    Returns None if the object does not accept the attribute that stores the number.
+    """
     number: int | None = getattr(owner, _ATTRIBUTE, None)
     if number is None:
         number = next(_numbers)

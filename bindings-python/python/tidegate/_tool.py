@@ -12,51 +12,56 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from tidegate._errors import Error
-    from tidegate._native import Asked, Context, Gate, Permit, Port
-    from tidegate._types import Lane
+    from tidegate._native import Context, Gate, Permit, Port, ToolRequest
+    from tidegate._types import ContextArguments
 
 
 class Tool(SlotContext["Tool"]):
-    """A context manager and decorator that holds a slot of a tool. `Gate.tool` creates it."""
+    """The context manager and decorator of `Gate.tool`, which holds a slot of a tool.
+
+    In a `with` statement, `as` binds the `Tool` itself.
+    """
 
     _method = "tool"
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the arguments of SlotContext, and one more
-        self,
-        gate: Gate,
-        name: str,
-        tenant: str | None,
-        lane: Lane | None,
-        deadline: float | None,
-        yield_slot: bool,
-    ) -> None:
-        """Stores what to acquire. The constructor acquires nothing."""
-        super().__init__(gate, name, tenant, lane, deadline)
+    def __init__(self, gate: Gate, name: str, context: ContextArguments, yield_slot: bool) -> None:
+        """Stores what to acquire. The constructor acquires nothing.
+
+        Args:
+            gate: As for `SlotContext`.
+            name: Name of the configured tool.
+            context: As for `SlotContext`.
+            yield_slot: Whether the task's model slots are released while it waits for the tool and
+                holds it.
+
+        """
+        super().__init__(gate, name, context)
         self._yield_slot = yield_slot
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Permit | Error], int]:
-        return self._request(context).granted(port)
+        return self._request(context).wait(port)
 
     def _acquire_blocking(self, context: Context | None) -> Permit | Error:
-        return self._request(context).granted_blocking()
+        return self._request(context).wait_blocking()
 
-    def _request(self, context: Context | None) -> Asked:
-        asked = self._gate.ask(self._name, context, task_id(), self._yield_slot)
-        if asked.advice is not None:
+    def _request(self, context: Context | None) -> ToolRequest:
+        """Requests a slot, and warns if the task would wait while it holds a model slot.
+
+        If the `SlotHeldWarning` is turned into an exception, the request is withdrawn.
+        """
+        request = self._gate.request_tool(self._name, context, task_id(), self._yield_slot)
+        if request.advice is not None:
             # The wait may be long, so the warning comes first.
             try:
-                warn_of_held_slot(asked.advice)
+                warn_of_held_slot(request.advice)
             except BaseException:
-                asked.close()
+                request.close()
                 raise
-        return asked
+        return request
 
-    def _context_while_held(self, permit: Permit, asked: Context | None) -> Context | None:  # noqa: ARG002
+    def _context_while_held(self, permit: Permit, requested: Context | None) -> Context | None:  # noqa: ARG002
         # The permit's context lists the held tools, so that a cycle of tools is rejected.
         return permit.context
 
     def _entered_value(self, permit: Permit) -> Tool:  # noqa: ARG002
         return self
-
-    def _release(self, permit: Permit, error: BaseException | None) -> None:  # noqa: ARG002
-        permit.close()

@@ -22,11 +22,9 @@ _SUPPORTED_CLIENTS = (
 def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client:
     """Returns a copy of an SDK client whose requests go through the gate. See `Gate.wrap`.
 
-    In mode `off` the copy has the original transport, unless a target is a pool: only the gate can
-    resolve the address of a pool.
-
-    `with_options` is how the SDKs copy a client; subclasses (Azure, Bedrock) keep their own
-    settings.
+    The copy is made by the SDK's own `with_options`, so subclasses (Azure, Bedrock) keep their
+    settings. In mode `off` the copy has the original transport, unless a target is a pool: only the
+    gate can resolve the address of a pool.
     """
     if is_langchain(client):
         model: Client = wrap_clients(client, lambda held: wrap(gate, held, transport))
@@ -37,7 +35,7 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     if family is None or not hasattr(sdk, "with_options"):
         raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SUPPORTED_CLIENTS}")
     choice = check_transport_name(transport)
-    if gate.aside:
+    if gate.can_bypass:
         untouched: Client = sdk.with_options()
         return untouched
     http_client = wrap_client(gate, family, http, choice=choice)

@@ -27,7 +27,9 @@ __all__ = [
 
 
 class Quantiles(TypedDict):
-    """Summary of a histogram. Each value is None if the histogram is empty.
+    """Summary of the values in a histogram.
+
+    `mean`, `p50` and `p99` are None if the histogram is empty.
 
     Attributes:
         count: Number of samples.
@@ -73,22 +75,23 @@ Attributes:
 
 
 class LimitSnapshot(TypedDict):
-    """State of an adaptive limit.
+    """State of the adaptive limit of a target, replica or tool.
 
     Attributes:
-        limit: Slots in force.
-        ceiling: The cap, which the limit never exceeds.
-        awaiting: Calls that await their first token.
+        limit: Number of slots in force.
+        ceiling: The configured cap, which the limit never exceeds.
+        awaiting: Number of calls that await their first token now.
         awaiting_limit: Maximum number of calls that may await their first token.
-        slow_start: Whether no limit was too high so far, so that each call in time raises it by
-            one. Always False with a percentile detector.
-        objective: Objective in seconds from sending to the first token, or to the end for tools;
-            None without one.
+        slow_start: Whether no limit is known yet to be too high, so that each call in time raises
+            the limit by one. Always False with a percentile detector.
+        objective: Objective in seconds from sending to the first token (targets) or to the end
+            (tools); None without an objective.
         late: Share of the recently judged calls that were late, 0 to 1; None if none was judged.
-        evidence: Evidence against the limit; at 1 the limit is decreased. With a percentile
-            detector: the quantile divided by the objective with its dead band.
-        cuts: Number of decreases.
-        raises: Number of increases.
+        evidence: Evidence that the limit is too high; at 1 the limit is decreased. With a
+            percentile detector: the measured quantile divided by the highest value that is
+            tolerated.
+        cuts: Number of decreases so far.
+        raises: Number of increases so far.
         saturated: Whether calls wait although the limit was too high within the last minute, or is
             at its floor. Another replica would help.
         decisions: The last changes, the newest last.
@@ -110,19 +113,19 @@ class LimitSnapshot(TypedDict):
 
 
 class BudgetSnapshot(TypedDict):
-    """State of one rate of a provider.
+    """State of one rate of a provider: a token bucket of requests or tokens.
 
     Attributes:
         limit: Requests or tokens per window.
         window: Length of the window in seconds.
         level: Requests or tokens that can be used now. The level rises at the rate, up to `burst`
             seconds of it.
-        debt: Requests or tokens that calls used beyond their estimates and that are still to be
-            made up for.
+        debt: Requests or tokens that calls used beyond their estimates. New calls wait until the
+            rate has made up for them.
         source: Whether the rate is configured or from the provider's headers.
         burst: Maximum burst, in seconds of the rate.
-        counting: What a call counts for: input plus maximum output (`sum`), the larger of the two
-            (`larger`), actual usage (`actual`) or `input` only.
+        counting: How many tokens a call counts for: input plus maximum output (`sum`), the larger
+            of the two (`larger`), actual usage (`actual`) or `input` only.
 
     """
 
@@ -140,9 +143,9 @@ class KvSnapshot(TypedDict):
 
     Attributes:
         capacity: Size of the memory.
-        usable: Size without the headroom.
-        held: Tokens that calls in flight hold now, as far as known.
-        peak: Tokens that calls in flight will hold at most.
+        usable: Size minus the configured headroom.
+        held: Tokens that calls in flight occupy now, as far as the gate knows.
+        peak: Tokens that calls in flight will occupy at most.
 
     """
 
@@ -156,9 +159,9 @@ class LaneSnapshot(TypedDict):
     """State of one lane of a target.
 
     Attributes:
-        in_flight: Slots in use.
-        queue_depth: Waiting calls.
-        floor: Reserved slots, within the limit in force.
+        in_flight: Number of slots that calls of the lane hold.
+        queue_depth: Number of calls in the lane's queue.
+        floor: Number of slots that are reserved for the lane, at most the limit in force.
 
     """
 
@@ -170,21 +173,24 @@ class LaneSnapshot(TypedDict):
 class TenantSnapshot(TypedDict):
     """State of one tenant of a target.
 
+    Counts without "now" are totals since the target was created.
+
     Attributes:
-        in_flight: Slots in use.
-        peak_in_flight: Maximum number of slots in use so far.
-        queue_depth: Waiting calls.
-        floor: Reserved slots, within the limit in force.
-        debt: Tokens above the tenant's own `tpm` that are still to be made up for.
-        admitted: Admitted attempts.
-        objective_met: Completed calls that met the TTFT objective.
-        outcomes: Ended calls by outcome.
-        refused: Rejected calls by reason.
+        in_flight: Number of slots that calls of the tenant hold now.
+        peak_in_flight: Maximum of `in_flight` so far.
+        queue_depth: Number of calls of the tenant that wait for a slot now.
+        floor: Number of slots that are reserved for the tenant now, at most the limit in force.
+        debt: Tokens that the tenant used above its own `tpm`. Its calls wait until the rate has
+            made up for them.
+        admitted: Number of attempts that got a slot.
+        objective_met: Number of completed calls that met the objective for the time to first token.
+        outcomes: Number of ended calls by outcome; for the outcomes, see `CallRecord.outcome`.
+        refused: Number of rejected calls by reason; for the reasons, see `tidegate.Error`.
         input_tokens: Input tokens of ended calls.
         output_tokens: Output tokens of ended calls.
-        queue_wait: Time in the queue.
-        ttft: Time from queueing to the first token (user TTFT).
-        duration: Time from queueing to the end.
+        queue_wait: Time in the queue, in seconds.
+        ttft: Time from queueing to the first token, in seconds.
+        duration: Time from queueing to the end, in seconds.
 
     """
 
@@ -212,19 +218,19 @@ class ReplicaSnapshot(TypedDict):
         state: `in`: selected normally. `suspect`: gets no calls until it answers. `down`:
             unreachable. `trial`: gets one call at a time. `starting`: in slow start. `draining`:
             removed when its last call ends.
-        weight: Configured weight.
-        share: Share of its slots that is in force, 0 to 1.
-        ejections: Number of times that it was excluded from selection.
-        limit: Slots in force.
+        weight: Configured weight, relative to the other replicas.
+        share: Share of the replica's slots that is in force, 0 to 1. Below 1 during slow start.
+        ejections: Number of times that the replica was excluded from selection.
+        limit: Number of slots in force.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
-        in_flight: Slots in use.
+        in_flight: Number of slots in use.
         kv: KV memory, or None if its size is not known.
-        requests: Calls of this gate at the replica now.
-        tokens: Tokens of these calls.
-        others: Calls of other clients, or None if not known.
+        requests: Number of calls of this gate that are at the replica now.
+        tokens: Tokens of the calls that `requests` counts.
+        others: Number of calls of other clients at the replica, or None if not known.
         kv_usage: Used share of the KV memory as the engine reports it, 0 to 1, or None if not
             known.
-        models: Models that it serves, or None if not known.
+        models: Models that the replica serves, or None if not known.
 
     """
 
@@ -247,38 +253,44 @@ class ReplicaSnapshot(TypedDict):
 class TargetSnapshot(TypedDict):
     """State of one target.
 
+    Numbers by reason, cause or kind are totals since the target was created.
+
     Attributes:
-        limit: Slots in force.
+        limit: Number of slots in force.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
-        in_flight: Slots in use.
-        peak_in_flight: Maximum number of slots in use so far.
-        queue_depth: Calls that wait for a slot, or for the cool-down of their key.
-        state: `open`; `cooling` (cool-down); `probing` (one call tests it); `ramping` (the limit
-            rises again).
-        cool_for: Remaining seconds of the cool-down, or None.
-        held_for: Seconds since which capacity is reserved for an aged call that does not fit yet,
-            or None.
+        in_flight: Number of slots in use.
+        peak_in_flight: Maximum of `in_flight` so far.
+        queue_depth: Number of calls that wait for a slot, or for the cool-down of their key.
+        state: `open`: admits calls. `cooling`: in a cool-down. `probing`: one call tests whether
+            the target has recovered. `ramping`: attempts are admitted at a growing rate after a
+            cool-down.
+        cool_for: Remaining seconds of the cool-down, or None without one.
+        held_for: Seconds for which capacity has been reserved for a call that waited long and does
+            not fit yet, or None without a reservation.
         gap_fraction: Share of the time in which calls waited although slots were free, 0 to 1.
-        retry_budget: Retries that may be scheduled now.
+        retry_budget: Number of retries that may be scheduled now.
         budgets: Rates of the provider by kind (`requests`, `tokens`, `input_tokens`,
             `output_tokens`, `requests_per_day`, `tokens_per_day`): configured ones, and those in
-            its headers.
+            the provider's headers.
         kv: KV memory, or None if `kv_tokens` is not set.
-        replicas: Replicas of a pool, otherwise empty.
-        replicas_problem: Why DNS or the file could not be read, or None. The known replicas stay in
-            use.
+        replicas: Replicas of a pool; empty for other targets.
+        replicas_problem: Why the replicas could not be read from DNS or the file, or None without a
+            problem. The known replicas stay in use.
         lanes: State by lane.
-        attempts: Attempts sent.
-        retries: Retries by reason.
-        failed_attempts: Failed attempts by cause.
-        gave_up: Calls that were not retried, by reason.
-        cool_downs: Cool-downs by cause.
-        fallbacks: Rejected calls that were sent to the fallback target, by reason.
-        hedges: Hedged attempts of a pool: `sent`, `won`, `no_slot`, `no_budget`.
-        would: Actions that mode `observe` did not take.
-        upstream_ttft: Time from sending to the first token.
-        tpot: Time per output token.
-        tenants: State by tenant.
+        attempts: Number of attempts that were sent.
+        retries: Number of retries by reason.
+        failed_attempts: Number of failed attempts by cause.
+        gave_up: Number of failed calls that were not retried, by reason.
+        cool_downs: Number of failures that began or met a cool-down, by kind: `retry_after` or
+            `outage`.
+        fallbacks: Number of rejected calls that were sent to the fallback target, by reason.
+        hedges: Number of hedged attempts of a pool: `sent`, `won` (the hedge answered first),
+            `no_slot` and `no_budget` (no hedge was sent).
+        would: Number of calls that mode `observe` would have delayed (`wait`) or rejected (by
+            reason).
+        upstream_ttft: Time from sending to the first token, in seconds.
+        tpot: Time per output token after the first, in seconds.
+        tenants: State by tenant. Tenants without a configuration share the entry `other`.
 
     """
 
@@ -313,17 +325,20 @@ class TargetSnapshot(TypedDict):
 class ToolSnapshot(TypedDict):
     """State of one tool.
 
+    Numbers by reason or action are totals since the gate was opened.
+
     Attributes:
-        limit: Slots in force.
+        limit: Number of slots in force.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
-        in_flight: Slots in use.
-        peak_in_flight: Maximum number of slots in use so far.
-        queue_depth: Waiting calls.
-        wait: Time in the queue.
-        refused: Rejected calls by reason.
-        would: Actions that mode `observe` did not take.
-        slot_held: Model slots that tasks held when they asked for the tool, by target and result:
-            `got` (the tool was free), `waited`, or `yielded` (the slot was released).
+        in_flight: Number of slots in use.
+        peak_in_flight: Maximum of `in_flight` so far.
+        queue_depth: Number of calls that wait for the tool.
+        wait: Time in the queue, in seconds.
+        refused: Number of rejected calls by reason; for the reasons, see `tidegate.Error`.
+        would: Number of calls that mode `observe` would have delayed (`wait`) or rejected (by
+            reason).
+        slot_held: Number of model slots that tasks held when they requested the tool, by target and
+            result: `got` (the tool was free), `waited`, or `yielded` (the slot was released).
 
     """
 
@@ -343,10 +358,10 @@ class Snapshot(TypedDict):
 
     Attributes:
         mode: Mode of the gate.
-        draining: Whether new calls are rejected because the gate drains.
-        active: Active calls, including waiting ones.
-        targets: State by target.
-        tools: State by tool.
+        draining: Whether new calls are rejected because `Gate.drain` was called.
+        active: Number of active calls, including waiting ones.
+        targets: State by name of the target.
+        tools: State by name of the tool.
 
     """
 
@@ -360,18 +375,20 @@ class Snapshot(TypedDict):
 class AttemptRecord(TypedDict):
     """One attempt of a call.
 
-    Times are in seconds since the call's `queued_at`, or None if the attempt ended before.
+    Times are in seconds since the call's `queued_at`. A time is None if the attempt ended before.
 
     Attributes:
         queued_at: When the attempt was queued.
-        admitted_at: When a slot was acquired.
-        in_flight: Slots of the target in use just after the admission, including its own, or None.
+        admitted_at: When the attempt got a slot.
+        in_flight: Slots of the target in use just after the admission, including that of the
+            attempt; None if the attempt got no slot.
         replica: Base URL of the replica, or None if the target is not a pool.
         sent_at: When the request was sent.
         first_token_at: When the first token arrived.
         released_at: When the slot was released.
-        status: HTTP status of the upstream, or None.
-        backoff: Seconds of backoff before the next attempt was queued, or None.
+        status: HTTP status of the upstream, or None if no response arrived.
+        backoff: Seconds of backoff before the next attempt was queued, or None for the last
+            attempt.
 
     """
 
@@ -390,20 +407,24 @@ class CallRecord(TypedDict):
     """A call that has ended.
 
     Attributes:
-        id: Number of the call.
-        label: Label from `tidegate.context(call=...)`, or None.
+        id: Number of the call, as in `Gate.explain` and in errors.
+        label: Label from `tidegate.context(call=...)`, or None without a label.
         target: Name of the target.
-        fallback_from: Target that rejected the call before it was sent here as a fallback, or None.
+        fallback_from: Name of the target that rejected the call before it was sent to `target` as a
+            fallback, or None.
         tenant: Fairness key.
         lane: Priority class.
-        model: Model that the request names, or None.
-        outcome: How the call ended.
-        queued_at: Seconds since the Unix epoch.
+        model: Model that the request names, or None if it names none.
+        outcome: `completed`; `failed` (error response); `refused` (rejected by the gate);
+            `cancelled` (by the caller); `truncated` (ended without the provider's final event);
+            `timed_out` (a deadline or timeout passed, or the reader stopped reading); `broken` (the
+            exchange with the upstream failed).
+        queued_at: When the call was queued, in seconds since the Unix epoch.
         duration: Seconds from queueing to the end.
-        estimated_input_tokens: Estimated input tokens at the last admission attempt, or None if the
-            body is not JSON.
-        estimated_output_tokens: Estimated output tokens, of all answers together, at that time, or
-            None if the body is not JSON.
+        estimated_input_tokens: Estimated input tokens when the last attempt was queued, or None if
+            the body is not JSON.
+        estimated_output_tokens: Estimated output tokens of all answers together when the last
+            attempt was queued, or None if the body is not JSON.
         max_output_tokens: Maximum output tokens of all answers together, or None without a maximum.
         input_tokens: Input tokens as the provider counted them, including cached ones, or None if
             it did not report them.

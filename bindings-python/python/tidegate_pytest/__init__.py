@@ -18,13 +18,16 @@ _MARKER = "tidegate(virtual_time=False, seed=0): run on Tidegate's virtual time,
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker."""
+    """Registers the marker `tidegate` with pytest."""
     config.addinivalue_line("markers", _MARKER)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Installs virtual time before any other fixture creates an event loop."""
+    """Adds the fixture `tidegate_clock` first to each test that is marked with `virtual_time=True`.
+
+    The virtual time is thus installed before any other fixture creates an event loop.
+    """
     marker = item.get_closest_marker("tidegate")
     names = getattr(item, "fixturenames", None)
     if (
@@ -41,7 +44,7 @@ def tidegate_clock(request: pytest.FixtureRequest) -> Iterator[VirtualClock]:
     """Installs virtual time during the test. Event loops that the test creates run on it.
 
     For asynchronous tests, use the marker `@pytest.mark.tidegate(virtual_time=True)`, with or
-    without this fixture. The marker installs the clock before the event loop of the test is
+    without this fixture, because the clock must be installed before the event loop of the test is
     created.
     """
     import asyncio  # noqa: PLC0415 - imported only in runs that use it
@@ -59,7 +62,10 @@ def tidegate_clock(request: pytest.FixtureRequest) -> Iterator[VirtualClock]:
 
 @pytest.fixture
 def tidegate_target() -> Iterator[FakeTarget]:
-    """Installs a fake target during the test, which answers successfully until the test scripts it."""
+    """Installs a fake target during the test.
+
+    It answers every request with `ok()` until the test calls `script`.
+    """
     from tidegate.testing import FakeTarget  # noqa: PLC0415 - imported only in runs that use it
 
     with FakeTarget().installed() as target:

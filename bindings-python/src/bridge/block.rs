@@ -1,4 +1,4 @@
-//! Blocking waits without the GIL, for synchronous callers.
+//! Blocking waits without the GIL, for callers without an event loop.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::import_exception;
 use pyo3::prelude::*;
 
-use super::runtime::{self, Blocked};
+use super::runtime::{self, BlockedThread};
 use super::scope;
 
 import_exception!(asyncio, CancelledError);
@@ -29,7 +29,7 @@ where
     F: Future + Send,
     F::Output: Send,
 {
-    let Some(scope) = scope::present() else { return wait(py, future) };
+    let Some(scope) = scope::current() else { return wait(py, future) };
     let inside = async move {
         tokio::select! {
             biased;
@@ -49,7 +49,7 @@ where
         return clock.block_on(py, future);
     }
     let runtime = runtime::handle()?;
-    let _blocked = Blocked::enter();
+    let _blocked = BlockedThread::enter();
     // Declared before the future, so that the future is dropped inside the runtime.
     let _context = runtime.enter();
     let mut future = pin!(future);

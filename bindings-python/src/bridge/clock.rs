@@ -1,5 +1,6 @@
-//! Virtual time instead of workers. An event loop that sleeps by [`Clock::wait`] shares one order
-//! of events with the gate and the fake target behind it.
+//! Virtual time for tests. The time of the tokio runtime advances only when everything on it waits.
+//! An event loop that sleeps by [`Clock::wait`] shares one order of events with the gate and the
+//! fake target.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,28 +19,32 @@ use super::port::Port;
 use super::runtime;
 use super::threads::Threads;
 
-/// The number of checks, 50 ms of real time apart, before a loop without timers stops waiting. A
-/// thread may still call back in this time.
+/// Number of checks, 50 ms of real time apart, after which a loop without timers stops waiting.
+/// Until then, a thread may still schedule a callback on it.
 const MAX_IDLE_CHECKS: u32 = 40;
 
-/// Virtual time, and the threads that work for its event loop.
-pub(crate) struct Virtual {
+/// A tokio runtime on virtual time, and the executor threads of its event loop.
+pub(crate) struct VirtualRuntime {
     time: VirtualTime,
     threads: Arc<Threads>,
 }
 
-impl Virtual {
-    /// Returns a handle of the virtual runtime.
+impl VirtualRuntime {
+    /// Returns a handle of the tokio runtime.
     pub(super) fn handle(&self) -> &Handle {
         self.time.handle()
     }
 
-    pub(crate) fn turn(&self) {
+    pub(crate) fn run_ready(&self) {
         self.time.turn();
     }
 
-    /// Runs the future and the time on this thread, detached from the interpreter. An exception of
-    /// a signal handler ends the wait.
+    /// Runs a future on this thread without the GIL, while virtual time advances.
+    ///
+    /// # Errors
+    ///
+    /// The exception of a signal handler, or `RuntimeError` if the interpreter is exiting. The
+    /// future is then dropped.
     pub(super) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
         F: Future + Send,
@@ -47,11 +52,11 @@ impl Virtual {
     {
         let _context = self.handle().enter();
         let mut future = pin!(future);
-        if let Some(work) = Threads::present() {
+        if let Some(work) = Threads::current_work() {
             // Only the loop advances time, so that it does not miss its own timers. This thread
             // waits.
-            let beside = self.threads.beside(work, future);
-            return Ok(py.detach(|| self.handle().block_on(beside)));
+            let waiting = self.threads.run_in_thread(work, future);
+            return Ok(py.detach(|| self.handle().block_on(waiting)));
         }
         loop {
             if let Some(output) = py.detach(|| self.time.run(future.as_mut())) {
@@ -65,27 +70,33 @@ impl Virtual {
     }
 }
 
-/// Virtual time. While it is entered, the whole process runs on it.
+/// A clock of virtual time. While it is entered, the whole process runs on it.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Clock {
-    here: Arc<Virtual>,
+    virtual_runtime: Arc<VirtualRuntime>,
     seed: u64,
     world: Mutex<Option<u64>>,
 }
 
 #[pymethods]
 impl Clock {
-    /// Returns a clock. Jitter on the thread that enters it is drawn from the seed.
+    /// Creates a clock. `seed` determines the random jitter on the thread that enters it.
     #[new]
     fn new(seed: u64) -> PyResult<Self> {
-        let here = Virtual { time: VirtualTime::new()?, threads: Arc::default() };
-        Ok(Self { here: Arc::new(here), seed, world: Mutex::default() })
+        let virtual_runtime = VirtualRuntime { time: VirtualTime::new()?, threads: Arc::default() };
+        Ok(Self { virtual_runtime: Arc::new(virtual_runtime), seed, world: Mutex::default() })
     }
 
-    /// Switches to virtual time.
+    /// Switches the process to virtual time.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the process is on virtual time already.
     fn enter(&self) -> PyResult<()> {
-        if !runtime::begin_virtual(self.here.clone()) {
-            return Err(PyRuntimeError::new_err("virtual time is in place already: it cannot be nested"));
+        if !runtime::begin_virtual(self.virtual_runtime.clone()) {
+            return Err(PyRuntimeError::new_err(
+                "virtual time is installed already and cannot be nested: leave the other clock first",
+            ));
         }
         fastrand::seed(self.seed);
         let left = self.world.lock().replace(world::enter(None));
@@ -93,76 +104,84 @@ impl Clock {
         Ok(())
     }
 
-    /// Switches back to real time. Idempotent.
+    /// Switches the process back to real time. Idempotent.
     fn leave(&self) {
         if let Some(number) = self.world.lock().take() {
-            runtime::end_virtual(&self.here);
+            runtime::end_virtual(&self.virtual_runtime);
             world::leave(number);
         }
     }
 
-    /// Returns the seconds since the clock was created.
+    /// Returns the virtual seconds since the clock was created.
     fn time(&self) -> f64 {
-        self.here.time.elapsed().as_secs_f64()
+        self.virtual_runtime.time.elapsed().as_secs_f64()
     }
 
-    /// Advances time by `seconds`, on a thread without an event loop.
+    /// Lets `seconds` of virtual time pass, on a thread without an event loop.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` unless `seconds` is from 0 to ten years.
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let span = span(seconds)?;
-        self.here.block_on(py, async move { tokio::time::sleep(span).await })
+        let span = virtual_duration(seconds)?;
+        self.virtual_runtime.block_on(py, async move { tokio::time::sleep(span).await })
     }
 
-    /// Registers a thread that works for the event loop, and returns its number. Time stands still
-    /// until the thread waits for the gate, or `end_work`.
+    /// Registers a function that will run in an executor thread of the event loop, and returns its
+    /// number. Time stands still while the function computes, until `end_work`.
     fn begin_work(&self) -> u64 {
-        self.here.threads.begin()
+        self.virtual_runtime.threads.begin()
     }
 
-    /// Called on the thread before its work. The jitter of each thread has its own seed.
+    /// Assigns the calling thread to this function, before it starts. Each thread has its own seed
+    /// for jitter.
     fn enter_thread(&self, work: u64) {
         fastrand::seed(self.seed.wrapping_add(work));
         Threads::enter(work);
     }
 
-    /// Called on the thread after its work.
+    /// Ends the assignment of the calling thread, after its function.
     #[staticmethod]
     fn leave_thread() {
         Threads::leave();
     }
 
-    /// Called on the thread of the loop when it has the result. Idempotent.
+    /// Removes a function, when the event loop has its result. Idempotent.
     fn end_work(&self, work: u64) {
-        self.here.threads.end(work);
+        self.virtual_runtime.threads.end(work);
     }
 
-    /// Ends the current or the next wait, because a thread has called back.
-    fn stir(&self) {
-        self.here.threads.stir();
+    /// Ends the current or the next `wait`, because a thread has scheduled a callback on the event
+    /// loop.
+    fn notify(&self) {
+        self.virtual_runtime.threads.notify();
     }
 
-    /// Whether a thread computes.
+    /// Returns True if a function in an executor thread computes.
     fn is_busy(&self) -> bool {
-        self.here.threads.is_busy()
+        self.virtual_runtime.threads.is_busy()
     }
 
-    /// Runs everything that is ready, without advancing time.
-    fn turn(&self, py: Python<'_>) {
-        py.detach(|| self.here.turn());
+    /// Runs everything that is ready on the runtime, without advancing time.
+    fn run_ready(&self, py: Python<'_>) {
+        py.detach(|| self.virtual_runtime.run_ready());
     }
 
-    /// Waits, for an event loop, until it has results, the timeout is over, or a thread that works
-    /// for it wakes. Returns `False` if there is no timer, no work and no thread to wait for.
+    /// Waits until the port has results, until `timeout` seconds of virtual time have passed, or
+    /// until a thread has something for the event loop. A timeout of None sets no limit.
+    ///
+    /// Returns False if there is no timer, no future and no thread that could end the wait.
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
-        let _context = self.here.handle().enter();
+        let _context = self.virtual_runtime.handle().enter();
         let until = timeout
-            .map(span)
+            .map(virtual_duration)
             .transpose()?
             .map(|span| duration::after(Instant::now().into_std(), span).into());
         let mut ticks = 0;
         while queue.is_empty() {
             let waited = py.detach(|| {
-                self.here.time.run(async {
+                self.virtual_runtime.time.run(async {
                     let over = async {
                         match until {
                             Some(until) => tokio::time::sleep_until(until).await,
@@ -171,8 +190,8 @@ impl Clock {
                     };
                     tokio::select! {
                         biased;
-                        () = queue.bell.heard() => false,
-                        () = self.here.threads.stirred() => true,
+                        () = queue.waker.woken() => false,
+                        () = self.virtual_runtime.threads.notified() => true,
                         () = over => true,
                     }
                 })
@@ -199,19 +218,19 @@ impl Drop for Clock {
     }
 }
 
-/// Returns the duration of a number of seconds.
+/// Converts a number of seconds into a duration.
 ///
 /// # Errors
 ///
-/// `ValueError` unless it is from 0 s to ten years.
-fn span(seconds: f64) -> PyResult<Duration> {
+/// `ValueError` unless the number is from 0 to ten years.
+fn virtual_duration(seconds: f64) -> PyResult<Duration> {
     let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
     span.ok_or_else(|| {
         PyValueError::new_err(format!("{seconds} is out of range: give 0 s to 315,360,000 s (ten years)"))
     })
 }
 
-/// Whether virtual time is in use.
+/// Returns True if a clock of virtual time is entered.
 #[pyfunction]
 pub(crate) fn is_virtual() -> bool {
     runtime::virtual_time().is_some()

@@ -1,16 +1,16 @@
-//! Actions that workers want to run on the thread of an event loop.
+//! Actions that workers of the runtime have run on the thread of an event loop.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 
 use super::Port;
-use super::queue::{Done, Queue};
+use super::queue::{Completion, Queue};
 
-/// An action for the thread of an event loop. It is dropped if the loop is closed first.
-pub(crate) trait Post: Send {
-    /// Runs the action. An error is reported as unraisable.
-    fn deliver(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()>;
+/// An action that runs on the thread of an event loop. It is dropped if the loop is closed first.
+pub(crate) trait LoopAction: Send {
+    /// Runs the action. Python's hook for unraisable exceptions gets the error, if there is one.
+    fn run(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()>;
 }
 
 /// Sends actions to the thread of one event loop.
@@ -21,8 +21,8 @@ impl Mailbox {
         Self(queue)
     }
 
-    /// Queues an action.
-    pub(crate) fn post(&self, post: impl Post + 'static) {
-        self.0.push(Done::Post(Box::new(post)));
+    /// Queues an action, and wakes the loop.
+    pub(crate) fn post(&self, action: impl LoopAction + 'static) {
+        self.0.push(Completion::Action(Box::new(action)));
     }
 }

@@ -1,4 +1,4 @@
-//! One event loop's side of the bridge: the futures that wait, and the delivery of results.
+//! One event loop's side of the bridge: the asyncio futures that wait, and the delivery of results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,78 +15,84 @@ use tidegate_bindings::{BodyStream, Chunk, Outbox, StreamReader, generation};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::bell::Bell;
+use super::loop_waker::LoopWaker;
 use super::mailbox::Mailbox;
-use super::queue::{Done, Outcome, Queue};
+use super::queue::{Completion, Outcome, Queue};
 use super::runtime;
 use super::waiter::Waiter;
 
-/// An event loop as the native side sees it. Used on the thread of the loop only, and created again
-/// after a fork.
+/// The native side of one event loop. Used only on the thread of the loop, and created again after
+/// a fork.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Port {
     queue: Arc<Queue>,
     generation: u64,
-    /// The number of the runtime. A loop on virtual time must not wait for work on real time, nor
-    /// the other way round.
+    /// The number of the runtime. A loop on virtual time must not wait for futures on real time,
+    /// nor the other way round.
     runtime_id: u64,
     runtime: Handle,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     waiting: Mutex<HashMap<u64, Waiting>>,
-    /// The tasks that make exchanges by the client's own transport, by the number of the exchange.
+    /// The asyncio tasks that make exchanges by the client's own transport, by number of the
+    /// exchange.
     exchange_tasks: Mutex<HashMap<u64, Py<PyAny>>>,
     outbox: Outbox,
     next_number: AtomicU64,
 }
 
-/// A work or a read whose result is awaited.
+/// A native future or a read whose result an asyncio future waits for.
 struct Waiting {
     future: Py<PyAny>,
-    /// Drops the work. `None` for a read, which ends when its stream is closed.
+    /// Aborts the native future. `None` for a read, which ends when its stream is closed.
     abort: Option<AbortHandle>,
 }
 
-/// The number of calls that are handed over at once. Fewer calls are handed over after the loop has
+/// Number of native futures that are handed to the workers at once. Fewer wait until the loop has
 /// run everything that is ready now.
 const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// Returns the port of the loop with these functions. If `watched`, the loop watches
-    /// `fileno()`. Otherwise a thread waits on `waiter()`.
+    /// Creates the port of the loop with these methods. If `watched`, the loop watches `fileno()`;
+    /// otherwise a thread waits on `waiter()`.
+    ///
+    /// # Errors
+    ///
+    /// `OSError` if no descriptor can be created.
     #[new]
     fn new(create_future: Py<PyAny>, call_soon: Py<PyAny>, watched: bool) -> PyResult<Self> {
-        let bell = if watched { Bell::watched() } else { Ok(Bell::awaited()) };
-        let bell = bell.map_err(|e| {
+        let waker = if watched { LoopWaker::with_descriptor() } else { Ok(LoopWaker::with_thread()) };
+        let waker = waker.map_err(|e| {
             PyOSError::new_err(format!("cannot make a descriptor to wake the event loop: {e}"))
         })?;
-        Self::with_bell(bell, create_future, call_soon)
+        Self::with_waker(waker, create_future, call_soon)
     }
 
-    /// Returns the port of a loop on virtual time, which waits by [`super::Clock::wait`].
+    /// Creates the port of a loop on virtual time, which waits by [`super::Clock::wait`].
     #[staticmethod]
     fn on_virtual_time(create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
-        Self::with_bell(Bell::Heard(Notify::new()), create_future, call_soon)
+        Self::with_waker(LoopWaker::Virtual(Notify::new()), create_future, call_soon)
     }
 
-    /// Returns the descriptor to watch, or None if the platform has none.
+    /// Returns the descriptor that the loop must watch, or None if the port has none.
     fn fileno(&self) -> Option<i32> {
-        self.queue.bell.fileno()
+        self.queue.waker.fileno()
     }
 
-    /// Returns whether the port can take work: it belongs to the runtime in use, and is not closed.
+    /// Returns True if the port can run native futures: it belongs to the runtime in use, and is
+    /// not closed.
     fn usable(&self) -> bool {
         self.runtime_id == runtime::id() && !self.queue.is_closed()
     }
 
-    /// Returns a handle that blocks a thread until the port has results.
+    /// Returns a handle on which a thread can block until the port has results.
     fn waiter(&self) -> Waiter {
         Waiter::new(self.queue.clone())
     }
 
-    /// Drops the work with this number at once, and its result if that is on its way. Unknown
-    /// numbers are ignored.
+    /// Aborts the native future with this number, and drops its result if that is on its way.
+    /// Unknown numbers are ignored.
     fn cancel(&self, number: u64) {
         let waiting = self.waiting.lock().remove(&number);
         if let Some(waiting) = waiting {
@@ -94,7 +100,8 @@ impl Port {
         }
     }
 
-    /// Hands the submitted works to the workers.
+    /// Hands the submitted native futures to the workers. Drops them if the port is closed or
+    /// belongs to the parent of a forked process.
     fn flush(&self) {
         if self.is_alive() {
             self.outbox.flush(&self.runtime);
@@ -103,24 +110,24 @@ impl Port {
         }
     }
 
-    /// Delivers all results.
+    /// Delivers all results to the asyncio futures that wait for them, and runs queued actions.
     fn drain(slf: &Bound<'_, Self>) {
         let (py, this) = (slf.py(), slf.get());
-        for done in this.queue.take() {
-            match done {
-                Done::Outcome(number, outcome) => {
+        for completion in this.queue.take() {
+            match completion {
+                Completion::Outcome(number, outcome) => {
                     let waiting = this.waiting.lock().remove(&number);
                     // Otherwise it was cancelled, and the outcome, with its slot, is dropped here.
                     if let Some(waiting) = waiting {
                         settle(&waiting.future, py, outcome.into_python(py));
                     }
                 }
-                Done::Post(post) => {
-                    if let Err(error) = post.deliver(py, slf.as_unbound()) {
+                Completion::Action(action) => {
+                    if let Err(error) = action.run(py, slf.as_unbound()) {
                         error.write_unraisable(py, None);
                     }
                 }
-                Done::Panicked(number) => {
+                Completion::Panicked(number) => {
                     let waiting = this.waiting.lock().remove(&number);
                     if let Some(waiting) = waiting {
                         let lost = PyRuntimeError::new_err(
@@ -133,7 +140,7 @@ impl Port {
         }
     }
 
-    /// Drops all work. Called when the loop is closed.
+    /// Aborts all native futures of the port. Called when the loop is closed.
     fn close(&self) {
         self.queue.close();
         self.outbox.clear();
@@ -167,10 +174,10 @@ impl Port {
 }
 
 impl Port {
-    /// Creates the port of a loop that is woken by `bell`.
-    fn with_bell(bell: Bell, create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
+    /// Creates the port of a loop that `waker` wakes.
+    fn with_waker(waker: LoopWaker, create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
-            queue: Queue::new(bell),
+            queue: Queue::new(waker),
             generation: generation(),
             runtime_id: runtime::id(),
             runtime: runtime::handle()?,
@@ -183,13 +190,17 @@ impl Port {
         })
     }
 
-    /// Returns the queue of the loop.
+    /// Returns the queue of completions for this loop.
     pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
-    /// Runs the work on the workers. Returns the asyncio future of its outcome, and its number, by
-    /// which [`Port::cancel`] drops it.
+    /// Runs a native future on the workers. Returns the asyncio future of its output, and the
+    /// number by which [`Port::cancel`] aborts it.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the port is closed or belongs to another runtime.
     pub(crate) fn submit<F, O>(slf: &Bound<'_, Self>, work: F) -> PyResult<(Py<PyAny>, u64)>
     where
         F: Future<Output = O> + Send + 'static,
@@ -202,8 +213,8 @@ impl Port {
         let queue = this.queue.clone();
         let (abort, unsent) = this.outbox.push(work, move |outcome| {
             queue.push(match outcome {
-                Some(outcome) => Done::Outcome(number, Box::new(outcome)),
-                None => Done::Panicked(number),
+                Some(outcome) => Completion::Outcome(number, Box::new(outcome)),
+                None => Completion::Panicked(number),
             });
         });
         let waiting = Waiting { future: future.clone_ref(py), abort: Some(abort) };
@@ -216,8 +227,8 @@ impl Port {
         Ok((future, number))
     }
 
-    /// Returns the reader for a body that is read on this loop: `current` if it is the loop's,
-    /// otherwise a new one.
+    /// Returns the reader for a body that is read on this loop: `current` if that belongs to the
+    /// loop, otherwise a new one.
     pub(crate) fn reader(
         &self,
         current: Option<Arc<StreamReader<Queue>>>,
@@ -228,7 +239,12 @@ impl Port {
         own.unwrap_or_else(new)
     }
 
-    /// Reads once. Returns the value if it is there, otherwise an asyncio future of it.
+    /// Reads the next chunk of a body. Returns its Python value if it is there, otherwise an
+    /// asyncio future of the value.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the port is closed, or if a read of the same body is waiting.
     pub(crate) fn read(&self, py: Python<'_>, reader: &Arc<StreamReader<Queue>>) -> PyResult<Py<PyAny>> {
         self.check(self.is_alive())?;
         if self.waiting.lock().contains_key(&reader.number()) {
@@ -245,7 +261,7 @@ impl Port {
         Ok(future)
     }
 
-    /// Ends a read that waits, with this result.
+    /// Ends a waiting read of this reader with a result. Has no effect if no read waits.
     pub(crate) fn end_read(&self, py: Python<'_>, reader: &StreamReader<Queue>, result: Chunk) {
         let waiting = self.waiting.lock().remove(&reader.number());
         if let Some(waiting) = waiting {
@@ -253,43 +269,50 @@ impl Port {
         }
     }
 
-    /// Returns the mailbox of the loop, for workers.
+    /// Returns the mailbox through which workers run actions on this loop.
     pub(crate) fn mailbox(&self) -> Mailbox {
         Mailbox::new(self.queue.clone())
     }
 
-    /// Remembers the task that makes an exchange.
+    /// Stores the asyncio task that makes an exchange, so that it can be cancelled.
     pub(crate) fn add_exchange_task(&self, exchange: u64, task: Py<PyAny>) {
         self.exchange_tasks.lock().insert(exchange, task);
     }
 
-    /// Returns the task that makes an exchange, until it has ended.
+    /// Returns the asyncio task that makes an exchange. `None` if the exchange has ended.
     pub(crate) fn exchange_task(&self, py: Python<'_>, exchange: u64) -> Option<Py<PyAny>> {
         self.exchange_tasks.lock().get(&exchange).map(|task| task.clone_ref(py))
     }
 
-    /// Forgets the task of an exchange.
+    /// Removes the asyncio task of an exchange that has ended.
     pub(crate) fn remove_exchange_task(&self, exchange: u64) {
         let task = self.exchange_tasks.lock().remove(&exchange);
         drop(task);
     }
 
-    /// Returns the next number for a work or a read.
+    /// Returns an unused number for a native future or a read.
     fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns `true` if work that was begun on the port can end on it.
+    /// Returns `true` if native futures that were started on the port can end on it: it is open,
+    /// and this process has created it.
     fn is_alive(&self) -> bool {
         self.generation == generation() && !self.queue.is_closed()
     }
 
-    /// Returns `RuntimeError` unless `is_open`.
+    /// Fails with a `RuntimeError` about a closed event loop unless `is_open`.
     fn check(&self, is_open: bool) -> PyResult<()> {
-        if is_open { Ok(()) } else { Err(PyRuntimeError::new_err("the event loop of this call is closed")) }
+        if is_open {
+            Ok(())
+        } else {
+            Err(PyRuntimeError::new_err(
+                "the event loop of this call is closed: make the call on a running event loop",
+            ))
+        }
     }
 
-    /// Aborts the task of a work.
+    /// Aborts the native future behind a waiting asyncio future.
     fn abort(&self, waiting: &Waiting) {
         // In a forked child the task belongs to a runtime without threads, and is not touched.
         if let Some(abort) = &waiting.abort
@@ -300,8 +323,8 @@ impl Port {
     }
 }
 
-/// Sets the result of an asyncio future. A future that is done, because it was cancelled, drops the
-/// value.
+/// Sets the result or exception of an asyncio future. Drops it if the future is done, for example
+/// because it was cancelled.
 fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     let settled = future.call_method0(py, intern!(py, "done")).and_then(|done| {
         if done.is_truthy(py)? {

@@ -1,62 +1,73 @@
-//! The results of workers, on their way to one event loop.
+//! Completions of native futures, on their way to one event loop.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use tidegate_bindings::{Chunk, ChunkQueue, ResultQueue};
 
-use super::bell::Bell;
-use super::mailbox::Post;
+use super::loop_waker::LoopWaker;
+use super::mailbox::LoopAction;
 
-/// A result that the thread of the loop turns into a Python value.
+/// A result that the thread of the event loop converts into a Python value.
 pub(crate) trait Outcome: Send {
-    /// Returns the value for the awaiting coroutine. An error of the gate is a value too: the
-    /// coroutine raises it.
+    /// Returns the Python value for the awaiting coroutine. An error of the gate is returned as an
+    /// exception object, which the coroutine raises.
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
-/// An entry of a queue.
-pub(super) enum Done {
-    /// The result of the work with this number.
-    Outcome(u64, Box<dyn Outcome>),
-    /// The work with this number panicked.
-    Panicked(u64),
-    /// An action for the loop's thread that no work asked for.
-    Post(Box<dyn Post>),
+/// The result of a wait that has no value, such as the wait for room in an upload. None in Python.
+pub(crate) struct Ready;
+
+impl Outcome for Ready {
+    fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(py.None())
+    }
 }
 
-/// Results that workers push and one event loop takes in batches.
+/// An entry of a [`Queue`]: the end of a native future, or an action for the event loop.
+pub(super) enum Completion {
+    /// The output of the native future with this number.
+    Outcome(u64, Box<dyn Outcome>),
+    /// The native future with this number panicked.
+    Panicked(u64),
+    /// An action for the thread of the event loop, such as starting the task of an exchange.
+    Action(Box<dyn LoopAction>),
+}
+
+/// Completions (the results of native futures) that workers push and one event loop takes in
+/// batches.
 pub(crate) struct Queue {
-    results: ResultQueue<Done>,
-    pub(super) bell: Bell,
+    results: ResultQueue<Completion>,
+    pub(super) waker: LoopWaker,
 }
 
 impl Queue {
-    pub(super) fn new(bell: Bell) -> Arc<Self> {
-        Arc::new(Self { results: ResultQueue::new(), bell })
+    pub(super) fn new(waker: LoopWaker) -> Arc<Self> {
+        Arc::new(Self { results: ResultQueue::new(), waker })
     }
 
-    /// Adds an entry, and wakes the loop for the first entry of a batch.
-    pub(super) fn push(&self, done: Done) {
-        if self.results.push(done) {
-            self.bell.ring();
+    /// Adds a completion, and wakes the event loop if the queue was empty.
+    pub(super) fn push(&self, completion: Completion) {
+        if self.results.push(completion) {
+            self.waker.wake();
         }
     }
 
-    /// Removes and returns all entries.
-    pub(super) fn take(&self) -> Vec<Done> {
-        // Silenced first: an entry that is pushed in between rings again, at worst for nothing.
-        self.bell.silence();
+    /// Removes and returns all completions, in the order in which they were pushed.
+    pub(super) fn take(&self) -> Vec<Completion> {
+        // Cleared first: a completion that is pushed in between sets the signal again, at worst for
+        // nothing.
+        self.waker.clear();
         self.results.take()
     }
 
-    /// Drops all entries, and those that are pushed later.
+    /// Drops all completions, and those that are pushed later. Wakes the event loop.
     pub(super) fn close(&self) {
         self.results.close();
-        self.bell.ring();
+        self.waker.wake();
     }
 
-    /// Returns `true` if there is no entry.
+    /// Returns `true` if no completion is waiting to be taken.
     pub(super) fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
@@ -69,6 +80,6 @@ impl Queue {
 
 impl ChunkQueue for Queue {
     fn push_chunk(&self, number: u64, chunk: Chunk) {
-        self.push(Done::Outcome(number, Box::new(chunk)));
+        self.push(Completion::Outcome(number, Box::new(chunk)));
     }
 }

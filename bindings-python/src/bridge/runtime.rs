@@ -19,9 +19,10 @@ use tidegate_testing::world;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
-use super::clock::Virtual;
+use super::clock::VirtualRuntime;
 
-/// How long the exit of the process waits for blocked threads, and again for tasks to be dropped.
+/// Maximum time for which the exit of the process waits for blocked threads, and again for the
+/// runtime's tasks to be dropped.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 static CURRENT_ID: AtomicU64 = AtomicU64::new(0);
@@ -31,30 +32,31 @@ static BLOCKED_THREADS: AtomicUsize = AtomicUsize::new(0);
 // has locked it at a fork.
 static CURRENT: RwLock<State> = RwLock::new(State::Unstarted);
 
-/// The runtime of the process.
+/// The state of the tokio runtime of this process.
 enum State {
     Unstarted,
     Running(Runtime),
-    /// Virtual time, instead of the state before.
+    /// A clock of virtual time is entered. The earlier state is kept in `before`.
     Virtual {
-        time: Arc<Virtual>,
+        time: Arc<VirtualRuntime>,
         before: Box<State>,
-        /// The number of the state before.
+        /// The runtime number to restore when virtual time ends.
         id_before: u64,
     },
     Stopped,
 }
 
-/// Returns the number of the runtime in use. Each runtime, in each process, has its own.
+/// Returns the number of the runtime in use. Each runtime, in each process, has its own number.
 pub(crate) fn id() -> u64 {
     CURRENT_ID.load(Ordering::Relaxed)
 }
 
-/// Returns a handle of the runtime, and starts the runtime at first use.
+/// Returns a handle of the runtime in use, which may be on virtual time. Starts the real runtime at
+/// the first call.
 ///
 /// # Errors
 ///
-/// `RuntimeError` if the interpreter is exiting.
+/// `RuntimeError` if the interpreter is exiting; `OSError` if the threads cannot be started.
 pub(crate) fn handle() -> PyResult<Handle> {
     if let State::Running(runtime) = &*CURRENT.read() {
         return Ok(runtime.handle().clone());
@@ -73,24 +75,24 @@ pub(crate) fn handle() -> PyResult<Handle> {
     }
 }
 
-/// Returns the virtual time, if a test has entered one.
-pub(crate) fn virtual_time() -> Option<Arc<Virtual>> {
+/// Returns the runtime on virtual time, or `None` if no clock is entered.
+pub(crate) fn virtual_time() -> Option<Arc<VirtualRuntime>> {
     match &*CURRENT.read() {
         State::Virtual { time, .. } => Some(time.clone()),
         _ => None,
     }
 }
 
-/// Returns the time of the runtime in use.
+/// Returns the current time of the runtime in use, which may be virtual.
 pub(crate) fn now() -> Instant {
     let clock = virtual_time();
     let _context: Option<EnterGuard<'_>> = clock.as_ref().map(|clock| clock.handle().enter());
     Instant::now()
 }
 
-/// Switches to virtual time. Returns `false` if there is a virtual time already or the
-/// process is exiting.
-pub(super) fn begin_virtual(time: Arc<Virtual>) -> bool {
+/// Switches the process to virtual time. Returns `false` if it is on virtual time already, or if
+/// the process is exiting.
+pub(super) fn begin_virtual(time: Arc<VirtualRuntime>) -> bool {
     let mut current = CURRENT.write();
     if matches!(&*current, State::Virtual { .. } | State::Stopped) {
         return false;
@@ -101,8 +103,9 @@ pub(super) fn begin_virtual(time: Arc<Virtual>) -> bool {
     true
 }
 
-/// Restores the state before this virtual time.
-pub(super) fn end_virtual(ending: &Arc<Virtual>) {
+/// Switches the process back from this virtual time to the state before. Has no effect if this
+/// virtual time is not in use.
+pub(super) fn end_virtual(ending: &Arc<VirtualRuntime>) {
     let mut current = CURRENT.write();
     if !matches!(&*current, State::Virtual { time, .. } if Arc::ptr_eq(time, ending)) {
         return;
@@ -113,12 +116,13 @@ pub(super) fn end_virtual(ending: &Arc<Virtual>) {
     }
 }
 
-/// Returns `true` if the process is exiting.
+/// Returns `true` if the interpreter is exiting.
 pub(crate) fn is_stopped() -> bool {
     matches!(&*CURRENT.read(), State::Stopped)
 }
 
-/// Forgets the parent's runtime. Registered to run in the child of each fork.
+/// Forgets the parent's runtime, so that the next use starts a new one. Registered to run in each
+/// forked child process.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
     tidegate_bindings::after_fork_in_child();
@@ -128,8 +132,8 @@ pub(crate) fn after_fork_in_child() {
     std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
 }
 
-/// Drops each call in flight, releases blocked threads, and stops the workers. Registered to run at
-/// exit.
+/// Aborts all calls, releases blocked threads, and stops the workers. Registered to run at
+/// interpreter exit.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) {
     let state = std::mem::replace(&mut *CURRENT.write(), State::Stopped);
@@ -154,18 +158,18 @@ pub(crate) fn stop(py: Python<'_>) {
     });
 }
 
-/// Counts a thread that waits inside the runtime, detached from the interpreter, until dropped.
-pub(super) struct Blocked(u64);
+/// Counts the calling thread as waiting inside the runtime without the GIL, until dropped.
+pub(super) struct BlockedThread(u64);
 
-impl Blocked {
-    /// Counts the calling thread as blocked.
+impl BlockedThread {
+    /// Counts the calling thread as blocked until the returned value is dropped.
     pub(super) fn enter() -> Self {
         BLOCKED_THREADS.fetch_add(1, Ordering::AcqRel);
         Self(generation())
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedThread {
     fn drop(&mut self) {
         if self.0 == generation() {
             BLOCKED_THREADS.fetch_sub(1, Ordering::AcqRel);

@@ -1,43 +1,44 @@
-//! Cancelling work in threads. A thread cannot be stopped, but its waits for the gate end at once.
+//! Cancels the waits of threads. A thread cannot be stopped, but its waits for the gate can end at
+//! once.
 
 use std::cell::RefCell;
 
 use tokio_util::sync::CancellationToken;
 
 thread_local! {
-    static PRESENT: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
 }
 
-/// An operation, such as a map, that runs work in threads. A scope that is made in such a thread
-/// ends with the scope of the thread.
+/// The threads of one operation, such as a map, whose waits end together. A scope that is created
+/// in such a thread ends with the scope of that thread.
 pub(crate) struct Scope(CancellationToken);
 
 impl Scope {
     pub(crate) fn new() -> Self {
-        Self(present().map_or_else(CancellationToken::new, |around| around.child_token()))
+        Self(current().map_or_else(CancellationToken::new, |outer| outer.child_token()))
     }
 
-    /// Ends the waits in the threads of the scope. Idempotent.
-    pub(crate) fn leave(&self) {
+    /// Ends the waits for the gate in the threads of the scope, now and later. Idempotent.
+    pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
 
-    /// Puts this thread into the scope until the return value is dropped.
-    pub(crate) fn enter(&self) -> Entered {
-        Entered(PRESENT.replace(Some(self.0.clone())))
+    /// Puts the calling thread into the scope until the returned guard is dropped.
+    pub(crate) fn enter(&self) -> ScopeGuard {
+        ScopeGuard(CURRENT.replace(Some(self.0.clone())))
     }
 }
 
-/// Returns the token of the scope of this thread, if there is one.
-pub(super) fn present() -> Option<CancellationToken> {
-    PRESENT.with_borrow(Clone::clone)
+/// Returns the token that cancels the waits of the calling thread, or `None` if it is in no scope.
+pub(super) fn current() -> Option<CancellationToken> {
+    CURRENT.with_borrow(Clone::clone)
 }
 
-/// Restores the scope around when dropped.
-pub(crate) struct Entered(Option<CancellationToken>);
+/// Puts the thread back into its earlier scope when dropped. `None`: into no scope.
+pub(crate) struct ScopeGuard(Option<CancellationToken>);
 
-impl Drop for Entered {
+impl Drop for ScopeGuard {
     fn drop(&mut self) {
-        PRESENT.set(self.0.take());
+        CURRENT.set(self.0.take());
     }
 }

@@ -1,7 +1,8 @@
-//! Threads that work for an event loop on virtual time (`asyncio.to_thread`).
+//! Tracks the functions that run in executor threads of an event loop on virtual time
+//! (`asyncio.to_thread`).
 //!
-//! Time does not advance while a thread computes. While a thread waits for the gate, the loop and
-//! its time continue. A thread counts as computing from the moment it is woken. Its waker records
+//! Time does not advance while such a function computes. While it waits for the gate, the loop and
+//! its time continue. A function counts as computing from the moment it is woken. Its waker records
 //! this, because no time may pass between the wake-up and the thread's first step.
 
 use std::cell::Cell;
@@ -17,108 +18,110 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 thread_local! {
-    // The number of this thread's work, if it works for a loop.
+    // The number of the function that this thread runs for an event loop. `None` for other threads.
     static WORK: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The threads that compute and those that wait.
+/// The functions in executor threads of one event loop, which compute or wait.
 #[derive(Default)]
 pub(super) struct Threads {
-    works: Mutex<Works>,
-    stir: Notify,
+    work: Mutex<ThreadWork>,
+    notification: Notify,
 }
 
-/// The works of the threads, by number.
+/// The functions by number. `next` is the next number.
 #[derive(Default)]
-struct Works {
+struct ThreadWork {
     next: u64,
-    /// Whether the work with this number computes.
-    awake: HashMap<u64, bool>,
+    /// Whether the function with this number computes, rather than waits for the gate.
+    is_computing: HashMap<u64, bool>,
 }
 
 impl Threads {
-    /// Registers a work as computing, and returns its number.
+    /// Registers a function as computing, and returns its number.
     pub(super) fn begin(&self) -> u64 {
-        let mut works = self.works.lock();
-        let number = works.next;
-        works.next += 1;
-        works.awake.insert(number, true);
+        let mut all_work = self.work.lock();
+        let number = all_work.next;
+        all_work.next += 1;
+        all_work.is_computing.insert(number, true);
         number
     }
 
-    /// Removes a work that has ended.
+    /// Removes the function with this number, which has ended.
     pub(super) fn end(&self, work: u64) {
-        self.works.lock().awake.remove(&work);
+        self.work.lock().is_computing.remove(&work);
     }
 
-    /// Returns `true` if a work computes.
+    /// Returns `true` if at least one function computes, rather than waits for the gate.
     pub(super) fn is_busy(&self) -> bool {
-        self.works.lock().awake.values().any(|awake| *awake)
+        self.work.lock().is_computing.values().any(|is_computing| *is_computing)
     }
 
-    /// Assigns this thread to a work.
+    /// Assigns the calling thread to the function with this number.
     pub(super) fn enter(work: u64) {
         WORK.set(Some(work));
     }
 
-    /// Ends the assignment of this thread.
+    /// Ends the assignment of the calling thread to a function.
     pub(super) fn leave() {
         WORK.set(None);
     }
 
-    /// Returns the number of this thread's work, if the thread works for a loop.
-    pub(super) fn present() -> Option<u64> {
+    /// Returns the number of the function that the calling thread runs, or `None` for a thread
+    /// outside the executor.
+    pub(super) fn current_work() -> Option<u64> {
         WORK.get()
     }
 
-    /// Wakes the loop, because a thread computes again or has called back.
-    pub(super) fn stir(&self) {
-        self.stir.notify_one();
+    /// Wakes the event loop, because a function computes again or has scheduled a callback.
+    pub(super) fn notify(&self) {
+        self.notification.notify_one();
     }
 
-    /// Waits until a thread computes again or calls back.
-    pub(super) async fn stirred(&self) {
-        self.stir.notified().await;
+    /// Waits until [`Self::notify`] is called.
+    pub(super) async fn notified(&self) {
+        self.notification.notified().await;
     }
 
-    /// Waits for the future on the thread of this work, while the loop advances time.
-    pub(super) async fn beside<F: Future>(self: &Arc<Self>, work: u64, future: F) -> F::Output {
-        let sleeper = Arc::new(Sleeper {
+    /// Waits for a future on the thread of a function, while the event loop advances time.
+    pub(super) async fn run_in_thread<F: Future>(self: &Arc<Self>, work: u64, future: F) -> F::Output {
+        let waker = Arc::new(ThreadWaker {
             threads: self.clone(),
             work,
             state: AtomicU8::new(RUNNING),
             waker: AtomicWaker::new(),
         });
         let mut future = pin!(future);
-        std::future::poll_fn(|cx| sleeper.poll(future.as_mut(), cx)).await
+        std::future::poll_fn(|cx| waker.poll(future.as_mut(), cx)).await
     }
 
-    /// Sets whether the work computes. Does nothing for a work that has ended.
-    fn set(&self, work: u64, awake: bool) {
-        if let Some(state) = self.works.lock().awake.get_mut(&work) {
-            *state = awake;
+    /// Records whether a function computes. Wakes the event loop if it does. Has no effect on a
+    /// function that has ended.
+    fn set(&self, work: u64, is_computing: bool) {
+        if let Some(state) = self.work.lock().is_computing.get_mut(&work) {
+            *state = is_computing;
         }
-        if awake {
-            self.stir();
+        if is_computing {
+            self.notify();
         }
     }
 }
 
-// The states of a `Sleeper`: its future is being polled, was woken meanwhile, or waits.
+// The states of a `ThreadWaker`: its future is being polled, was woken meanwhile, or waits.
 const RUNNING: u8 = 0;
 const NOTIFIED: u8 = 1;
-const ASLEEP: u8 = 2;
+const WAITING: u8 = 2;
 
-/// A waker for one work that waits. It records that the work computes again.
-struct Sleeper {
+/// The waker of one function that waits. When it is woken, the function counts as computing again.
+struct ThreadWaker {
     threads: Arc<Threads>,
     work: u64,
     state: AtomicU8,
     waker: AtomicWaker,
 }
 
-impl Sleeper {
-    /// Polls the future, and records that the work waits if the result is pending.
+impl ThreadWaker {
+    /// Polls the future. If it is pending, records that the function waits.
     fn poll<F: Future>(self: &Arc<Self>, future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.waker.register(cx.waker());
         self.state.store(RUNNING, Ordering::Release);
@@ -126,20 +129,20 @@ impl Sleeper {
         let polled = future.poll(&mut Context::from_waker(&waker));
         if polled.is_pending() {
             // Under the lock that a wake takes too, so that neither overwrites a later state.
-            let mut works = self.threads.works.lock();
-            let slept =
-                self.state.compare_exchange(RUNNING, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
-            if slept && let Some(awake) = works.awake.get_mut(&self.work) {
-                *awake = false;
+            let mut all_work = self.threads.work.lock();
+            let is_waiting =
+                self.state.compare_exchange(RUNNING, WAITING, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            if is_waiting && let Some(is_computing) = all_work.is_computing.get_mut(&self.work) {
+                *is_computing = false;
             }
         }
         polled
     }
 }
 
-impl Wake for Sleeper {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
-        if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+        if self.state.swap(NOTIFIED, Ordering::AcqRel) == WAITING {
             self.threads.set(self.work, true);
         }
         self.waker.wake();

@@ -18,9 +18,9 @@ impl Waiter {
 
 #[pymethods]
 impl Waiter {
-    /// Blocks until there is a result (`True`) or the port is closed (`False`).
+    /// Blocks until the port has results (returns True) or is closed (returns False).
     fn wait(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.0.bell.wait());
+        py.detach(|| self.0.waker.wait());
         !self.0.is_closed()
     }
 }

@@ -1,4 +1,4 @@
-//! An exchange that Python code makes.
+//! An exchange that Python code makes by the client's own transport.
 
 use std::sync::Arc;
 
@@ -14,34 +14,36 @@ use tidegate_bindings::{ExchangeHandle, ExchangeOffer, transport_error};
 use crate::bridge::{Outcome, Port};
 use crate::reply::Extensions;
 
-/// One exchange. Dropping or closing it reports that the client's own transport has finished. A
-/// cancelled exchange keeps its slot until then.
+/// One exchange that the client's own transport makes. Dropping or closing it reports that the
+/// transport has finished. A cancelled exchange keeps its slot until then.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Exchange {
     exchange: ExchangeHandle,
     changed_headers: Vec<(HeaderName, HeaderValue)>,
-    /// The URL, if the gate changed it, otherwise None.
+    /// The URL at a replica, or None if the gate did not change the URL.
     #[pyo3(get)]
     url: Option<String>,
-    /// The seconds for which the call can wait for the exchange; None without a limit.
+    /// The seconds for which the call can wait for the exchange; None if the exchange belongs to no
+    /// call.
     #[pyo3(get)]
-    patience: Option<f64>,
-    /// The port of the event loop, if a task makes the exchange.
+    max_wait: Option<f64>,
+    /// The port of the event loop whose task makes the exchange; `None` if a thread makes it.
     port: Option<Py<Port>>,
 }
 
 impl Exchange {
     pub(super) fn new(offer: ExchangeOffer, port: Option<Py<Port>>) -> Self {
         let ExchangeOffer { exchange, changed_headers, changed_url: url, max_wait } = offer;
-        Self { exchange, changed_headers, url, patience: max_wait.map(|wait| wait.as_secs_f64()), port }
+        Self { exchange, changed_headers, url, max_wait: max_wait.map(|wait| wait.as_secs_f64()), port }
     }
 
-    /// Returns the number that identifies the exchange in cancellations.
+    /// Returns the number of the exchange, which cancellations name.
     pub(super) fn id(&self) -> u64 {
         self.exchange.id()
     }
 
-    /// Returns a future of whether the next chunk is wanted, unless the exchange is over.
+    /// Returns a future that resolves when the reader wants the next chunk, or when the exchange is
+    /// cancelled. `None` if the exchange has ended.
     pub(super) fn wanted(&self) -> Option<impl Future<Output = bool> + Send + use<>> {
         self.exchange.with(foreign::Exchange::wanted)
     }
@@ -49,8 +51,8 @@ impl Exchange {
 
 #[pymethods]
 impl Exchange {
-    /// Returns the headers that the gate changed: `[(name, value), ...]`.
-    fn changes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// Returns the headers that the gate changed or added: `[(name, value), ...]`, as text.
+    fn changed_headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for (name, value) in &self.changed_headers {
             let value: String = value.as_bytes().iter().copied().map(char::from).collect();
@@ -65,13 +67,15 @@ impl Exchange {
         self.exchange.is_cancelled()
     }
 
-    /// Reports that the request body was read to its end. The time limit of the response starts
-    /// here.
-    fn sent(&self) {
+    /// Reports that the transport has read the request body to its end. The time limit for the
+    /// response starts now.
+    fn body_sent(&self) {
         self.exchange.on_body_sent();
     }
 
-    /// Passes on the response head. Returns False if the exchange was cancelled.
+    /// Reports the response head. `headers` is `[(name, value), ...]`, as bytes, and `extensions`
+    /// is a dict. Returns False if the exchange was cancelled, or if the head is malformed, which
+    /// fails the exchange.
     fn answer(&self, status: u16, headers: &Bound<'_, PyList>, extensions: Py<PyAny>) -> PyResult<bool> {
         let mut head = Response::builder().status(status);
         for pair in headers.iter() {
@@ -89,19 +93,20 @@ impl Exchange {
         }
     }
 
-    /// Passes on the next chunk. Returns True if the transport may continue, False if it must wait
-    /// for room first, and None if the reader is gone.
+    /// Passes on a chunk of the response body. Returns True if the transport may continue, False if
+    /// it must wait for `ready` first, and None if the reader of the response is gone.
     fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.exchange.chunk(chunk)
     }
 
-    /// Returns the asyncio future of whether to continue, and its number.
-    fn room(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
-        let room = self.exchange.room();
+    /// Waits until another chunk can be passed on. Returns the asyncio future of whether to
+    /// continue, False if the reader is gone, and the number that cancels the wait.
+    fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
+        let room = self.exchange.ready();
         Port::submit(port, async move { Continue(room.await) })
     }
 
-    /// Ends the body successfully.
+    /// Reports that the response body is complete, which ends the exchange.
     fn end(&self) {
         self.exchange.end();
     }
@@ -114,7 +119,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Reports that the client's own transport has finished. Idempotent.
+    /// Reports that the transport has finished. Ends the exchange if it is still open. Idempotent.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
         self.exchange.close();
@@ -128,7 +133,7 @@ impl Exchange {
     }
 }
 
-/// Whether the transport should continue with the exchange.
+/// The result of a wait for room: whether the reader of the response is still there.
 struct Continue(bool);
 
 impl Outcome for Continue {

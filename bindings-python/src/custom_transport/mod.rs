@@ -1,8 +1,8 @@
-//! Calls over the client's own transport: the exchange is made in Python, on the event loop or the
-//! thread of the call.
+//! Calls over the client's own transport, which makes the exchange in Python: on the event loop or
+//! the thread of the call.
 //!
-//! A worker offers the exchange and continues with other work. Python code makes the exchange
-//! ([`on_loop`], [`on_thread`]), and answers through [`Exchange`].
+//! A worker of the runtime offers the exchange and continues with other work. Python code makes the
+//! exchange ([`on_loop`], [`on_thread`]), and answers through [`Exchange`].
 
 mod exchange;
 mod on_loop;
@@ -12,10 +12,10 @@ use tidegate::RequestBody;
 use tidegate_bindings::unread_body;
 
 pub(crate) use self::exchange::Exchange;
-pub(crate) use self::on_loop::OnLoop;
+pub(crate) use self::on_loop::LoopHost;
 pub(crate) use self::on_thread::CustomCall;
 
-/// Returns the request body of an upload that the client's own transport reads.
-pub(crate) fn upload() -> RequestBody {
+/// Returns a placeholder for a request body that the client's own transport reads itself.
+pub(crate) fn unread_upload() -> RequestBody {
     unread_body("the client's own transport")
 }

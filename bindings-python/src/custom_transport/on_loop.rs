@@ -1,4 +1,4 @@
-//! Exchanges that an event loop makes, each in a task.
+//! Exchanges that an event loop makes by the client's own transport, each in an asyncio task.
 
 use std::sync::Arc;
 
@@ -10,41 +10,42 @@ use tidegate::transport::foreign::{self, Host};
 use tidegate_bindings::{ExchangeOffer, OriginalHead};
 
 use super::Exchange;
-use crate::bridge::{Mailbox, Port, Post};
+use crate::bridge::{LoopAction, Mailbox, Port};
 
-/// The host of one call: the event loop of the call.
-pub(crate) struct OnLoop {
+/// Offers the exchanges of one call to the event loop that made the call.
+pub(crate) struct LoopHost {
     mailbox: Mailbox,
-    /// Returns the task that makes an exchange. Called on the thread of the loop only.
+    /// The Python function that returns the task for an exchange. Called only on the thread of the
+    /// loop.
     serve: Arc<Py<PyAny>>,
     original: OriginalHead,
 }
 
-impl OnLoop {
+impl LoopHost {
     pub(crate) fn new(mailbox: Mailbox, serve: Py<PyAny>, original: OriginalHead) -> Self {
         Self { mailbox, serve: Arc::new(serve), original }
     }
 }
 
-impl Host for OnLoop {
+impl Host for LoopHost {
     fn begin(&self, request: Request<RequestBody>, exchange: foreign::Exchange) {
         let offer = ExchangeOffer::new(request, exchange, &self.original);
-        self.mailbox.post(Begin { serve: self.serve.clone(), offer });
+        self.mailbox.post(StartExchange { serve: self.serve.clone(), offer });
     }
 
     fn cancel(&self, id: u64) {
-        self.mailbox.post(Cancel(id));
+        self.mailbox.post(CancelExchange(id));
     }
 }
 
-/// Starts the task of an exchange on the thread of the loop.
-struct Begin {
+/// An action that starts the asyncio task of an exchange.
+struct StartExchange {
     serve: Arc<Py<PyAny>>,
     offer: ExchangeOffer,
 }
 
-impl Post for Begin {
-    fn deliver(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()> {
+impl LoopAction for StartExchange {
+    fn run(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()> {
         let exchange = Bound::new(py, Exchange::new(self.offer, Some(port.clone_ref(py))))?;
         if exchange.get().cancelled() {
             return Ok(());
@@ -58,11 +59,11 @@ impl Post for Begin {
     }
 }
 
-/// Cancels the task of the exchange with this number, on the thread of the loop.
-struct Cancel(u64);
+/// An action that cancels the asyncio task of the exchange with this number.
+struct CancelExchange(u64);
 
-impl Post for Cancel {
-    fn deliver(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()> {
+impl LoopAction for CancelExchange {
+    fn run(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()> {
         match port.get().exchange_task(py, self.0) {
             Some(task) => task.call_method0(py, intern!(py, "cancel")).map(drop),
             None => Ok(()),

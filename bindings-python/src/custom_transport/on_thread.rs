@@ -1,4 +1,5 @@
-//! Exchanges that the thread of a call makes while it waits for the call.
+//! Exchanges that the thread of a call makes by the client's own transport, while it waits for the
+//! call.
 //!
 //! Only that thread drives the call, so nothing is handed to another thread and back. While the
 //! thread is in its transport, the call is not polled: no attempt begins and no slot is acquired.
@@ -14,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::transport::foreign::{self, Host};
 use tidegate::{Error, RequestBody};
-use tidegate_bindings::{ExchangeOffer, OriginalHead, RuntimeBound, forked};
+use tidegate_bindings::{ExchangeOffer, OriginalHead, RuntimeBound, used_after_fork};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Exchange;
@@ -22,59 +23,69 @@ use crate::bridge::{Outcome, block_on, runtime};
 use crate::errors;
 use crate::reply::Answer;
 
-/// The host of one call: the thread of the call.
-pub(crate) struct OnThread {
+/// Offers the exchanges of one call to the thread that waits for the call.
+pub(crate) struct ThreadHost {
     offers: UnboundedSender<ExchangeOffer>,
     original: OriginalHead,
 }
 
-impl Host for OnThread {
+impl Host for ThreadHost {
     fn begin(&self, request: Request<RequestBody>, exchange: foreign::Exchange) {
         // If the receiver is gone, the exchange is dropped.
         let _ = self.offers.send(ExchangeOffer::new(request, exchange, &self.original));
     }
 
-    /// Does nothing: the thread notices when its transport returns, which cannot be interrupted.
+    /// Does nothing: the transport cannot be interrupted, and the thread checks for cancellation
+    /// when it returns.
     fn cancel(&self, _: u64) {}
 }
 
 type Running = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
-/// The state of a call: in flight, or answered but not read.
 enum State {
     Running(Running, UnboundedReceiver<ExchangeOffer>),
     Answered(Result<Answer, Error>),
 }
 
-/// The reason that the thread has to act.
+/// What the waiting thread has to do next: return the answer, make an exchange, or bring a chunk.
 enum Event {
     Answer(Result<Answer, Error>),
     Offer(ExchangeOffer),
-    Wanted,
+    ChunkWanted,
 }
 
-/// A call in flight whose exchanges its own thread makes.
-#[pyclass(frozen, module = "tidegate._native", name = "KeptCall")]
+/// A call in flight whose exchanges are made by the thread that waits for the call.
+#[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct CustomCall(Mutex<Option<RuntimeBound<State>>>);
 
 impl CustomCall {
-    /// Prepares the call that `call` returns for its host.
-    pub(crate) fn new<F>(original: OriginalHead, call: impl FnOnce(OnThread) -> F) -> PyResult<Self>
+    /// Creates a call from the future that `call` returns. The future offers its exchanges to the
+    /// [`ThreadHost`].
+    pub(crate) fn new<F>(original: OriginalHead, call: impl FnOnce(ThreadHost) -> F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
     {
         let (sender, offers) = unbounded_channel();
-        let call = Box::pin(call(OnThread { offers: sender, original }));
+        let call = Box::pin(call(ThreadHost { offers: sender, original }));
         let call = RuntimeBound::new(State::Running(call, offers), runtime::handle()?);
         Ok(Self(Mutex::new(Some(call))))
     }
 
-    /// Takes the state of the call, or returns `RuntimeError` if the call is over.
+    /// Removes and returns the state of the call.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the call is over.
     fn take(&self) -> PyResult<RuntimeBound<State>> {
         self.0.lock().take().ok_or_else(|| PyRuntimeError::new_err("this call is over"))
     }
 
-    /// Polls the call: a deadline may have passed while the thread was in its transport.
+    /// Polls the call once, because a deadline may have passed while the thread was in its
+    /// transport.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the call is over.
     fn poll_once(&self) -> PyResult<()> {
         let mut held = self.take()?;
         let runtime = held.runtime().clone();
@@ -100,7 +111,7 @@ impl CustomCall {
         let (mut call, mut offers) = match held.into_inner() {
             Some(State::Running(call, offers)) => (call, offers),
             Some(State::Answered(answer)) => return Box::new(answer).into_python(py),
-            None => return errors::instance(py, &forked()),
+            None => return errors::to_exception(py, &used_after_fork()),
         };
         let wanted = exchange.and_then(|exchange| exchange.get().wanted());
         let wanted = async move {
@@ -114,27 +125,27 @@ impl CustomCall {
                 biased;
                 answer = &mut call => Event::Answer(answer),
                 Some(offer) = offers.recv() => Event::Offer(offer),
-                _ = wanted => Event::Wanted,
+                _ = wanted => Event::ChunkWanted,
             };
             (event, call, offers)
         })?;
         let outcome = match event {
             Event::Answer(answer) => return Box::new(answer).into_python(py),
             Event::Offer(offer) => Py::new(py, Exchange::new(offer, None))?.into_any(),
-            Event::Wanted => py.None(),
+            Event::ChunkWanted => py.None(),
         };
         *self.0.lock() = Some(RuntimeBound::new(State::Running(call, offers), runtime));
         Ok(outcome)
     }
 
-    /// Ends the exchange with an error, as `Exchange.fail`, unless the gate has ended the call
+    /// Ends the exchange with an error, as `Exchange.fail` does, unless the gate has ended the call
     /// meanwhile.
     fn fail(&self, exchange: &Bound<'_, Exchange>, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         self.poll_once()?;
         exchange.get().fail(kind, exception)
     }
 
-    /// Drops the call at once.
+    /// Drops the call at once, which ends its exchanges and releases its slot.
     fn cancel(&self) {
         let call = self.0.lock().take();
         drop(call);

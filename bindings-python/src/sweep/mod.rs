@@ -16,7 +16,7 @@ use tidegate_sweep::SweepError;
 pub(crate) use self::report::{sweep_card, sweep_csv, sweep_figure, sweep_html};
 pub(crate) use self::run::SweepRun;
 use crate::bridge::runtime;
-use crate::errors::{invalid, raised};
+use crate::errors::{argument_error, to_py_err};
 
 /// A sweep that has not started.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -24,8 +24,11 @@ pub(crate) struct Sweep(Mutex<Option<tidegate_sweep::Sweep>>);
 
 #[pymethods]
 impl Sweep {
-    /// Returns a sweep. `given` is JSON: the options that differ from the defaults, from the
+    /// Creates a sweep. `given` is JSON: the options that differ from the defaults, from the
     /// configured target, or from the sweep to resume.
+    ///
+    /// `target` is the path of a configuration file and the name of a target in it. `resume` is the
+    /// directory of the sweep to continue. None: neither.
     #[new]
     #[pyo3(signature = (given, target = None, resume = None))]
     fn new(
@@ -38,22 +41,28 @@ impl Sweep {
         Ok(Self(Mutex::new(Some(sweep))))
     }
 
-    /// Returns the environment variable that usually holds the key of a well-known provider.
+    /// Returns the environment variable that usually contains the key of the endpoint's provider,
+    /// or None for an unknown provider.
     fn usual_key_env(&self) -> PyResult<Option<&'static str>> {
         self.with(|sweep| sweep.endpoint().usual_key_env())
     }
 
-    /// Returns the host that receives the key.
+    /// Returns the host of the endpoint, which receives the key.
     fn host(&self) -> PyResult<String> {
         self.with(|sweep| sweep.endpoint().host().to_owned())
     }
 
-    /// Returns the estimated cost and time, as JSON. Sends nothing.
+    /// Returns the estimated cost and time of the sweep, as JSON. Sends nothing.
     fn plan(&self) -> PyResult<String> {
-        self.with(|sweep| to_json(&sweep.plan()))?.map_err(invalid)
+        self.with(|sweep| to_json(&sweep.plan()))?.map_err(argument_error)
     }
 
-    /// Starts the sweep, once. `began` is the time of the start, for the result.
+    /// Starts the sweep, once. `began` is the time of the start in the result. Without a `key`, no
+    /// credential is sent; without a `directory`, no journal is written.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the sweep has started already.
     #[pyo3(signature = (began, key = None, directory = None))]
     fn start(
         &self,
@@ -78,7 +87,11 @@ impl Sweep {
 }
 
 impl Sweep {
-    /// Runs `f` on the sweep, or returns `RuntimeError` if it has started.
+    /// Runs `f` on the sweep.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the sweep has started.
     fn with<T>(&self, f: impl FnOnce(&tidegate_sweep::Sweep) -> T) -> PyResult<T> {
         self.0.lock().as_ref().map(f).ok_or_else(started)
     }
@@ -89,17 +102,18 @@ fn started() -> PyErr {
     PyRuntimeError::new_err("this sweep has started already")
 }
 
-/// Returns the exception of an error, with the options' names in Python's spelling.
+/// Returns the Python exception for an error of a sweep. Option names in the message are in
+/// Python's spelling.
 fn raised_sweep(py: Python<'_>, error: SweepError) -> PyErr {
     match error {
-        SweepError::Gate(error) => raised(py, &error),
+        SweepError::Gate(error) => to_py_err(py, &error),
         SweepError::File { .. } => PyOSError::new_err(error.to_string()),
         SweepError::Preflight(_) => new_error(py, "SweepError", "sweep", &error.to_string()),
         _ => new_error(py, "ConfigError", "config", &python_spelling(&error.to_string())),
     }
 }
 
-/// Creates an exception of a class of `tidegate._errors`.
+/// Creates an exception of the named class of `tidegate._errors`. `kind` is its attribute `kind`.
 fn new_error(py: Python<'_>, class: &str, kind: &str, text: &str) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let class = py.import("tidegate._errors")?.getattr(class)?;
@@ -109,7 +123,7 @@ fn new_error(py: Python<'_>, class: &str, kind: &str, text: &str) -> PyErr {
     make().unwrap_or_else(|failed| failed)
 }
 
-/// Returns the text with flags in Python's spelling: `--max-cost` becomes `max_cost`.
+/// Replaces command-line flags in a text by Python's option names: `--max-cost` becomes `max_cost`.
 fn python_spelling(text: &str) -> String {
     let mut parts = text.split("--");
     let mut spelled = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! The options of a sweep: those given, then those of a configured target, then the defaults or
-//! those of the sweep to resume.
+//! Reads the options of a sweep: given options come first, then those of a configured target, then
+//! the defaults or those of the sweep to resume.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use tidegate::config_file;
 use tidegate_sweep::{Sweep, SweepError, SweepOptions};
 
 use super::raised_sweep;
-use crate::errors::raised;
+use crate::errors::to_py_err;
 
-/// Returns a sweep with these options.
+/// Creates a sweep from the arguments of `Sweep` in Python. See [`super::Sweep`].
 pub(super) fn sweep(
     py: Python<'_>,
     given: &str,
@@ -42,9 +42,13 @@ pub(super) fn sweep(
     sweep.map_err(|e| raised_sweep(py, e))
 }
 
-/// Returns a target of a configuration file.
+/// Reads a target from a configuration file.
+///
+/// # Errors
+///
+/// `tidegate.ConfigError` if the file is invalid or has no target with this name.
 fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConfig> {
-    let config = py.detach(|| config_file::read(file)).map_err(|e| raised(py, &e))?;
+    let config = py.detach(|| config_file::read(file)).map_err(|e| to_py_err(py, &e))?;
     let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
     config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
         let text = format!("{} has no target {name}; it has {}", file.display(), names.join(", "));
@@ -52,7 +56,11 @@ fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConf
     })
 }
 
-/// Applies the given options, over those of the target.
+/// Applies the options of the target, then the given ones, to `options`.
+///
+/// # Errors
+///
+/// If a given option has a wrong type or value.
 fn apply(
     options: &mut SweepOptions,
     given: Map<String, Value>,
@@ -74,7 +82,7 @@ fn apply(
     Ok(())
 }
 
-/// Replaces values of `base` by given ones, key by key. A mix with another source replaces the
+/// Merges given JSON values into `base`, key by key. A request mix with another source replaces the
 /// whole mix.
 fn merge(base: &mut Value, given: Value) {
     match (base, given) {

@@ -5,25 +5,29 @@ use pyo3::prelude::*;
 use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html};
 
-/// Returns the whole report, as one HTML file.
+/// Returns the whole report of a result, as one HTML file. `result` is JSON.
 #[pyfunction]
 pub(crate) fn sweep_html(py: Python<'_>, result: &str) -> PyResult<String> {
     render(py, result, html)
 }
 
-/// Returns the answer and its plot, as an HTML fragment.
+/// Returns the cap and its plot, as an HTML fragment for notebooks. `result` is JSON.
 #[pyfunction]
 pub(crate) fn sweep_card(py: Python<'_>, result: &str) -> PyResult<String> {
     render(py, result, card)
 }
 
-/// Returns the steps, as CSV.
+/// Returns the steps of a result, as CSV. `result` is JSON.
 #[pyfunction]
 pub(crate) fn sweep_csv(py: Python<'_>, result: &str) -> PyResult<String> {
     render(py, result, csv)
 }
 
-/// Returns one figure, as an SVG document.
+/// Returns one figure of a result, as an SVG document. `result` is JSON.
+///
+/// # Errors
+///
+/// `ValueError` if there is no figure with this name.
 #[pyfunction]
 pub(crate) fn sweep_figure(py: Python<'_>, result: &str, name: &str) -> PyResult<String> {
     let which = Figure::ALL.into_iter().find(|figure| figure.name() == name).ok_or_else(|| {
@@ -33,7 +37,7 @@ pub(crate) fn sweep_figure(py: Python<'_>, result: &str, name: &str) -> PyResult
     render(py, result, |outcome| figure(outcome, which))
 }
 
-/// Parses a result in JSON and renders it.
+/// Parses a result in JSON and renders it with `make`.
 ///
 /// # Errors
 ///

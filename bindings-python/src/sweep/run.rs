@@ -16,10 +16,10 @@ use tokio::task::AbortHandle;
 
 use super::raised_sweep;
 use crate::bridge::{Port, block_on, runtime};
-use crate::errors::raised;
+use crate::errors::to_py_err;
 use crate::proxies;
 
-/// A running sweep. Dropping it ends each exchange at once.
+/// A running sweep. Dropping it ends each of its exchanges at once.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct SweepRun {
     stop: watch::Sender<bool>,
@@ -27,8 +27,8 @@ pub(crate) struct SweepRun {
     _task: RuntimeBound<AbortOnDrop>,
 }
 
-/// The progress that was not read yet: each step that ended, and at most one moment after the last
-/// of them, however slow the reader is.
+/// The progress that Python has not read yet: each step that ended, and at most one later state,
+/// however slow the reader is.
 #[derive(Default)]
 struct ProgressQueue {
     state: Mutex<State>,
@@ -37,14 +37,15 @@ struct ProgressQueue {
 
 #[derive(Default)]
 struct State {
-    /// Progress in JSON, and whether a step ended with it.
+    /// Progress as JSON, and whether a step ended with it. In order of time.
     unread: VecDeque<(String, bool)>,
     is_over: bool,
     result: Option<Result<SweepOutcome, SweepError>>,
 }
 
 impl ProgressQueue {
-    /// Adds progress, and wakes the reader.
+    /// Adds progress for the reader, replaces older progress without an ended step, and wakes the
+    /// reader.
     fn push(&self, progress: &SweepProgress) {
         let Ok(text) = serde_json::to_string(progress) else { return };
         let mut state = self.state.lock();
@@ -57,7 +58,7 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
-    /// Ends the sweep with a result, or without one. Later calls only wake the reader.
+    /// Ends the sweep with a result; `None` if it was aborted. Later calls only wake the reader.
     fn end(&self, result: Option<Result<SweepOutcome, SweepError>>) {
         let mut state = self.state.lock();
         if !state.is_over {
@@ -67,7 +68,8 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
-    /// Waits for the next progress, in JSON. `None` when the sweep is over. For one reader.
+    /// Waits for the next progress, as JSON. `None` when the sweep is over. Must be called by one
+    /// reader only.
     async fn next(&self) -> Option<String> {
         loop {
             {
@@ -84,7 +86,7 @@ impl ProgressQueue {
     }
 }
 
-/// Aborts the task when dropped.
+/// Aborts the task of the sweep when dropped.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -93,7 +95,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Marks the sweep as over when dropped: at the end of the task, a panic or an abort.
+/// Marks the sweep as over when dropped: at the end of its task, after a panic, or after an abort.
 struct EndOnDrop(Arc<ProgressQueue>);
 
 impl Drop for EndOnDrop {
@@ -104,6 +106,10 @@ impl Drop for EndOnDrop {
 
 impl SweepRun {
     /// Starts the sweep as a task on the runtime.
+    ///
+    /// # Errors
+    ///
+    /// `tidegate.ConfigError` if a proxy variable of the environment is invalid.
     pub(super) fn start(py: Python<'_>, sweep: tidegate_sweep::Sweep) -> PyResult<Self> {
         let runtime = runtime::handle()?;
         let _context = runtime.enter();
@@ -114,7 +120,7 @@ impl SweepRun {
                 let pool_idle = defaults.pool_idle.max(sweep.options().search.max_cap);
                 let rules = proxies::of_environment(py, &defaults)?;
                 let http = proxies::transport(TransportConfig { pool_idle, ..defaults }, rules.as_ref());
-                Transport::new(http.map_err(|e| raised(py, &e))?)
+                Transport::new(http.map_err(|e| to_py_err(py, &e))?)
             }
         };
         let (stop, stopped) = watch::channel(false);
@@ -137,15 +143,18 @@ impl SweepRun {
 
 #[pymethods]
 impl SweepRun {
-    /// Returns the asyncio future of the next progress in JSON, or None when the sweep is over, and
-    /// the number to cancel the future by.
+    /// Waits for the next progress. Returns the asyncio future of the progress as JSON, None when
+    /// the sweep is over, and the number that cancels the wait.
     fn next(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let progress = self.progress.clone();
         Port::submit(port, async move { NextProgress(progress.next().await) })
     }
 
-    /// Waits for the next progress, in JSON. Returns None when the sweep is over. The exception of
-    /// a signal handler ends the wait only.
+    /// Blocks until there is progress, and returns it as JSON. Returns None when the sweep is over.
+    ///
+    /// # Errors
+    ///
+    /// The exception of a signal handler, such as `KeyboardInterrupt`. It ends only the wait.
     fn next_blocking(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let progress = self.progress.clone();
         block_on(py, async move { progress.next().await })
@@ -157,8 +166,11 @@ impl SweepRun {
         self.stop.send_replace(true);
     }
 
-    /// Returns the result in JSON, once, when the sweep is over. Raises the error that prevented a
-    /// result.
+    /// Returns the result as JSON, once, when the sweep is over.
+    ///
+    /// # Errors
+    ///
+    /// The error that prevented a result, or `RuntimeError` if the sweep was aborted.
     fn result(&self, py: Python<'_>) -> PyResult<String> {
         match self.progress.state.lock().result.take() {
             Some(Ok(outcome)) => Ok(tidegate_sweep::report::json(&outcome)),
@@ -168,7 +180,7 @@ impl SweepRun {
     }
 }
 
-/// The next progress in JSON, or `None` when the sweep is over.
+/// The next progress as JSON, or `None` when the sweep is over.
 struct NextProgress(Option<String>);
 
 impl crate::bridge::Outcome for NextProgress {

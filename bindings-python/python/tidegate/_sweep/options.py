@@ -17,7 +17,7 @@ Seconds = float | timedelta
 
 
 class SweepOptions(TypedDict, total=False):
-    """The options of `tidegate.sweep`. They are the flags of the command `tidegate sweep`.
+    """The options of `tidegate.sweep`, which are the flags of the command `tidegate sweep`.
 
     Durations are seconds or a `timedelta`. None means that the option is not given.
     """
@@ -99,7 +99,10 @@ class SweepOptions(TypedDict, total=False):
     max_calls: int
     """Maximum number of requests, including retries."""
     engine_metrics: bool
-    """Whether to read vLLM's `/metrics` at the same origin, if they are available. Default: True."""
+    """Whether to read vLLM's `/metrics` at the same origin, if they are available.
+
+    Default: True.
+    """
     name: str
     """Name of the target in the resulting configuration. Default: the name of the model."""
     out: StrPath
@@ -127,7 +130,16 @@ _OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "re
 
 
 def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
-    """Checks the options. Returns the native sweep, its API key and its output directory."""
+    """Checks the options of a sweep.
+
+    Returns the native sweep, its API key, and its output directory. The key is None if no option
+    and no known provider names one; the directory is None without `out`.
+
+    Raises:
+        TypeError: If there is no such option. The message names the nearest one.
+        ConfigError: If the options contradict each other, or if an environment variable has no key.
+
+    """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in given.keys() - _NATIVE_KEYS.keys() - _OTHER_OPTIONS:
         near = difflib.get_close_matches(name, [*_NATIVE_KEYS, *_OTHER_OPTIONS], n=1)
@@ -149,6 +161,7 @@ def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path
 
 
 def _native_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options in the nested form that the native sweep reads as JSON."""
     nested: dict[str, Any] = {}
     for name, value in given.items():
         if name in _NATIVE_KEYS:
@@ -162,6 +175,12 @@ def _native_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the native options of the request mix, or None for the default mix.
+
+    Raises:
+        ConfigError: If the options name more than one source of requests.
+
+    """
     lengths = given.keys() & set(_LENGTHS)
     if "trace" in given:
         if lengths or "prompts" in given:
@@ -180,6 +199,12 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
+    """Returns the API key from `api_key` or the environment, or None if neither names one.
+
+    Raises:
+        ConfigError: If the environment variable is empty or not set.
+
+    """
     if "api_key" in given:
         return str(given["api_key"])
     variable = given.get("key_env") or sweep.usual_key_env()

@@ -11,7 +11,7 @@ from tidegate._sweep.result import SweepSpend, SweepStep
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """The state of a running sweep. `tidegate.sweep` reports it several times a second."""
+    """The state of a running sweep, which `tidegate.sweep` reports several times a second."""
 
     state: Literal["preflight", "holding", "resting", "ending"]
     cap: int | None
@@ -39,10 +39,10 @@ class SweepProgress:
 
     @classmethod
     def from_json(cls, text: str) -> SweepProgress:
-        """Returns the progress in a JSON text.
+        """Returns the progress that a JSON text of the native module describes.
 
         Args:
-            text: The text.
+            text: The JSON text.
 
         """
         data = json.loads(text)

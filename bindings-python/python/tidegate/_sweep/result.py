@@ -18,7 +18,7 @@ FigureName = Literal["throughput", "around", "tradeoff", "ttft", "tpot", "calls"
 
 
 class SweepEstimate(NamedTuple):
-    """An estimated value with its confidence interval."""
+    """An estimated value with the lower and upper bound of its confidence interval."""
 
     value: float
     low: float
@@ -26,7 +26,7 @@ class SweepEstimate(NamedTuple):
 
 
 class SweepQuantiles(NamedTuple):
-    """Quantiles in seconds.
+    """Quantiles of `n` durations, in seconds.
 
     A quantile is None if there are too few samples: fewer than 59 for p95, or 299 for p99.
     """
@@ -39,7 +39,7 @@ class SweepQuantiles(NamedTuple):
 
 @dataclass(frozen=True)
 class SweepStep:
-    """One step of a sweep: a cap that was held for some time.
+    """One step of a sweep: a time during which one cap was measured.
 
     Durations are in seconds, rates are per second, and shares are 0 to 1.
     """
@@ -66,16 +66,16 @@ class SweepStep:
     tpot: SweepQuantiles
     in_flight: float
     gap_fraction: float
-    """Share of the time in which calls waited although slots were free and no budget forbade them."""
+    """Share of the time in which calls waited although slots were free and no rate forbade them."""
     forbidden: float
     """Share of the time in which a rate or a cool-down forbade calls."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SweepStep:
-        """Returns the step in a decoded JSON object.
+        """Returns the step that a decoded JSON object of the native module describes.
 
         Args:
-            data: The object.
+            data: The object. Keys that are no attributes are ignored.
 
         """
         made = dict(data)
@@ -86,7 +86,7 @@ class SweepStep:
 
 @dataclass(frozen=True)
 class SweepCheck:
-    """A condition that must hold for the measurement to be valid."""
+    """A condition that must hold for the measurement to be valid, and whether it held."""
 
     name: str
     passed: bool | None
@@ -97,7 +97,10 @@ class SweepCheck:
 
 @dataclass(frozen=True)
 class SweepSpend:
-    """The calls, tokens, money and time of a sweep."""
+    """The calls, tokens, money and time that a sweep has used.
+
+    `money` is in the currency of the prices, or None without prices. `seconds` is the elapsed time.
+    """
 
     calls: int
     attempts: int
@@ -109,10 +112,10 @@ class SweepSpend:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SweepSpend:
-        """Returns the spend in a decoded JSON object.
+        """Returns the spend that a decoded JSON object of the native module describes.
 
         Args:
-            data: The object.
+            data: The object. Keys that are no attributes are ignored.
 
         """
         return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
@@ -127,7 +130,7 @@ class SweepFigure:
     """
 
     def __init__(self, svg: str) -> None:
-        """Stores the text."""
+        """Creates a plot from the text of an SVG document."""
         self.svg = svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -166,8 +169,9 @@ class SweepResult:
     """
 
     cap: int | None
-    """Smallest confirmed cap whose goodput is within the tolerance of the best stable one, or None if
-    there is no result; `because` then gives the reason.
+    """Smallest confirmed cap whose goodput is within the tolerance of the best stable one.
+
+    None if there is no result; `because` then gives the reason.
     """
     interval: tuple[int, int] | None
     """Confidence interval of the cap."""
@@ -192,8 +196,10 @@ class SweepResult:
     lines: str
     """Configuration of the target in TOML, or an empty text if there is no result."""
     ended: str
-    """Why the sweep ended: `found`, `interrupted`, `refused`, or the ceiling that was reached (`cost`,
-    `tokens`, `time`, `calls`).
+    """Why the sweep ended.
+
+    `found`, `interrupted`, `refused`, or the ceiling that was reached (`cost`, `tokens`, `time`,
+    `calls`).
     """
     steps: list[SweepStep]
     """The steps in order of time."""
@@ -207,10 +213,13 @@ class SweepResult:
 
     @classmethod
     def from_json(cls, text: str) -> SweepResult:
-        """Returns the result in a text that `json` returned.
+        """Returns the result from a JSON text that `json` returned.
 
         Args:
-            text: The text.
+            text: The JSON text.
+
+        Returns:
+            The result.
 
         Raises:
             ValueError: If the text is not the JSON of a result.
@@ -254,7 +263,7 @@ class SweepResult:
         return cls.from_json((path / "result.json" if path.is_dir() else path).read_text(encoding="utf-8"))
 
     def json(self) -> str:
-        """Returns the whole result as JSON.
+        """Returns the whole result as a JSON text, which `from_json` reads.
 
         Durations are in seconds, rates per second (`rpm` and `tpm` per minute), and shares are 0 to
         1.
@@ -308,7 +317,7 @@ class SweepResult:
         return SweepFigure(_native.sweep_figure(self._json, figure))
 
     def to_pandas(self) -> Any:
-        """Returns the steps as a `pandas.DataFrame` with the columns of `csv`, one row for each step.
+        """Returns the steps as a `pandas.DataFrame` with the columns of `csv`.
 
         Raises:
             ImportError: If pandas is not installed.
@@ -324,7 +333,7 @@ class SweepResult:
         return _native.sweep_card(self._json)
 
     def __repr__(self) -> str:
-        """Returns the cap and its interval in one line."""
+        """Returns the cap, its interval and its limiting factor in one line."""
         if self.cap is None:
             return f"<SweepResult: no answer: {self.because}>"
         low, high = self.interval or (self.cap, self.cap)

@@ -137,13 +137,18 @@ def sweep_plan(**options: Unpack[SweepOptions]) -> dict[str, Any]:
 
 
 def _start(options: SweepOptions) -> tuple[_native.SweepRun, Path | None]:
+    """Starts a sweep with these options.
+
+    Returns the running native sweep and the directory for its results, or None without a directory.
+    """
     native, key, out = create_sweep(options)
     began = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    kept = Path(options["resume"]) if options.get("resume") is not None else out
-    return native.start(began, key, out), kept
+    directory = Path(options["resume"]) if options.get("resume") is not None else out
+    return native.start(began, key, out), directory
 
 
 def _finish(native: _native.SweepRun, out: Path | None) -> SweepResult:
+    """Returns the result of a sweep that has ended, and saves it to `out` unless that is None."""
     result = SweepResult.from_json(native.result())
     if out is not None:
         result.save(out)

@@ -9,56 +9,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tidegate._context import current
 from tidegate._errors import Error
 from tidegate._event_loop import cancel_call, current_port
 from tidegate._native import Reply, Upload
-from tidegate._task_id import task_id
+from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_async import exchange_task_factory
-from tidegate._transport.custom_transport import total_timeout
 from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
-    from tidegate._transport.custom_transport import ClientTransports
     from tidegate._transport.family import HttpxFamily
 
-_NO_LIMITS: dict[str, float | None] = {}
 
+class AsyncGateTransport(TransportBase):
+    """An `httpx.AsyncBaseTransport` that sends requests through a gate.
 
-class AsyncGateTransport:
-    """An `AsyncBaseTransport` that sends requests through a gate.
-
-    It may be used from any number of event loops and threads.
+    One instance may be used from any number of event loops and threads.
     """
 
-    def __init__(
-        self,
-        gate: _native.Gate,
-        family: HttpxFamily,
-        wrapped: bool,
-        custom: ClientTransports | None,
-        proxies: _native.ProxyRules | None,
-    ) -> None:
-        """Creates the transport. `HttpxFamily.derive` adds the base class of the package.
-
-        Args:
-            gate: The gate.
-            family: The package of the client.
-            wrapped: Whether the client belongs to an SDK whose retries are disabled.
-            custom: The client's own transports, or None if the gate opens the connections.
-            proxies: Proxy rules of this client, or None for those of the gate.
-
-        """
-        self.custom = custom
-        self.proxies = proxies
-        self._gate = gate
-        self._family = family
-        self._wrapped = wrapped
-        self._byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
-
     async def handle_async_request(self, request: Any) -> Any:
-        """Sends a request. Returns when the head of the response has arrived."""
+        """Sends a request, and returns its response when the head of the response has arrived."""
         family = self._family
         port = current_port()
         try:
@@ -71,37 +41,13 @@ class AsyncGateTransport:
             else:
                 body = Upload()
                 feeding = asyncio.ensure_future(feed(body, request.stream))
-        limits = request.extensions.get("timeout", _NO_LIMITS)
+        arguments = self._arguments(request, body)
         try:
             if self.custom is None:
-                future, number = self._gate.send(
-                    port,
-                    request.method,
-                    str(request.url),
-                    request.headers.raw,
-                    body,
-                    limits.get("read"),
-                    limits.get("pool"),
-                    current.get(),
-                    self._wrapped,
-                    task_id(),
-                    self.proxies,
-                )
+                future, number = self._gate.send(port, *arguments)
             else:
-                future, number = self._gate.send_kept(
-                    port,
-                    exchange_task_factory(self.custom, request, family),
-                    request.method,
-                    str(request.url),
-                    request.headers.raw,
-                    body,
-                    total_timeout(limits),
-                    limits.get("pool"),
-                    current.get(),
-                    self._wrapped,
-                    task_id(),
-                    None,
-                )
+                factory = exchange_task_factory(self.custom, request, family)
+                future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
             raise family.exception(error, request) from error
         try:
@@ -113,27 +59,22 @@ class AsyncGateTransport:
             if feeding is not None:
                 feeding.cancel()
             raise family.exception(reply, request)
-        return family.response(
-            status_code=reply.status,
-            headers=reply.headers(),
-            stream=self._byte_stream(reply, port, request, family, feeding),
-            extensions=reply.extensions or {"http_version": reply.http_version},
-        )
+        byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
+        return self._response(reply, byte_stream(reply, port, request, family, feeding))
 
     async def __aenter__(self) -> AsyncGateTransport:
-        """Enters the custom transports if only this client uses them."""
+        """Enters the httpx client whose transports are used, if only this transport uses it."""
         if self.custom is not None and self.custom.owned:
             await self.custom.client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Closes the transport."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the custom transports if only this client uses them.
+        """Closes the httpx client whose transports are used, if only this transport uses it.
 
-        Connections of the gate stay open.
+        Connections that the gate opened stay open for other clients of the gate.
         """
         if self.custom is not None and self.custom.owned:
             await self.custom.client.aclose()
@@ -150,7 +91,16 @@ class AsyncByteStream:
         family: HttpxFamily,
         feeding: asyncio.Future[None] | None,
     ) -> None:
-        """Takes ownership of the reply. Dropping the stream drops the reply."""
+        """Takes ownership of the reply: dropping the stream drops the reply.
+
+        Args:
+            reply: The native response.
+            port: The port of the event loop on which the request was sent.
+            request: The httpx request, for exceptions.
+            family: The package of the httpx client.
+            feeding: The task that sends the request body, or None if the body was sent as a whole.
+
+        """
         self._feeding = feeding
         self._reply = reply
         self._port = port
@@ -158,11 +108,10 @@ class AsyncByteStream:
         self._family = family
 
     def __aiter__(self) -> AsyncByteStream:
-        """Returns the stream itself, because a response is read once."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Returns the next chunk of raw bytes."""
+        """Returns the next chunk as it was received, without decoding the content encoding."""
         pulled: Any = self._reply.pull(self._port)
         if type(pulled) is bytes:
             return pulled
@@ -181,7 +130,7 @@ class AsyncByteStream:
         raise self._family.exception(pulled, self._request)
 
     async def aclose(self) -> None:
-        """Ends the exchange now."""
+        """Ends the exchange and the upload of the request body now."""
         self._reply.close(self._port)
         if self._feeding is not None:
             self._feeding.cancel()

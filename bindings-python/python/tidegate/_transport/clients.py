@@ -40,16 +40,27 @@ _IGNORES_PROXIES = "trust_env=False, but the gate uses the proxies of the enviro
 
 
 def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], *, asynchronous: bool) -> Any:
-    """Returns a new client of a package that sends through the gate.
+    """Returns a new httpx client that sends through the gate.
 
     In mode `off`, the client uses its own transport, unless a target is a pool.
+
+    Args:
+        gate: The native gate.
+        family: The package of the client.
+        kwargs: Arguments of the client class. `transport` may also be a transport name.
+        asynchronous: Whether to create an `AsyncClient` instead of a `Client`.
+
+    Raises:
+        TypeError: If `transport="native"` and an argument belongs to another transport.
+        ValueError: If `transport` is text but not a transport name.
+
     """
     # httpx's default of 5 s is too short for generations and for waits in the queue. The SDKs also
     # allow ten minutes.
     kwargs.setdefault("timeout", family.module.Timeout(_TIMEOUT))
     make = family.module.AsyncClient if asynchronous else family.module.Client
     choice = check_transport_name(kwargs.pop("transport")) if isinstance(kwargs.get("transport"), str) else "auto"
-    if gate.aside:
+    if gate.can_bypass:
         return make(**kwargs)
     own = [f"{name}=" for name, nothing in _TRANSPORT_ARGUMENTS.items() if kwargs.get(name, nothing) is not nothing]
     trust_env = kwargs.get("trust_env", True)
@@ -69,14 +80,26 @@ def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], 
 
 
 def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice: TransportName) -> Any:
-    """Returns a shallow copy of a client whose requests go through the gate.
+    """Returns a shallow copy of an httpx client whose requests go through the gate.
 
     The copy keeps the user's settings: hooks, auth, headers, cookies (the same jar), parameters,
-    redirects, timeouts, and the class. Settings of the transport are kept by keeping the transport,
-    unless it is a default one.
+    redirects, timeouts, and the class. If the client's transport is not a default one, the copy
+    sends through that transport, below the gate.
+
+    Args:
+        gate: The native gate.
+        family: The package of the client.
+        client: The client, which is not changed.
+        choice: As in `Gate.wrap`.
+
+    Raises:
+        TypeError: If `choice` is `native` and the transport has a setting that the gate does not
+            support.
+        ValueError: If the client is closed.
+
     """
     if client.is_closed:
-        raise ValueError("this client is closed")
+        raise ValueError("this client is closed: wrap an open client")
     present = client._transport  # noqa: SLF001 - mocks and plug-ins replace it here
     if isinstance(present, (GateTransport, AsyncGateTransport)):
         return _rewrap(gate, family, client, present, choice=choice)
@@ -89,10 +112,10 @@ def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice:
 
 
 def check_transport_name(choice: str) -> TransportName:
-    """Returns the name of a transport choice.
+    """Returns `choice` if it is a transport name.
 
     Raises:
-        ValueError: If there is no such choice.
+        ValueError: If it is not one of `auto`, `keep` and `native`.
 
     """
     known: dict[str, TransportName] = {name: name for name in get_args(TransportName)}
@@ -102,6 +125,7 @@ def check_transport_name(choice: str) -> TransportName:
 
 
 def _native_conflict(what: str) -> str:
+    """Returns the error message for `transport="native"` and a client that has `what`."""
     return (
         f'this client has {what}, which transport="native" does not support; use transport="auto" or "keep" to send '
         "through the client's own transport, below the gate"
@@ -111,7 +135,10 @@ def _native_conflict(what: str) -> str:
 def _rewrap(
     gate: _native.Gate, family: HttpxFamily, client: Any, present: GateTransport | AsyncGateTransport, *, choice: str
 ) -> Any:
-    """Returns a copy, for this gate, of a client that sends through a gate already."""
+    """Returns a copy, for this gate, of an httpx client that sends through a gate already.
+
+    `present` is the gate transport of the client. See `wrap_client` for the errors.
+    """
     custom = present.custom
     if custom is not None:
         if choice == "native":
@@ -123,8 +150,8 @@ def _rewrap(
         raise TypeError("this client has no transport of its own, because it was wrapped already: wrap the original")
     if present._gate.authorities != gate.authorities:  # noqa: SLF001
         raise TypeError("this client was wrapped by a gate with other TLS authorities: wrap the original")
-    # The first wrap removed the client's mounts. Its proxies are in that transport, unless the first
-    # gate ignores proxies.
+    # The first wrap removed the client's mounts. Its proxies are in that transport, unless the
+    # first gate ignores proxies.
     proxies = present.proxies
     if proxies is None:
         proxies = gate.proxies(family.environment_mounts if client.trust_env else list)
@@ -132,11 +159,18 @@ def _rewrap(
 
 
 def _keep_transport(gate: _native.Gate, family: HttpxFamily, client: Any, *, wrapped: bool, owned: bool) -> Any:
+    """Returns a copy of an httpx client that keeps the client's own transports below the gate.
+
+    `owned` is whether the copy enters and closes the client.
+    """
     return _copy_with_transport(gate, family, client, wrapped=wrapped, custom=ClientTransports(client, owned=owned))
 
 
 def _copy_with_transport(gate: _native.Gate, family: HttpxFamily, client: Any, **settings: Any) -> Any:
-    """Returns a copy of a client with a gate transport. For `settings`, see `_new_transport`."""
+    """Returns a copy of an httpx client with a gate transport.
+
+    For `settings`, see `_new_transport`.
+    """
     asynchronous = isinstance(client, family.module.AsyncClient)
     copied = copy.copy(client)
     copied._transport = _new_transport(gate, family, asynchronous=asynchronous, **settings)  # noqa: SLF001
@@ -153,7 +187,10 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
     custom: ClientTransports | None = None,
     proxies: _native.ProxyRules | None = None,
 ) -> Any:
-    """Returns a transport for clients of the package."""
+    """Returns a gate transport for clients of the package.
+
+    For the settings, see `TransportBase`.
+    """
     if asynchronous:
         kind = family.derive(AsyncGateTransport, "AsyncBaseTransport")
     else:
@@ -178,9 +215,9 @@ def _custom_settings(family: HttpxFamily, client: Any) -> str | None:
 
 
 def _custom_transport_settings(family: HttpxFamily, transport: Any, *, mounted: bool) -> str | None:
-    """Returns a description of a custom setting of one transport, or None.
+    """Returns a description of a custom setting of one httpx transport, or None if all are default.
 
-    `mounted` is whether the transport comes from a mount. The environment mounts only proxies.
+    `mounted` is whether the transport comes from a mount. By default, mounts contain only proxies.
     """
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):
         return f"a custom transport ({type(transport).__module__}.{type(transport).__name__})"
@@ -211,5 +248,8 @@ def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) 
 
 
 def _is_keepalive(option: tuple[Any, ...]) -> bool:
-    """Returns `True` if a socket option concerns keepalive or TCP, which the gate sets itself."""
+    """Returns `True` if a socket option concerns keepalive or TCP.
+
+    The gate sets these options itself.
+    """
     return option[0] == socket.IPPROTO_TCP or tuple(option[:2]) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE)

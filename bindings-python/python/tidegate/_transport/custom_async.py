@@ -1,4 +1,7 @@
-"""Sends through a client's own asynchronous transport. Each exchange is a task of the calling loop."""
+"""Sends through a client's own asynchronous transport.
+
+Each exchange is a task of the calling loop.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import contextvars
 from typing import TYPE_CHECKING, Any
 
 from tidegate._event_loop import run_native
-from tidegate._transport.custom_transport import DeclaredLength, attempt_request
+from tidegate._transport.custom_transport import UploadStreamBase, attempt_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
 def exchange_task_factory(
     custom: ClientTransports, request: Any, family: HttpxFamily
 ) -> Callable[[Exchange], asyncio.Task[None]]:
-    """Returns a function that starts the task of an exchange in the caller's context.
+    """Returns a function that starts the asyncio task of one exchange.
 
-    The context keeps tracing libraries working.
+    The task runs on the current event loop in the caller's context, so that tracing libraries work.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
@@ -33,7 +36,10 @@ def exchange_task_factory(
 
 
 async def _run_exchange(custom: ClientTransports, request: Any, family: HttpxFamily, exchange: Exchange) -> None:
-    """Sends one attempt and passes its response to the gate. The gate cancels the task."""
+    """Sends one attempt through the client's own transport, and passes its response to the gate.
+
+    The gate cancels the task if the attempt is no longer needed.
+    """
     made = attempt_request(request, exchange)
     if family.has_unread_body(request):
         made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
@@ -54,27 +60,27 @@ async def _run_exchange(custom: ClientTransports, request: Any, family: HttpxFam
 
 
 async def _forward_response(response: Any, exchange: Exchange) -> bool:
-    """Passes the head and the chunks to the gate. Returns `False` if the gate needs no more chunks."""
+    """Passes the head and the chunks of a response to the gate.
+
+    Returns `True` at the end of the body, and `False` if the gate needs no more chunks.
+    """
     if not exchange.answer(response.status_code, response.headers.raw, response.extensions):
         return False
     async for chunk in response.stream:
         room = exchange.chunk(chunk)
-        if room is None or (room is False and not await run_native(exchange.room)):
+        if room is None or (room is False and not await run_native(exchange.ready)):
             return False
     return True
 
 
-class AsyncUploadStream:
-    """An upload that reports its end, and fails if its length differs from the declared one."""
-
-    def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
-        """Wraps the stream of the request."""
-        self._stream = request.stream
-        self._declared_length = DeclaredLength(request, family)
-        self._exchange = exchange
+class AsyncUploadStream(UploadStreamBase):
+    """The body of an upload, as the client's own transport reads it. See `UploadStreamBase`."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yields the chunks of the stream."""
+        """Yields the chunks of the body.
+
+        The chunk that completes the declared length is yielded at the end.
+        """
         last = []
         async for chunk in self._stream:
             if self._declared_length.add(chunk):
@@ -84,8 +90,7 @@ class AsyncUploadStream:
         self._declared_length.end()
         for chunk in last:
             yield chunk
-        self._exchange.sent()
+        self._exchange.body_sent()
 
     async def aclose(self) -> None:
-        """Closes the stream."""
         await self._stream.aclose()

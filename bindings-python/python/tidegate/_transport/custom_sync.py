@@ -6,23 +6,24 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tidegate._native import Exchange
-from tidegate._transport.custom_transport import DeclaredLength, attempt_request, cap_timeouts
+from tidegate._transport.custom_transport import UploadStreamBase, attempt_request, cap_timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidegate._native import KeptCall, Reply
+    from tidegate._native import CustomCall, Reply
     from tidegate._transport.custom_transport import ClientTransports
     from tidegate._transport.family import HttpxFamily
 
 
 def run_call(
-    call: KeptCall, custom: ClientTransports, request: Any, family: HttpxFamily
+    call: CustomCall, custom: ClientTransports, request: Any, family: HttpxFamily
 ) -> tuple[Any, ExchangeRunner | None]:
-    """Runs the exchanges of a call until the call has a result.
+    """Runs the exchanges of a call in the calling thread, until the call has a result.
 
     Returns:
-        The reply or the error, and the runner that reads the rest of the response.
+        The reply or the error; and the runner that reads the rest of the response, or None if no
+        exchange was made.
 
     """
     runner: ExchangeRunner | None = None
@@ -46,7 +47,10 @@ def run_call(
 
 
 class ExchangeRunner:
-    """Runs one exchange. It reads from the transport only when the caller waits for a chunk."""
+    """Makes one exchange.
+
+    It reads from the client's own transport only when the caller waits for a chunk.
+    """
 
     def __init__(self, exchange: Exchange, family: HttpxFamily) -> None:
         """Takes ownership of the exchange. Dropping the runner ends the exchange."""
@@ -55,10 +59,10 @@ class ExchangeRunner:
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
 
-    def send(self, call: KeptCall, custom: ClientTransports, request: Any) -> None:
-        """Sends the attempt and passes the head of its response to the gate."""
+    def send(self, call: CustomCall, custom: ClientTransports, request: Any) -> None:
+        """Sends the attempt, and passes the head of its response, or the exception, to the gate."""
         made = attempt_request(request, self.exchange)
-        made.extensions = cap_timeouts(request.extensions, self.exchange.patience)
+        made.extensions = cap_timeouts(request.extensions, self.exchange.max_wait)
         if self._family.has_unread_body(request):
             upload_stream = self._family.derive(UploadStream, "SyncByteStream")
             made.stream = upload_stream(request, self.exchange, self._family)
@@ -74,7 +78,10 @@ class ExchangeRunner:
             call.fail(self.exchange, self._family.error_kind(error, begun=False), error)
 
     def forward_chunk(self) -> bool:
-        """Passes the next chunk, or the end, to the gate. Returns `False` if the exchange is over."""
+        """Reads the next chunk, and passes it, the end or the exception to the gate.
+
+        Returns `False` without reading if the exchange was cancelled or has ended.
+        """
         # Reading for a cancelled exchange could block forever.
         if self._chunks is None or self.exchange.cancelled:
             self.close()
@@ -92,7 +99,7 @@ class ExchangeRunner:
         return True
 
     def close(self) -> None:
-        """Ends the exchange in the transport, then reports its end. Idempotent."""
+        """Closes the response in the client's own transport, then ends the exchange. Idempotent."""
         try:
             self._close_stream()
         finally:
@@ -100,38 +107,41 @@ class ExchangeRunner:
 
     def _close_quietly(self) -> None:
         # The caller gets the first failure.
+        """Closes the response and suppresses exceptions, because the caller gets an earlier one."""
         with contextlib.suppress(Exception):
             self._close_stream()
 
     def _close_stream(self) -> None:
+        """Closes the response in the client's own transport, if there is one. Idempotent."""
         stream, self._stream, self._chunks = self._stream, None, None
         if stream is not None:
             stream.close()
 
     def __del__(self) -> None:
-        """Ends an exchange that was not closed."""
         self.close()
 
 
 class CustomByteStream:
-    """The body of a response, read by the consuming thread.
+    """The body of a response that the consuming thread reads from the client's own transport.
 
-    Closing or dropping it ends the exchange.
+    Closing or dropping the stream ends the exchange.
     """
 
     def __init__(self, reply: Reply, request: Any, family: HttpxFamily, runner: ExchangeRunner | None) -> None:
-        """Takes ownership of the reply and of its runner."""
+        """Takes ownership of the reply and of its runner.
+
+        `runner` is None if the gate itself made the response.
+        """
         self._reply = reply
         self._request = request
         self._family = family
         self._runner = runner
 
     def __iter__(self) -> CustomByteStream:
-        """Returns the stream itself, because a response is read once."""
         return self
 
     def __next__(self) -> bytes:
-        """Returns the next chunk of raw bytes."""
+        """Returns the next chunk as it was received, without decoding the content encoding."""
         try:
             pulled: Any = self._reply.pull_ready()
             while pulled is False:
@@ -149,23 +159,20 @@ class CustomByteStream:
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:
-        """Ends the exchange now."""
+        """Ends the exchange of this response now, and releases its slot."""
         self._reply.close()
         if self._runner is not None:
             self._runner.close()
 
 
-class UploadStream:
-    """An upload that reports its end, and fails if its length differs from the declared one."""
-
-    def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
-        """Wraps the stream of the request."""
-        self._stream = request.stream
-        self._declared_length = DeclaredLength(request, family)
-        self._exchange = exchange
+class UploadStream(UploadStreamBase):
+    """The body of an upload, as the client's own transport reads it. See `UploadStreamBase`."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the chunks of the stream."""
+        """Yields the chunks of the body.
+
+        The chunk that completes the declared length is yielded at the end.
+        """
         last = []
         for chunk in self._stream:
             if self._declared_length.add(chunk):
@@ -174,8 +181,7 @@ class UploadStream:
                 yield chunk
         self._declared_length.end()
         yield from last
-        self._exchange.sent()
+        self._exchange.body_sent()
 
     def close(self) -> None:
-        """Closes the stream."""
         self._stream.close()

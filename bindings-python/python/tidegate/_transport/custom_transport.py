@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 
 _PHASES = ("connect", "write", "read", "pool")
 
-# Seconds. The transport reports its own timeouts first, and the gate reports its deadlines first.
+# Seconds that the gate waits beyond the timeouts of a transport, so that the transport reports them
+# first; and seconds that a transport waits beyond a deadline, so that the gate reports it first.
 _TRANSPORT_GRACE = 1.0
 _DEADLINE_GRACE = 0.25
 
 
 class ClientTransports:
-    """The transports of an existing client."""
+    """The transports of an existing httpx client, through which the gate sends."""
 
     def __init__(self, client: Any, *, owned: bool) -> None:
-        """Stores the client itself, so that later mounts are used too.
+        """Stores the client itself, so that mounts that are added later are used too.
 
         Args:
-            client: The client.
+            client: The httpx client.
             owned: Whether only the gate transport uses the client, and therefore enters and closes
                 it.
 
@@ -33,16 +34,16 @@ class ClientTransports:
         self.owned = owned
 
     def for_request(self, request: Any) -> Any:
-        """Returns the transport that the client chooses for a request."""
+        """Returns the transport that the client chooses for the URL of a request."""
         return self.client._transport_for_url(request.url)  # noqa: SLF001 - httpx's choice, with mounts
 
 
 def attempt_request(request: Any, exchange: Exchange) -> Any:
-    """Returns the request of one attempt: the client's request with the changes of the gate."""
+    """Returns a copy of the caller's httpx request with the changes of the gate for one attempt."""
     # copy.copy would use the pickling methods, which drop the stream and the extensions.
     made = object.__new__(type(request))
     made.__dict__.update(request.__dict__)
-    changes = exchange.changes()
+    changes = exchange.changed_headers()
     if changes or exchange.url is not None:
         made.headers = request.headers.copy()
         for name, value in changes:
@@ -55,10 +56,13 @@ def attempt_request(request: Any, exchange: Exchange) -> Any:
 
 
 class DeclaredLength:
-    """Compares the length of a streamed body with its content-length."""
+    """Compares the length of a streamed body with its content-length header."""
 
     def __init__(self, request: Any, family: HttpxFamily) -> None:
-        """Reads the declared length. The gate has checked that it is a number."""
+        """Reads the header.
+
+        The gate has checked that its value is a number. Without it, any length is valid.
+        """
         length = request.headers.get("content-length")
         self._left = None if length is None else int(length)
         self._request = request
@@ -67,10 +71,12 @@ class DeclaredLength:
     def add(self, chunk: bytes) -> bool:
         """Counts a chunk.
 
-        Returns `True` if the chunk completes the declared length and must be withheld.
+        Returns `True` if the chunk completes the declared length. The caller must withhold it until
+        the end of the body, because the server would accept the request before a mismatch is found.
 
         Raises:
-            LocalProtocolError: The client's own class, if the body is longer than declared.
+            LocalProtocolError: The class of the client's package, if the body is longer than
+                declared.
 
         """
         if self._left is None:
@@ -81,25 +87,40 @@ class DeclaredLength:
         return self._left == 0
 
     def end(self) -> None:
-        """Checks that the body is complete.
+        """Checks that the body has its declared length.
 
         Raises:
-            LocalProtocolError: The client's own class, if the body is shorter than declared.
+            LocalProtocolError: The class of the client's package, if the body is shorter than
+                declared.
 
         """
         if self._left:
             raise self._mismatch("shorter")
 
     def _mismatch(self, which: str) -> Exception:
+        """Returns the error of a body that is `longer` or `shorter` than declared."""
         message = f"the body is {which} than its content-length declares; correct or drop the header"
         error: Exception = self._family.module.LocalProtocolError(message, request=self._request)
         return error
 
 
-def total_timeout(limits: Mapping[str, float | None]) -> float | None:
-    """Returns the seconds after which a transport has answered or timed out.
+class UploadStreamBase:
+    """The body of an upload, as the client's own transport reads it.
 
-    Returns None if one of its timeouts has no limit.
+    The stream fails if its length differs from the declared one, and reports its end to the gate.
+    """
+
+    def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
+        self._stream = request.stream
+        self._declared_length = DeclaredLength(request, family)
+        self._exchange = exchange
+
+
+def total_timeout(limits: Mapping[str, float | None]) -> float | None:
+    """Returns the seconds after which an httpx transport must have answered or timed out.
+
+    This is the sum of its timeouts and a grace period, or None if one of its timeouts is not
+    limited.
     """
     total = _TRANSPORT_GRACE
     for phase in _PHASES:
@@ -110,15 +131,15 @@ def total_timeout(limits: Mapping[str, float | None]) -> float | None:
     return total
 
 
-def cap_timeouts(extensions: Mapping[str, Any], patience: float | None) -> Mapping[str, Any]:
-    """Returns the request extensions with timeouts of at most `patience` seconds plus a grace period.
+def cap_timeouts(extensions: Mapping[str, Any], max_wait: float | None) -> Mapping[str, Any]:
+    """Returns the request extensions with timeouts of at most `max_wait` seconds plus 0.25 s.
 
-    A blocked thread cannot be told that a deadline has passed, so its transport must know it in
-    advance.
+    A blocked thread cannot be interrupted when a deadline passes, so its transport must know the
+    limit in advance. `max_wait` is the time that the call may still take; None changes nothing.
     """
-    if patience is None:
+    if max_wait is None:
         return extensions
-    most = patience + _DEADLINE_GRACE
+    limit = max_wait + _DEADLINE_GRACE
     limits = extensions.get("timeout", {})
-    timeout = {phase: most if limits.get(phase) is None else min(limits[phase], most) for phase in _PHASES}
+    timeout = {phase: limit if limits.get(phase) is None else min(limits[phase], limit) for phase in _PHASES}
     return {**extensions, "timeout": timeout}

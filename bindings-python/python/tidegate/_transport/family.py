@@ -66,10 +66,10 @@ _MAX_CAUSE_DEPTH = 8
 
 
 class HttpxFamily:
-    """One of the two packages."""
+    """One of the packages `httpx` and `httpx2`: its classes, its defaults and its exceptions."""
 
     def __init__(self, name: str) -> None:
-        """Imports the package."""
+        """Imports the package `name`: `httpx` or `httpx2`."""
         self.name = name
         self.module: Any = importlib.import_module(name)
         self.response: Any = self.module.Response
@@ -82,9 +82,9 @@ class HttpxFamily:
         self._derived: dict[tuple[type, str], Any] = {}
 
     def derive(self, implementation: type, base: str) -> Any:
-        """Returns a class that inherits from `implementation` and from this package's class `base`.
+        """Returns a subclass of `implementation` and of this package's class named `base`.
 
-        Each class is created once.
+        The class is created at the first call and cached.
         """
         key = implementation, base
         if key not in self._derived:
@@ -94,14 +94,16 @@ class HttpxFamily:
         return self._derived[key]
 
     def has_unread_body(self, request: Any) -> bool:
-        """Returns `True` if the body of a request is not in memory."""
+        """Returns `True` if the body of a request is a stream that is not in memory."""
         try:
             return request.content is None
         except self.request_not_read:
             return True
 
     def environment_mounts(self) -> list[Mount]:
-        """Returns the mounts that this package creates from the environment, by precedence.
+        """Returns the mounts for the proxies of the environment, as this package creates them.
+
+        They are in order of precedence, the first match first.
 
         Raises:
             ConfigError: If this package rejects `NO_PROXY`. The message does not quote the value.
@@ -130,16 +132,18 @@ class HttpxFamily:
         return not all(self._uses_proxy(transport, environment[pattern]) for pattern, transport in mounts.items())
 
     def _proxies_by_pattern(self) -> dict[Any, str | None]:
+        """Returns the environment's proxy URL for each URL pattern. None: a direct connection."""
         return {self._utils.URLPattern(key): proxy for key, proxy in self._utils.get_environment_proxies().items()}
 
     def _mount(self, pattern: Any, proxy: str | None) -> Mount:
+        """Returns a mount for the native module. `proxy` is None for a direct connection."""
         network = getattr(pattern, "network", None)
         # The host as it is sent, with names that are not ASCII encoded.
         host = self.module.URL(pattern.pattern).raw_host.decode("ascii") if pattern.host else ""
         return (pattern.scheme, host, pattern.port, None if network is None else str(network), proxy)
 
     def _uses_proxy(self, transport: Any, proxy: str | None) -> bool:
-        """Returns `True` if a mounted transport is the package's default one for a proxy.
+        """Returns `True` if a mounted transport is the package's default transport for a proxy URL.
 
         `proxy` is None for a direct connection.
         """
@@ -159,11 +163,11 @@ class HttpxFamily:
         )
 
     def ignores_proxies(self, *, trust_env: bool) -> bool:
-        """Returns `True` if a client ignores the environment although the environment has proxies."""
+        """Returns `True` if the environment has proxies but `trust_env` is false."""
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
     def has_custom_backend(self, transport: Any) -> bool:
-        """Returns `True` if the network backend of a transport is not the default one."""
+        """Returns `True` if the network backend of a transport is not of the default class."""
         kind = type(transport)
         if kind not in self._backends:
             # Without verification, no authorities are loaded.
@@ -171,10 +175,10 @@ class HttpxFamily:
         return _backend_of(transport) is not self._backends[kind]
 
     def custom_tls_settings(self, context: Any) -> list[str]:
-        """Returns the names of the settings of a TLS context that differ from the package's default.
+        """Returns the names of the settings of a TLS context that are not the package's default.
 
-        The default settings are cached. They are read again if the environment changed, or before a
-        difference is reported.
+        `context` may be None, which has no settings. The default settings are cached, and are read
+        again if the environment changed or before a difference is reported.
         """
         if context is None:
             return []
@@ -188,10 +192,10 @@ class HttpxFamily:
         return tls_settings.differences(context, default)
 
     def exception(self, error: Error, request: Any) -> Exception:
-        """Returns the exception that users of this package expect for a failure.
+        """Returns the exception that users of this package expect for an error of the gate.
 
         The error becomes its cause. An exception of the client's own transport is returned
-        unchanged.
+        unchanged, and so is an error without a counterpart in httpx.
         """
         original = error.__cause__
         if isinstance(original, Exception):
@@ -204,11 +208,15 @@ class HttpxFamily:
         return raised
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
-        """Returns the kind of failure of an exception from a client's own transport.
+        """Returns the gate's failure kind for an exception from a client's own transport.
 
         Args:
             error: The exception.
-            begun: Whether the response had begun.
+            begun: Whether the head of the response had arrived.
+
+        Returns:
+            A key of the gate's failure kinds, or `request` for an exception after which the gate
+            does not retry.
 
         """
         if isinstance(error, self.module.HTTPError):
@@ -226,11 +234,12 @@ class HttpxFamily:
 
 
 def _backend_of(transport: Any) -> type:
+    """Returns the class of the network backend of an httpx transport."""
     return type(getattr(transport._pool, "_network_backend", None))  # noqa: SLF001
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Returns `True` if every address of the host refused the connection."""
+    """Returns `True` if the causes of `error` say that every address refused the connection."""
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
         if seen is None:
@@ -247,7 +256,7 @@ def _is_refused(error: BaseException) -> bool:
 
 @functools.cache
 def family_named(name: str) -> HttpxFamily:
-    """Returns the package of a name.
+    """Returns the package `httpx` or `httpx2`. Imports it at the first call.
 
     Raises:
         ImportError: If the package is not installed.
@@ -257,7 +266,7 @@ def family_named(name: str) -> HttpxFamily:
 
 
 def family_of(client: object) -> HttpxFamily | None:
-    """Returns the package of an httpx client, or None for any other object."""
+    """Returns the package of an httpx client, or None if the object is no httpx client."""
     for cls in type(client).__mro__:
         name = cls.__module__.partition(".")[0]
         if name in ("httpx", "httpx2"):
@@ -266,7 +275,9 @@ def family_of(client: object) -> HttpxFamily | None:
 
 
 def family_or_default(name: FamilyName | None) -> HttpxFamily:
-    """Returns the package of a name. Default: `httpx2` if it is installed, otherwise `httpx`.
+    """Returns the package with this name.
+
+    If `name` is None: `httpx2` if it is installed, otherwise `httpx`.
 
     Raises:
         ImportError: If the package is not installed.
@@ -281,7 +292,10 @@ def family_or_default(name: FamilyName | None) -> HttpxFamily:
 
 
 def environment_mounts() -> list[Mount] | None:
-    """Returns the mounts of the environment for the default package, or None without a package."""
+    """Returns the mounts of the environment as the default package creates them.
+
+    Returns None if neither `httpx2` nor `httpx` is installed.
+    """
     try:
         return family_or_default(None).environment_mounts()
     except ImportError:
@@ -289,7 +303,7 @@ def environment_mounts() -> list[Mount] | None:
 
 
 def environment_authorities() -> tuple[str | int | None, ...]:
-    """Returns a fingerprint of the TLS authorities that the environment names."""
+    """Returns a value that changes when the TLS authorities that the environment names change."""
     file = os.environ.get("SSL_CERT_FILE")
     # A file overrides a directory.
     folder = None if file else os.environ.get("SSL_CERT_DIR")
@@ -303,7 +317,10 @@ def environment_authorities() -> tuple[str | int | None, ...]:
 
 
 def authorities_difference(gate: _native.Gate, *, trust_env: bool) -> str | None:
-    """Returns why a client created now may trust other authorities than the gate, or None."""
+    """Returns why a client created now may trust other TLS authorities than the gate.
+
+    Returns None if both trust the same authorities. `trust_env` is the setting of the client.
+    """
     if os.environ.get("SSL_CERT_DIR") and not os.environ.get("SSL_CERT_FILE"):
         # The gate reads each file in the directory, and httpx only files with hashed names.
         return "authorities from SSL_CERT_DIR"

@@ -31,7 +31,7 @@ _PARTS_OF_TRUSTSTORE = ("_ctx", "_ctx_lock")
 
 
 def read_settings(context: Any) -> dict[str, Any]:
-    """Return the settings of a context by name."""
+    """Returns the settings of a TLS context by name."""
     inner = _inner(context)
     kind = type(inner)
     names = [name for name in dir(kind) if not name.startswith("__")]
@@ -53,7 +53,10 @@ def read_settings(context: Any) -> dict[str, Any]:
 
 
 def differences(context: Any, default: dict[str, Any]) -> list[str]:
-    """Return the names of the settings in which a context differs from the default settings."""
+    """Returns the names of the settings in which a context differs from `default`, in sorted order.
+
+    `default` has the settings of the default context, as `read_settings` returns them.
+    """
     if type(context) is not default["class"]:
         return ["class"]
     own = read_settings(context)
@@ -73,11 +76,12 @@ class _Unreadable:
 
 
 def _inner(context: Any) -> Any:
-    """Return the `ssl.SSLContext` that a truststore context wraps, or the context itself."""
+    """Returns the `ssl.SSLContext` that a truststore context wraps, or the context itself."""
     return context._ctx if type(context).__module__.startswith("truststore.") else context  # noqa: SLF001
 
 
 def _read(read: Any, *arguments: Any) -> Any:
+    """Returns the result of `read`, or an `_Unreadable` if it raises."""
     try:
         return read(*arguments)
     except Exception:  # noqa: BLE001 - replaced classes may raise anything
@@ -85,13 +89,15 @@ def _read(read: Any, *arguments: Any) -> Any:
 
 
 def _is_attribute(kind: type, name: str) -> bool:
+    """Returns `True` if the name is a property or slot of the class."""
     return inspect.isdatadescriptor(inspect.getattr_static(kind, name))
 
 
 def _instance_attributes(context: Any) -> dict[str, Any]:
-    """Return the attributes of the instance, with classes by name.
+    """Returns the attributes of a context instance. Classes are replaced by their names.
 
-    truststore makes classes of the same names for each context.
+    The replacement makes contexts of truststore comparable, which creates its classes anew for
+    each.
     """
     return {
         name: (value.__module__, value.__qualname__) if isinstance(value, type) else value
@@ -101,7 +107,7 @@ def _instance_attributes(context: Any) -> dict[str, Any]:
 
 
 def _client_hello(context: Any) -> bytes:
-    """Return the TLS record of the first message that a client with this context sends."""
+    """Returns the TLS record of the first message that a client with this context sends."""
     outgoing = ssl.MemoryBIO()
     try:
         context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="default.invalid").do_handshake()
@@ -111,7 +117,11 @@ def _client_hello(context: Any) -> bytes:
 
 
 def _comparable(hello: bytes) -> tuple[Any, ...]:
-    """Return the parts of a ClientHello that are the same in each handshake of a context."""
+    """Returns the parts of a ClientHello that are the same in each handshake of a context.
+
+    The parts are version, cipher suites, compression methods, and extensions by number. Of
+    extensions with random content, only the length is included.
+    """
     # Record header, message header, version, random bytes, session identifier.
     version, position = hello[9:11], 5 + 4 + 2 + 32
     position += 1 + hello[position]
@@ -129,7 +139,10 @@ def _comparable(hello: bytes) -> tuple[Any, ...]:
 
 
 def _vector(data: bytes, position: int, width: int) -> tuple[bytes, int]:
-    """Return the bytes after a length of `width` bytes, and the position after them."""
+    """Reads a TLS vector: a length of `width` bytes, then the content.
+
+    Returns the content, and the position after it. Raises `ValueError` if `data` ends before.
+    """
     begin = position + width
     end = begin + int.from_bytes(data[position:begin], "big")
     if end > len(data):
@@ -138,7 +151,7 @@ def _vector(data: bytes, position: int, width: int) -> tuple[bytes, int]:
 
 
 def _has_certificate(context: Any) -> bool:
-    """Return whether the context has a client certificate, or `True` if that is not known.
+    """Returns `True` if the context has a client certificate, or if that cannot be determined.
 
     `ssl.SSLContext` has no method for this. The function makes a server in memory and assigns the
     context to it, which copies the certificates of the context to the server. The server answers a
@@ -156,7 +169,7 @@ def _has_certificate(context: Any) -> bool:
 
 
 def _any_certificate() -> bytes:
-    """Return a TLS 1.2 ClientHello that accepts certificates with a key of any type and curve."""
+    """Returns a TLS 1.2 ClientHello that accepts certificates with a key of any type and curve."""
 
     def vector(width: int, data: bytes) -> bytes:
         return len(data).to_bytes(width, "big") + data

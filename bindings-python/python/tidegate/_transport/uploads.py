@@ -10,35 +10,36 @@ from tidegate._event_loop import run_native
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable
 
-    from tidegate._native import Call, Upload
+    from tidegate._native import Upload, UploadCall
 
-# Bytes. Smaller bodies are read into memory, so that the gate can read the model and retry the call.
+# Bytes. Smaller bodies are read into memory, so that the gate can read the model and retry the
+# call.
 _MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 
 def fits_in_memory(request: Any) -> bool:
-    """Returns `True` if the length of a body is known and small enough to read it into memory."""
+    """Returns `True` if the declared length of a body is known and at most 32 MiB."""
     length = request.headers.get("content-length", "")
     return length.isdecimal() and int(length) <= _MAX_BUFFERED_BODY
 
 
 async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
-    """Passes the chunks to the upload as it has room.
+    """Passes the chunks of a request body to the upload, waiting for room before each.
 
-    Stops after the last chunk, or when nobody reads them.
+    Returns after the last chunk, or when the upload's reader is gone because the request has ended.
     """
     async for chunk in chunks:
         while (taken := upload.offer(chunk)) is False:
-            await run_native(upload.room)
+            await run_native(upload.ready)
         if taken is None:
             return
     upload.finish()
 
 
 async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[None]) -> Any:
-    """Waits for the response while the body is sent.
+    """Waits for the response while `feeding` sends the body, and returns the response or the error.
 
-    The response may arrive before the whole body is sent.
+    The response may arrive before the whole body is sent. An exception of the body is raised.
     """
     try:
         await asyncio.wait((future, feeding), return_when=asyncio.FIRST_COMPLETED)
@@ -51,8 +52,11 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
         raise
 
 
-def send_upload(call: Call, upload: Upload, chunks: Iterable[bytes]) -> Any:
-    """Sends the body from this thread, then waits for the response and returns it."""
+def send_upload(call: UploadCall, upload: Upload, chunks: Iterable[bytes]) -> Any:
+    """Sends the body from the calling thread, then waits for the response.
+
+    Returns the reply or the error. The rest of the body is not sent if the response arrives before.
+    """
     try:
         for chunk in chunks:
             if not call.feed(upload, chunk):

@@ -11,9 +11,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One answer of a script.
+    """One answer in the script of a fake target.
 
-    `ok`, `rate_limited` and the other functions of this module create it.
+    `ok`, `rate_limited` and the other functions of `tidegate.testing` create it.
+
+    Attributes:
+        kind: Kind of the answer in the JSON script.
+        fields: Settings of the answer in the JSON script.
+
     """
 
     kind: str
@@ -23,7 +28,10 @@ class Answer:
         """Returns the same answer, given `count` times instead of once.
 
         Args:
-            count: Number of attempts that get the answer.
+            count: Number of attempts that get the answer, 1 or more.
+
+        Returns:
+            A new answer. This one is not changed.
 
         Example:
             ```python
@@ -36,17 +44,17 @@ class Answer:
         return dataclasses.replace(self, fields={**self.fields, "times": count})
 
     def script(self) -> dict[str, Any]:
-        """Returns the answer as JSON data, which is the same in every language."""
+        """Returns the answer as data for the JSON script, equal in every language."""
         return {self.kind: {name: value for name, value in self.fields.items() if value is not None}}
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool by the model.
+    """A call of a tool in the answer of a model.
 
     Attributes:
         name: Name of the tool.
-        arguments: Arguments of the call.
+        arguments: Arguments of the call by name.
 
     """
 
@@ -55,11 +63,14 @@ class ToolCall:
 
 
 def tool_call(name: str, /, **arguments: Any) -> ToolCall:
-    """Returns a call of a tool by the model.
+    """Returns a call of a tool for the answer of a model.
 
     Args:
         name: Name of the tool.
         **arguments: Arguments of the call.
+
+    Returns:
+        The call, for `ok(tool_calls=[...])`.
 
     """
     return ToolCall(name, arguments)
@@ -72,11 +83,11 @@ def ok(
     after: float = 0.0,
     every: float = 0.0,
 ) -> Answer:
-    """Answers successfully, in the API of the request, as a whole or as a stream of words.
+    """Creates a successful answer in the API of the request: whole, or a stream of words.
 
     Args:
         text: Text of the answer. Default: `ok`, or nothing if there are tool calls.
-        tool_calls: Tools that the model calls after the text.
+        tool_calls: Tools that the model calls after the text. Default: none.
         after: Seconds until the first word. An answer that is not streamed arrives when its stream
             would have ended. Default: 0.
         every: Seconds between two words. Default: 0.
@@ -96,66 +107,81 @@ def ok(
 
 
 def stream(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Answers successfully with the given chunks.
+    """Creates a successful answer whose text has the given chunks.
 
     Args:
         *chunks: Chunks of text.
         after: Seconds until the first chunk. Default: 0.
         every: Seconds between two chunks. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return _reply(chunks=chunks, after=after, every=every)
 
 
 def stall(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Sends the chunks, then nothing more.
+    """Creates an answer that sends the chunks and then nothing more, and never ends.
 
-    The response never ends. Without chunks, only its head is sent.
+    Without chunks, only the head of the response is sent.
 
     Args:
         *chunks: Chunks of text.
         after: Seconds until the first chunk. Default: 0.
         every: Seconds between two chunks. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return _reply(chunks=chunks, after=after, every=every, end="stall")
 
 
 def truncate(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Sends the chunks, then ends the response cleanly but without the final event of the API.
+    """Creates an answer that ends cleanly after the chunks, but without the final event of the API.
 
-    An answer that is not streamed ends in the middle.
+    If the request asks for no stream, the body ends in the middle.
 
     Args:
         *chunks: Chunks of text.
         after: Seconds until the first chunk. Default: 0.
         every: Seconds between two chunks. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return _reply(chunks=chunks, after=after, every=every, end="truncate")
 
 
 def break_off(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Sends the chunks, then breaks the connection.
+    """Creates an answer whose connection breaks after the chunks.
 
     Args:
         *chunks: Chunks of text.
         after: Seconds until the first chunk. Default: 0.
         every: Seconds between two chunks. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return _reply(chunks=chunks, after=after, every=every, end="break")
 
 
 def error_event(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Sends the chunks, then an error event under status 200.
+    """Creates an answer with status 200 whose stream has an error event after the chunks.
 
-    An answer that is not streamed has status 500.
+    If the request asks for no stream, the answer has status 500 instead.
 
     Args:
         *chunks: Chunks of text.
         after: Seconds until the first chunk. Default: 0.
         every: Seconds between two chunks. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return _reply(chunks=chunks, after=after, every=every, end="error")
@@ -169,13 +195,13 @@ def status(
     headers: Mapping[str, str] | None = None,
     after: float = 0.0,
 ) -> Answer:
-    """Answers with a status.
+    """Creates an answer with the given HTTP status.
 
     Args:
         code: Status, 100 to 599.
         body: Text, or data that is sent as JSON. Default: an error in the format of the API.
         retry_after: Seconds in the Retry-After header. Default: no header.
-        headers: Further headers.
+        headers: Further headers. Default: none.
         after: Seconds until the answer. Default: 0.
 
     Returns:
@@ -194,32 +220,41 @@ def status(
 
 
 def rate_limited(retry_after: float | None = None, *, after: float = 0.0) -> Answer:
-    """Answers with status 429.
+    """Creates an answer with status 429.
 
     Args:
         retry_after: Seconds in the Retry-After header. Default: no header.
         after: Seconds until the answer. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return status(429, retry_after=retry_after, after=after)
 
 
 def overloaded(retry_after: float | None = None, *, after: float = 0.0) -> Answer:
-    """Answers that the server is overloaded: status 529 in Anthropic's API, otherwise 503.
+    """Creates the answer of an overloaded server: status 529 in Anthropic's API, otherwise 503.
 
     Args:
         retry_after: Seconds in the Retry-After header. Default: no header.
         after: Seconds until the answer. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return Answer("overloaded", {"retry_after": retry_after, "after": after})
 
 
 def refuse_connection(*, after: float = 0.0) -> Answer:
-    """Refuses the connection, so that the request is never sent.
+    """Creates a refusal of the connection, after which the request is never sent.
 
     Args:
         after: Seconds until the refusal. Default: 0.
+
+    Returns:
+        The answer.
 
     """
     return Answer("refuse", {"after": after})
@@ -232,6 +267,7 @@ def _reply(
     end: str | None = None,
     **times: float,
 ) -> Answer:
+    """Returns a successful answer. `end` is how it ends early; None sends the whole answer."""
     calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in tool_calls]
     # Without chunks, the response ends before a first chunk.
     cut = 0 if end is not None and not chunks else None

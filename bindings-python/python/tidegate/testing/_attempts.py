@@ -9,9 +9,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One attempt of a call.
+    """One attempt of a call that a fake target received.
 
-    Times are in seconds since the installation, or since the start of virtual time.
+    Times are in seconds since the target was installed, or since virtual time was installed if that
+    was later.
 
     Attributes:
         call: Number of the call, from 0, in order of arrival.
@@ -19,13 +20,13 @@ class Attempt:
         method: HTTP method.
         url: URL without its query, which may contain a key.
         path: Path of the URL.
-        model: Model that the request names, or None.
+        model: Model that the request names, or None if it names none.
         stream: Whether the request asks for a stream.
         headers: Headers in order, with names in lower case. Values of credentials are `***`.
         body: Body as text.
         answer: What the target answered with: `reply`, `status`, `overloaded`, `refuse`, `capacity`
             or `rate` (429, because of these limits of the target), or `unmatched`.
-        status: HTTP status, or None if there was none.
+        status: HTTP status, or None if no response was sent.
         outcome: `answered` (to the end of the script), `cancelled` (by the caller) or `in_flight`.
         arrived: Time of arrival.
         ended: Time of the end, or None while the attempt is in flight.
@@ -48,7 +49,10 @@ class Attempt:
     ended: float | None
 
     def json(self) -> Any:
-        """Returns the body, decoded from JSON.
+        """Returns the request body, decoded from JSON.
+
+        Returns:
+            The decoded value.
 
         Raises:
             ValueError: If the body is not JSON.
@@ -57,18 +61,18 @@ class Attempt:
         return json.loads(self.body)
 
     def __str__(self) -> str:
-        """Returns the attempt as one line of text."""
+        """Returns one line with the call, the request, the answer and the times."""
         ended = "" if self.ended is None else f", ended at {self.ended:.3f} s"
-        said = self.answer if self.status is None else f"{self.answer} {self.status}"
+        answer = self.answer if self.status is None else f"{self.answer} {self.status}"
         return (
             f"call {self.call}, attempt {self.attempt}: {self.method} {self.path} ({self.model}) "
-            f"at {self.arrived:.3f} s: {said}, {self.outcome}{ended}"
+            f"at {self.arrived:.3f} s: {answer}, {self.outcome}{ended}"
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One call with its attempts.
+    """One call that a fake target received, with its attempts.
 
     Attributes:
         number: Number of the call, from 0, in order of arrival.
@@ -81,21 +85,21 @@ class Call:
 
     @property
     def statuses(self) -> list[int | None]:
-        """The status of each attempt, or None for an attempt without a status."""
+        """The HTTP status of each attempt in order. None for an attempt without a response."""
         return [attempt.status for attempt in self.attempts]
 
 
-def parse_attempts(said: str) -> list[Attempt]:
-    """Returns the attempts in a JSON text of the native module."""
+def parse_attempts(text: str) -> list[Attempt]:
+    """Returns the attempts that a JSON text of the native module describes."""
     return [
         Attempt(**{**fields, "headers": [(name, value) for name, value in fields["headers"]]})
-        for fields in json.loads(said)
+        for fields in json.loads(text)
     ]
 
 
 def group_by_call(attempts: list[Attempt]) -> list[Call]:
-    """Returns the calls to which the attempts belong."""
-    together: dict[int, list[Attempt]] = {}
+    """Groups attempts by their call. The calls are in the order of their first attempts."""
+    by_call: dict[int, list[Attempt]] = {}
     for attempt in attempts:
-        together.setdefault(attempt.call, []).append(attempt)
-    return [Call(number, tuple(those)) for number, those in together.items()]
+        by_call.setdefault(attempt.call, []).append(attempt)
+    return [Call(number, tuple(of_call)) for number, of_call in by_call.items()]

@@ -59,7 +59,7 @@ class FakeTarget:
         rate: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Creates the target without installing it."""
+        """Creates the target without installing it. For the arguments, see the class."""
         self._routes: list[dict[str, Any]] = []
         self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
         self._native = _native.FakeTarget(self._script())
@@ -86,7 +86,7 @@ class FakeTarget:
 
         """
         self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
-        self._native.follow(self._script())
+        self._native.set_script(self._script())
 
     def route(  # noqa: PLR0913 - each keyword has a default
         self,
@@ -132,7 +132,7 @@ class FakeTarget:
         """
         matches = {"host": host, "path": path, "model": model, "contains": contains}
         self._routes.append({**matches, **_route(answers, otherwise, capacity, rate, retry_after)})
-        self._native.follow(self._script())
+        self._native.set_script(self._script())
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[FakeTarget]:
@@ -178,7 +178,7 @@ class FakeTarget:
 
     @property
     def in_flight(self) -> int:
-        """Number of attempts in flight."""
+        """Number of attempts that are in flight now."""
         return self._native.in_flight
 
     @property
@@ -188,11 +188,11 @@ class FakeTarget:
 
     @property
     def unmatched(self) -> list[str]:
-        """The requests that matched no answer, with reasons."""
+        """One line for each request that matched no answer, with the reason."""
         return self._native.unmatched
 
     def trace(self) -> list[str]:
-        """Returns one line for each attempt.
+        """Returns one line for each attempt, in order of arrival.
 
         Two runs of a test on virtual time have equal traces.
         """
@@ -216,12 +216,12 @@ class FakeTarget:
             AssertionError: If a request matched no answer.
 
         """
-        unmatched = [f"  {said}" for said in self.unmatched]
+        unmatched = [f"  {request}" for request in self.unmatched]
         if unmatched:
             raise AssertionError("the fake target has no answer for:\n" + "\n".join(unmatched))
 
     def __repr__(self) -> str:
-        """Returns the numbers of attempts."""
+        """Returns the number of attempts so far and of those in flight."""
         return f"<tidegate.testing.FakeTarget attempts={len(self.attempts)} in_flight={self.in_flight}>"
 
     def _script(self) -> str:
@@ -229,9 +229,9 @@ class FakeTarget:
 
 
 def reset_start_times() -> None:
-    """Restarts the times of installed targets from 0."""
+    """Restarts the times of attempts at all installed targets from 0, for a new virtual time."""
     for target in _installed:
-        target._native.start()  # noqa: SLF001 - one package
+        target._native.reset_start_time()  # noqa: SLF001 - one package
 
 
 def _route(
@@ -241,6 +241,7 @@ def _route(
     rate: int | None,
     retry_after: float | None,
 ) -> dict[str, Any]:
+    """Returns one route of the JSON script, without patterns for requests."""
     return {
         "answers": [answer.script() for answer in answers],
         "otherwise": None if otherwise is None else otherwise.script(),

@@ -59,11 +59,11 @@ class VirtualClock:
     """
 
     def __init__(self, *, seed: int = 0) -> None:
-        """Creates the clock without installing it."""
+        """Creates the clock without installing it. See the class."""
         self._native = _native.Clock(seed)
 
     def __enter__(self) -> VirtualClock:
-        """Installs virtual time."""
+        """Installs virtual time for the whole process."""
         self._native.enter()
         _event_loop.loop_factory = self.new_event_loop
         reset_start_times()
@@ -75,22 +75,22 @@ class VirtualClock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Restores real time."""
+        """Restores real time, and the earlier state of each gate."""
         _event_loop.loop_factory = asyncio.new_event_loop
         self._native.leave()
 
     def time(self) -> float:
-        """Returns the seconds since the clock was created.
+        """Returns the virtual seconds since the clock was created.
 
-        `time()` of its event loops returns the same value.
+        `time()` of the clock's event loops returns the same value.
         """
         return self._native.time()
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass in a plain function. Everything that is due by then happens.
+        """Lets virtual time pass in a plain function. Calls and timers that are due by then run.
 
         Args:
-            seconds: Seconds, from 0 to ten years.
+            seconds: Seconds of virtual time, from 0 to ten years.
 
         Raises:
             RuntimeError: If an event loop runs in this thread. In a coroutine, use `await
@@ -103,7 +103,7 @@ class VirtualClock:
         self._native.advance(seconds)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """Returns an event loop on virtual time, for use as a loop factory.
+        """Returns a new event loop that runs on virtual time, for use as a loop factory.
 
         Raises:
             RuntimeError: If the clock is not installed.
@@ -169,6 +169,7 @@ def run(coroutine: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancels the tasks of an event loop, and runs the loop until they have ended."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

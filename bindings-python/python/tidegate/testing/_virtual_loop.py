@@ -20,10 +20,13 @@ _POLL_INTERVAL = 0.001
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose events, and those of gates and fake targets, happen in one order."""
+    """An event loop on virtual time.
+
+    Its callbacks, and the events of gates and fake targets, happen in one fixed order.
+    """
 
     def __init__(self, clock: _native.Clock) -> None:
-        """Connects the loop to the clock."""
+        """Creates a loop whose sleeps let the time of `clock` pass."""
         self._clock = clock
         self._virtual_selector = _Selector(self._wait)
         super().__init__(self._virtual_selector)
@@ -33,13 +36,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._tidegate_port = _native.Port.on_virtual_time(self.create_future, self.call_soon)
 
     def time(self) -> float:
-        """Returns the seconds since virtual time began."""
+        """Returns the seconds since the clock was created."""
         return self._clock.time()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Runs a function in a thread.
 
-        Time does not pass meanwhile, unless the function waits for a gate.
+        Virtual time does not pass until the loop has the result, unless the function waits for a
+        gate.
         """
         work = self._clock.begin_work()
 
@@ -56,57 +60,71 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
-        """Schedules a callback from another thread and wakes the loop."""
+        """Schedules a callback from another thread, and wakes the loop from its virtual sleep."""
         handle = super().call_soon_threadsafe(callback, *args, **kwargs)
-        self._clock.stir()
+        self._clock.notify()
         return handle
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002
-        """Waits for the threads of the executor in real time.
+        """Waits in real time for the threads of the executor.
 
-        `timeout` is ignored, because a virtual timeout would pass at once.
+        `timeout` is ignored, because it would count virtual seconds and pass at once.
         """
         await super().shutdown_default_executor()
 
     def close(self) -> None:
-        """Cancels native work and closes the loop."""
+        """Cancels the native work of the loop, and closes the loop."""
         self._virtual_selector.accepts_files = True
         self._tidegate_port.close()
         super().close()
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for the next event of the gate, for at most `timeout` seconds of virtual time."""
+        """Waits for the next native result, for at most `timeout` seconds of virtual time.
+
+        None waits without a limit. If a thread works for the loop, virtual time stands still and
+        the wait is a short poll in real time.
+
+        Raises:
+            RuntimeError: If nothing is left that could wake the loop.
+
+        """
         port = self._tidegate_port
         if timeout is not None and timeout <= 0:
-            self._clock.turn()
+            self._clock.run_ready()
         elif self._clock.is_busy():
-            self._clock.turn()
+            self._clock.run_ready()
             self._virtual_selector.poll(_POLL_INTERVAL)
         elif not self._clock.wait(port, timeout):
             raise RuntimeError(f"nothing can wake this event loop; waiting tasks:\n{self._pending_tasks()}")
         port.drain()
 
     def _pending_tasks(self) -> str:
+        """Returns one line for each task of the loop that has not ended."""
         tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
         return "\n".join(f"  {task!r}" for task in tasks) or "  no task"
 
 
 class _Selector(selectors.DefaultSelector):
-    """A selector that waits by the clock.
+    """A selector that waits on virtual time.
 
-    It accepts only the loop's own pipe, because other files are on real time.
+    It registers only the pipe by which asyncio wakes the loop, because other files are on real
+    time.
     """
 
     def __init__(self, wait: Callable[[float | None], None]) -> None:
+        """Creates a selector.
+
+        `wait` waits for at most its argument in virtual seconds; None has no limit.
+        """
         super().__init__()
         self._wait = wait
         self.accepts_files = True
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Registers the loop's own pipe.
+        """Registers a file while `accepts_files` is set, as it is for the loop's own pipe.
 
         Raises:
-            RuntimeError: If the file is not the loop's own pipe.
+            RuntimeError: If `accepts_files` is not set.
 
         """
         if not self.accepts_files:
@@ -118,11 +136,15 @@ class _Selector(selectors.DefaultSelector):
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Returns ready files. If there are none, waits by the clock and polls again."""
+        """Returns the files that are ready.
+
+        If there are none, waits for at most `timeout` virtual seconds (None: without a limit) and
+        polls again.
+        """
         return self.poll(0) or self._wait_and_poll(timeout)
 
     def poll(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """Returns ready files, waiting at most `timeout` seconds of real time."""
+        """Returns the files that are ready after at most `timeout` seconds of real time."""
         found: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
         return found
 
@@ -131,6 +153,6 @@ class _Selector(selectors.DefaultSelector):
         return self.poll(0)
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """Returns the registered files."""
+        """Returns the registered files with their selector keys."""
         found: Mapping[Any, selectors.SelectorKey] = super().get_map()
         return found

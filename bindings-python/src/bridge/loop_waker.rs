@@ -5,85 +5,89 @@ use std::io;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// A signal that workers set and one event loop waits for.
-pub(super) enum Bell {
-    /// The loop watches the descriptor (`add_reader`).
+/// A signal that workers of the runtime set and one event loop waits for.
+pub(super) enum LoopWaker {
+    /// The loop watches a file descriptor (`add_reader`).
     #[cfg(unix)]
-    Watched(Descriptor),
+    Descriptor(Descriptor),
     /// A helper thread waits, and calls `call_soon_threadsafe`. For loops without `add_reader`,
-    /// such as Windows' proactor loop.
-    Awaited { rung: Mutex<bool>, heard: Condvar },
-    /// The loop itself runs the workers, and waits for the bell: a loop on virtual time.
-    Heard(Notify),
+    /// such as the proactor loop of Windows.
+    Thread { is_set: Mutex<bool>, changed: Condvar },
+    /// The loop runs the runtime itself and waits for the signal there, because it is on virtual
+    /// time.
+    Virtual(Notify),
 }
 
-impl Bell {
-    /// Returns a bell that a loop can watch, if the platform has one.
+impl LoopWaker {
+    /// Returns a waker with a descriptor, or one for a helper thread if the platform has no
+    /// descriptors.
     #[cfg(unix)]
-    pub(super) fn watched() -> io::Result<Self> {
-        Descriptor::open().map(Self::Watched)
+    pub(super) fn with_descriptor() -> io::Result<Self> {
+        Descriptor::open().map(Self::Descriptor)
     }
 
     #[cfg(not(unix))]
-    pub(super) fn watched() -> io::Result<Self> {
-        Ok(Self::awaited())
+    pub(super) fn with_descriptor() -> io::Result<Self> {
+        Ok(Self::with_thread())
     }
 
-    pub(super) fn awaited() -> Self {
-        Self::Awaited { rung: Mutex::new(false), heard: Condvar::new() }
+    pub(super) fn with_thread() -> Self {
+        Self::Thread { is_set: Mutex::new(false), changed: Condvar::new() }
     }
 
-    /// Returns the descriptor to watch, if the bell has one.
+    /// Returns the descriptor that the loop watches; `None` for other kinds of wakers.
     pub(super) fn fileno(&self) -> Option<i32> {
         match self {
             #[cfg(unix)]
-            Self::Watched(descriptor) => Some(descriptor.fileno()),
-            Self::Awaited { .. } | Self::Heard(_) => None,
+            Self::Descriptor(descriptor) => Some(descriptor.fileno()),
+            Self::Thread { .. } | Self::Virtual(_) => None,
         }
     }
 
-    /// Sets the signal. Never blocks. Has no effect if it is set already.
-    pub(super) fn ring(&self) {
+    /// Sets the signal, which wakes the loop. Has no effect if the signal is set already. Never
+    /// blocks.
+    pub(super) fn wake(&self) {
         match self {
             #[cfg(unix)]
-            Self::Watched(descriptor) => descriptor.ring(),
-            Self::Awaited { rung, heard } => {
-                *rung.lock() = true;
-                heard.notify_one();
+            Self::Descriptor(descriptor) => descriptor.wake(),
+            Self::Thread { is_set, changed } => {
+                *is_set.lock() = true;
+                changed.notify_one();
             }
-            Self::Heard(bell) => bell.notify_one(),
+            Self::Virtual(waker) => waker.notify_one(),
         }
     }
 
-    /// Clears the signal of the descriptor. Never blocks.
-    pub(super) fn silence(&self) {
+    /// Clears the signal of a descriptor. Has no effect on other kinds of wakers. Never blocks.
+    pub(super) fn clear(&self) {
         match self {
             #[cfg(unix)]
-            Self::Watched(descriptor) => descriptor.silence(),
-            Self::Awaited { .. } | Self::Heard(_) => {}
+            Self::Descriptor(descriptor) => descriptor.clear(),
+            Self::Thread { .. } | Self::Virtual(_) => {}
         }
     }
 
-    /// Waits until a bell of the kind `Heard` is rung.
-    pub(super) async fn heard(&self) {
+    /// Waits until the signal is set. Never resolves for wakers that are not of the kind `Virtual`.
+    pub(super) async fn woken(&self) {
         match self {
-            Self::Heard(bell) => bell.notified().await,
+            Self::Virtual(waker) => waker.notified().await,
             _ => std::future::pending().await,
         }
     }
 
-    /// Blocks until a bell of the kind `Awaited` is rung. Returns at once for other kinds.
+    /// Blocks until the signal is set. Returns at once for wakers that are not of the kind
+    /// `Thread`.
     pub(super) fn wait(&self) {
         match self {
             #[cfg(unix)]
-            Self::Watched(_) => {}
-            Self::Heard(_) => {}
-            Self::Awaited { rung, heard } => {
-                let mut rung = rung.lock();
-                while !*rung {
-                    heard.wait(&mut rung);
+            Self::Descriptor(_) => {}
+            Self::Virtual(_) => {}
+            Self::Thread { is_set, changed } => {
+                let mut is_set = is_set.lock();
+                while !*is_set {
+                    changed.wait(&mut is_set);
                 }
-                *rung = false;
+                *is_set = false;
             }
         }
     }
@@ -99,7 +103,7 @@ mod descriptor {
 
     use rustix::event::{EventfdFlags, eventfd};
 
-    /// An eventfd: one descriptor, one counter.
+    /// A file descriptor with a counter (eventfd). The signal is set while the counter is above 0.
     pub(in super::super) struct Descriptor(OwnedFd);
 
     impl Descriptor {
@@ -111,13 +115,13 @@ mod descriptor {
             self.0.as_raw_fd()
         }
 
-        pub(super) fn ring(&self) {
+        pub(super) fn wake(&self) {
             // A full counter means that the signal is set already. No other error can occur,
             // because the descriptor belongs to this value.
             let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
         }
 
-        pub(super) fn silence(&self) {
+        pub(super) fn clear(&self) {
             let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
         }
     }
@@ -131,7 +135,7 @@ mod descriptor {
     use rustix::fs::{OFlags, fcntl_setfl};
     use rustix::io::{FdFlags, fcntl_setfd};
 
-    /// A pipe, where there is no eventfd.
+    /// A pipe, for platforms without eventfd. The signal is set while the pipe contains bytes.
     pub(in super::super) struct Descriptor {
         reader: OwnedFd,
         writer: OwnedFd,
@@ -151,12 +155,12 @@ mod descriptor {
             self.reader.as_raw_fd()
         }
 
-        pub(super) fn ring(&self) {
+        pub(super) fn wake(&self) {
             // A full pipe means that the signal is set already.
             let _ = rustix::io::write(&self.writer, &[1]);
         }
 
-        pub(super) fn silence(&self) {
+        pub(super) fn clear(&self) {
             let _ = rustix::io::read(&self.reader, &mut [0u8; 64]);
         }
     }
