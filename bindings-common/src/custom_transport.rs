@@ -183,8 +183,8 @@ pub fn transport_error(kind: &str, message: String) -> Error {
     ];
     match kind {
         // Nothing was sent, and the target is not at fault.
-        "pool" => Error::new(ErrorKind::ConnectTimeout, message).local(),
-        "refused" => Error::new(ErrorKind::Connect, message).nobody_listens(),
+        "pool" => Error::new(ErrorKind::ConnectTimeout, message).with_local_cause(),
+        "refused" => Error::new(ErrorKind::Connect, message).with_connect_refused(),
         _ => {
             let known = KINDS.into_iter().find(|known| known.as_str() == kind);
             Error::new(known.unwrap_or(ErrorKind::Request), message)

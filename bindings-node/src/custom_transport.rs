@@ -129,7 +129,7 @@ impl Exchange {
     /// keeps the value that fetch threw.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
-        self.0.fail(transport_error(&kind, message).because(ThrownIndex(thrown)));
+        self.0.fail(transport_error(&kind, message).with_source(ThrownIndex(thrown)));
     }
 
     /// Reports that fetch has finished. Ends the exchange if it is still open. Idempotent.

@@ -149,7 +149,7 @@ impl Gate {
     /// only the gate can resolve.
     #[napi(getter)]
     pub fn can_bypass(&self) -> Result<bool> {
-        Ok(self.current()?.gate.is_aside())
+        Ok(self.current()?.gate.is_bypassed())
     }
 
     /// The mode of the gate: `enforce`, `observe` or `off`.

@@ -182,7 +182,7 @@ impl Gate {
     /// only the gate can resolve.
     #[getter]
     fn can_bypass(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |open| open.gate.is_aside())
+        self.with(py, |open| open.gate.is_bypassed())
     }
 
     /// The mode of the gate: `enforce`, `observe` or `off`.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
 use tidegate::policy::kv::Forecast;
-use tidegate::policy::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
+use tidegate::policy::schedule::{Grant, Scheduler, SchedulerSettings, Settled, Ticket};
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
 
@@ -51,7 +51,7 @@ impl Ours {
         }
         let began = virtual_time::beginning();
         Self {
-            scheduler: Scheduler::new(&Settings::from(&target), began),
+            scheduler: Scheduler::new(&SchedulerSettings::from(&target), began),
             began,
             charging,
             names,
@@ -61,7 +61,7 @@ impl Ours {
     }
 
     fn admitted(&mut self, id: usize, mut grant: Grant) {
-        grant.mark_sent();
+        grant.sent = true;
         self.grants.insert(id, grant);
     }
 }

@@ -57,7 +57,7 @@ fn heading(target: &TargetConfig) -> String {
 }
 
 fn target_lines(target: &TargetConfig) -> Vec<(String, String)> {
-    let upstream = schedule::Settings::from(target).adaptive.and_then(|settings| settings.objective);
+    let upstream = schedule::SchedulerSettings::from(target).adaptive.and_then(|settings| settings.objective);
     let objective = upstream.map_or_else(
         || DEFAULT_OBJECTIVE.to_owned(),
         |upstream| {

@@ -14,7 +14,7 @@ pub use tidegate_policy::{ErrorKind, Reason};
 use tidegate_policy::outcome::{ExchangeFailure, FailureCause};
 
 use crate::config::ConfigError;
-use crate::schedule::Why;
+use crate::schedule::WaitExplanation;
 
 /// A failure that the gate reports.
 ///
@@ -42,7 +42,7 @@ struct Inner {
     retry_after: Option<Duration>,
     queue_position: Option<usize>,
     call: Option<u64>,
-    why: Option<Why>,
+    why: Option<WaitExplanation>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     local: bool,
     refused: bool,
@@ -185,7 +185,7 @@ impl Error {
     }
 
     /// Sets the rule that kept the call waiting when it was rejected.
-    pub fn with_why(mut self, why: Option<Why>) -> Self {
+    pub fn with_why(mut self, why: Option<WaitExplanation>) -> Self {
         self.0.why = why;
         self
     }
@@ -197,7 +197,7 @@ impl Error {
     }
 
     /// Returns the rule that kept the call waiting when it was rejected, if known.
-    pub fn why(&self) -> Option<&Why> {
+    pub fn why(&self) -> Option<&WaitExplanation> {
         self.0.why.as_ref()
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::call::Call;
-use crate::schedule::{Rule, Why};
+use crate::schedule::{Rule, WaitExplanation};
 use crate::tool::ToolWait;
 
 /// How a caller refers to a call.
@@ -150,7 +150,7 @@ impl Explanation {
     }
 
     /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
-    pub(crate) fn of_tool_wait(tool_wait: &ToolWait, why: Option<Why>, now: Instant) -> Self {
+    pub(crate) fn of_tool_wait(tool_wait: &ToolWait, why: Option<WaitExplanation>, now: Instant) -> Self {
         let waited = now.saturating_duration_since(tool_wait.queued_at);
         let mut explanation = Self {
             call: tool_wait.id,
@@ -182,7 +182,7 @@ impl Explanation {
 
     /// Describes a wait for `what`. Without `why`, the call is about to be queued, or was admitted
     /// just now.
-    fn waits(&mut self, what: &str, why: Option<Why>, queued: Duration) {
+    fn waits(&mut self, what: &str, why: Option<WaitExplanation>, queued: Duration) {
         self.since = queued.as_secs_f64();
         self.text = format!("waits for {what}");
         let Some(why) = why else { return };
@@ -220,8 +220,8 @@ pub struct Obstacle {
     pub ahead: usize,
 }
 
-impl From<&Why> for Obstacle {
-    fn from(why: &Why) -> Self {
+impl From<&WaitExplanation> for Obstacle {
+    fn from(why: &WaitExplanation) -> Self {
         Self {
             rule: why.rule.as_str(),
             text: why.rule.sentence(),

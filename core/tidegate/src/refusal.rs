@@ -54,11 +54,11 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::schedule::{Rule, Why};
+    use crate::schedule::{Rule, WaitExplanation};
 
     #[tokio::test]
     async fn body_contains_the_rule_that_kept_the_call_waiting() {
-        let why = Why {
+        let why = WaitExplanation {
             rule: Rule::TenantCap,
             since: Duration::from_millis(1500),
             waited: Duration::from_secs(3),

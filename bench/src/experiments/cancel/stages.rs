@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tidegate::config::{Config, RateConfig, Retry, Target};
 use tidegate::internals::{Admission, BudgetSet};
-use tidegate::policy::schedule::{Settings, Ticket};
+use tidegate::policy::schedule::{SchedulerSettings, Ticket};
 use tidegate::{Error, Gate, Lane, RequestBody, Transport};
 use tidegate_sim::faults::{RateLimitWindow, Stall};
 use tidegate_sim::{Faults, Simulator};
@@ -163,7 +163,7 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
 
 /// Cancels calls that were granted a slot and have not noticed it yet.
 async fn at_grant() -> Fallible<(usize, usize)> {
-    let settings = Settings::limited(1);
+    let settings = SchedulerSettings::limited(1);
     let admission = Admission::new(
         "t".into(),
         &settings,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tidegate::config::{Config, Mode, RateConfig, Target, Tenant};
 use tidegate::internals::{Admission, BudgetSet};
 use tidegate::policy::adaptive::Ended;
-use tidegate::policy::schedule::{Settings, Ticket};
+use tidegate::policy::schedule::{SchedulerSettings, Ticket};
 use tidegate::{Gate, Lane, RequestBody, ResponseBody, Transport};
 use tokio::sync::Semaphore;
 use tower::limit::ConcurrencyLimit;
@@ -72,7 +72,8 @@ pub(super) fn admission() -> Fallible<Arc<Admission>> {
 
 fn admission_of(config: Config) -> Fallible<Arc<Admission>> {
     let target = config.targets.iter().find(|target| &*target.name == "sim").ok_or("no target")?;
-    let settings = Settings { queue: 1_000_000, backlog: 1_000_000, ..Settings::from(target) };
+    let settings =
+        SchedulerSettings { queue: 1_000_000, backlog: 1_000_000, ..SchedulerSettings::from(target) };
     Ok(Admission::new(
         "sim".into(),
         &settings,

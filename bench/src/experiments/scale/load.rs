@@ -10,7 +10,7 @@ use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, RateConfig, TargetConfig};
 use tidegate::policy::budget::RateBudgets;
 use tidegate::policy::kv::Forecast;
-use tidegate::policy::schedule::{Grant, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
+use tidegate::policy::schedule::{Grant, Resources, Scheduler, SchedulerSettings, Settled, Ticket, WaiterId};
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
 
@@ -66,7 +66,7 @@ impl Load {
         let budgets = RateBudgets::new(&RateConfig { tpm, ..RateConfig::default() }, now);
         let resources = Resources { budgets: Arc::new(Mutex::new(budgets)), kv: None };
         Self {
-            scheduler: Scheduler::with(&Settings::from(target), resources, now),
+            scheduler: Scheduler::with(&SchedulerSettings::from(target), resources, now),
             now,
             case,
             names: (0..tenants).map(|number| format!("tenant-{number}").into()).collect(),
@@ -98,7 +98,7 @@ impl Load {
                 None => self.scheduler.force(self.now, &ticket).0,
             };
             if number == 0 {
-                grant.mark_sent();
+                grant.sent = true;
             }
             self.held.push_back(grant);
         }
@@ -206,7 +206,7 @@ impl Load {
         let tokens = LARGE / 50;
         let ticket = Ticket { tenant: format!("passing-{number}").into(), ..self.ticket(0, tokens) };
         if let Ok(Some(mut grant)) = self.scheduler.try_admit(self.now, &ticket) {
-            grant.mark_sent();
+            grant.sent = true;
             let usage = Usage { input: 10 * tokens, output: 0, cached_input: 0 };
             let cost = 10.0 * tokens as f64;
             self.scheduler.settle(self.now, &mut grant, &Settled { usage, cost });

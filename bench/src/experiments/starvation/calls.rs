@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate::Lane;
 use tidegate::policy::fairness::Tag;
 use tidegate::policy::kv::Forecast;
-use tidegate::policy::schedule::{Grant, Scheduler, Settings, Settled, Ticket};
+use tidegate::policy::schedule::{Grant, Scheduler, SchedulerSettings, Settled, Ticket};
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
 
@@ -94,7 +94,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &SchedulerSettings) -> Self {
         let began = virtual_time::beginning();
         Self { scheduler: Scheduler::new(settings, began), began, grants: HashMap::new() }
     }
@@ -129,7 +129,7 @@ impl Order for Ours {
 
     fn next(&mut self, now: Duration) -> Option<usize> {
         let (id, mut grant) = self.scheduler.next(self.began + now)?;
-        grant.mark_sent();
+        grant.sent = true;
         self.grants.insert(id, grant);
         Some(id)
     }
@@ -143,7 +143,7 @@ impl Order for Ours {
 
     fn reclaim(&mut self, now: Duration, calls: &[Call]) -> Option<usize> {
         let name = self.scheduler.preempt(self.began + now)?;
-        let id = self.grants.iter().find(|(_, grant)| grant.id() == name).map(|(id, _)| *id)?;
+        let id = self.grants.iter().find(|(_, grant)| grant.id == name).map(|(id, _)| *id)?;
         let grant = self.grants.remove(&id)?;
         let charged = Some(grant.charged());
         self.scheduler.release(self.began + now, grant);

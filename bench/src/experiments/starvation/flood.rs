@@ -214,7 +214,7 @@ impl Flood {
     }
 
     fn start(&mut self, now: Duration, id: usize, mut grant: Grant) {
-        grant.mark_sent();
+        grant.sent = true;
         self.grants.insert(id, grant);
         let Some(call) = self.calls.get(id) else { return };
         let number = call.stream;

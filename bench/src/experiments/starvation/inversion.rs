@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::config::TargetConfig;
-use tidegate::policy::schedule::Settings;
+use tidegate::policy::schedule::SchedulerSettings;
 use tidegate_sim::scenario::quantile;
 
 use super::calls::{Call, Order, Ours, Strict, Turns, Went, play};
@@ -114,12 +114,12 @@ fn run<O: Order>(case: &Case, seeds: Seeds, order: impl Fn() -> O + Sync) -> Fal
 /// Runs this part of the experiment, and adds its figures and bars to `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let target = TargetConfig { cap: SLOTS, ..target() };
-    let settings = Settings::from(&target);
+    let settings = SchedulerSettings::from(&target);
     let mut reclaiming = TargetConfig { reclaim: true, ..target };
     if let Some(lane) = reclaiming.lanes.first_mut() {
         lane.floor = FLOOR;
     }
-    let reclaiming = Settings::from(&reclaiming);
+    let reclaiming = SchedulerSettings::from(&reclaiming);
     for case in CASES {
         eprintln!("{}", case.name);
         let ours = run(&case, seeds, || Ours::new(&settings))?;

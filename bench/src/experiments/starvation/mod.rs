@@ -20,7 +20,7 @@ use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
 use tidegate::policy::budget::RateBudgets;
 use tidegate::policy::kv::Kv;
-use tidegate::policy::schedule::{Resources, Scheduler, Settings};
+use tidegate::policy::schedule::{Resources, Scheduler, SchedulerSettings};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
@@ -108,7 +108,7 @@ fn play(
             budgets: Arc::new(Mutex::new(RateBudgets::new(&target.rates, now))),
             kv: target.kv_tokens.map(|tokens| Kv::new(tokens, target.kv_headroom)),
         };
-        let scheduler = Scheduler::with(&Settings::from(target), resources, now);
+        let scheduler = Scheduler::with(&SchedulerSettings::from(target), resources, now);
         Ok(Flood::new(scheduler, streams, floors, seed).run(HOUR))
     })
 }

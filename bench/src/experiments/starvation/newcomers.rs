@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate::Lane;
-use tidegate::policy::schedule::Settings;
+use tidegate::policy::schedule::SchedulerSettings;
 
 use super::calls::{Call, Fifo, Order, Ours, StartTime, Went, play};
 use super::target;
@@ -127,7 +127,7 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
             if regular { "" } else { ", at random" }
         );
         eprintln!("{name}");
-        let settings = Settings::from(&tidegate::config::TargetConfig { cap: slots, ..target() });
+        let settings = SchedulerSettings::from(&tidegate::config::TargetConfig { cap: slots, ..target() });
         let ours = run(slots, regular, seeds, || Ours::new(&settings))?;
         let published = run(slots, regular, seeds, StartTime::default)?;
         let fifo = run(slots, regular, seeds, Fifo::default)?;

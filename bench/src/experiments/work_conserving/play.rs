@@ -12,7 +12,9 @@ use tidegate::policy::budget::RateBudgets;
 use tidegate::policy::cooldown::{CooldownState, Failure};
 use tidegate::policy::fairness::Tag;
 use tidegate::policy::kv::{Forecast, Kv};
-use tidegate::policy::schedule::{Grant, GrantId, Resources, Scheduler, Settings, Settled, Ticket, WaiterId};
+use tidegate::policy::schedule::{
+    Grant, GrantId, Resources, Scheduler, SchedulerSettings, Settled, Ticket, WaiterId,
+};
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
 
@@ -94,7 +96,7 @@ impl Play {
         let mut rng = Rng::with_seed(seed);
         let scene = Scene::draw(&mut rng);
         let began = virtual_time::beginning();
-        let mut settings = Settings::from(&scene.target);
+        let mut settings = SchedulerSettings::from(&scene.target);
         if lazy == Lazy::Stops {
             settings.aging = Duration::ZERO;
         }
@@ -218,7 +220,7 @@ impl Play {
         // Some callers leave before anything is sent.
         let sent = self.rng.u8(..8) > 0;
         if sent {
-            grant.mark_sent();
+            grant.sent = true;
         }
         self.held.insert(number, Held { grant, sent, ticket });
     }
@@ -319,7 +321,7 @@ impl Play {
 
     /// Cancels a call that borrowed a slot and queues it again with its charges.
     fn call_back(&mut self, lent: GrantId) {
-        let Some(number) = self.held.iter().find(|(_, held)| held.grant.id() == lent).map(|(n, _)| *n) else {
+        let Some(number) = self.held.iter().find(|(_, held)| held.grant.id == lent).map(|(n, _)| *n) else {
             return;
         };
         let Some(held) = self.held.remove(&number) else { return };

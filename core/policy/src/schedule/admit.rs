@@ -1,79 +1,89 @@
-//! The decision about a new call: admit it, let it wait, or refuse it.
+//! The decision about a new call: admit it, let it wait, or refuse it. Also creates all refusals.
 
 use std::time::{Duration, Instant};
 
-use super::available::Available;
-use super::ids::TenantId;
-use super::requirements::Requirements;
-use super::rule::{Rule, Why};
-use super::shedding::QueueSpace;
-use super::{Grant, Refusal, Scheduler, Ticket};
-use crate::Reason;
-use tidegate_config::OnFull;
+use tidegate_config::{OnFull, Predict};
 
-/// A refusal without its position and explanation.
+use super::{
+    Available, Candidate, Grant, QueueSpace, Reason, Refusal, Requirements, Rule, Scheduler, Ticket,
+    WaitExplanation,
+};
+
+/// When a refused call may be tried again.
+pub(super) enum Retry {
+    /// Not at this target: the call is too large, or the scheduler is draining.
+    Never,
+    /// At this time.
+    At(Instant),
+    /// When this many slots were released at the observed pace; or, if first tokens are what calls
+    /// lack, when this many calls got theirs.
+    After(usize),
+}
+
+/// Why a new call may not even wait, with what its refusal reports.
 struct RefusalCause {
     reason: Reason,
-    retry_after: Option<Duration>,
+    retry: Retry,
+    /// The rule to report, or `None` for the first rule that the call does not satisfy.
     rule: Option<Rule>,
+    /// The predicted wait to report, or `None` for the result of [`Scheduler::expected_wait`].
     expected: Option<Duration>,
-    most: Option<u64>,
+    /// See [`Refusal::max_tokens`].
+    max_tokens: Option<u64>,
 }
 
 impl RefusalCause {
-    fn new(reason: Reason, retry_after: Option<Duration>) -> Self {
-        Self { reason, retry_after, rule: None, expected: None, most: None }
+    fn new(reason: Reason, retry: Retry) -> Self {
+        Self { reason, retry, rule: None, expected: None, max_tokens: None }
     }
 }
 
 impl<W> Scheduler<W> {
-    /// Admits a call if it may go now. Returns `Ok(None)` if the call has to wait.
+    /// Admits a call if it is admissible now and no waiting call goes first. Returns `Ok(None)` if
+    /// the call has to wait; the driver then calls [`Scheduler::enqueue`].
     ///
     /// # Errors
     ///
     /// Returns the refusal if the call may not even wait.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         self.tick(now);
-        let id = self.queue.tenant(&ticket.tenant, now);
+        let tenant = self.queue.tenant(&ticket.tenant, now);
         // Without limits, requirements make no difference.
         let needs =
             if self.capacity.is_sized() { self.capacity.needs(ticket) } else { Requirements::default() };
-        let oversize = self.capacity.oversize(ticket, &needs);
+        let call = Candidate { tenant, ticket, needs };
+        let oversize = self.capacity.oversize(&call);
         if oversize.is_none()
-            && let Some(available) = self.may_go(now, id, ticket, &needs)
+            && let Some(available) = self.may_go(now, &call)
         {
-            let grant = self.grant(now, id, ticket, needs.class, available.kept, false);
+            let grant = self.grant(now, &call, available.kept, false);
             // The tenant may have reached its cap while other calls of it wait.
-            self.queue.place_after(id, ticket.lane);
+            self.queue.place_after(tenant, ticket.lane);
             return Ok(Some(grant));
         }
-        let cause = match oversize.filter(|_| !self.draining) {
-            Some((rule, most)) => RefusalCause {
-                rule: Some(rule),
-                most: Some(most),
-                ..RefusalCause::new(Reason::TooLarge, None)
-            },
-            None => match self.refusal_cause(now, id, ticket, &needs) {
-                Some(cause) => cause,
-                None => return Ok(None),
-            },
+        let Some(cause) = self.refusal_cause(now, &call, oversize) else { return Ok(None) };
+        let (position, in_line) = self
+            .queue
+            .tenants
+            .get(tenant)
+            .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
+        let why = self.why(now, &call, in_line, None);
+        let why = WaitExplanation {
+            rule: cause.rule.unwrap_or(why.rule),
+            expected: cause.expected.or(why.expected),
+            ..why
         };
-        Err(self.refusal(now, id, ticket, &needs, cause))
+        let refusal = self.refusal(now, cause.reason, position, cause.retry, Some(why));
+        Err(Refusal { max_tokens: cause.max_tokens, ..refusal })
     }
 
-    /// Returns what is available to the call, or `None` if the call may not go now.
-    fn may_go(
-        &mut self,
-        now: Instant,
-        id: TenantId,
-        ticket: &Ticket,
-        needs: &Requirements,
-    ) -> Option<Available> {
-        let ready = self.capacity.upstream.ready(now, ticket.has_failed);
-        if self.draining || ticket.deadline <= now {
+    /// Returns what is available to the call, or `None` if the call may not be admitted now.
+    fn may_go(&mut self, now: Instant, call: &Candidate<'_>) -> Option<Available> {
+        let ready = self.capacity.upstream.ready(now, call.ticket.has_failed);
+        if self.draining || call.ticket.deadline <= now {
             return None;
         }
-        let available = self.selector(now).available_to(id, ticket, needs)?;
+        let available = self.selector(now).available_to_new(call)?;
         if ready.is_err() {
             self.gap.stop(now);
             return None;
@@ -81,25 +91,31 @@ impl<W> Scheduler<W> {
         Some(available)
     }
 
-    /// Returns why the call may not even wait.
+    /// Returns why the call must be refused, or `None` if it may wait. `oversize` is the rule that
+    /// the call can never satisfy, and the maximum of that rule in tokens.
     fn refusal_cause(
         &mut self,
         now: Instant,
-        id: TenantId,
-        ticket: &Ticket,
-        needs: &Requirements,
+        call: &Candidate<'_>,
+        oversize: Option<(Rule, u64)>,
     ) -> Option<RefusalCause> {
-        let waiting = self.queue.tenants.get(id)?.waiting;
+        let Candidate { tenant, ticket, .. } = *call;
+        let waiting = self.queue.tenants.get(tenant)?.waiting;
         if self.draining {
-            return Some(RefusalCause::new(Reason::Draining, None));
+            return Some(RefusalCause::new(Reason::Draining, Retry::Never));
+        }
+        if let Some((rule, most)) = oversize {
+            let cause = RefusalCause::new(Reason::TooLarge, Retry::Never);
+            return Some(RefusalCause { rule: Some(rule), max_tokens: Some(most), ..cause });
         }
         if ticket.deadline <= now {
-            let after = self.predictor.retry_after(&self.capacity, self.capacity.in_flight + waiting);
-            return Some(RefusalCause::new(Reason::Deadline, Some(after)));
+            return Some(RefusalCause::new(
+                Reason::Deadline,
+                Retry::After(self.capacity.in_flight + waiting),
+            ));
         }
         let cooling = self.capacity.upstream.cooling_until().filter(|until| *until > now);
-        let closed = cooling
-            .map(|until| RefusalCause::new(self.closed_reason(), Some(until.saturating_duration_since(now))));
+        let closed = cooling.map(|until| RefusalCause::new(self.closed_reason(), Retry::At(until)));
         if cooling.is_some_and(|until| until > ticket.deadline) {
             return closed;
         }
@@ -107,78 +123,81 @@ impl<W> Scheduler<W> {
             return None;
         }
         if self.settings.on_full == OnFull::Refuse {
-            let when_full = |this: &mut Self| this.when_full(now, id, ticket, needs);
-            return Some(closed.or_else(|| self.no_replica(now)).unwrap_or_else(|| when_full(self)));
+            return closed.or_else(|| self.no_replica(now)).or_else(|| Some(self.when_full(now, call)));
         }
-        if let QueueSpace::Full = self.queue.space(id, ticket.lane) {
-            return Some(RefusalCause::new(
-                Reason::QueueFull,
-                Some(self.predictor.retry_after(&self.capacity, waiting + 1)),
-            ));
+        if let QueueSpace::Full = self.queue.space(tenant, ticket.lane) {
+            return Some(RefusalCause::new(Reason::QueueFull, Retry::After(waiting + 1)));
         }
-        let late = self.predictor.too_late(now, &self.queue, &self.capacity, id, ticket, needs)?;
-        let after = late.over.clamp(Duration::from_secs(1), Duration::from_secs(60));
-        Some(RefusalCause {
-            expected: Some(late.wait),
-            ..RefusalCause::new(Reason::PredictedWait, Some(after))
-        })
+        self.too_late(now, call)
     }
 
-    /// Refuses a call at a pool in which no replica accepts calls.
+    /// Returns the cause for a pool in which no replica accepts calls, or `None` if one does.
     ///
-    /// The expected end is not compared with the deadline, because a replica may return earlier or
-    /// later.
+    /// The deadline of the call is not considered, because a replica may return earlier or later
+    /// than expected.
     fn no_replica(&self, now: Instant) -> Option<RefusalCause> {
         let upstream = &self.capacity.upstream;
-        if !upstream.has_no_replica() {
+        let until = || upstream.closed_until(now).unwrap_or(now + Duration::from_secs(1));
+        upstream.has_no_replica().then(|| RefusalCause::new(self.closed_reason(), Retry::At(until())))
+    }
+
+    /// Returns the cause for a target that refuses instead of queueing: a rate budget, the memory,
+    /// or a missing slot.
+    fn when_full(&mut self, now: Instant, call: &Candidate<'_>) -> RefusalCause {
+        match self.selector(now).first_unmet_rule(call, None) {
+            Some((rule, at)) if rule.is_budget() => {
+                let cause = RefusalCause::new(Reason::NoBudget, at.map_or(Retry::After(1), Retry::At));
+                RefusalCause { rule: Some(rule), ..cause }
+            }
+            _ => RefusalCause::new(Reason::NoSlot, Retry::After(1)),
+        }
+    }
+
+    /// Returns the cause for a call whose predicted wait exceeds its deadline, its wait budget or
+    /// the latency objective of its lane. Returns `None` if it exceeds none, or if no wait is
+    /// predicted.
+    fn too_late(&self, now: Instant, call: &Candidate<'_>) -> Option<RefusalCause> {
+        let Candidate { tenant, ticket, .. } = *call;
+        let mode = self.settings.predict;
+        // The end of a cool-down or an outage is not predicted.
+        if mode == Predict::Off || !self.capacity.upstream.is_open() {
             return None;
         }
-        let until = upstream.closed_until(now).unwrap_or(now + Duration::from_secs(1));
-        Some(RefusalCause::new(self.closed_reason(), Some(until.saturating_duration_since(now))))
+        let ahead_in_line = self.queue.line(tenant, ticket.lane)?.calls.len();
+        let open = self.expected_wait(now, call, ahead_in_line)?;
+        let cooling = self.capacity.upstream.cooling_until();
+        let closed = cooling.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let all = open.saturating_add(closed);
+        let objective = self.settings.lanes[ticket.lane as usize].ttft;
+        let limits = [
+            // A deadline never stops. A wait budget stops while the target is closed.
+            Some((all, ticket.deadline.saturating_duration_since(now))),
+            ticket.wait.map(|wait| (open, wait)),
+            objective.filter(|_| mode == Predict::Objective).map(|objective| {
+                (all, objective.saturating_sub(now.saturating_duration_since(ticket.queued_at)))
+            }),
+        ];
+        let over = limits.into_iter().flatten().map(|(wait, most)| wait.saturating_sub(most)).max()?;
+        let retry_at = now + over.clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let cause = RefusalCause::new(Reason::PredictedWait, Retry::At(retry_at));
+        (!over.is_zero()).then_some(RefusalCause { expected: Some(all), ..cause })
     }
 
-    /// Refuses a call at a target that does not queue.
-    fn when_full(
-        &mut self,
+    /// Creates the refusal of a call with `position` calls of its tenant ahead. Each refusal of the
+    /// scheduler is created here, and its `retry_after` is computed from `retry`.
+    pub(super) fn refusal(
+        &self,
         now: Instant,
-        id: TenantId,
-        ticket: &Ticket,
-        needs: &Requirements,
-    ) -> RefusalCause {
-        match self.selector(now).obstacle(id, ticket, needs, None) {
-            Some((rule, at)) if rule.is_budget() => {
-                let after = at.map_or_else(
-                    || self.predictor.retry_after(&self.capacity, 1),
-                    |at| at.saturating_duration_since(now),
-                );
-                RefusalCause { rule: Some(rule), ..RefusalCause::new(Reason::NoBudget, Some(after)) }
-            }
-            _ => RefusalCause::new(Reason::NoSlot, Some(self.predictor.retry_after(&self.capacity, 1))),
-        }
-    }
-
-    fn refusal(
-        &mut self,
-        now: Instant,
-        id: TenantId,
-        ticket: &Ticket,
-        needs: &Requirements,
-        cause: RefusalCause,
+        reason: Reason,
+        position: usize,
+        retry: Retry,
+        why: Option<WaitExplanation>,
     ) -> Refusal {
-        let (position, in_line) = self
-            .queue
-            .tenants
-            .get(id)
-            .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
-        let why = self.why(now, id, ticket, in_line, needs, None);
-        let why =
-            Why { rule: cause.rule.unwrap_or(why.rule), expected: cause.expected.or(why.expected), ..why };
-        Refusal {
-            reason: cause.reason,
-            position,
-            retry_after: cause.retry_after,
-            why: Some(why),
-            most: cause.most,
-        }
+        let retry_after = match retry {
+            Retry::Never => None,
+            Retry::At(at) => Some(at.saturating_duration_since(now)),
+            Retry::After(count) => Some(self.pace().expected(count)),
+        };
+        Refusal { reason, position, retry_after, why, max_tokens: None }
     }
 }

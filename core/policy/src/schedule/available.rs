@@ -1,69 +1,77 @@
-//! What is available to calls: the room in what all calls share, and the replicas that may take a
-//! call.
+//! What is available to waiting calls at one moment: the room in what all calls share, and the
+//! replicas that may take a call.
 //!
-//! At a pool, a call fits if some replica of its class has a slot and memory for it. One number
-//! summarizes that for each class: the longest prompt for which one of its replicas has room.
+//! At a pool, a call fits if some replica of its [class](super::pool) has a slot and memory for it.
+//! For each class, one number summarizes this: the longest prompt for which one of its replicas has
+//! room.
 
 use std::sync::Arc;
 
-use super::requirements::{CallClass, Requirements};
+use super::{CallClass, Requirements};
 use crate::budget::{AvailableBudget, Need};
 use crate::placement::ReplicaSet;
 
-/// Calls without room that one decision looks at, for floors and again by turn. After half of them,
-/// only calls with a shorter prompt than all of those are looked at. Bounds the time of a decision,
-/// because a look takes microseconds.
-const LOOKS: u32 = 32;
+/// The maximum number of calls without room that one decision checks against the engine's memory:
+/// once for floors, and once for the other order. Limits the time of a decision, because a check
+/// takes microseconds.
+const MAX_FAILED_CHECKS: u32 = 32;
 
-/// The remaining looks of a decision.
+/// The memory checks that one decision may still make. After half of [`MAX_FAILED_CHECKS`] checks
+/// without success, only calls that need less memory than each of those are checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Looks {
+pub(super) struct CheckBudget {
+    /// The number of checks without success that are left.
     left: u32,
-    /// The shortest prompt looked at, in tokens.
+    /// The least memory, in tokens, that was needed by a call that did not fit. `u32::MAX` if all
+    /// calls fitted.
     shortest: u32,
 }
 
-impl Looks {
-    const ALL: Self = Self { left: LOOKS, shortest: u32::MAX };
+impl CheckBudget {
+    const ALL: Self = Self { left: MAX_FAILED_CHECKS, shortest: u32::MAX };
 
-    /// Returns `true` if a call that needs at least that much memory, in tokens, may be looked at.
+    /// Returns `true` if a call that needs `need` tokens of memory or more may be checked.
     pub(super) fn allow(&self, need: u32) -> bool {
-        self.left > LOOKS / 2 || (self.left > 0 && need < self.shortest)
+        self.left > MAX_FAILED_CHECKS / 2 || (self.left > 0 && need < self.shortest)
     }
 
-    /// Records that a call that needs that much memory does not fit.
+    /// Records that a call that needs `need` tokens of memory does not fit.
     pub(super) fn failed(&mut self, need: u32) {
         self.left = self.left.saturating_sub(1);
         self.shortest = self.shortest.min(need);
     }
 }
 
-/// What is available to calls. See [the module](self).
+/// The rate budgets, the memory and the replicas that are available to waiting calls at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Available {
+    /// The room in what all calls share: the rate budgets, and the memory of a single server.
     pub(super) shared: AvailableBudget,
-    /// What the replicas have, or `None` if the upstream is a single server.
+    /// What the replicas of a pool have, or `None` if the upstream is a single server.
     pub(super) replicas: Option<Arc<ReplicaAvailability>>,
-    /// The replica whose memory is kept for the head of a line from the calls behind it.
+    /// The index of the replica whose memory is kept for the first call of a line, so that the
+    /// calls behind it may not use it. `None`: no replica.
     pub(super) kept: Option<usize>,
-    /// Whether calls that have failed here are excluded because the next call is a probe.
+    /// Whether calls that have failed at this target are excluded, because the next call probes
+    /// whether the target works again.
     pub(super) unfailed_only: bool,
-    pub(super) looks: Looks,
+    pub(super) checks: CheckBudget,
 }
 
-/// The longest prompt, in tokens, for which one of several replicas has room.
+/// The longest prompt, in tokens, for which one of several replicas has a slot and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LongestPrompt {
     longest: u32,
+    /// The index of the replica that has room for it.
     at: usize,
-    /// The longest prompt without the replica `at`.
+    /// The longest prompt, in tokens, for which another replica has room. Zero if there is none.
     but: u32,
 }
 
 impl LongestPrompt {
-    /// Returns the maximum over replicas with a slot, given as index and longest prompt. `None` if
-    /// there is no replica.
-    pub(super) fn of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
+    /// Returns the maximum over replicas that have a slot. Each is given by its index and the
+    /// longest prompt, in tokens, for which it has memory. Returns `None` if there are no replicas.
+    pub(super) fn max_of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
         all.fold(None, |most: Option<Self>, (at, longest)| match most {
             None => Some(Self { longest, at, but: 0 }),
             Some(most) if longest > most.longest => Some(Self { longest, at, but: most.longest }),
@@ -71,26 +79,31 @@ impl LongestPrompt {
         })
     }
 
+    /// Returns the longest prompt in tokens if the replica `kept` may not be used.
     fn without(self, kept: Option<usize>) -> u32 {
         if kept == Some(self.at) { self.but } else { self.longest }
     }
 }
 
-/// The longest prompt that has room, for each class of calls; `None` if no replica of the class has
-/// a slot.
+/// For each class of calls, the longest prompt for which a replica of a pool has a slot and memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplicaAvailability {
+    /// The longest prompt by the number of the class, or `None` if no replica of the class has a
+    /// slot.
     classes: Vec<Option<LongestPrompt>>,
-    /// The maximum over all classes with the same mask bit.
+    /// For each bit of [`CallClass::mask`], the longest prompt in tokens over all classes with this
+    /// bit, or `None` if none of their replicas has a slot.
     mask: [Option<u32>; CallClass::MASK_BITS],
-    /// The replicas that have a slot, or are treated as having one.
+    /// The replicas that have a slot, or are treated as if they had one.
     pub(super) open: ReplicaSet,
-    /// The replica whose memory is reserved.
+    /// The index of the replica whose memory is reserved for an aged call, or `None` if no memory
+    /// is reserved.
     pub(super) held: Option<usize>,
 }
 
 impl ReplicaAvailability {
-    /// Creates the availability from one entry for each class, in the order of their numbers.
+    /// Creates the availability. `classes` are the longest prompts in the order of the numbers of
+    /// the classes.
     pub(super) fn new(
         open: ReplicaSet,
         held: Option<usize>,
@@ -106,8 +119,10 @@ impl ReplicaAvailability {
         Self { classes, mask, open, held }
     }
 
-    /// Returns the longest prompt for a class. For several classes, an upper bound.
-    fn of(&self, class: CallClass, kept: Option<usize>) -> Option<u32> {
+    /// Returns the longest prompt, in tokens, for which a replica of the class other than `kept`
+    /// has room. If `class` stands for several classes, returns an upper bound. Returns `None` if
+    /// no replica has a slot.
+    fn longest_for(&self, class: CallClass, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = class.number() {
             return self.classes.get(number).copied().flatten().map(|most| most.without(kept));
         }
@@ -117,25 +132,26 @@ impl ReplicaAvailability {
 }
 
 impl Available {
-    /// No limits.
+    /// Availability that excludes no call.
     pub(super) const UNBOUNDED: Self = Self::new(AvailableBudget::UNBOUNDED, None);
 
     pub(super) const fn new(shared: AvailableBudget, replicas: Option<Arc<ReplicaAvailability>>) -> Self {
-        Self { shared, replicas, kept: None, unfailed_only: false, looks: Looks::ALL }
+        Self { shared, replicas, kept: None, unfailed_only: false, checks: CheckBudget::ALL }
     }
 
-    /// Returns the room for a call; for several calls, an upper bound. `None` if the call is
-    /// excluded or no replica of its class has a slot.
-    pub(super) fn of(&self, needs: &Requirements) -> Option<AvailableBudget> {
+    /// Returns the room for a call. If `needs` is the minimum over several calls, returns an upper
+    /// bound. Returns `None` if the call is excluded or if no replica of its class has a slot.
+    pub(super) fn room_for(&self, needs: &Requirements) -> Option<AvailableBudget> {
         if self.unfailed_only && needs.has_failed {
             return None;
         }
         let Some(replicas) = &self.replicas else { return Some(self.shared) };
-        let kv = replicas.of(needs.class, self.kept)?;
+        let kv = replicas.longest_for(needs.class, self.kept)?;
         Some(AvailableBudget { max_need: Need { kv, ..self.shared.max_need }, ..self.shared })
     }
 
-    pub(super) fn fit(&self, needs: &Requirements) -> bool {
-        self.of(needs).is_some_and(|room| needs.need.fits(&room))
+    /// Returns `true` if there is room for the call, apart from the exact check of its memory.
+    pub(super) fn fits(&self, needs: &Requirements) -> bool {
+        self.room_for(needs).is_some_and(|room| needs.need.fits(&room))
     }
 }

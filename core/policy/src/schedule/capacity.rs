@@ -1,60 +1,55 @@
-//! What calls compete for: the upstream's slots and memory, and the provider's budgets. Tracks who
-//! holds slots, and since when something has been short.
+//! What calls compete for: the slots and the memory of the upstream, and the provider's rate
+//! budgets. Counts the calls in flight, and records since when something has been short.
 //!
 //! # Invariants
 //!
-//! - The calls in flight, in total and by lane, are those admitted and not yet ended.
+//! - The calls in flight, in total and by lane, are those that were admitted and have not ended.
 //! - `limits` is what the upstream returns for the calls in flight.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use super::available::Available;
-use super::budgets::{Budgets, Resources};
-use super::explain::{BlockedSince, SIZES};
-use super::lanes::Slots;
-use super::limiter::{Limiter, Tracked};
-use super::pool::Pool;
-use super::requirements::{CallClass, Requirements};
-use super::rule::Rule;
-use super::select::HeadReservation;
-use super::settings::Settings;
-use super::single::SingleUpstream;
-use super::upstream::{Admitted, Failed, Limits, Upstream, UpstreamSlot};
-use super::{GrantId, Ticket};
-use crate::Lane;
-use crate::adaptive::Ended;
-use crate::budget::{AvailableBudget, Charge, Need};
-use crate::cooldown;
-use crate::placement::ReplicaSet;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{
+    Admitted, Available, Candidate, GrantId, Limiter, Limits, Pool, Requirements, Rule, SchedulerSettings,
+    SingleUpstream, Span, Ticket, Tracked, Upstream, UpstreamSlot,
+};
+use crate::budget::{AvailableBudget, Charge, Need, RateBudgets};
+use crate::{Lane, adaptive::Ended, kv::Kv, placement::ReplicaSet};
 use tidegate_config::TenantConfig;
+use tidegate_tokens::Demand;
 
-/// Slots, budgets and memory. See [the module](self).
+/// The slots, rate budgets and memory of a target, and who has them. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Capacity {
     pub(super) upstream: Box<dyn Upstream>,
     pub(super) budgets: Budgets,
-    pub(super) blocked: BlockedSince,
-    /// Whether tenants have token budgets of their own, which the queue accounts for.
+    /// Since when each rule has kept the next call from being dispatched, indexed by [`Rule`].
+    pub(super) blocked: [Span; Rule::COUNT],
+    /// Whether a tenant has tokens per minute of its own. The queue accounts for them.
     has_tenant_tokens: bool,
-    /// Whether calls can differ in what they lack even without rate budgets.
+    /// Whether calls can differ in what they lack even without rate budgets: by the memory, the
+    /// replicas or the tenant tokens that they need.
     is_sized: bool,
     pub(super) in_flight: usize,
-    by_lane: [usize; 3],
-    /// The maximum number of calls that were in flight at once.
+    /// The number of calls in flight in each lane.
+    pub(super) by_lane: [usize; 3],
+    /// The maximum of `in_flight` so far.
     pub(super) peak: usize,
-    /// The number of calls admitted so far.
+    /// The number of attempts that were admitted so far.
     pub(super) grants: u64,
+    /// When an attempt was last admitted, or `None` if there was none.
     pub(super) last_grant: Option<Instant>,
-    /// The upstream's limits, cached because every decision reads them.
-    limits: Limits,
+    /// The slots of the upstream as of the last event. Cached because each decision reads them.
+    pub(super) limits: Limits,
 }
 
 impl Capacity {
-    pub(super) fn new(settings: &Settings, resources: Option<Resources>, now: Instant) -> Self {
-        let (budgets, memory) = match resources {
-            Some(Resources { budgets, kv }) => (Budgets::new(budgets), kv),
-            None => (Budgets::default(), None),
-        };
+    pub(super) fn new(settings: &SchedulerSettings, resources: Option<Resources>, now: Instant) -> Self {
+        let resources = resources.map(|Resources { budgets, kv }| (Budgets::new(budgets), kv));
+        let (budgets, memory) = resources.unwrap_or_default();
         let upstream: Box<dyn Upstream> = match Pool::new(settings, now) {
             Some(pool) => Box::new(pool),
             None => Box::new(SingleUpstream::new(settings, memory, now)),
@@ -67,7 +62,7 @@ impl Capacity {
             is_sized: has_tenant_tokens || upstream.is_sized(),
             upstream,
             budgets,
-            blocked: BlockedSince::default(),
+            blocked: Default::default(),
             has_tenant_tokens,
             in_flight: 0,
             by_lane: [0; 3],
@@ -77,44 +72,32 @@ impl Capacity {
         }
     }
 
-    /// Returns the slots in force. For a pool, the slots of the replicas that accept calls, within
-    /// the target's cap.
-    pub(super) fn slots(&self) -> usize {
-        self.limits.slots
-    }
-
-    /// Returns what leaves no room for any other call.
-    pub(super) fn shortage(&self) -> Option<Rule> {
-        self.limits.shortage
-    }
-
+    /// Returns `true` if a slot is free and another call may await its first token.
     pub(super) fn has_slot(&self) -> bool {
         self.limits.shortage.is_none()
     }
 
-    pub(super) fn in_flight_of(&self, lane: Lane) -> usize {
-        self.by_lane[lane as usize]
+    /// Returns `true` if at most one slot is free, so that the next call takes the last one.
+    pub(super) fn is_last_slot(&self) -> bool {
+        self.in_flight + 1 >= self.limits.slots
     }
 
-    pub(super) fn slot_use(&self) -> Slots {
-        Slots { in_force: self.limits.slots, in_flight: self.in_flight, by_lane: self.by_lane }
-    }
-
-    /// Returns `true` if calls can differ in what they lack. Otherwise only the first call needs to
-    /// be looked at.
+    /// Returns `true` if calls can differ in what they lack. If `false`, either the next call in
+    /// order can be dispatched or none can.
     pub(super) fn is_sized(&self) -> bool {
         self.is_sized || self.budgets.is_limiting()
     }
 
-    /// Returns `true` if time alone may give calls the tokens that they lack.
+    /// Returns `true` if a rate budget or a tenant's own budget limits calls, so that time alone
+    /// may make a waiting call admissible.
     pub(super) fn has_rates(&self) -> bool {
         self.has_tenant_tokens || self.budgets.is_limiting()
     }
 
-    /// Returns what a call requires.
+    /// Returns what a call requires. The values are zero where nothing limits the target.
     pub(super) fn needs(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
-        if !self.is_sized && self.budgets.is_none() {
+        if !self.is_sized && self.budgets.budgets.is_none() {
             return Requirements { has_failed, ..Requirements::default() };
         }
         let tenant_tokens = u32::try_from(ticket.demand.total()).unwrap_or(u32::MAX);
@@ -123,186 +106,235 @@ impl Capacity {
         Requirements { need, tenant_tokens, class: self.upstream.class(ticket), has_failed }
     }
 
-    /// Returns the rule that the call can never satisfy, and the maximum of that rule in tokens.
-    pub(super) fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<(Rule, u64)> {
-        let most = self.upstream.oversize(ticket, needs).map(|most| (Rule::Kv, most));
-        most.or_else(|| self.budgets.oversize(&ticket.demand))
+    /// Returns the memory or rate budget that is too small for the call even when unused, and its
+    /// size in tokens. Returns `None` if the call can be admitted at some time.
+    pub(super) fn oversize(&self, call: &Candidate<'_>) -> Option<(Rule, u64)> {
+        let most = self.upstream.oversize(call).map(|most| (Rule::Kv, most));
+        most.or_else(|| self.budgets.oversize(&call.ticket.demand))
     }
 
-    /// Measures what is available now.
+    /// Measures the memory and the rate budgets, and returns what is available to calls now.
     pub(super) fn available(&mut self, now: Instant) -> Available {
         let available = self.upstream.available(self.in_flight, self.budgets.room(now));
         Available { unfailed_only: self.upstream.ready(now, true).is_err(), ..available }
     }
 
-    /// Returns what is left beside the reservation.
-    pub(super) fn less_reserved(
-        &self,
-        mut available: Available,
-        reservation: Option<&HeadReservation>,
-    ) -> Available {
-        let Some(HeadReservation { resources: held, .. }) = reservation else { return available };
-        available.shared = held.leave(available.shared);
-        self.upstream.without_reserved(available, held.at, self.in_flight)
+    /// Returns `true` if a call fits into `available`, including an exact check of its memory.
+    pub(super) fn fits(&self, call: &Candidate<'_>, available: &Available) -> bool {
+        available.fits(&call.needs) && self.upstream.has_memory(call, available)
     }
 
-    /// Returns `true` if a call fits into what is available. Exact.
-    pub(super) fn fits(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> bool {
-        available.fit(needs) && self.upstream.has_memory(needs, ticket, available)
-    }
-
-    /// Returns what a call lacks, and when time alone will provide it, if it does.
+    /// Returns the rule that keeps a call from fitting into `available`, and when time alone
+    /// satisfies the rule. The time is `None` if only the end of another call can do so. Returns
+    /// `None` if the call fits.
     pub(super) fn lacking(
         &self,
         now: Instant,
-        needs: &Requirements,
-        ticket: &Ticket,
+        call: &Candidate<'_>,
         available: &Available,
     ) -> Option<(Rule, Option<Instant>)> {
-        if available.of(needs).is_none() {
+        if available.room_for(&call.needs).is_none() {
             return Some((Rule::Replicas, None));
         }
-        if !self.upstream.has_memory(needs, ticket, available) {
+        if !self.upstream.has_memory(call, available) {
             return Some((Rule::Kv, None));
         }
-        self.budgets.lacking(now, &needs.need).map(|(rule, at)| (rule, Some(at)))
+        self.budgets.lacking(now, &call.needs.need).map(|(rule, at)| (rule, Some(at)))
     }
 
-    /// Returns when the budgets have room for a call if no other call goes. `None` if memory is
-    /// missing, which time alone does not provide.
+    /// Returns when the rate budgets have room for a call if no other call is dispatched before.
+    /// Returns `None` if `room` has too little memory, because time alone does not release memory.
     pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &AvailableBudget) -> Option<Instant> {
         (need.kv <= room.max_need.kv).then(|| self.budgets.ready_at(now, need))
     }
 
-    /// Returns the rule that keeps the upstream closed: an outage or a cool-down.
+    /// Returns the rule to report while the upstream is closed: [`Rule::Outage`] if it is down,
+    /// otherwise [`Rule::CoolDown`].
     pub(super) fn closed_rule(&self) -> Rule {
         if self.upstream.is_down() { Rule::Outage } else { Rule::CoolDown }
     }
 
-    /// Sets a fixed number of slots. Slots held above it retire as their calls end.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        self.upstream.set_limit(limit);
-        self.measure();
-    }
-
-    /// Lets time pass at the upstream, which may make room for a call.
+    /// Passes the time to the upstream, whose limits may change by it, and updates `limits`.
     pub(super) fn tick(&mut self, now: Instant) {
         self.upstream.tick(now);
-        self.follow(now);
+        self.refresh_limits(now);
     }
 
-    /// Gives a call a slot and charges the budgets. `reserved` are the replicas whose memory is
-    /// kept for others.
+    /// Takes a slot and memory for a call, and charges the rate budgets. The call gets no memory of
+    /// the `reserved` replicas if it fits elsewhere. The charge is `None` if the target has no rate
+    /// budgets.
     pub(super) fn admit(
         &mut self,
         now: Instant,
-        ticket: &Ticket,
-        class: CallClass,
+        call: &Candidate<'_>,
         reserved: ReplicaSet,
     ) -> (GrantId, UpstreamSlot, Option<Box<Charge>>) {
         self.in_flight += 1;
-        self.by_lane[ticket.lane as usize] += 1;
+        self.by_lane[call.ticket.lane as usize] += 1;
         self.peak = self.peak.max(self.in_flight);
         self.grants += 1;
         self.last_grant = Some(now);
-        let id = GrantId::new(self.grants);
-        let admitted = Admitted { id, ticket, class, in_flight: self.in_flight, reserved };
-        let slot = self.upstream.admit(now, admitted);
-        self.update(now);
-        (id, slot, self.budgets.charge(now, &ticket.demand))
+        let id = GrantId(self.grants);
+        let slot = self.upstream.admit(now, Admitted { id, call, in_flight: self.in_flight, reserved });
+        self.refresh_and_record(now);
+        let charge = self.budgets.lock().map(|mut budgets| budgets.charge(now, &call.ticket.demand));
+        (id, slot, charge.map(Box::new))
     }
 
-    /// Reports the first token to the limit.
-    pub(super) fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        self.report(now, slot, |limiter, tracked| limiter.on_first_token(now, tracked));
-    }
-
-    /// Reports to the limit that the first token cannot be observed. The answer is expected to have
-    /// `output` tokens.
-    pub(super) fn on_unobservable(&mut self, now: Instant, slot: &mut UpstreamSlot, output: u64) {
-        self.report(now, slot, |limiter, tracked| limiter.on_unobservable(now, tracked, output));
-    }
-
-    fn report(
+    /// Reports an event of an attempt to the adaptive limit that counts the attempt. Does nothing
+    /// if the limit is fixed.
+    pub(super) fn report(
         &mut self,
         now: Instant,
         slot: &mut UpstreamSlot,
         event: impl FnOnce(&mut Limiter, &mut Tracked),
     ) {
-        let Some(mut tracked) = slot.tracked.take() else { return };
-        if let Some(limiter) = self.upstream.limiter_of(slot) {
-            event(limiter, &mut tracked);
+        let Some(tracked) = &mut slot.tracked else { return };
+        if let Some(limiter) = self.upstream.limiter_of(slot.assignment.as_deref()) {
+            event(limiter, tracked);
         }
-        slot.tracked = Some(tracked);
-        self.update(now);
+        self.refresh_and_record(now);
     }
 
-    /// Handles an attempt that the upstream accepted.
-    pub(super) fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        self.upstream.on_success(now, slot);
-        self.follow(now);
-    }
-
-    /// Handles an attempt that the upstream failed.
-    pub(super) fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> cooldown::Hold {
-        let reservation = self.upstream.on_failure(now, slot, failed);
-        self.follow(now);
-        reservation
-    }
-
-    /// Ends an attempt: reports its outcome to the limit and stops counting its slot.
-    /// [`Capacity::release`] has to follow.
+    /// Reports the outcome of an attempt to the adaptive limit, and stops counting the attempt as
+    /// in flight. The caller must call [`Capacity::release`] afterwards.
     pub(super) fn end(&mut self, now: Instant, lane: Lane, slot: &mut UpstreamSlot, how: Ended) {
         self.in_flight -= 1;
         self.by_lane[lane as usize] -= 1;
         if let Some(tracked) = slot.tracked.take() {
-            if let Some(limiter) = self.upstream.limiter_of(slot) {
+            if let Some(limiter) = self.upstream.limiter_of(slot.assignment.as_deref()) {
                 limiter.on_end(now, tracked, how);
             }
-            self.measure();
+            self.read_limits();
         }
     }
 
-    /// Releases what an ended attempt held. Returns `true` if the set of replicas changed.
+    /// Releases the slot and the memory of an ended attempt. Returns `true` if the replicas of the
+    /// pool changed, because a draining replica has left with its last call.
     pub(super) fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
         let have_changed = self.upstream.release(now, id, slot);
-        self.update(now);
+        self.refresh_and_record(now);
         have_changed
     }
 
-    /// Runs an operation of the pool if the upstream is one.
+    /// Runs `operation` on the pool and updates `limits`. Returns `None` if the upstream is a
+    /// single server.
     pub(super) fn with_pool<T>(&mut self, operation: impl FnOnce(&mut Pool) -> T) -> Option<T> {
         let result = operation(self.upstream.as_pool_mut()?);
-        self.measure();
+        self.read_limits();
         Some(result)
     }
 
-    /// Records since when slots or first tokens have been short.
-    pub(super) fn update(&mut self, now: Instant) {
-        self.measure();
+    /// Updates `limits`, and records since when slots or first tokens have been short.
+    pub(super) fn refresh_and_record(&mut self, now: Instant) {
+        self.read_limits();
         for rule in [Rule::Slots, Rule::FirstTokens] {
-            self.blocked.set(now, rule, self.limits.shortage == Some(rule));
+            self.blocked[rule as usize].set(now, self.limits.shortage == Some(rule));
         }
     }
 
-    /// Records what the front lacks if no call can go although slots are free.
-    pub(super) fn note_lack(&mut self, now: Instant, lack: Option<Rule>, is_held: bool) {
-        for rule in SIZES {
-            self.blocked.set(now, rule, lack == Some(rule));
+    /// Records which requirement keeps the first call in order from being dispatched although slots
+    /// are free. `None`: no requirement. `is_held` is `true` if something is reserved for that
+    /// call.
+    pub(super) fn record_shortage(&mut self, now: Instant, lack: Option<Rule>, is_held: bool) {
+        for rule in Rule::SIZES {
+            self.blocked[rule as usize].set(now, lack == Some(rule));
         }
-        self.blocked.set(now, Rule::Held, is_held);
+        self.blocked[Rule::Reserved as usize].set(now, is_held);
     }
 
-    /// Reads the limits again, and records the change if what is short has changed.
-    fn follow(&mut self, now: Instant) {
+    /// Updates `limits`. If what is short has changed, also records since when.
+    pub(super) fn refresh_limits(&mut self, now: Instant) {
         let before = self.limits.shortage;
-        self.measure();
+        self.read_limits();
         if before != self.limits.shortage {
-            self.update(now);
+            self.refresh_and_record(now);
         }
     }
 
-    fn measure(&mut self) {
+    /// Updates `limits`.
+    pub(super) fn read_limits(&mut self) {
         self.limits = self.upstream.limits(self.in_flight);
+    }
+}
+
+/// The rate budgets and the memory of a target, as given to
+/// [`Scheduler::with`](super::Scheduler::with). The scheduler locks the budgets only for the
+/// duration of one of its own methods.
+#[derive(Debug)]
+pub struct Resources {
+    /// The provider's rate budgets. Several schedulers may share them.
+    pub budgets: Arc<Mutex<RateBudgets>>,
+    /// The KV-cache memory of the engine, or `None` if its size is not known. Ignored for pools,
+    /// because each replica has memory of its own.
+    pub kv: Option<Kv>,
+}
+
+/// The provider's rate budgets, as a scheduler uses them. Several schedulers may share them.
+#[derive(Debug, Default)]
+pub(super) struct Budgets {
+    /// The budgets, or `None` if the target was created without any.
+    budgets: Option<Arc<Mutex<RateBudgets>>>,
+    /// Whether the budgets limit calls now. Shared with the budgets, so that it can be read without
+    /// their lock.
+    limits: Arc<AtomicBool>,
+}
+
+impl Budgets {
+    pub(super) fn new(budgets: Arc<Mutex<RateBudgets>>) -> Self {
+        let limits = budgets.lock().has_limits();
+        Self { budgets: Some(budgets), limits }
+    }
+
+    /// Locks the budgets. Returns `None` if the target was created without rate budgets.
+    pub(super) fn lock(&self) -> Option<MutexGuard<'_, RateBudgets>> {
+        self.budgets.as_ref().map(|budgets| budgets.lock())
+    }
+
+    /// Returns `true` if a budget limits calls now. The headers of a response may add a budget
+    /// later.
+    pub(super) fn is_limiting(&self) -> bool {
+        self.limits.load(Ordering::Acquire)
+    }
+
+    /// Locks the budgets. Returns `None` if they do not limit calls now.
+    fn limiting(&self) -> Option<MutexGuard<'_, RateBudgets>> {
+        if self.is_limiting() { self.lock() } else { None }
+    }
+
+    /// Returns the tokens that a call takes from each budget, or zeros if there are no budgets.
+    pub(super) fn need(&self, demand: &Demand) -> Need {
+        self.lock().map_or(Need::ZERO, |budgets| budgets.need(demand))
+    }
+
+    /// Returns the tokens that one call may take from each budget now.
+    pub(super) fn room(&self, now: Instant) -> AvailableBudget {
+        self.limiting().map_or(AvailableBudget::UNBOUNDED, |mut budgets| budgets.available(now))
+    }
+
+    /// Returns the budget that is too small for the call even when full, and its size in tokens.
+    /// Returns `None` if the call can fit into each budget.
+    pub(super) fn oversize(&self, demand: &Demand) -> Option<(Rule, u64)> {
+        let (kind, most) = self.limiting()?.oversize(demand)?;
+        Some((kind.into(), most))
+    }
+
+    /// Returns the budget that has no room for the call now, and when it has room if no other call
+    /// is dispatched before. Returns `None` if all budgets have room.
+    pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
+        let (kind, at) = self.limiting()?.ready_at(now, need)?;
+        Some((kind.into(), at))
+    }
+
+    /// Returns when the budgets have room for the call if no other call is dispatched before.
+    /// Returns `now` if they have room now.
+    pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Instant {
+        self.lacking(now, need).map_or(now, |(_, at)| at)
+    }
+
+    /// Returns how long the budgets take to admit `calls` calls with this need. Returns zero if no
+    /// budget limits calls.
+    pub(super) fn time_for(&self, calls: usize, need: &Need) -> Duration {
+        self.limiting().map_or(Duration::ZERO, |budgets| budgets.time_for(calls, need))
     }
 }

@@ -1,43 +1,52 @@
-//! An ordered set of requirements that finds the first member that fits.
+//! An ordered set of keys with requirements, which finds the first key whose requirements fit.
 //!
-//! A treap in an arena. Each node knows the minimum of each requirement below it, and the number of
-//! members. Branches in which no member fits are skipped: the first fitting member is found in
-//! O(log n) if members differ in one requirement. If they differ in several, a branch may combine
-//! the minimum of different members, and is then searched in vain.
+//! The set is a treap. Each node stores the minimum of each requirement over its subtree, and the
+//! number of nodes in it. A search skips subtrees in which nothing fits. It takes O(log n) time if
+//! members differ in one requirement. If they differ in several, the minimum of a subtree may
+//! combine values of different members, and the subtree is searched without a result.
 
 use std::cmp::Ordering;
 use std::time::Instant;
 
-use super::available::Available;
-use super::requirements::Requirements;
+use slab::Slab;
 
+use super::{Available, Requirements};
+
+/// In the place of an index: there is no node.
 const NIL: u32 = u32::MAX;
 
+/// A member of the set, as a node of the tree.
 #[derive(Debug)]
 struct Node<K> {
     key: K,
     needs: Requirements,
+    /// The minimum of each requirement over the node and all nodes below it.
     least: Requirements,
+    /// The index of the child with smaller keys, or [`NIL`].
     left: u32,
+    /// The index of the child with greater keys, or [`NIL`].
     right: u32,
+    /// A random number, not less than those of the children.
     priority: u32,
+    /// The number of nodes in the subtree, this one included.
     size: u32,
 }
 
-/// The set. See [the module](self). Keys must be unique.
+/// An ordered set of keys, each with [`Requirements`]. See [the module](self). Keys must be unique.
 #[derive(Debug)]
 pub(super) struct FitSet<K> {
-    nodes: Vec<Node<K>>,
-    free: Vec<u32>,
+    nodes: Slab<Node<K>>,
+    /// The index of the root, or [`NIL`] if the set is empty.
     root: u32,
+    /// The state of the random number generator.
     seed: u32,
-    /// The path to the last change, kept to reuse its memory.
+    /// The nodes above the last change. Kept so that its memory is allocated once.
     path: Vec<u32>,
 }
 
 impl<K> Default for FitSet<K> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), root: NIL, seed: 0x9E37_79B9, path: Vec::new() }
+        Self { nodes: Slab::new(), root: NIL, seed: 0x9E37_79B9, path: Vec::new() }
     }
 }
 
@@ -50,11 +59,12 @@ impl<K: Copy + Ord> FitSet<K> {
         self.root == NIL
     }
 
-    /// Returns the minimum of each requirement over all members.
+    /// Returns the minimum of each requirement over all members, or `None` if the set is empty.
     pub(super) fn least(&self) -> Option<Requirements> {
         Some(self.node(self.root)?.least)
     }
 
+    /// Returns the member with the least key, or `None` if the set is empty.
     pub(super) fn first(&self) -> Option<(K, Requirements)> {
         let mut at = self.node(self.root)?;
         while let Some(left) = self.node(at.left) {
@@ -63,7 +73,7 @@ impl<K: Copy + Ord> FitSet<K> {
         Some((at.key, at.needs))
     }
 
-    /// Returns the member at a position.
+    /// Returns the key with `index` smaller keys in the set, or `None` if there are not that many.
     pub(super) fn nth(&self, mut index: usize) -> Option<K> {
         let mut at = self.node(self.root)?;
         loop {
@@ -79,7 +89,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Returns the number of members before a key.
+    /// Returns the number of members whose key is smaller than `key`.
     pub(super) fn rank(&self, key: &K) -> usize {
         let (mut at, mut rank) = (self.root, 0);
         while let Some(node) = self.node(at) {
@@ -93,27 +103,21 @@ impl<K: Copy + Ord> FitSet<K> {
         rank
     }
 
-    /// Returns the first member after `after` that fits; the first of all if `after` is `None`.
+    /// Returns the least key greater than `after` whose requirements fit into `available` and
+    /// `tenant_tokens`. If `after` is `None`, searches all members. Returns `None` if no member
+    /// fits.
     pub(super) fn next_fit(&self, after: Option<&K>, available: &Available, tenant_tokens: u32) -> Option<K> {
         self.fit(self.root, after, available, tenant_tokens)
     }
 
+    /// Adds a member. The key must not be in the set.
     pub(super) fn insert(&mut self, key: K, needs: Requirements) {
         let node = Node { key, needs, least: needs, left: NIL, right: NIL, priority: self.draw(), size: 1 };
-        let new = match self.free.pop() {
-            Some(free) => {
-                self.nodes[free as usize] = node;
-                free
-            }
-            None => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
-        };
+        let new = self.nodes.insert(node) as u32;
         self.hang(new, key, needs);
     }
 
-    /// Returns `false` if the key was not in the set.
+    /// Removes a member. Returns `false` if the key is not in the set.
     pub(super) fn remove(&mut self, key: &K) -> bool {
         let Some((gone, left, right)) = self.descend(key) else { return false };
         let below = self.merge(left, right);
@@ -128,11 +132,11 @@ impl<K: Copy + Ord> FitSet<K> {
             self.nodes[*at as usize].size -= 1;
         }
         self.ascend();
-        self.free.push(gone);
+        self.nodes.remove(gone as usize);
         true
     }
 
-    /// Replaces the requirements of a member.
+    /// Replaces the requirements of a member. Does nothing if the key is not in the set.
     pub(super) fn set(&mut self, key: &K, needs: Requirements) {
         if let Some((at, left, right)) = self.descend(key) {
             self.nodes[at as usize].needs = needs;
@@ -143,8 +147,9 @@ impl<K: Copy + Ord> FitSet<K> {
 
     /// Returns the earliest time that `of` returns for a member, or `best` if that is earlier.
     ///
-    /// `bound` returns a lower bound for all members that require at least that much, or `None` for
-    /// never. Branches that cannot improve `best` are skipped.
+    /// `bound` returns a lower bound of these times for all members that require at least the given
+    /// amounts, or `None` if none of them has a time. Branches that cannot improve `best` are
+    /// skipped.
     pub(super) fn soonest(
         &self,
         best: Option<Instant>,
@@ -154,6 +159,7 @@ impl<K: Copy + Ord> FitSet<K> {
         self.soonest_below(self.root, best, bound, of)
     }
 
+    /// Does the same as [`FitSet::soonest`] for the subtree at `at`.
     fn soonest_below(
         &self,
         at: u32,
@@ -171,6 +177,7 @@ impl<K: Copy + Ord> FitSet<K> {
         self.soonest_below(node.right, best, bound, of)
     }
 
+    /// Does the same as [`FitSet::next_fit`] for the subtree at `at`.
     fn fit(&self, at: u32, after: Option<&K>, available: &Available, tenant_tokens: u32) -> Option<K> {
         let node = self.node(at)?;
         if !node.least.fits(available, tenant_tokens) {
@@ -187,7 +194,7 @@ impl<K: Copy + Ord> FitSet<K> {
         self.fit(node.right, after, available, tenant_tokens)
     }
 
-    /// Inserts a new node at the place of its key and priority, and updates the nodes above it.
+    /// Inserts the node `new` where its key and priority belong, and updates the nodes above it.
     fn hang(&mut self, new: u32, key: K, needs: Requirements) {
         let priority = self.nodes[new as usize].priority;
         let (mut at, mut parent) = (self.root, None);
@@ -207,7 +214,8 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Returns the node of a key and its children. Stores the path to it in `path`.
+    /// Returns the node of a key and its two children. Stores the nodes above it in `path`, the
+    /// root first. Returns `None` if the key is not in the set.
     fn descend(&mut self, key: &K) -> Option<(u32, u32, u32)> {
         self.path.clear();
         let mut at = self.root;
@@ -223,7 +231,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Updates the nodes on the path from the bottom up, until nothing changes.
+    /// Updates the minimum of the nodes in `path` from the bottom up, until one does not change.
     fn ascend(&mut self) {
         while let Some(at) = self.path.pop() {
             let Node { least, left, right, .. } = self.nodes[at as usize];
@@ -234,7 +242,8 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Splits a subtree into the members before the key and the others.
+    /// Splits the subtree at `at` into the members with smaller keys than `key` and the others.
+    /// Returns the roots of both.
     fn split(&mut self, at: u32, key: &K) -> (u32, u32) {
         let Some(node) = self.node(at) else { return (NIL, NIL) };
         let (left, right) = (node.left, node.right);
@@ -249,6 +258,8 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
+    /// Joins two subtrees of which all keys of `left` are smaller than those of `right`. Returns
+    /// the root.
     fn merge(&mut self, left: u32, right: u32) -> u32 {
         let (Some(l), Some(r)) = (self.node(left), self.node(right)) else {
             return if left == NIL { right } else { left };
@@ -266,7 +277,7 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Sets the children of a node, and updates its minimum and size.
+    /// Sets the children of a node, and updates its minimum and size from them.
     fn join(&mut self, at: u32, left: u32, right: u32) {
         let mut least = self.nodes[at as usize].needs;
         for below in [left, right] {
@@ -287,8 +298,8 @@ impl<K: Copy + Ord> FitSet<K> {
         self.node(at).map_or(0, |node| node.size)
     }
 
-    /// Xorshift. The balance of the tree needs no unpredictable numbers, and every run must be the
-    /// same.
+    /// Returns the next random number (xorshift). The tree needs no unpredictable numbers, and a
+    /// fixed seed makes each run the same.
     fn draw(&mut self) -> u32 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 17;
@@ -297,6 +308,7 @@ impl<K: Copy + Ord> FitSet<K> {
     }
 }
 
+/// Returns the earlier of two times. `None` stands for never.
 pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -306,7 +318,7 @@ pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
 
 #[cfg(test)]
 impl<K: Copy + Ord> FitSet<K> {
-    /// Returns the depth of the tree.
+    /// Returns the number of nodes on the longest path from the root.
     pub(super) fn depth(&self) -> usize {
         let mut deepest = 0;
         let mut left = vec![(self.root, 1)];

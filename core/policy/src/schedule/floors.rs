@@ -1,44 +1,47 @@
-//! Floors: slots reserved for a tenant or a lane whenever it wants them. Unused reserved slots may
-//! be borrowed, and return as calls end.
+//! Floors: slots that are reserved for a tenant or a lane while it has waiting calls. Other calls
+//! may borrow unused reserved slots, and return them when they end.
 //!
-//! A floor of less than one slot is rounded up to one. With a small limit, such floors could add up
-//! to more than all slots and shut out all others, so they go first only every other time.
+//! A floor of less than one slot is rounded up to one. With few slots, such floors could add up to
+//! more than all slots. They are therefore served only every other time, so that other calls get
+//! slots, too.
 
-use super::ids::TenantId;
-use super::tenants::Tenants;
+use super::{TenantId, Tenants};
 use crate::Lane;
 use tidegate_config::LaneConfig;
 
-/// The holder of a floor.
+/// The tenant or lane that a floor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Tenant(TenantId),
     Lane(Lane),
 }
 
+/// A share of the slots that is reserved for a tenant or lane while it has waiting calls.
 #[derive(Debug)]
 struct Floor {
     holder: Holder,
+    /// The floor as a share of the slots in force, greater than 0 and at most 1.
     share: f64,
-    /// The number of the grant that last went by this floor.
+    /// The number of the grant that was last dispatched for this floor, or 0 if there was none.
     last: u64,
 }
 
-/// All floors, tenants first.
+/// All floors of a scheduler, those of tenants first.
 #[derive(Debug)]
 pub(super) struct Floors {
     floors: Vec<Floor>,
-    /// The holder by whose floor the last call went, if it did.
-    last: Option<Holder>,
+    /// The holder for whose floor the last call was dispatched, or `None` if it was not dispatched
+    /// for a floor.
+    pub(super) last: Option<Holder>,
 }
 
-/// A holder that waits and holds fewer slots than its floor.
+/// A holder that has waiting calls and fewer slots than its floor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnderFloor {
     pub(super) holder: Holder,
-    /// The number of slots missing.
+    /// The number of slots that it could use up to its floor.
     pub(super) missing: usize,
-    /// Whether the floor is less than one slot and was rounded up.
+    /// Whether the floor is less than one slot and was rounded up to one.
     pub(super) rounded: bool,
 }
 
@@ -50,37 +53,33 @@ impl Floors {
         Self { floors: floors.map(|(holder, share)| Floor { holder, share, last: 0 }).collect(), last: None }
     }
 
-    /// Returns `true` if the floors add up to at least `limit` slots.
-    pub(super) fn fill(&self, limit: usize) -> bool {
-        self.floors.iter().map(|floor| slots(floor.share, limit)).sum::<usize>() >= limit
+    /// Returns `true` if the floors add up to `limit` slots or more.
+    pub(super) fn fill_limit(&self, limit: usize) -> bool {
+        self.floors.iter().map(|floor| floor_slots(floor.share, limit)).sum::<usize>() >= limit
     }
 
-    /// Returns `true` if the last call went by a floor.
-    pub(super) fn was_last(&self) -> bool {
-        self.last.is_some()
-    }
-
-    /// Returns the floor of a lane as a share of the slots.
+    /// Returns the floor of a lane as a share of the slots (0 to 1), or 0 if it has none.
     pub(super) fn share_of(&self, lane: Lane) -> f64 {
         let of_lane = |floor: &&Floor| floor.holder == Holder::Lane(lane);
         self.floors.iter().find(of_lane).map_or(0.0, |floor| floor.share)
     }
 
-    /// Returns the holders that wait and hold fewer slots than their floor. `of` returns the slots
-    /// that a holder has, and how many of its calls wait.
+    /// Returns the holders that have waiting calls and fewer slots than their floor at a limit of
+    /// `limit` slots. `of` returns the slots that a holder has, and the number of its waiting
+    /// calls.
     ///
-    /// Tenants come before lanes, and the least served relative to its floor first. Among equals,
-    /// the one that has not gone first for longest comes first.
+    /// Tenants come before lanes. Within each, the holder with the smallest part of its floor comes
+    /// first; among equals, the one that was not served for longest.
     pub(super) fn under(&self, limit: usize, of: impl Fn(Holder) -> (usize, usize)) -> Vec<UnderFloor> {
         let mut under: Vec<_> = self
             .floors
             .iter()
             .filter_map(|Floor { holder, share, last }| {
                 let (held, waiting) = of(*holder);
-                let floor = slots(*share, limit);
+                let floor = floor_slots(*share, limit);
                 let order = (matches!(holder, Holder::Lane(_)), held as f64 / floor as f64, *last);
                 let (missing, rounded) =
-                    (waiting.min(floor.saturating_sub(held)), exact(*share, limit) < 1.0);
+                    (waiting.min(floor.saturating_sub(held)), exact_slots(*share, limit) < 1.0);
                 (missing > 0).then_some((order, UnderFloor { holder: *holder, missing, rounded }))
             })
             .collect();
@@ -88,7 +87,8 @@ impl Floors {
         under.into_iter().map(|(_, under)| under).collect()
     }
 
-    /// Records that a call went, and by whose floor.
+    /// Records that the grant with this number was dispatched for the floor of `by`, or for no
+    /// floor if `by` is `None`.
     pub(super) fn on_dispatch(&mut self, by: Option<Holder>, grant: u64) {
         self.last = by;
         if let Some(floor) = self.floors.iter_mut().find(|floor| Some(floor.holder) == by) {
@@ -97,12 +97,14 @@ impl Floors {
     }
 }
 
-/// Returns a share of the limit in slots: rounded down, but at least one.
-pub(super) fn slots(share: f64, limit: usize) -> usize {
-    if share > 0.0 { (exact(share, limit) as usize).max(1) } else { 0 }
+/// Returns a floor in slots for a share of `limit`: rounded down, but at least one. Returns 0 if
+/// the share is 0.
+pub(super) fn floor_slots(share: f64, limit: usize) -> usize {
+    if share > 0.0 { (exact_slots(share, limit) as usize).max(1) } else { 0 }
 }
 
-fn exact(share: f64, limit: usize) -> f64 {
+/// Returns a share of `limit` in slots, before rounding.
+fn exact_slots(share: f64, limit: usize) -> f64 {
     // A tenth of ten must be one slot despite floating-point errors.
     share * limit as f64 + 1e-9
 }

@@ -1,119 +1,86 @@
-//! The life of a slot: what an attempt was charged, and what its events change.
+//! Slots of attempts: the charges and the events of an attempt from its admission to its end.
 
 use std::time::{Duration, Instant};
 
-use super::charges::TenantCharge;
-use super::ids::TenantId;
-use super::requirements::CallClass;
-use super::rule::Rule;
-use super::upstream::{Failed, UpstreamSlot};
-use super::{Scheduler, Settled, Ticket};
-use crate::adaptive::Ended;
-use crate::budget::Charge;
+use super::{Candidate, Failed, Limiter, Rule, Scheduler, Settled, TenantCharge, Tracked, UpstreamSlot};
 use crate::cooldown::{Failure, Hold};
-use crate::fairness::Tag;
-use crate::kv::Progress;
+use crate::{adaptive::Ended, budget::Charge, fairness::Tag, kv::Progress};
 use tidegate_protocol::rate::RateHeaders;
 
-/// A settled cost above this multiple of the estimate is cut to it.
-const CREDIBLE: f64 = 10_000.0;
+/// The maximum ratio of the actual cost of an attempt to its estimated cost. A higher actual cost
+/// is cut to it.
+const MAX_COST_RATIO: f64 = 10_000.0;
 
-/// Identifies a grant. Later grants compare greater.
+/// Identifies a [`Grant`] within its scheduler. Later grants compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId(u64);
+pub struct GrantId(pub(super) u64);
 
-impl GrantId {
-    pub(super) fn new(number: u64) -> Self {
-        Self(number)
-    }
-}
-
-/// A slot held by one attempt. Must be passed to [`Scheduler::release`] once.
+/// A slot held by one attempt, with what the attempt was charged. Must be passed to
+/// [`Scheduler::release`] once.
 #[derive(Debug)]
 #[must_use = "a slot that is not released is lost"]
 pub struct Grant {
-    id: GrantId,
+    /// The ID that [`Scheduler::preempt`] and [`Scheduler::next_stranded`] return.
+    pub id: GrantId,
     pub(super) tenant: TenantCharge,
-    /// The charge to the provider's budgets.
+    /// The charge to the provider's rate budgets, or `None` if there are none.
     budget: Option<Box<Charge>>,
     pub(super) slot: UpstreamSlot,
-    /// Slots held when this one was granted, itself included.
-    in_flight: usize,
-    /// The part of the wait budget that this call has used.
-    pub(super) spent: Duration,
-    /// Whether the attempt's result was reported to the upstream.
-    pub(super) judged: bool,
-    sent: bool,
-    ended: Ended,
+    /// The number of slots in use when this one was granted, itself included.
+    pub in_flight: usize,
+    /// The part of its wait budget that the call used for this slot. Time while the target was
+    /// closed is not counted.
+    pub spent: Duration,
+    /// Whether the success or failure of the attempt was reported to the upstream.
+    pub(super) is_reported: bool,
+    /// Whether the attempt was sent. If `true` on release, its charge to the rate budgets stands
+    /// unless it was settled. The default is `false`.
+    pub sent: bool,
+    /// The outcome that the adaptive limit gets on release. The default is [`Ended::Cancelled`].
+    pub outcome: Ended,
 }
 
 impl Grant {
-    /// Returns the slots held when this one was granted, itself included.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// Marks the attempt as sent. From then on its charge stands unless it is settled.
-    pub fn mark_sent(&mut self) {
-        self.sent = true;
-    }
-
-    /// Marks the attempt as not sent after all.
-    pub fn mark_unsent(&mut self) {
-        self.sent = false;
-    }
-
-    /// Sets the outcome that the limit learns from on release. The default is cancelled.
-    pub fn set_outcome(&mut self, how: Ended) {
-        self.ended = how;
-    }
-
-    /// Returns `true` if events of the attempt matter: its limit is adaptive, or its replica has
-    /// not answered yet.
+    /// Returns `true` if the scheduler needs to know the first token of the attempt: its limit is
+    /// adaptive, or it awaits the first token of a replica.
     pub fn is_tracked(&self) -> bool {
         let slot = &self.slot;
         slot.tracked.is_some() || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
     }
 
-    /// Returns the identifier that [`Scheduler::preempt`] uses.
-    pub fn id(&self) -> GrantId {
-        self.id
-    }
-
-    /// Returns the value that a retry of the call carries in [`Ticket::charged`].
+    /// Returns the start tag in fair queueing. A retry of the call must carry it in
+    /// [`Ticket::charged`](super::Ticket::charged).
     pub fn charged(&self) -> Tag {
         self.tenant.tag
     }
 
-    /// Returns `true` if the upstream may have run the attempt: it was sent and not rejected
-    /// unread.
+    /// Returns `true` if the upstream may have run the attempt: it was sent, and not rejected as
+    /// over a rate limit or overloaded.
     fn may_have_run(&self) -> bool {
-        self.sent && !matches!(self.ended, Ended::Limited { .. } | Ended::Overloaded)
+        self.sent && !matches!(self.outcome, Ended::Limited { .. } | Ended::Overloaded)
     }
 
-    /// Returns the part of the wait budget used by waiting. Time while the target was closed does
-    /// not count.
-    pub fn spent(&self) -> Duration {
-        self.spent
-    }
-
-    /// Returns where to record the progress of the answer, or `None` if no memory is accounted for.
+    /// Returns the counter of the output tokens of the answer, which the reader of the answer
+    /// updates. Returns `None` if the memory of the engine is not accounted for.
     pub fn progress(&self) -> Option<&Progress> {
-        self.slot.progress()
+        self.slot.memory.as_ref().map(|memory| &memory.progress)
     }
 }
 
 impl<W> Scheduler<W> {
-    /// Handles the head of the answer. The call is not preempted from here on
-    /// ([`Scheduler::preempt`]).
+    /// Records that the response head has arrived. From now on, the call is not returned by
+    /// [`Scheduler::preempt`] or [`Scheduler::next_stranded`].
     pub fn on_answer(&mut self, grant: &mut Grant) {
         if let Some(borrowed) = &mut self.borrowed {
-            borrowed.settled(grant.id);
+            borrowed.remove(grant.id);
         }
         self.capacity.upstream.on_answer(grant.id);
     }
 
-    /// Applies the rate headers of a response to the budgets. Call [`Scheduler::next`] afterwards.
+    /// Applies the rate headers of a response to the rate budgets. `sent_at` is when the attempt
+    /// was sent, and `limited` is `true` if it was rejected as over a limit.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
     pub fn on_rate_headers(
         &mut self,
         now: Instant,
@@ -122,46 +89,53 @@ impl<W> Scheduler<W> {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        if let Some(charge) = &grant.budget {
-            self.capacity.budgets.on_headers(now, charge, sent_at, headers, limited);
+        if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget.as_ref()) {
+            budgets.on_response(now, charge, sent_at, headers, limited);
         }
     }
 
-    /// Returns `true` if the rate budgets have no room now for another call with the same charge.
+    /// Returns `true` if a rate budget has no room now for another call with the same charge.
+    /// Returns `false` if there are no budgets.
     pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
-        grant.budget.as_ref().is_some_and(|charge| self.capacity.budgets.is_spent(now, charge))
+        let charge = grant.budget.as_deref();
+        charge.is_some_and(|charge| self.capacity.budgets.lacking(now, &charge.need).is_some())
     }
 
-    /// Corrects the charges to the actual usage. Call [`Scheduler::next`] afterwards.
+    /// Corrects the estimated charges of an attempt to its actual usage. A cost that is not finite
+    /// or is negative is ignored.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
     pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
         let charge = &mut grant.tenant;
         let credible = |cost: &f64| cost.is_finite() && *cost >= 0.0;
         let cost = Some(settled.cost).filter(credible).unwrap_or(charge.cost);
-        let most = charge.cost * CREDIBLE;
+        let most = charge.cost * MAX_COST_RATIO;
         self.queue.correct(charge, cost.min(most));
         let used = settled.usage.input.saturating_add(settled.usage.output);
         let of_own = self.queue.correct_tokens(now, charge, used);
-        if let Some(charge) = &mut grant.budget {
-            self.capacity.budgets.settle(now, charge, &settled.usage);
+        if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget.as_mut()) {
+            budgets.settle(now, charge, &settled.usage);
         }
         self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, of_own);
-        self.watch(now);
+        self.watch_gap(now);
     }
 
-    /// Handles the first token of an answer. Call [`Scheduler::next`] afterwards.
+    /// Records the first token of an answer. Another call may then await its first token.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
     pub fn on_first_token(&mut self, now: Instant, grant: &mut Grant) {
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if !grant.slot.awaits_first_token() {
             return;
         }
         self.tick(now);
-        self.predictor.on_freed(now, Rule::FirstTokens, &self.queue, &self.capacity);
-        self.capacity.on_first_token(now, &mut grant.slot);
-        self.watch(now);
+        self.on_freed(now, Rule::FirstTokens);
+        self.capacity.report(now, &mut grant.slot, |limiter, tracked| limiter.on_first_token(now, tracked));
+        self.watch_gap(now);
     }
 
-    /// Marks the tokens of a streamed answer as unobservable: the attempt is judged like one that
-    /// is not streamed.
+    /// Records that the tokens of a streamed answer cannot be observed. The adaptive limit then
+    /// treats the attempt like one that is not streamed.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn mark_unobservable(&mut self, now: Instant, grant: &mut Grant) {
@@ -172,29 +146,38 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Excludes the attempt from the samples of the limit. It keeps its slot.
+    /// Excludes an attempt from the latency samples of the adaptive limit. The attempt keeps its
+    /// slot.
     pub fn detach(&mut self, now: Instant, grant: &mut Grant) {
         self.stop_observing(now, grant, 0);
     }
 
+    /// Reports to the adaptive limit that the first token of the attempt cannot be observed.
+    /// `output` is the expected output in tokens.
     fn stop_observing(&mut self, now: Instant, grant: &mut Grant, output: u64) {
         if grant.slot.tracked.is_some() {
             self.tick(now);
-            self.capacity.on_unobservable(now, &mut grant.slot, output);
-            self.watch(now);
+            let unobservable = |limiter: &mut Limiter, tracked: &mut Tracked| {
+                limiter.on_unobservable(now, tracked, output);
+            };
+            self.capacity.report(now, &mut grant.slot, unobservable);
+            self.watch_gap(now);
         }
     }
 
-    /// Handles an attempt that the upstream accepted.
+    /// Records that the upstream accepted the attempt. This may end a cool-down or an outage.
     pub fn on_success(&mut self, now: Instant, grant: &mut Grant) {
-        grant.judged = true;
-        self.capacity.on_success(now, &mut grant.slot);
+        grant.is_reported = true;
+        self.capacity.upstream.on_success(now, &mut grant.slot);
+        self.capacity.refresh_limits(now);
     }
 
-    /// Handles an attempt that failed in a way that a retry may repair.
+    /// Records that an attempt failed in a way that a retry may repair. This may start a cool-down
+    /// or an outage. Returns what the call should do next.
     ///
-    /// `call` tells calls apart. `jitter` is uniform in [0, 1). For attempts at a replica,
-    /// [`Scheduler::on_replica_failure`] takes more detail.
+    /// `call` identifies the call among all calls of the target. `delay` is the time for which the
+    /// upstream asked callers to wait, if it did. `jitter` is uniform in [0, 1). For attempts at a
+    /// replica, [`Scheduler::on_replica_failure`] accepts more detail.
     pub fn on_failure(
         &mut self,
         now: Instant,
@@ -204,36 +187,45 @@ impl<W> Scheduler<W> {
         delay: Option<Duration>,
         jitter: f64,
     ) -> Hold {
-        grant.judged = true;
-        self.capacity.on_failure(now, &grant.slot, Failed { call, failure, delay, jitter })
+        grant.is_reported = true;
+        let failed = Failed { call, failure, delay, jitter };
+        let hold = self.capacity.upstream.on_failure(now, &grant.slot, failed);
+        self.capacity.refresh_limits(now);
+        hold
     }
 
-    /// Releases a slot. An attempt without a reported result ended without an answer; if it was a
-    /// probe, another one follows.
+    /// Releases a slot. An attempt whose success or failure was not reported counts as cancelled;
+    /// if it was a probe of a closed target, another probe may follow.
     ///
-    /// The charges of an attempt that was never sent are refunded. An attempt that was rejected
-    /// unread is refunded in fair queueing only. The charges of an attempt that may have run stand.
+    /// - Attempts that were not sent: all charges are refunded.
+    /// - Attempts that were rejected as over a limit or overloaded: the charge in fair queueing is
+    ///   refunded.
+    /// - All other attempts: the charges stand.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
     pub fn release(&mut self, now: Instant, mut grant: Grant) {
         self.tick(now);
-        if !grant.judged {
+        if !grant.is_reported {
             self.capacity.upstream.cooldown_mut().on_cancelled(grant.slot.attempt);
         }
         if grant.slot.awaits_first_token() {
-            self.predictor.on_freed(now, Rule::FirstTokens, &self.queue, &self.capacity);
+            self.on_freed(now, Rule::FirstTokens);
         }
-        self.capacity.end(now, grant.tenant.lane, &mut grant.slot, grant.ended);
-        self.predictor.on_freed(now, Rule::Slots, &self.queue, &self.capacity);
+        self.capacity.end(now, grant.tenant.lane, &mut grant.slot, grant.outcome);
+        self.on_freed(now, Rule::Slots);
         if let Some(borrowed) = &mut self.borrowed {
-            borrowed.settled(grant.id);
+            borrowed.remove(grant.id);
         }
         let corrected = !grant.may_have_run();
         if corrected {
             self.queue.correct(&mut grant.tenant, 0.0);
         }
-        let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.slots(), grant.sent);
+        let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.limits.slots, grant.sent);
         let replicas_changed = self.capacity.release(now, grant.id, grant.slot);
-        if let Some(charge) = grant.budget.filter(|_| !grant.sent) {
-            self.capacity.budgets.refund(now, *charge);
+        if !grant.sent
+            && let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget)
+        {
+            budgets.refund(now, *charge);
         }
         if replicas_changed {
             self.reclassify(now);
@@ -241,44 +233,40 @@ impl<W> Scheduler<W> {
         if corrected || all {
             self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, all);
         }
-        self.watch(now);
+        self.watch_gap(now);
     }
 
-    /// Grants a slot to a call and charges it.
+    /// Gives a call a slot and charges it.
     ///
-    /// `kept` is the replica whose memory is kept for the head of the call's line. `out_of_turn` is
-    /// `true` if fair queueing would have dispatched another line first.
+    /// `kept` is the index of the replica whose memory the call may not use, because it is kept for
+    /// the first call of its line. `out_of_turn` is `true` if another line was before the call's in
+    /// fair queueing.
     pub(super) fn grant(
         &mut self,
         now: Instant,
-        id: TenantId,
-        ticket: &Ticket,
-        class: CallClass,
+        call: &Candidate<'_>,
         kept: Option<usize>,
         out_of_turn: bool,
     ) -> Grant {
         // The reservation is for a call that waits.
-        let held = self
-            .order
-            .reservation
-            .filter(|_| !self.queue.lanes.is_empty())
-            .and_then(|reservation| reservation.resources.at);
+        let has_ready_line = !self.queue.lanes.is_empty();
+        let held = self.order.reservation.filter(|_| has_ready_line).and_then(|held| held.resources.at);
         let reserved = held.into_iter().chain(kept).collect();
-        let (name, slot, budget) = self.capacity.admit(now, ticket, class, reserved);
-        let tenant = self.queue.charge(now, id, ticket, out_of_turn);
+        let (id, slot, budget) = self.capacity.admit(now, call, reserved);
+        let tenant = self.queue.charge(now, call, out_of_turn);
         if let Some(borrowed) = &mut self.borrowed {
-            borrowed.on_dispatch(name, id, ticket.lane);
+            borrowed.unanswered.insert(id, (call.tenant, call.ticket.lane));
         }
         Grant {
-            id: name,
+            id,
             tenant,
             budget,
             slot,
             in_flight: self.capacity.in_flight,
             spent: Duration::ZERO,
-            judged: false,
+            is_reported: false,
             sent: false,
-            ended: Ended::Cancelled,
+            outcome: Ended::Cancelled,
         }
     }
 }

@@ -1,26 +1,29 @@
-//! An order of tenants by a value, sorted only when it is read.
-//!
-//! A change costs one note of the tenant. That suits values that change with every call and are
-//! rarely read.
+//! An order of tenants by a value that changes often and is rarely read. It is sorted only when it
+//! is read; a change is only recorded.
 
 use std::collections::BTreeSet;
 
-use super::ids::TenantId;
+use super::TenantId;
 
-/// The order. See [the module](self).
+/// An order of tenants by a value of type `V`, sorted only when it is read. See [the module](self).
 #[derive(Debug)]
 pub(super) struct LazyOrder<V> {
-    /// The values by tenant.
+    /// The values, indexed by tenant.
     known: Vec<Known<V>>,
+    /// The order as of the last read.
     order: BTreeSet<(V, TenantId)>,
-    /// The tenants whose value may differ from `order`, each once.
+    /// The tenants whose value was set since the last read, each once.
     changed: Vec<TenantId>,
 }
 
+/// The value of one tenant.
 #[derive(Clone, Debug)]
 struct Known<V> {
+    /// The current value, or `None` if the tenant is not in the order.
     value: Option<V>,
+    /// The value as of the last read, or `None` if the tenant was not in the order.
     in_order: Option<V>,
+    /// Whether the tenant is listed in [`LazyOrder::changed`].
     is_changed: bool,
 }
 
@@ -31,7 +34,7 @@ impl<V> Default for LazyOrder<V> {
 }
 
 impl<V: Copy + Ord> LazyOrder<V> {
-    /// Sets a tenant's value. `None` removes the tenant.
+    /// Sets the value of a tenant. `None` removes the tenant from the order.
     pub(super) fn set(&mut self, tenant: TenantId, value: Option<V>) {
         if self.known.len() <= tenant.0 {
             let none = Known { value: None, in_order: None, is_changed: false };
@@ -45,7 +48,8 @@ impl<V: Copy + Ord> LazyOrder<V> {
         }
     }
 
-    /// Returns the tenants in ascending order.
+    /// Returns all tenants with their values in ascending order. Sorts the tenants whose values
+    /// were set since the last read.
     pub(super) fn order(&mut self) -> &BTreeSet<(V, TenantId)> {
         for tenant in self.changed.drain(..) {
             let Some(known) = self.known.get_mut(tenant.0) else { continue };

@@ -1,130 +1,118 @@
-//! The number of slots in force: a fixed number, or an adaptive limit.
+//! The number of slots in force at one server: a fixed number, or an adaptive limit.
 //!
 //! # Invariants
 //!
-//! - Each call that holds a slot is reported to the limit as sent once and as ended once.
-//! - The calls awaiting their first token are the streamed calls whose first token was not
+//! - Each call that gets a slot is reported to the adaptive limit once as sent and once as ended.
+//! - The calls that await their first token are the streamed calls whose first token was not
 //!   reported.
-//! - The limit sees the current time before it sees any event.
 
 use std::time::{Duration, Instant};
 
-use super::rule::Rule;
-use super::ticket::Ticket;
+use super::{Rule, Ticket};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 
-/// The maximum number of limit changes kept until the driver takes them.
-const MAX_MOVES: usize = 64;
-/// A limit is saturated if it was too high within this time and calls still wait for it.
-const RECENT: Duration = Duration::from_secs(60);
+/// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
+const MAX_CHANGES: usize = 64;
+/// A limit counts as saturated if no slot is free and the limit was exceeded within this time.
+const SATURATION_WINDOW: Duration = Duration::from_secs(60);
 
+/// The number of slots in force: a fixed number, or an adaptive limit.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// Slots in force, cached because every decision reads them.
-    slots: usize,
-    /// The maximum number of calls awaiting their first token.
+    /// The number of slots in force. Cached because each decision reads it.
+    pub(super) slots: usize,
+    /// The maximum number of calls that await their first token. `usize::MAX` if the limit is
+    /// fixed.
     most_awaiting: usize,
-    /// Calls awaiting their first token, if their number is limited.
+    /// The number of streamed calls that await their first token. Always zero if the limit is
+    /// fixed.
     awaiting: usize,
+    /// When time alone may change the adaptive limit, or `None` if it does not.
+    pub(super) next_wake: Option<Instant>,
+    /// The adaptive limit, or `None` if the limit is fixed.
     adaptive: Option<Box<AdaptiveLimit>>,
+    /// The changes of the adaptive limit that the driver has not taken yet, at most
+    /// [`MAX_CHANGES`].
+    pub(super) changes: Vec<Decision>,
 }
 
-/// An adaptive limit.
+/// An adaptive limit, with what is reported about it.
 #[derive(Debug)]
 struct AdaptiveLimit {
     limit: Limit,
+    /// The maximum number of slots, from the settings.
     ceiling: usize,
-    /// The latency objective: to the first token, or to the end if no call is streamed.
+    /// The latency objective: of the first token for targets, of the whole call for tools. `None`:
+    /// no objective is set.
     objective: Option<Duration>,
-    /// When time alone may change the limit.
-    due: Option<Instant>,
+    /// The last change that was added to [`Limiter::changes`], or `None` if there was none.
     last_move: Option<Decision>,
-    /// Changes that the driver has not taken.
-    moves: Vec<Decision>,
 }
 
-/// A call in flight, as known to an adaptive limit.
+/// A call in flight, as the adaptive limit knows it.
 #[derive(Debug)]
 pub(super) struct Tracked {
     sample: Sample,
-    /// The expected length of the answer, in tokens.
+    /// The expected length of the answer in tokens.
     pub(super) output: u64,
+    /// Whether the call is counted among those that await their first token.
     pub(super) awaits: bool,
 }
 
 impl Limiter {
+    /// Creates a fixed limit.
     pub(super) fn fixed(slots: usize) -> Self {
-        Self { slots, most_awaiting: usize::MAX, awaiting: 0, adaptive: None }
+        let changes = Vec::new();
+        Self { slots, most_awaiting: usize::MAX, awaiting: 0, next_wake: None, adaptive: None, changes }
     }
 
-    /// Creates a limit of `slots` slots if `adaptive` is `None`.
+    /// Creates an adaptive limit, or a fixed limit of `slots` slots if `adaptive` is `None`.
     pub(super) fn new(slots: usize, adaptive: Option<&LimitSettings>, now: Instant) -> Self {
         let Some(settings) = adaptive else { return Self::fixed(slots) };
         let limit = Limit::new(settings, now);
-        Self {
-            slots: limit.slots(),
-            most_awaiting: limit.first_token_limit(),
-            awaiting: 0,
-            adaptive: Some(Box::new(AdaptiveLimit {
-                limit,
-                ceiling: settings.max,
-                objective: settings.objective.or(settings.latency),
-                due: None,
-                last_move: None,
-                moves: Vec::new(),
-            })),
-        }
+        let (slots, most_awaiting) = (limit.slots(), limit.first_token_limit());
+        let (ceiling, objective) = (settings.max, settings.objective.or(settings.latency));
+        let adaptive = Some(Box::new(AdaptiveLimit { limit, ceiling, objective, last_move: None }));
+        Self { most_awaiting, adaptive, ..Self::fixed(slots) }
     }
 
-    pub(super) fn slots(&self) -> usize {
-        self.slots
-    }
-
-    /// Returns what leaves no room for another call.
+    /// Returns the rule that keeps another call from being sent while `in_flight` slots are in use,
+    /// or `None` if a slot is free.
     pub(super) fn shortage(&self, in_flight: usize) -> Option<Rule> {
-        if in_flight >= self.slots {
-            Some(Rule::Slots)
-        } else if self.awaiting >= self.most_awaiting {
-            Some(Rule::FirstTokens)
-        } else {
-            None
-        }
+        let lacks_first_tokens = self.awaiting >= self.most_awaiting;
+        let first_tokens = lacks_first_tokens.then_some(Rule::FirstTokens);
+        if in_flight >= self.slots { Some(Rule::Slots) } else { first_tokens }
     }
 
+    /// Counts a call that gets a slot. Returns `None` if the limit is fixed.
     pub(super) fn on_sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
-        let adaptive = self.adaptive.as_mut()?;
         let demand = &ticket.demand;
         let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
-        let sample = adaptive.limit.on_sent(now, kind);
+        let sample = self.update(|limit| limit.on_sent(now, kind))?;
         self.awaiting += usize::from(kind.streams);
-        self.follow();
         Some(Tracked { sample, output: kind.output, awaits: kind.streams })
     }
 
+    /// Reports the first token of a call to the adaptive limit.
     pub(super) fn on_first_token(&mut self, now: Instant, tracked: &mut Tracked) {
         self.stop_awaiting(tracked);
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.limit.on_first_token(now, &mut tracked.sample);
-            self.follow();
-        }
+        self.update(|limit| limit.on_first_token(now, &mut tracked.sample));
     }
 
+    /// Reports to the adaptive limit that the first token of a call cannot be observed. `output` is
+    /// the expected length of the answer in tokens.
     pub(super) fn on_unobservable(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
         self.stop_awaiting(tracked);
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.limit.mark_unobservable(now, &mut tracked.sample, output);
-            self.follow();
-        }
+        self.update(|limit| limit.mark_unobservable(now, &mut tracked.sample, output));
     }
 
+    /// Reports the end of a call to the adaptive limit.
     pub(super) fn on_end(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
         self.stop_awaiting(&mut tracked);
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.limit.on_ended(now, tracked.sample, how);
-            self.follow();
-        }
+        self.update(|limit| limit.on_ended(now, tracked.sample, how));
     }
 
+    /// Stops counting the call among those that await their first token, if it is counted.
     fn stop_awaiting(&mut self, tracked: &mut Tracked) {
         if std::mem::take(&mut tracked.awaits) {
             // A limit that was replaced meanwhile has started to count anew.
@@ -132,45 +120,37 @@ impl Limiter {
         }
     }
 
-    /// Lets time pass at the limit.
+    /// Reports the time to the adaptive limit if `next_wake` has passed.
     pub(super) fn tick(&mut self, now: Instant) {
-        if let Some(adaptive) = &mut self.adaptive
-            && adaptive.due.is_some_and(|at| at <= now)
-        {
-            adaptive.limit.on_tick(now);
-            self.follow();
+        if self.next_wake.is_some_and(|at| at <= now) {
+            self.update(|limit| limit.on_tick(now));
         }
     }
 
-    /// Returns when time alone may change the limit.
-    pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.adaptive.as_ref()?.due
-    }
-
-    /// Reads the limit again, and keeps the reason if it has changed.
-    fn follow(&mut self) {
-        let Some(adaptive) = &mut self.adaptive else { return };
-        adaptive.due = adaptive.limit.next_wake();
-        self.most_awaiting = adaptive.limit.first_token_limit();
-        self.slots = adaptive.limit.slots();
-        let last = adaptive.limit.last_change();
-        if let Some(decision) = last.filter(|_| last != adaptive.last_move) {
-            adaptive.last_move = last;
+    /// Reports an event to the adaptive limit, updates the cached values, and records the change if
+    /// the limit has changed. Returns `None`, without calling `event`, if the limit is fixed.
+    fn update<T>(&mut self, event: impl FnOnce(&mut Limit) -> T) -> Option<T> {
+        let AdaptiveLimit { limit, last_move, .. } = self.adaptive.as_deref_mut()?;
+        let result = event(limit);
+        self.next_wake = limit.next_wake();
+        self.most_awaiting = limit.first_token_limit();
+        self.slots = limit.slots();
+        let last = limit.last_change();
+        if let Some(decision) = last.filter(|_| last != *last_move) {
+            *last_move = last;
             // Bounds the memory if the driver never takes them.
-            if adaptive.moves.len() < MAX_MOVES {
-                adaptive.moves.push(decision);
+            if self.changes.len() < MAX_CHANGES {
+                self.changes.push(decision);
             }
         }
+        Some(result)
     }
 
-    pub(super) fn take_limit_changes(&mut self) -> Vec<Decision> {
-        self.adaptive.as_mut().map(|adaptive| std::mem::take(&mut adaptive.moves)).unwrap_or_default()
-    }
-
-    /// Returns the state of the adaptive limit, or `None` if the limit is fixed.
+    /// Returns the state of the adaptive limit while `in_flight` slots are in use, or `None` if the
+    /// limit is fixed.
     pub(super) fn view(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
         let adaptive = self.adaptive.as_ref()?;
-        let lately = |at: Instant| now.saturating_duration_since(at) <= RECENT;
+        let lately = |at: Instant| now.saturating_duration_since(at) <= SATURATION_WINDOW;
         Some(AdaptiveView {
             limit: LimitView { objective: adaptive.objective, ..adaptive.limit.view(now) },
             ceiling: adaptive.ceiling,

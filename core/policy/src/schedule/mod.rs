@@ -38,7 +38,7 @@
 //! - `select::Order`: the floors, and the reservation for an aged head. `select::Selector`
 //!   applies the order to the queue and the capacity.
 //! - `preempt::Borrowed`: the calls in flight that may be cancelled for a floor.
-//! - `predict::Predictor`: the pace at which slots are released, and the waits predicted from it.
+//! - `predict::Paces`: the pace at which slots are released, from which waits are predicted.
 //!
 //! # Invariants
 //!
@@ -57,19 +57,15 @@
 
 mod admit;
 mod available;
-mod budgets;
 mod capacity;
 mod charges;
 mod explain;
 mod fit_set;
 mod floors;
 mod grant;
-mod ids;
 mod lanes;
 mod lazy_order;
 mod limiter;
-mod load;
-mod pace;
 mod pool;
 mod predict;
 mod preempt;
@@ -79,10 +75,8 @@ mod rule;
 mod scheduler;
 mod select;
 mod settings;
-mod shedding;
 mod single;
 mod span;
-mod tenant_tokens;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -92,13 +86,35 @@ mod view;
 mod waiters;
 mod wake;
 
-pub use crate::Reason;
-pub use budgets::Resources;
+pub use capacity::Resources;
 pub use grant::{Grant, GrantId};
-pub use ids::WaiterId;
-pub use rule::{Rule, Why};
+pub use rule::{Rule, WaitExplanation};
 pub use scheduler::Scheduler;
-pub use settings::Settings;
+pub use settings::SchedulerSettings;
 pub use ticket::{ForcedDecision, Refusal, Settled, Ticket};
 pub use upstream::LimitChange;
-pub use view::{LaneView, TenantView, View};
+pub use view::{LaneView, SchedulerView, TenantView};
+pub use waiters::WaiterId;
+
+// The names that the parts of the scheduler share.
+use crate::Reason;
+use admit::Retry;
+use available::{Available, LongestPrompt, ReplicaAvailability};
+use capacity::Capacity;
+use charges::TenantCharge;
+use fit_set::{FitSet, earlier};
+use floors::{Floors, Holder, UnderFloor, floor_slots};
+use lanes::{Head, Lanes, LineKey, LinePosition, Turn};
+use lazy_order::LazyOrder;
+use limiter::{Limiter, Tracked};
+use pool::{Assignment, Pool};
+use predict::Paces;
+use preempt::Borrowed;
+use queue::{MAX_POSITION, Queue, QueueSpace};
+use requirements::{CallClass, Candidate, Requirements, ReservedResources, from_parts, parts};
+use select::{HeadReservation, Order, Pick, Selector};
+use single::SingleUpstream;
+use span::{Gap, Span};
+use tenants::{Line, Tenant, TenantId, Tenants};
+use upstream::{Admitted, Failed, Limits, MemoryUse, Upstream, UpstreamSlot};
+use waiters::{Waiter, Waiters};

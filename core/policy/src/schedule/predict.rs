@@ -1,95 +1,71 @@
-//! Predictions of waits, and the refusal of calls that would wait too long.
+//! Predictions of waits. Calls whose predicted wait is too long are refused.
 //!
-//! A prediction is made from the work ahead, the pace at which slots are released while they are
-//! short, and the rates of the budgets. It is optimistic: it ignores later calls of higher lanes,
-//! and is one standard deviation below the mean. Until enough releases were observed, there is
-//! none.
+//! A prediction is computed from the number of calls ahead, the pace at which slots are released
+//! while they are short, and the rate budgets. It is optimistic: it ignores calls of higher lanes
+//! that arrive later, and is one standard deviation below the mean. There is no prediction until
+//! enough releases were observed.
 
 use std::time::{Duration, Instant};
 
-use super::Ticket;
-use super::capacity::Capacity;
-use super::ids::TenantId;
-use super::pace::Pace;
-use super::queue::Queue;
-use super::requirements::Requirements;
-use super::rule::Rule;
-use super::settings::Settings;
-use crate::Lane;
-use tidegate_config::Predict;
+use super::{Candidate, Capacity, Rule, Scheduler, Ticket};
 
-/// Predicts waits. See [the module](self).
-#[derive(Debug)]
-pub(super) struct Predictor {
-    mode: Predict,
-    /// The TTFT objective of each lane.
-    objectives: [Option<Duration>; 3],
-    /// The pace of released slots.
+/// The number of releases that must be observed before waits are predicted from their pace.
+const MIN_RELEASES: u32 = 32;
+/// The weight of one release in the observed pace, so that about the last hundred releases count.
+const DECAY: f64 = 1.0 / 128.0;
+/// The assumed time between two releases, in seconds, before one was observed.
+const DEFAULT_INTERVAL: f64 = 1.0;
+
+/// The paces at which slots and first tokens become available.
+#[derive(Debug, Default)]
+pub(super) struct Paces {
+    /// The pace at which slots are released.
     slots: Pace,
-    /// The pace of first tokens, if the calls awaiting theirs are limited.
+    /// The pace at which calls get their first tokens. Observed only if the number of calls that
+    /// await theirs is limited.
     first_tokens: Pace,
 }
 
-/// The predicted wait of a call that cannot wait that long.
-pub(super) struct TooLate {
-    pub(super) wait: Duration,
-    /// By how much the wait is too long.
-    pub(super) over: Duration,
-}
-
-impl Predictor {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            mode: settings.predict,
-            objectives: Lane::ALL.map(|lane| settings.lanes[lane as usize].ttft),
-            slots: Pace::default(),
-            first_tokens: Pace::default(),
-        }
-    }
-
-    /// Records that a slot was released or a first token came, depending on `rule`.
-    pub(super) fn on_freed<W>(&mut self, now: Instant, rule: Rule, queue: &Queue<W>, capacity: &Capacity) {
+impl<W> Scheduler<W> {
+    /// Records that a slot was released ([`Rule::Slots`]) or that a call has stopped awaiting its
+    /// first token ([`Rule::FirstTokens`]).
+    pub(super) fn on_freed(&mut self, now: Instant, rule: Rule) {
         // While the target is closed or recovering, the cool-down sets the pace.
-        let is_open = capacity.upstream.is_open();
-        let waits = is_open && queue.has_ready_line();
-        let full_since = capacity.blocked.since(rule).filter(|_| is_open);
-        let pace = if rule == Rule::FirstTokens { &mut self.first_tokens } else { &mut self.slots };
+        let is_open = self.is_open();
+        let waits = is_open && !self.queue.lanes.is_empty();
+        let full_since = self.capacity.blocked[rule as usize].since().filter(|_| is_open);
+        let Paces { slots, first_tokens } = &mut self.paces;
+        let pace = if rule == Rule::FirstTokens { first_tokens } else { slots };
         pace.on_release(now, waits, full_since);
     }
 
-    /// Returns the time until that many calls can go, between 1 s and 60 s.
-    pub(super) fn retry_after(&self, capacity: &Capacity, calls: usize) -> Duration {
-        self.pace(capacity).expected(calls)
+    /// Returns the pace of first tokens if these are what calls lack, otherwise the pace of slots.
+    pub(super) fn pace(&self) -> &Pace {
+        let lacks_first_tokens = self.capacity.limits.shortage == Some(Rule::FirstTokens);
+        if lacks_first_tokens { &self.paces.first_tokens } else { &self.paces.slots }
     }
 
-    /// Returns the pace of what is short.
-    fn pace(&self, capacity: &Capacity) -> &Pace {
-        if capacity.shortage() == Some(Rule::FirstTokens) { &self.first_tokens } else { &self.slots }
-    }
-
-    /// Returns the wait, while the target is open, of a call with `own_ahead` calls of its line
-    /// ahead. `None` if too little was observed.
-    pub(super) fn wait<W>(
+    /// Returns the predicted wait of a call with `in_line` calls of its own line ahead, while
+    /// the target is open. Returns `None` if too little was observed to predict it.
+    pub(super) fn expected_wait(
         &self,
         now: Instant,
-        queue: &Queue<W>,
-        capacity: &Capacity,
-        (id, lane): (TenantId, Lane),
-        own_ahead: usize,
-        needs: &Requirements,
+        call: &Candidate<'_>,
+        in_line: usize,
     ) -> Option<Duration> {
-        let tenant = queue.tenants.get(id)?;
-        let ahead = queue.load.ahead(lane, own_ahead, tenant.weight);
-        let slots = capacity.shortage().and_then(|_| self.pace(capacity).until(ahead + 1));
-        let tenant_tokens = tenant.tokens.as_ref().map(|tenant_tokens| {
-            let all = u64::from(needs.tenant_tokens).saturating_mul(own_ahead as u64 + 1);
-            if own_ahead == 0 {
-                tenant_tokens.ready_at(now, needs.tenant_tokens).saturating_duration_since(now)
+        let Candidate { tenant, ticket: Ticket { lane, .. }, needs } = call;
+        let (queue, Capacity { upstream, budgets, limits, .. }) = (&self.queue, &self.capacity);
+        let tenant = queue.tenants.get(*tenant)?;
+        let ahead = queue.load.ahead(*lane, in_line, tenant.weight);
+        let slots = limits.shortage.and_then(|_| self.pace().until(ahead + 1));
+        let tenant_tokens = tenant.tokens.as_ref().map(|tokens| {
+            let all = u64::from(needs.tenant_tokens).saturating_mul(in_line as u64 + 1);
+            if in_line == 0 {
+                tokens.ready_at(now, needs.tenant_tokens).saturating_duration_since(now)
             } else {
-                tenant_tokens.time_for(now, all)
+                tokens.time_for(now, all)
             }
         });
-        let (budgets, upstream) = (&capacity.budgets, &capacity.upstream);
         // The release of memory is not predicted: that of a single server is expected at once.
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
@@ -98,42 +74,71 @@ impl Predictor {
             if ahead == 0 {
                 alone
             } else {
-                let all = budgets.time_for(ahead, &queue.load.mean(lane)) + budgets.time_for(1, &needs.need);
+                let all = budgets.time_for(ahead, &queue.load.mean(*lane)) + budgets.time_for(1, &needs.need);
                 all.max(alone)
             }
         });
         [slots, tenant_tokens, rates].into_iter().flatten().max()
     }
+}
 
-    /// Returns the predicted wait of a new call, if the call cannot wait that long.
-    pub(super) fn too_late<W>(
-        &self,
-        now: Instant,
-        queue: &Queue<W>,
-        capacity: &Capacity,
-        id: TenantId,
-        ticket: &Ticket,
-        needs: &Requirements,
-    ) -> Option<TooLate> {
-        // The end of a cool-down or an outage is not predicted.
-        if self.mode == Predict::Off || !capacity.upstream.is_open() {
-            return None;
+/// The pace at which something is released while calls lack it. `retry_after` and predicted waits
+/// are computed from it.
+///
+/// Only time in which calls lack it counts. The remaining time between two releases depends on the
+/// callers, not on the upstream.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When the last release was, or `None` if there was none.
+    last: Option<Instant>,
+    /// Whether calls were waiting at the last release.
+    waited: bool,
+    /// The number of releases that were counted.
+    seen: u32,
+    /// The number of releases, where older ones count less.
+    count: f64,
+    /// The time between these releases in seconds, where older times count less.
+    seconds: f64,
+}
+
+impl Pace {
+    /// Records a release. `waits` is `true` if calls wait for it. `full_since` is since when
+    /// nothing has been free, or `None` if something was.
+    ///
+    /// The time since the last release counts if calls waited at both releases. Otherwise, only the
+    /// part since `full_since` counts.
+    pub(super) fn on_release(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
+        let since = match self.last {
+            Some(last) if waits && self.waited => Some(last),
+            last => full_since.max(full_since.and(last)),
+        };
+        if let Some(since) = since {
+            let seconds = now.saturating_duration_since(since).as_secs_f64();
+            self.seen = self.seen.saturating_add(1);
+            self.count += 1.0 - self.count * DECAY;
+            self.seconds += seconds - self.seconds * DECAY;
         }
-        let own_ahead = queue.line(id, ticket.lane)?.calls.len();
-        let open = self.wait(now, queue, capacity, (id, ticket.lane), own_ahead, needs)?;
-        let cooling = capacity.upstream.cooling_until();
-        let closed = cooling.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        let all = open.saturating_add(closed);
-        let objective = self.objectives[ticket.lane as usize];
-        let limits = [
-            // A deadline never stops. A wait budget stops while the target is closed.
-            Some((all, ticket.deadline.saturating_duration_since(now))),
-            ticket.wait.map(|wait| (open, wait)),
-            objective.filter(|_| self.mode == Predict::Objective).map(|objective| {
-                (all, objective.saturating_sub(now.saturating_duration_since(ticket.queued_at)))
-            }),
-        ];
-        let over = limits.into_iter().flatten().map(|(wait, most)| wait.saturating_sub(most)).max()?;
-        (!over.is_zero()).then_some(TooLate { wait: all, over })
+        self.waited = waits;
+        self.last = Some(now);
+    }
+
+    /// Returns the mean time between two releases in seconds, or `None` if none was counted.
+    fn interval(&self) -> Option<f64> {
+        (self.seen > 0).then(|| self.seconds / self.count)
+    }
+
+    /// Returns the expected time until `slots` more releases, at least 1 s and at most 60 s.
+    pub(super) fn expected(&self, slots: usize) -> Duration {
+        let wait = self.interval().unwrap_or(DEFAULT_INTERVAL) * slots as f64;
+        Duration::from_secs_f64(wait.clamp(1.0, 60.0))
+    }
+
+    /// Returns the expected time until `slots` more releases, minus one standard deviation. Returns
+    /// `None` if fewer than [`MIN_RELEASES`] were counted.
+    pub(super) fn until(&self, slots: usize) -> Option<Duration> {
+        let slots = slots as f64;
+        let interval = self.interval().filter(|_| self.seen >= MIN_RELEASES)?;
+        let wait = (slots - slots.sqrt()).max(0.0) * interval;
+        Some(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
     }
 }

@@ -1,7 +1,6 @@
-//! Preemption of borrowed slots.
-//!
-//! While the holder of a floor waits and no slot is free, the driver cancels a borrower's call that
-//! has no answer yet, and queues it again with its charge.
+//! Preemption: if a tenant or lane with a floor waits for slots that other calls have borrowed, the
+//! driver cancels a borrower's call that has no response head yet, and queues it again without a
+//! new charge.
 //!
 //! No more calls are preempted than slots that floors would use (see [`owed`]), so that no call is
 //! cancelled in vain.
@@ -9,38 +8,31 @@
 use std::collections::BTreeMap;
 use std::iter::successors;
 
-use super::GrantId;
-use super::available::Available;
-use super::floors::{Holder, UnderFloor, slots};
-use super::ids::{TenantId, WaiterId};
-use super::lanes::LineKey;
-use super::select::Selector;
-use crate::Lane;
-use crate::placement::ReplicaSet;
+use super::{
+    Available, GrantId, HeadReservation, Holder, LineKey, Selector, TenantId, UnderFloor, floor_slots,
+};
+use crate::{Lane, placement::ReplicaSet};
 
-/// The calls in flight without an answer: those that may be preempted, and those preempted but not
-/// yet released.
+/// The calls in flight that may be preempted, and those that were preempted but not yet released.
+/// Each is listed with its tenant and lane.
 #[derive(Debug, Default)]
 pub(super) struct Borrowed {
-    unanswered: BTreeMap<GrantId, (TenantId, Lane)>,
+    /// The calls that have no response head yet.
+    pub(super) unanswered: BTreeMap<GrantId, (TenantId, Lane)>,
+    /// The calls that were returned by [`Borrowed::next`] and have not been released.
     preempted: BTreeMap<GrantId, (TenantId, Lane)>,
 }
 
 impl Borrowed {
-    pub(super) fn on_dispatch(&mut self, id: GrantId, tenant: TenantId, lane: Lane) {
-        self.unanswered.insert(id, (tenant, lane));
-    }
-
-    /// Removes a call that has an answer or was released.
-    pub(super) fn settled(&mut self, id: GrantId) {
+    /// Removes a call that has a response head or was released.
+    pub(super) fn remove(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
         self.preempted.remove(&id);
     }
-}
 
-impl Borrowed {
-    /// Returns the call to preempt now: the youngest without an answer whose tenant and lane hold
-    /// more than their floors, while a holder below its floor waits only for a slot.
+    /// Returns the call to preempt now, and counts it as preempted: the youngest without a response
+    /// head whose tenant and lane both hold more slots than their floors, while the holder of a
+    /// floor has fewer and waits only for a slot. Returns `None` if there is none.
     pub(super) fn next<W>(&mut self, mut selector: Selector<'_, W>) -> Option<GrantId> {
         let capacity = &mut selector.capacity;
         if !capacity.upstream.may_lack_slots(capacity.in_flight)
@@ -68,16 +60,16 @@ impl Borrowed {
         Some(id)
     }
 
-    /// Returns `true` if the tenant and the lane hold more than their floors, without the calls
-    /// already preempted.
+    /// Returns `true` if the tenant and the lane both hold more slots than their floors, not
+    /// counting calls already preempted.
     fn borrows<W>(&self, selector: &Selector<'_, W>, tenant: TenantId, lane: Lane) -> bool {
-        let limit = selector.capacity.slots();
+        let limit = selector.capacity.limits.slots;
         let more_than = |floor: f64, held: usize, is_of: &dyn Fn(&(TenantId, Lane)) -> bool| {
-            let more = held.saturating_sub(slots(floor, limit));
+            let more = held.saturating_sub(floor_slots(floor, limit));
             more > 0 && self.preempted.values().filter(|line| is_of(line)).take(more).count() < more
         };
         let floor = selector.order.floors.share_of(lane);
-        more_than(floor, selector.capacity.in_flight_of(lane), &|line| line.1 == lane)
+        more_than(floor, selector.capacity.by_lane[lane as usize], &|line| line.1 == lane)
             && selector
                 .queue
                 .tenants
@@ -86,17 +78,18 @@ impl Borrowed {
     }
 }
 
-/// Returns the slots that floors would use if they were released: one entry for each waiting call
-/// that would go, with the replicas that may take it. A call below the floors of both its tenant
-/// and its lane is one entry.
+/// Returns one entry for each waiting call that a floor would dispatch if a slot was released: the
+/// replicas where the call could run, or the empty set for a single server. A call for which both
+/// its tenant and its lane are below their floors is one entry.
 ///
-/// If the floors fill the limit, a floor of less than one slot goes first only every other time,
-/// and is owed nothing: the calls dispatched in between would be preempted each time.
+/// If the floors add up to all slots, a floor of less than one slot is served only every other
+/// time, and gets no entry: the calls dispatched in between would be preempted each time.
 fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
     let mut available = available_with_free_slots(selector);
     let mut calls = BTreeMap::<(TenantId, Lane), usize>::new();
     let mut owed = Vec::new();
-    let is_filled = selector.order.floors.fill(selector.capacity.slots());
+    let in_flight = selector.capacity.in_flight;
+    let is_filled = selector.order.floors.fill_limit(selector.capacity.limits.slots);
     for UnderFloor { holder, missing, rounded } in selector.under_floor() {
         if rounded && is_filled {
             continue;
@@ -111,9 +104,10 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
         }
         if selector.capacity.is_sized() {
             // If calls may lack more than slots, all that is known is that one of them could go.
-            if let Some(next) = selector.first_for(holder, &mut available)
-                && let Some((line, places)) = line_without_slot(selector, next.call)
-                && calls.insert(line, 1).is_none()
+            if let Some(next) = selector.first_fit_for(holder, &mut available)
+                && let Some(waiter) = selector.queue.waiters.get(next.call)
+                && let Some(places) = selector.capacity.upstream.slots_for(&waiter.needs, in_flight)
+                && calls.insert((waiter.tenant, waiter.ticket.lane), 1).is_none()
             {
                 owed.push(places);
             }
@@ -136,41 +130,31 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
     owed
 }
 
-/// Returns what would be available beside the reservation if slots were free.
+/// Returns what would be available beside the reservation if each eligible replica had a free slot.
 fn available_with_free_slots<W>(selector: &mut Selector<'_, W>) -> Available {
-    let available = selector.capacity.available(selector.now);
-    let available = selector.capacity.upstream.with_free_slots(available, None);
-    let held =
-        selector.reserve_for_front(&available).map(|reservation| reservation.resources).unwrap_or_default();
-    let available = Available { shared: held.leave(available.shared), ..available };
-    selector.capacity.upstream.with_free_slots(available, held.at)
+    let mut available = selector.capacity.available(selector.now);
+    available.replicas = selector.capacity.upstream.replicas(None, None);
+    if let Some(HeadReservation { resources: held, .. }) = selector.reserve_for_front(&available) {
+        available.shared = held.remaining(available.shared);
+        available.replicas = selector.capacity.upstream.replicas(None, held.at);
+    }
+    available
 }
 
-/// Returns the first lines, at most `most`, whose calls count for the floor.
+/// Returns at most `most` lines whose calls count for the floor of `holder`, in dispatch order.
 fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
     match holder {
         Holder::Tenant(tenant) => selector.turns().map(|turn| (tenant, turn.lane)).collect(),
         Holder::Lane(lane) => {
-            let lanes = &selector.queue.lanes;
-            let next = |after: Option<&LineKey>| lanes.next_fit(lane, after, &Available::UNBOUNDED);
+            let ready = selector.queue.lanes.lane(lane);
+            let next = |after: Option<&LineKey>| ready.next_fit(after, &Available::UNBOUNDED);
             let keys = successors(next(None), |key| next(Some(key)));
             keys.take(most).map(|key| (key.tenant, lane)).collect()
         }
     }
 }
 
-/// Returns the line of a waiting call, and the replicas where a released slot would go to it. See
-/// [`Upstream::slots_for`](super::upstream::Upstream::slots_for).
-fn line_without_slot<W>(
-    selector: &Selector<'_, W>,
-    call: WaiterId,
-) -> Option<((TenantId, Lane), ReplicaSet)> {
-    let waiter = selector.queue.waiters.get(call)?;
-    let places = selector.capacity.upstream.slots_for(&waiter.needs, selector.capacity.in_flight)?;
-    Some(((waiter.tenant, waiter.ticket.lane), places))
-}
-
-/// Returns the sum of a tenant's counts over its lines.
+/// Returns the sum of the counts of a tenant over its lanes.
 fn of_tenant(counts: &BTreeMap<(TenantId, Lane), usize>, id: TenantId) -> usize {
     Lane::ALL.into_iter().filter_map(|lane| counts.get(&(id, lane))).sum()
 }

@@ -1,51 +1,60 @@
-//! The waiting calls: a line for each tenant and lane, the lanes, and the bounds of the queue.
+//! The waiting calls of a scheduler: one line for each tenant and lane, and the limits of their
+//! number.
+//!
+//! # Shedding
+//!
+//! The number of waiting calls is limited for each tenant, for each lane, and in total. If a call
+//! of a higher lane finds the limit of its tenant or the total reached, a waiting call of a lower
+//! lane is shed: the youngest call of the lowest lane, of the tenant with the most waiting calls
+//! there. Retries, and tenants with `shed = false`, are exempt.
 //!
 //! # Invariants
 //!
-//! - Each waiting call is in one line, and counted once in its tenant, in the load of its lane and,
-//!   unless it is a retry, among the calls that may be shed.
-//! - A line is ready, that is, listed in its lane, while it has calls and its tenant is neither at
-//!   its cap nor out of tokens.
+//! - Each waiting call is in one line. It is counted once in its tenant, in the load of its lane
+//!   and, unless it is a retry, among the calls that may be shed.
+//! - A line is *ready*, that is, listed in its lane, if it has calls and its tenant is neither at
+//!   its slot cap nor out of tokens.
 
 use std::time::{Duration, Instant};
 
-use super::Ticket;
-use super::ids::{TenantId, WaiterId};
-use super::lanes::{Head, Lanes};
-use super::load::Load;
-use super::requirements::Requirements;
-use super::settings::Settings;
-use super::shedding::{QueueSpace, ShedCandidates};
-use super::tenants::{Line, Tenant, Tenants};
-use super::waiters::{Waiter, Waiters};
-use crate::Lane;
+use super::{
+    Head, Lanes, LazyOrder, Line, Requirements, SchedulerSettings, Tenant, TenantId, Tenants, Ticket, Waiter,
+    WaiterId, Waiters, from_parts, parts,
+};
+use crate::{Lane, budget::Need};
 
-/// The maximum position reported for a refused call. Bounds the cost of refusing a whole queue.
-pub(super) const COUNTED: usize = 1000;
+/// The maximum number of calls ahead that is reported for a refused call. Limits the cost of
+/// refusing all waiting calls at once.
+pub(super) const MAX_POSITION: usize = 1000;
 
-/// The waiting calls. See [the module](self).
+/// All waiting calls of a scheduler, in lines by tenant and lane. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Queue<W> {
     pub(super) tenants: Tenants,
     pub(super) lanes: Lanes,
     pub(super) waiters: Waiters<W>,
     pub(super) load: Load,
-    shed_candidates: ShedCandidates,
-    /// The maximum number of waiting calls, in all lanes and in each lane.
+    /// For each lane, the tenants whose waiting calls may be shed, ordered by the number of these
+    /// calls. Retries are not counted.
+    shed_candidates: [LazyOrder<usize>; 3],
+    /// The maximum number of waiting calls of all tenants together.
     backlog: usize,
+    /// The maximum number of waiting calls in each lane, or `None` if the lane has no maximum of
+    /// its own.
     most: [Option<usize>; 3],
-    /// How much later a call is placed in its line for each 1,000 tokens.
+    /// How much later a call is placed in its line for each 1,000 tokens of input and expected
+    /// output. Zero: short calls are not preferred.
     short_bias: Duration,
 }
 
 impl<W> Queue<W> {
-    pub(super) fn new(settings: &Settings, now: Instant) -> Self {
+    pub(super) fn new(settings: &SchedulerSettings, now: Instant) -> Self {
         Self {
             tenants: Tenants::new(settings, now),
             lanes: Lanes::default(),
             waiters: Waiters::new(),
             load: Load::default(),
-            shed_candidates: ShedCandidates::default(),
+            shed_candidates: Default::default(),
             backlog: settings.backlog,
             most: Lane::ALL.map(|lane| settings.lanes[lane as usize].queue),
             short_bias: settings.short_bias,
@@ -56,21 +65,19 @@ impl<W> Queue<W> {
         self.waiters.len()
     }
 
-    /// Returns the tenant of that name, adding it if it is new.
+    /// Returns the ID of the tenant with this name. Adds the tenant if it is not in the table.
     pub(super) fn tenant(&mut self, name: &std::sync::Arc<str>, now: Instant) -> TenantId {
         self.tenants.find(name, &self.lanes, now)
     }
 
+    /// Returns the waiting calls of a tenant in one lane, or `None` if the tenant is not in the
+    /// table.
     pub(super) fn line(&self, tenant: TenantId, lane: Lane) -> Option<&Line> {
         Some(&self.tenants.get(tenant)?.lines[lane as usize])
     }
 
-    /// Returns `true` if a call waits for more than its tenant's cap and tokens.
-    pub(super) fn has_ready_line(&self) -> bool {
-        Lane::ALL.into_iter().any(|lane| self.lanes.first(lane).is_some())
-    }
-
-    /// Adds a call to its line. `open` is the time for which the target has been open so far.
+    /// Adds a call to the line of its tenant and lane, and returns its ID. `open` is the total time
+    /// for which the target has been open; the wait budget of the call is counted from it.
     pub(super) fn enqueue(
         &mut self,
         id: TenantId,
@@ -81,24 +88,28 @@ impl<W> Queue<W> {
     ) -> WaiterId {
         let order = self.order_of(&ticket);
         let lane = ticket.lane;
-        let fresh = ticket.charged.is_none();
-        let call = self.waiters.insert(Waiter::new(who, id, ticket, needs, order, open));
+        let is_fresh = ticket.charged.is_none();
+        let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
+        let waiter = Waiter { who, tenant: id, ticket, needs, order, since: open, budget_ends };
+        let call = self.waiters.insert(waiter);
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.waiting += 1;
             let line = &mut tenant.lines[lane as usize];
             line.calls.insert((order, call), needs);
             self.load.on_enqueue(lane, &needs.need, line.calls.len(), tenant.weight);
-            if fresh {
-                line.fresh += 1;
-                self.shed_candidates.update(lane, id, tenant);
-            }
+            line.fresh += usize::from(is_fresh);
+        }
+        if is_fresh {
+            self.update_shed_candidate(id, lane);
         }
         self.place(id, lane);
         call
     }
 
-    /// Removes a call, or returns `None` if it does not wait. The caller must update the line with
-    /// [`Queue::place`].
+    /// Removes a call. Returns `None` if the call is not waiting.
+    ///
+    /// Does not update the position of the call's line among the other lines: the caller must call
+    /// [`Queue::place`] afterwards.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(id)?;
         if let Some(tenant) = self.tenants.get_mut(waiter.tenant) {
@@ -109,28 +120,29 @@ impl<W> Queue<W> {
             self.load.on_dequeue(lane, &waiter.needs.need, line.calls.len(), tenant.weight);
             if waiter.ticket.charged.is_none() {
                 line.fresh -= 1;
-                self.shed_candidates.update(lane, waiter.tenant, tenant);
+                self.update_shed_candidate(waiter.tenant, lane);
             }
         }
         Some(waiter)
     }
 
-    /// Returns a call's sort key in its line: its age, plus a delay for its length if short calls
-    /// are preferred.
+    /// Returns the time by which a call is ordered in its line: when it was queued, plus
+    /// [`Queue::short_bias`] for its tokens.
     fn order_of(&self, ticket: &Ticket) -> Instant {
         let bias = self.short_bias.as_secs_f64() * ticket.demand.total() as f64 / 1000.0;
         let bias = Duration::try_from_secs_f64(bias).ok();
         bias.and_then(|bias| ticket.queued_at.checked_add(bias)).unwrap_or(ticket.deadline)
     }
 
-    /// Updates a tenant's lines after a dispatch: the line of that lane, or all lines if the tenant
-    /// has reached its cap.
+    /// Updates the position of a tenant's line in `lane` after one of its calls was dispatched.
+    /// Updates all lines of the tenant if it has reached its slot cap.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
         let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
         self.place_some(id, lane, capped);
     }
 
-    /// Updates a tenant's line of one lane, or all of its lines.
+    /// Updates the positions of a tenant's lines: all of them if `all` is `true`, otherwise the one
+    /// in `lane`.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
         let concerns =
             |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());
@@ -139,7 +151,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Updates the position of a line in its lane, or removes it from the lane if it is not ready.
+    /// Updates the position of a tenant's line among the ready lines of its lane. Removes the line
+    /// from them if it has no calls or its tenant is at its slot cap.
     pub(super) fn place(&mut self, id: TenantId, lane: Lane) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = !tenant.is_capped();
@@ -157,7 +170,8 @@ impl<W> Queue<W> {
         self.lanes.place(lane, id, line, head);
     }
 
-    /// Removes a line from its lane until its tenant has tokens again.
+    /// Removes a line from the ready lines of its lane until `until`, when its tenant has tokens of
+    /// its own again.
     pub(super) fn park(&mut self, now: Instant, id: TenantId, lane: Lane, until: Instant) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.out_of_tokens.set(now, true);
@@ -165,7 +179,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Restores the parked lines whose tenants have tokens again.
+    /// Makes each parked line ready again whose tenant has tokens of its own by `now`.
     pub(super) fn unpark(&mut self, now: Instant) {
         while let Some((lane, id)) = self.lanes.due(now) {
             if let Some(tenant) = self.tenants.get_mut(id) {
@@ -175,7 +189,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Recomputes the requirements of the calls for which `reclassify` returns `true`.
+    /// Calls `reclassify` for each waiting call. `reclassify` may change the requirements, and
+    /// returns `true` if it did; these calls are then placed by their new requirements.
     pub(super) fn update_requirements(
         &mut self,
         mut reclassify: impl FnMut(&Ticket, &mut Requirements) -> bool,
@@ -198,27 +213,29 @@ impl<W> Queue<W> {
         moved.into_iter().for_each(|(tenant, lane, ..)| self.place(tenant, lane));
     }
 
-    /// Clears the debts of each lane without waiting calls and calls in flight.
+    /// Forgives the debts in fair queueing of each lane that has neither waiting calls nor calls in
+    /// flight. `in_flight` is the number of calls in flight by lane.
     pub(super) fn end_busy_periods(&mut self, in_flight: [usize; 3]) {
         for lane in Lane::ALL {
             if in_flight[lane as usize] == 0 && self.load.waiting(lane) == 0 {
-                self.lanes.time_mut(lane).end_busy_period();
+                self.lanes.lane_mut(lane).time.end_busy_period();
             }
         }
     }
 
-    /// Returns the number of calls before a call in its line, or [`COUNTED`] if the call does not
-    /// wait.
+    /// Returns the number of calls ahead of a call in its line, or [`MAX_POSITION`] if the call is
+    /// not waiting.
     pub(super) fn position(&self, call: WaiterId) -> usize {
         let position = || {
             let waiter = self.waiters.get(call)?;
             let line = self.line(waiter.tenant, waiter.ticket.lane)?;
             Some(line.calls.rank(&(waiter.order, call)))
         };
-        position().unwrap_or(COUNTED)
+        position().unwrap_or(MAX_POSITION)
     }
 
-    /// Returns whether a new call of the tenant may wait in the lane.
+    /// Returns whether a new call of the tenant may be queued in the lane, and which waiting call
+    /// must be shed first.
     pub(super) fn space(&mut self, id: TenantId, lane: Lane) -> QueueSpace {
         let Some(tenant) = self.tenants.get(id) else { return QueueSpace::Full };
         if self.most[lane as usize].is_some_and(|most| self.load.waiting(lane) >= most) {
@@ -231,13 +248,23 @@ impl<W> Queue<W> {
         }
         let mut lower = Lane::ALL.into_iter().rev().take_while(|below| *below > lane);
         let victim = lower.find_map(|below| {
-            let of = if of_tenant { id } else { self.shed_candidates.longest(below)? };
+            let of = if of_tenant { id } else { self.shed_candidates[below as usize].order().last()?.1 };
             self.youngest(of, below)
         });
         victim.map_or(QueueSpace::Full, QueueSpace::Replacing)
     }
 
-    /// Returns the last call of a line that may be shed.
+    /// Updates in `shed_candidates` how many calls of a line may be shed. Does nothing if the
+    /// tenant is exempt from shedding.
+    fn update_shed_candidate(&mut self, id: TenantId, lane: Lane) {
+        if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.shed) {
+            let fresh = tenant.lines[lane as usize].fresh;
+            self.shed_candidates[lane as usize].set(id, (fresh > 0).then_some(fresh));
+        }
+    }
+
+    /// Returns the last call of a line that is not a retry. Returns `None` if there is none, or if
+    /// the tenant is exempt from shedding.
     fn youngest(&self, id: TenantId, lane: Lane) -> Option<WaiterId> {
         let tenant = self.tenants.get(id)?;
         let line = &tenant.lines[lane as usize];
@@ -248,5 +275,80 @@ impl<W> Queue<W> {
         calls
             .into_iter()
             .find(|call| self.waiters.get(*call).is_some_and(|waiter| waiter.ticket.charged.is_none()))
+    }
+}
+
+/// Whether one more call may be queued.
+pub(super) enum QueueSpace {
+    /// The call may be queued.
+    Free,
+    /// The call may be queued if this waiting call is shed.
+    Replacing(WaiterId),
+    /// The call may not be queued.
+    Full,
+}
+
+/// The waiting load of one lane.
+#[derive(Debug, Default)]
+struct LaneLoad {
+    waiting: usize,
+    /// The sum of the weights of all tenants that have waiting calls in the lane.
+    weight: f64,
+    /// The sum of the needs of all waiting calls in tokens, in the order of [`parts`].
+    need: [u64; 4],
+}
+
+/// The number of waiting calls in each lane, and the sums of their weights and needs. Waits are
+/// predicted from them.
+#[derive(Debug, Default)]
+pub(super) struct Load([LaneLoad; 3]);
+
+impl Load {
+    /// Adds a call to the load of its lane. `of_line` is the number of calls in its line, this one
+    /// included. `weight` is that of its tenant.
+    pub(super) fn on_enqueue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
+        let load = &mut self.0[lane as usize];
+        load.waiting += 1;
+        if of_line == 1 {
+            load.weight += weight;
+        }
+        load.need.iter_mut().zip(parts(need)).for_each(|(sum, part)| *sum += u64::from(part));
+    }
+
+    /// Removes a call from the load of its lane. `of_line` is the number of calls that are left in
+    /// its line. `weight` is that of its tenant.
+    pub(super) fn on_dequeue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
+        let load = &mut self.0[lane as usize];
+        load.waiting -= 1;
+        if of_line == 0 {
+            // Avoids accumulating rounding errors.
+            load.weight = if load.waiting == 0 { 0.0 } else { load.weight - weight };
+        }
+        load.need.iter_mut().zip(parts(need)).for_each(|(sum, part)| *sum -= u64::from(part));
+    }
+
+    pub(super) fn waiting(&self, lane: Lane) -> usize {
+        self.0[lane as usize].waiting
+    }
+
+    /// Returns the expected number of calls that are dispatched before a call with `ahead_in_line`
+    /// calls of its own line ahead: all calls of higher lanes, and those of other tenants in its
+    /// own lane by their weights.
+    pub(super) fn ahead(&self, lane: Lane, ahead_in_line: usize, weight: f64) -> usize {
+        let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();
+        let load = &self.0[lane as usize];
+        let turns = (ahead_in_line + 1) as f64 * load.weight.max(weight) / weight;
+        higher + load.waiting.min((turns.ceil() as usize).saturating_sub(1))
+    }
+
+    /// Returns the mean need, in tokens, of the waiting calls of a lane and all higher lanes.
+    /// Returns zeros if there are none.
+    pub(super) fn mean(&self, lane: Lane) -> Need {
+        let lanes = || self.0.iter().take(lane as usize + 1);
+        let calls = lanes().map(|load| load.waiting as u64).sum::<u64>().max(1);
+        from_parts(std::array::from_fn(|part| {
+            let sum: u64 = lanes().map(|load| load.need[part]).sum();
+            u32::try_from(sum / calls).unwrap_or(u32::MAX)
+        }))
     }
 }

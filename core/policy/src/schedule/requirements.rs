@@ -1,46 +1,65 @@
-//! What a waiting call requires of its target and of its tenant's tokens.
+//! What a call requires of its target and of its tenant's own tokens, and what is reserved for a
+//! call.
 
-use super::available::Available;
+use super::{Available, TenantId, Ticket};
 use crate::budget::{AvailableBudget, Need};
 
-/// What a call requires. Computed once, when the call is queued.
+/// What a call requires of its target and of its tenant's own tokens, or the minimum over several
+/// calls. Computed when the call is queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requirements {
+    /// The tokens that the call takes from each rate budget and from the memory.
     pub(super) need: Need,
+    /// The tokens that the call takes from its tenant's own tokens per minute.
     pub(super) tenant_tokens: u32,
+    /// The replicas that may take the call, as a class.
     pub(super) class: CallClass,
-    /// Whether the call has failed here; for several calls, whether all of them have.
+    /// See [`Ticket::has_failed`](super::Ticket::has_failed). For several calls, `true` if all of
+    /// them have failed.
     pub(super) has_failed: bool,
 }
 
-/// The class of a call: the number of the set of replicas that may take it.
+/// A call that is to be admitted, with what it requires: a new call or a waiting one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate<'a> {
+    pub(super) tenant: TenantId,
+    pub(super) ticket: &'a Ticket,
+    pub(super) needs: Requirements,
+}
+
+/// The class of a call at a pool. Calls that the same replicas may take are of one class.
 ///
-/// For several calls, `mask` has the bits of all their classes. A class whose bit is not set is not
-/// among them.
+/// The value can also stand for several calls: then it has no number, and `mask` has the bits of
+/// all their classes. A class whose bit is not set is not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallClass {
+    /// The number of the class, or [`CallClass::SEVERAL`].
     number: u32,
+    /// The bits of the classes. See [`CallClass::mask_bit`].
     pub(super) mask: u32,
 }
 
 impl CallClass {
-    /// The number of bits of a mask. Classes share bits if there are more of them.
+    /// The number of bits of `mask`. If there are more classes, some share a bit.
     pub(super) const MASK_BITS: usize = u32::BITS as usize;
+    /// In the place of a number: the value stands for several classes.
     const SEVERAL: u32 = u32::MAX;
 
     pub(super) fn new(number: u32) -> Self {
         Self { number, mask: 1 << Self::mask_bit(number) }
     }
 
-    /// Returns the number, or `None` if the value stands for several classes.
+    /// Returns the number of the class, or `None` if the value stands for several classes.
     pub(super) fn number(self) -> Option<usize> {
         (self.number != Self::SEVERAL).then_some(self.number as usize)
     }
 
+    /// Returns which bit of the mask belongs to a class.
     pub(super) fn mask_bit(number: u32) -> usize {
         number as usize % Self::MASK_BITS
     }
 
+    /// Returns a value that stands for the classes of both.
     fn or(self, other: Self) -> Self {
         let number = if self.number == other.number { self.number } else { Self::SEVERAL };
         Self { number, mask: self.mask | other.mask }
@@ -54,7 +73,8 @@ impl Default for CallClass {
 }
 
 impl Requirements {
-    /// Returns the minimum of both in each part. If the minimum does not fit, neither does.
+    /// Returns the minimum of each requirement of `self` and `other`. If the result does not fit,
+    /// neither of the two fits.
     pub(super) fn least(self, other: Self) -> Self {
         Self {
             need: self.need.least(other.need),
@@ -64,69 +84,67 @@ impl Requirements {
         }
     }
 
-    /// Returns `false` if a call, or each of several calls, certainly does not fit. `true` is exact
-    /// except for memory and [`Looks`](super::available::Looks), see
+    /// Returns `false` if a call with these requirements certainly does not fit into `available`
+    /// and `tenant_tokens`. If `true`, only its memory remains to be checked, by
     /// [`Capacity::fits`](super::capacity::Capacity::fits).
     pub(super) fn fits(&self, available: &Available, tenant_tokens: u32) -> bool {
-        self.tenant_tokens <= tenant_tokens && available.looks.allow(self.need.kv) && available.fit(self)
+        self.tenant_tokens <= tenant_tokens && available.checks.allow(self.need.kv) && available.fits(self)
     }
 }
 
-/// The resources reserved for the front. See [`super::select`].
+/// The resources that are reserved for the front, that is, for the waiting call that is first in
+/// the dispatch order. See [`super::select`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReservedResources {
-    tokens: bool,
-    input: bool,
-    output: bool,
-    kv: bool,
-    /// The replica whose memory is reserved, at a pool.
+    /// Whether each part of the room is reserved for it, in the order of [`parts`].
+    is_reserved: [bool; 4],
+    /// At a pool, the index of the replica whose memory is reserved. `None`: no memory of a replica
+    /// is reserved.
     pub(super) at: Option<usize>,
 }
 
 impl ReservedResources {
-    /// Returns the resources that a call lacks. `memory` is `true` if there is memory for the call.
-    pub(super) fn lacking(need: &Need, room: &AvailableBudget, memory: bool) -> Self {
-        let most = &room.max_need;
-        Self {
-            tokens: need.tokens > most.tokens,
-            input: need.input > most.input,
-            output: need.output > most.output,
-            kv: !memory,
-            at: None,
-        }
+    /// Returns the resources that a call with this need lacks in `room`. `memory` is `true` if
+    /// there is memory for the call.
+    pub(super) fn lacked_by(need: &Need, room: &AvailableBudget, memory: bool) -> Self {
+        let (need, most) = (parts(need), parts(&room.max_need));
+        let [tokens, input, output, _] = std::array::from_fn(|part| need[part] > most[part]);
+        Self { is_reserved: [tokens, input, output, !memory], at: None }
     }
 
-    /// Returns the reservation with memory at that replica only. `None`: at no replica.
+    /// Returns the reservation with memory reserved at the replica `at` only. `None`: at no
+    /// replica.
     pub(super) fn at(self, at: Option<usize>) -> Self {
-        Self { kv: false, at, ..self }
+        let [tokens, input, output, _] = self.is_reserved;
+        Self { is_reserved: [tokens, input, output, false], at }
     }
 
-    /// Returns `true` if a resource that all replicas share is reserved.
-    pub(super) fn of_all(&self) -> bool {
-        self.tokens || self.input || self.output
+    /// Returns `true` if tokens of a rate budget are reserved.
+    pub(super) fn has_shared(&self) -> bool {
+        matches!(self.is_reserved, [tokens, input, output, _] if tokens || input || output)
     }
 
-    /// Returns `true` if a call with that need would take of a shared resource that is reserved.
+    /// Returns `true` if a call with this need would take tokens or memory that are reserved.
+    /// Memory of a replica is not considered.
     pub(super) fn is_used_by(&self, need: &Need) -> bool {
-        (self.tokens && need.tokens > 0)
-            || (self.input && need.input > 0)
-            || (self.output && need.output > 0)
-            || (self.kv && need.kv > 0)
+        parts(need).into_iter().zip(self.is_reserved).any(|(need, is_reserved)| is_reserved && need > 0)
     }
 
-    /// Returns the room that is left for other calls.
-    pub(super) fn leave(&self, mut room: AvailableBudget) -> AvailableBudget {
-        let most = &mut room.max_need;
-        for (held, left) in [
-            (self.tokens, &mut most.tokens),
-            (self.input, &mut most.input),
-            (self.output, &mut most.output),
-            (self.kv, &mut most.kv),
-        ] {
-            if held {
-                *left = 0;
-            }
-        }
-        room
+    /// Returns what is left of `room` for other calls: nothing of each reserved part.
+    pub(super) fn remaining(&self, room: AvailableBudget) -> AvailableBudget {
+        let most = parts(&room.max_need);
+        let left = std::array::from_fn(|part| if self.is_reserved[part] { 0 } else { most[part] });
+        AvailableBudget { max_need: from_parts(left), ..room }
     }
+}
+
+/// Returns the parts of a need in this order: tokens of the budget for input and output together,
+/// input, output, memory.
+pub(super) fn parts(need: &Need) -> [u32; 4] {
+    [need.tokens, need.input, need.output, need.kv]
+}
+
+/// Returns the need with these parts. The inverse of [`parts`].
+pub(super) fn from_parts([tokens, input, output, kv]: [u32; 4]) -> Need {
+    Need { tokens, input, output, kv }
 }

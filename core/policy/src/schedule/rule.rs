@@ -5,105 +5,104 @@ use std::time::Duration;
 
 use crate::budget::BudgetKind;
 
-/// A rule that keeps a call waiting.
+/// A rule that can keep a call from being admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Rule {
     /// All slots are in use.
     Slots,
-    /// The maximum number of calls await their first token.
+    /// The number of calls that await their first token is at its adaptive limit.
     FirstTokens,
-    /// The tenant is at its slot cap.
+    /// The tenant has as many calls in flight as its `cap` permits.
     TenantCap,
-    /// The provider's requests per minute.
+    /// The provider's requests per minute are used up.
     Requests,
-    /// The provider's tokens per minute.
+    /// The provider's tokens per minute have no room for the call.
     Tokens,
-    /// The provider's input tokens per minute.
+    /// The provider's input tokens per minute have no room for the call.
     InputTokens,
-    /// The provider's output tokens per minute.
+    /// The provider's output tokens per minute have no room for the call.
     OutputTokens,
-    /// The provider's requests per day.
+    /// The provider's requests per day are used up.
     RequestsPerDay,
-    /// The provider's tokens per day.
+    /// The provider's tokens per day have no room for the call.
     TokensPerDay,
-    /// The tenant's own tokens per minute.
+    /// The tenant's own tokens per minute (`tpm`) have no room for the call.
     TenantTokens,
-    /// The engine's KV memory.
+    /// The KV-cache memory of the engine has no room for the call.
     Kv,
-    /// No replica that may take the call is up and has a slot, although other replicas are.
+    /// No replica that may take the call accepts calls and has a free slot, although another
+    /// replica does.
     Replicas,
     /// The provider asked callers to wait (Retry-After).
     CoolDown,
     /// The target is down.
     Outage,
-    /// The call could go, but others go first.
+    /// The call is admissible, but other calls are dispatched first.
     Turn,
-    /// There is room for the call, but it is reserved for a larger call that has waited longer.
-    Held,
+    /// There is room for the call, but it is reserved for another call that needs more and has
+    /// waited longer. Its stable name is `held`.
+    Reserved,
 }
 
 impl Rule {
     /// The number of rules.
     pub(super) const COUNT: usize = 16;
+    /// The rules about what one call requires of the rate budgets, the memory and the replicas.
+    pub(super) const SIZES: [Self; 8] = [
+        Self::Requests,
+        Self::Tokens,
+        Self::InputTokens,
+        Self::OutputTokens,
+        Self::RequestsPerDay,
+        Self::TokensPerDay,
+        Self::Kv,
+        Self::Replicas,
+    ];
 
-    /// Returns the stable name.
+    /// Returns the stable name, as in metrics and errors, such as `"tenant_cap"`.
     pub fn as_str(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Returns a description for people, such as `"the target is down"`.
+    pub fn sentence(self) -> &'static str {
+        self.texts().1
+    }
+
+    /// Returns `true` if a smaller call may satisfy the rule: the rule is about a rate budget, the
+    /// tenant's own tokens, the memory or a reservation.
+    pub fn is_budget(self) -> bool {
         match self {
-            Rule::Slots => "slots",
-            Rule::FirstTokens => "first_tokens",
-            Rule::TenantCap => "tenant_cap",
-            Rule::Requests => "requests",
-            Rule::Tokens => "tokens",
-            Rule::InputTokens => "input_tokens",
-            Rule::OutputTokens => "output_tokens",
-            Rule::RequestsPerDay => "requests_per_day",
-            Rule::TokensPerDay => "tokens_per_day",
-            Rule::TenantTokens => "tenant_tokens",
-            Rule::Kv => "kv",
-            Rule::Replicas => "replicas",
-            Rule::CoolDown => "cool_down",
-            Rule::Outage => "outage",
-            Rule::Turn => "turn",
-            Rule::Held => "held",
+            Rule::TenantTokens | Rule::Reserved => true,
+            Rule::Replicas => false,
+            rule => Self::SIZES.contains(&rule),
         }
     }
 
-    /// Returns `true` if the rule depends on what the call requires.
-    pub fn is_budget(self) -> bool {
-        matches!(
-            self,
-            Rule::Requests
-                | Rule::Tokens
-                | Rule::InputTokens
-                | Rule::OutputTokens
-                | Rule::RequestsPerDay
-                | Rule::TokensPerDay
-                | Rule::TenantTokens
-                | Rule::Kv
-                | Rule::Held
-        )
-    }
-
-    /// Returns a description for people.
-    pub fn sentence(self) -> &'static str {
+    /// Returns the stable name, and a description for people.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Rule::Slots => "every slot is taken",
-            Rule::FirstTokens => "as many calls as may await their first token",
-            Rule::TenantCap => "its tenant holds as many slots as it may",
-            Rule::Requests => "the provider's requests a minute are used up",
-            Rule::Tokens => "the provider's tokens a minute have no room for it",
-            Rule::InputTokens => "the provider's input tokens a minute have no room for it",
-            Rule::OutputTokens => "the provider's output tokens a minute have no room for it",
-            Rule::RequestsPerDay => "the provider's requests of the day are used up",
-            Rule::TokensPerDay => "the provider's tokens of the day have no room for it",
-            Rule::TenantTokens => "its tenant's own tokens a minute have no room for it",
-            Rule::Kv => "the engine's memory has no room for it",
-            Rule::Replicas => "none of the replicas that serve it is up and has a slot",
-            Rule::CoolDown => "the provider asked callers to wait (Retry-After)",
-            Rule::Outage => "the target is down",
-            Rule::Turn => "others go first",
-            Rule::Held => "room is kept for a larger call that has waited longer",
+            Rule::Slots => ("slots", "all slots are in use"),
+            Rule::FirstTokens => ("first_tokens", "the maximum number of calls await their first token"),
+            Rule::TenantCap => ("tenant_cap", "its tenant has as many calls in flight as its cap permits"),
+            Rule::Requests => ("requests", "the provider's requests per minute are used up"),
+            Rule::Tokens => ("tokens", "the provider's tokens per minute have no room for it"),
+            Rule::InputTokens => {
+                ("input_tokens", "the provider's input tokens per minute have no room for it")
+            }
+            Rule::OutputTokens => {
+                ("output_tokens", "the provider's output tokens per minute have no room for it")
+            }
+            Rule::RequestsPerDay => ("requests_per_day", "the provider's requests per day are used up"),
+            Rule::TokensPerDay => ("tokens_per_day", "the provider's tokens per day have no room for it"),
+            Rule::TenantTokens => ("tenant_tokens", "its tenant's own tokens per minute have no room for it"),
+            Rule::Kv => ("kv", "the engine's memory has no room for it"),
+            Rule::Replicas => ("replicas", "no replica that serves it is up and has a free slot"),
+            Rule::CoolDown => ("cool_down", "the provider asked callers to wait (Retry-After)"),
+            Rule::Outage => ("outage", "the target is down"),
+            Rule::Turn => ("turn", "other calls go first"),
+            Rule::Reserved => ("held", "the room is reserved for a larger call that has waited longer"),
         }
     }
 }
@@ -127,17 +126,17 @@ impl From<BudgetKind> for Rule {
     }
 }
 
-/// Why a call waits at one moment.
+/// Which rule keeps a call waiting at one moment, and how long the wait is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Why {
+pub struct WaitExplanation {
     /// The first rule that the call does not satisfy.
     pub rule: Rule,
     /// For how long that rule has kept the call waiting. At most `waited`.
     pub since: Duration,
-    /// How long the call has waited, over all its attempts.
+    /// The time since the call was first queued.
     pub waited: Duration,
-    /// The number of calls expected to go before this one.
+    /// The number of waiting calls that are expected to be dispatched before this one.
     pub ahead: usize,
-    /// The expected remaining wait, if enough was observed to predict it.
+    /// The expected remaining wait, or `None` if too little was observed to predict it.
     pub expected: Option<Duration>,
 }

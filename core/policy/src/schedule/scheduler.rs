@@ -3,55 +3,50 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::budgets::Resources;
-use super::capacity::Capacity;
-use super::fit_set::earlier;
-use super::floors::Floors;
-use super::lanes::Turn;
-use super::pace::Gap;
-use super::predict::Predictor;
-use super::preempt::Borrowed;
-use super::queue::{COUNTED, Queue};
-use super::select::{DispatchBasis, Order, Selector};
-use super::settings::Settings;
-use super::shedding::QueueSpace;
-use super::ticket::{ForcedDecision, Refusal, Ticket};
-use super::upstream::LimitChange;
-use super::waiters::Waiter;
-use super::{Grant, GrantId, Rule, WaiterId};
+use super::{
+    Borrowed, Candidate, Capacity, Floors, ForcedDecision, Gap, Grant, GrantId, LimitChange, MAX_POSITION,
+    Order, Paces, Pick, Queue, QueueSpace, Refusal, Requirements, Resources, Retry, Rule, SchedulerSettings,
+    Selector, Ticket, Turn, Waiter, WaiterId, earlier,
+};
 use crate::Reason;
 
 /// The admission scheduler of one target or tool. See [the module](super).
+///
+/// `W` identifies the caller of a waiting call to the driver, which gets it back when the call
+/// leaves the queue.
 #[derive(Debug)]
 pub struct Scheduler<W> {
-    /// The settings without the tenants, which the queue keeps.
-    pub(super) settings: Settings,
+    /// The settings, without the tenants, which are in the queue.
+    pub(super) settings: SchedulerSettings,
     pub(super) queue: Queue<W>,
     pub(super) capacity: Capacity,
     pub(super) order: Order,
-    /// The calls that may be preempted for a floor, if preemption is configured.
+    /// The calls that may be cancelled to free a slot for a floor, or `None` if preemption is not
+    /// configured.
     pub(super) borrowed: Option<Borrowed>,
-    pub(super) predictor: Predictor,
+    pub(super) paces: Paces,
     pub(super) gap: Gap,
-    /// Shed calls that have not been returned by [`Scheduler::expired`] yet.
-    displaced: Vec<(W, Refusal)>,
-    pub(super) began: Instant,
+    /// The calls that were shed, until [`Scheduler::expired`] returns them.
+    shed_calls: Vec<(W, Refusal)>,
+    /// When the scheduler was created.
+    pub(super) started_at: Instant,
+    /// Whether all waiting and new calls are refused.
     pub(super) draining: bool,
 }
 
 impl<W> Scheduler<W> {
     /// Creates a scheduler that limits slots only.
-    pub fn new(settings: &Settings, now: Instant) -> Self {
+    pub fn new(settings: &SchedulerSettings, now: Instant) -> Self {
         Self::over(settings, None, now)
     }
 
-    /// Creates a scheduler that also limits rate budgets and, if its size is known, the engine's
-    /// memory.
-    pub fn with(settings: &Settings, resources: Resources, now: Instant) -> Self {
+    /// Creates a scheduler that also limits the provider's rates and, if its size is known, the
+    /// memory of the engine.
+    pub fn with(settings: &SchedulerSettings, resources: Resources, now: Instant) -> Self {
         Self::over(settings, Some(resources), now)
     }
 
-    fn over(settings: &Settings, resources: Option<Resources>, now: Instant) -> Self {
+    fn over(settings: &SchedulerSettings, resources: Option<Resources>, now: Instant) -> Self {
         let queue = Queue::new(settings, now);
         let floors = Floors::new(&settings.lanes, &queue.tenants);
         Self {
@@ -59,62 +54,69 @@ impl<W> Scheduler<W> {
             capacity: Capacity::new(settings, resources, now),
             order: Order { floors, reservation: None, aging: settings.aging },
             borrowed: settings.reclaim.then(Borrowed::default),
-            predictor: Predictor::new(settings),
+            paces: Paces::default(),
             gap: Gap::default(),
-            displaced: Vec::new(),
-            began: now,
+            shed_calls: Vec::new(),
+            started_at: now,
             draining: false,
-            settings: Settings { tenants: BTreeMap::new(), ..settings.clone() },
+            settings: SchedulerSettings { tenants: BTreeMap::new(), ..settings.clone() },
         }
     }
 
-    /// Queues a call for which [`Scheduler::try_admit`] returned `Ok(None)`.
+    /// Queues a call for which [`Scheduler::try_admit`] has just returned `Ok(None)`, and returns
+    /// its ID.
     ///
-    /// If the queue is full, a less urgent call is shed. The next [`Scheduler::expired`] returns
-    /// it.
+    /// If the queue is full, a waiting call of a lower lane is shed; the next
+    /// [`Scheduler::expired`] returns it. `who` is returned when the call leaves the queue.
     pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
         if ticket.charged.is_none()
             && let QueueSpace::Replacing(victim) = self.queue.space(id, ticket.lane)
         {
-            self.displace(now, victim);
+            self.shed(now, victim);
         }
         let needs = self.capacity.needs(&ticket);
-        self.capacity.upstream.on_enqueue(needs.class);
-        let open = self.open(now);
+        self.capacity.upstream.waiting_mut(needs.class).into_iter().for_each(|waiting| *waiting += 1);
+        let open = self.open_time(now);
         let call = self.queue.enqueue(id, ticket, needs, open, who);
-        self.watch(now);
+        self.watch_gap(now);
         call
     }
 
-    /// Removes a call from the queue as shed.
-    fn displace(&mut self, now: Instant, call: WaiterId) {
-        let position = self.queue.position(call).min(COUNTED);
+    /// Removes a call from the queue. The next [`Scheduler::expired`] returns it with the reason
+    /// [`Reason::Shed`].
+    fn shed(&mut self, now: Instant, call: WaiterId) {
+        let position = self.queue.position(call).min(MAX_POSITION);
         let why = self.explain(now, call);
         let Some(waiter) = self.dequeue(call) else { return };
-        let retry_after = Some(self.predictor.retry_after(&self.capacity, self.queue.len()));
-        let refusal = Refusal { reason: Reason::Shed, position, retry_after, why, most: None };
-        self.displaced.push((waiter.who, refusal));
+        let retry = Retry::After(self.queue.len());
+        let refusal = self.refusal(now, Reason::Shed, position, retry, why);
+        self.shed_calls.push((waiter.who, refusal));
     }
 
-    /// Admits a call regardless of the rules, and returns what the rules would have decided
-    /// (observe mode).
+    /// Admits a call even if the rules do not permit it (observe mode). Also returns what
+    /// [`Scheduler::try_admit`] would have decided: `Ok` if the call would have been admitted or
+    /// queued, otherwise the refusal.
     pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<ForcedDecision, Refusal>) {
         let verdict = match self.try_admit(now, ticket) {
             Ok(Some(grant)) => return (grant, Ok(ForcedDecision::Admitted)),
             Ok(None) => Ok(ForcedDecision::WouldWait),
             Err(refusal) => Err(refusal),
         };
-        let id = self.queue.tenant(&ticket.tenant, now);
+        let tenant = self.queue.tenant(&ticket.tenant, now);
         let class = self.capacity.upstream.class(ticket);
+        let call = Candidate { tenant, ticket, needs: Requirements { class, ..Requirements::default() } };
         self.capacity.upstream.measure_memory();
-        let grant = self.grant(now, id, ticket, class, None, false);
+        let grant = self.grant(now, &call, None, false);
         // The tenant may have reached its cap while other calls of it wait.
-        self.queue.place_after(id, ticket.lane);
+        self.queue.place_after(tenant, ticket.lane);
         (grant, verdict)
     }
 
-    /// Dispatches the next waiting call that may go now. Call until `None` after each event.
+    /// Dispatches the next waiting call that is admissible, and returns it with its slot. Returns
+    /// `None` if no waiting call is admissible.
+    ///
+    /// The driver must call this method until it returns `None` after each event.
     pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
         self.tick(now);
         let mut selector = self.selector(now);
@@ -124,62 +126,56 @@ impl<W> Scheduler<W> {
         };
         let lane = selector.queue.waiters.get(pick.next.call)?.ticket.lane;
         let debtor = selector.debtor(lane);
-        let slots = self.capacity.slot_use();
+        let is_last_slot = self.capacity.is_last_slot();
         let waiter = self.remove(pick.next.call)?;
-        let (floor, is_early) = match pick.basis {
-            DispatchBasis::Floor(holder) => (Some(holder), false),
-            DispatchBasis::Turn(turn) => (None, turn.is_early),
-        };
+        let Pick { next, floor, is_early } = pick;
         let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
-        let class = waiter.needs.class;
-        let mut grant = self.grant(now, waiter.tenant, &waiter.ticket, class, pick.next.kept, out_of_turn);
-        grant.spent = self.open(now).saturating_sub(waiter.since);
+        let mut grant = self.grant(now, &waiter.candidate(), next.kept, out_of_turn);
+        grant.spent = self.open_time(now).saturating_sub(waiter.since);
         self.order.floors.on_dispatch(floor, self.capacity.grants);
-        self.queue.lanes.on_dispatch(now, Turn { lane, is_early }, grant.id(), waiter.ticket.cost, &slots);
+        let turn = Turn { lane, is_early };
+        self.queue.lanes.on_dispatch(now, turn, grant.id, waiter.ticket.cost, is_last_slot);
         self.queue.place_after(waiter.tenant, lane);
         Some((waiter.who, grant))
     }
 
-    /// Removes a call whose caller has gone away. Returns `false` if the call had left the queue
-    /// already.
+    /// Removes a waiting call because its caller has cancelled it. Returns `false` if the call is
+    /// not waiting any more.
     pub fn withdraw(&mut self, id: WaiterId) -> bool {
         self.dequeue(id).is_some()
     }
 
-    /// Removes and returns the calls that leave the queue without a slot: expired and shed calls.
+    /// Removes and returns the calls that leave the queue without a slot: those whose time is over,
+    /// those that were shed, and all calls if the scheduler drains.
     ///
-    /// Each position is counted before any of these calls left the queue.
+    /// The position of each call is counted before any of them is removed.
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
         self.tick(now);
         // A hanging probe may have reopened the target by now, which lets wait budgets run again.
         let _ = self.capacity.upstream.ready(now, false);
-        let mut expired = std::mem::take(&mut self.displaced);
-        let overdue: Vec<_> = self
-            .overdue(now)
-            .into_iter()
-            .map(|(id, reason)| (id, reason, self.queue.position(id), self.explain(now, id)))
-            .collect();
-        expired.reserve(overdue.len());
+        let overdue = self.overdue(now).into_iter();
+        let explain = |(id, reason)| (id, reason, self.queue.position(id), self.explain(now, id));
+        let overdue: Vec<_> = overdue.map(explain).collect();
+        let mut expired = std::mem::take(&mut self.shed_calls);
         for (id, reason, position, why) in overdue {
             let Some(waiter) = self.dequeue(id) else { continue };
-            let position = position.min(COUNTED);
-            let after = match self.capacity.upstream.closed_until(now) {
-                Some(until) => until.saturating_duration_since(now),
-                None => self.predictor.retry_after(&self.capacity, position + 1),
-            };
-            expired
-                .push((waiter.who, Refusal { reason, position, retry_after: Some(after), why, most: None }));
+            let position = position.min(MAX_POSITION);
+            let reopens = self.capacity.upstream.closed_until(now);
+            let retry = reopens.map_or(Retry::After(position + 1), Retry::At);
+            expired.push((waiter.who, self.refusal(now, reason, position, retry, why)));
         }
         expired
     }
 
-    /// Returns each overdue call once, with the first reason that applies.
+    /// Returns each waiting call that must be refused now, once, with the first reason that
+    /// applies.
     fn overdue(&self, now: Instant) -> Vec<(WaiterId, Reason)> {
         let until = self.capacity.upstream.cooling_until();
         let waiters = &self.queue.waiters;
         let mut overdue: Vec<_> = waiters
-            .by_deadline()
-            .map_while(|(deadline, id)| {
+            .by_deadline
+            .iter()
+            .map_while(|&(deadline, id)| {
                 let reason = if self.draining {
                     Reason::Draining
                 } else if deadline <= now {
@@ -195,24 +191,24 @@ impl<W> Scheduler<W> {
             })
             .collect();
         if !self.capacity.upstream.is_closed() && !self.draining {
-            let open = self.open(now);
-            let spent = waiters.by_budget().take_while(|(ends, _)| *ends <= open);
+            let open = self.open_time(now);
+            let spent = waiters.by_budget.iter().take_while(|(ends, _)| *ends <= open);
             let in_time = |id| waiters.get(id).is_some_and(|waiter| waiter.ticket.deadline > now);
-            overdue
-                .extend(spent.map(|(_, id)| id).filter(|id| in_time(*id)).map(|id| (id, Reason::WaitBudget)));
+            let spent = spent.filter(|(_, id)| in_time(*id));
+            overdue.extend(spent.map(|(_, id)| (*id, Reason::WaitBudget)));
         }
         overdue
     }
 
-    /// Returns when to call [`Scheduler::expired`] and [`Scheduler::next`] again if nothing else
-    /// happens.
+    /// Returns when the driver must call [`Scheduler::expired`] and [`Scheduler::next`] again if
+    /// nothing else happens before.
     ///
-    /// Returns `now` if something has become due since the last call.
+    /// Returns `now` if one of them has something to return already, and `None` if no call waits.
     pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
-        if !self.displaced.is_empty() {
+        if !self.shed_calls.is_empty() {
             return Some(now);
         }
-        let (mut wake, _) = self.queue.waiters.first_deadline()?;
+        let (mut wake, _) = *self.queue.waiters.by_deadline.first()?;
         self.tick(now);
         // Relevant only while calls wait: otherwise the next event lets time pass at the upstream.
         if let Some(at) = self.capacity.upstream.next_wake(now).filter(|at| *at > now) {
@@ -221,9 +217,9 @@ impl<W> Scheduler<W> {
         // Before the wait budgets, because it may reopen the target and let them run again.
         let ready = self.capacity.upstream.ready(now, false);
         if !self.capacity.upstream.is_closed()
-            && let Some((ends, _)) = self.queue.waiters.first_budget()
+            && let Some((ends, _)) = self.queue.waiters.by_budget.first()
         {
-            let ends = now.checked_add(ends.saturating_sub(self.open(now)));
+            let ends = now.checked_add(ends.saturating_sub(self.open_time(now)));
             wake = ends.map_or(wake, |ends| wake.min(ends));
         }
         match ready {
@@ -241,56 +237,62 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Returns a call to preempt now, if preemption is configured. Call until `None`; each call is
-    /// returned once.
+    /// Returns a call in flight that the driver should cancel and queue again, to free its slot for
+    /// a floor. Returns `None` if there is none, or if preemption is not configured.
     ///
-    /// The call is the youngest one without an answer whose tenant and lane hold more than their
-    /// floors, while a holder below its floor waits only for a slot.
+    /// The call is the youngest one without an answer whose tenant and lane both hold more slots
+    /// than their floors, while the holder of a floor has fewer and waits only for a slot. Call
+    /// until `None`; each call is returned once.
     pub fn preempt(&mut self, now: Instant) -> Option<GrantId> {
         let Self { queue, capacity, order, borrowed, draining, .. } = self;
         let borrowed = borrowed.as_mut().filter(|_| !*draining)?;
         borrowed.next(Selector { now, queue, capacity, order })
     }
 
-    /// Sets a fixed number of slots, replacing the configured or adaptive limit.
+    /// Sets a fixed number of slots, which replaces the configured or adaptive limit.
     ///
-    /// For a pool, the number limits all replicas together. Lowering it cancels no call.
+    /// For a pool, the number applies to all replicas together. Lowering it cancels no call: slots
+    /// are removed as their calls end.
     pub fn set_limit(&mut self, limit: usize) {
-        self.capacity.set_limit(limit);
+        self.capacity.upstream.set_limit(limit);
+        self.capacity.read_limits();
     }
 
-    /// Refuses all waiting and future calls. Calls in flight continue.
+    /// Starts draining: all waiting and new calls are refused from now on. Calls in flight
+    /// continue.
     pub fn drain(&mut self) {
         self.draining = true;
     }
 
-    /// Returns `true` if calls wait or are in flight.
+    /// Returns `true` if a call is waiting or in flight.
     pub fn is_busy(&self) -> bool {
         self.capacity.in_flight > 0 || self.has_waiting()
     }
 
-    /// Returns `true` if a call waits.
+    /// Returns `true` if a call is waiting.
     pub fn has_waiting(&self) -> bool {
         self.queue.len() > 0
     }
 
-    /// Continues a cool-down that began at a target that shares this upstream.
+    /// Continues a cool-down that began at another scheduler of the same upstream. No call is
+    /// admitted before `until`.
     pub fn resume_cooldown(&mut self, now: Instant, until: Instant) {
         self.capacity.upstream.resume_cooldown(now, until);
     }
 
-    /// Returns `true` if a cool-down or an outage admits nothing for some time yet.
+    /// Returns `true` if a new call would have to wait for the end of a cool-down or an outage.
     pub fn is_cooling(&self, now: Instant) -> bool {
         self.capacity.upstream.is_cooling(now)
     }
 
-    /// Returns `true` if no cool-down or recovery is in progress; for a pool, if at least one
-    /// replica accepts calls.
+    /// Returns `true` if no cool-down, outage or recovery is in progress. For a pool, returns
+    /// `true` if at least one replica accepts calls.
     pub fn is_open(&self) -> bool {
         self.capacity.upstream.is_open()
     }
 
-    /// Returns the changes of the adaptive limits since the last call.
+    /// Removes and returns the changes of the adaptive limits since the last call of this method,
+    /// at most 64 for each limit.
     pub fn take_limit_changes(&mut self) -> Vec<LimitChange> {
         self.capacity.upstream.take_limit_changes()
     }
@@ -299,38 +301,44 @@ impl<W> Scheduler<W> {
         Selector { now, queue: &mut self.queue, capacity: &mut self.capacity, order: &mut self.order }
     }
 
-    /// Removes a call from the queue and updates its line.
+    /// Removes a waiting call and updates the position of its line. Returns `None` if the call is
+    /// not waiting.
     fn dequeue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.remove(id)?;
         self.queue.place(waiter.tenant, waiter.ticket.lane);
         Some(waiter)
     }
 
+    /// Removes a waiting call, but does not update the position of its line. Returns `None` if the
+    /// call is not waiting.
     fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.queue.remove(id)?;
-        self.capacity.upstream.on_dequeue(waiter.needs.class);
+        self.capacity.upstream.waiting_mut(waiter.needs.class).into_iter().for_each(|waiting| *waiting -= 1);
         Some(waiter)
     }
 
-    /// Lets time pass at the upstream, which may make room for a call.
+    /// Passes the time to the upstream, whose limits may change by it, and forgives the debts of
+    /// idle lanes.
     pub(super) fn tick(&mut self, now: Instant) {
-        self.queue.end_busy_periods(self.capacity.slot_use().by_lane);
+        self.queue.end_busy_periods(self.capacity.by_lane);
         self.capacity.tick(now);
     }
 
-    /// Starts measuring a gap if a waiting call could be dispatched.
-    pub(super) fn watch(&mut self, now: Instant) {
+    /// Starts to measure a [`Gap`] if a waiting call could be dispatched now.
+    pub(super) fn watch_gap(&mut self, now: Instant) {
         let could_go = self.capacity.has_slot() && !self.queue.lanes.is_empty() && self.is_open();
         let could_go = could_go && (!self.capacity.is_sized() || self.selector(now).pick().is_some());
         self.gap.watch(now, could_go);
     }
 
-    /// Returns for how long the target has been open. Wait budgets run on this clock.
-    pub(super) fn open(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.began).saturating_sub(self.capacity.upstream.closed(now))
+    /// Returns the total time for which the target has been open since the scheduler was created.
+    /// Wait budgets run on this clock.
+    pub(super) fn open_time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started_at).saturating_sub(self.capacity.upstream.closed(now))
     }
 
-    /// Returns the refusal reason for a closed target.
+    /// Returns the reason to report for a refusal while the target is closed: [`Reason::Outage`] or
+    /// [`Reason::CoolDown`].
     pub(super) fn closed_reason(&self) -> Reason {
         if self.capacity.closed_rule() == Rule::Outage { Reason::Outage } else { Reason::CoolDown }
     }

@@ -1,86 +1,85 @@
-//! Selection of the next call.
+//! Selection of the waiting call that is dispatched next.
 //!
 //! # Order
 //!
-//! 1. Tenants, then lanes, that hold fewer slots than their floor, the least served first.
-//! 2. The *front*: the first call of the line that fair queueing puts first, in the lane whose turn
-//!    it is ([`super::lanes`]).
+//! 1. Tenants, then lanes, that have fewer slots than their floor, the least served first.
+//! 2. The *front*: the first call of the first line in fair queueing, in the lane whose turn it is
+//!    (see [`super::lanes`]).
 //! 3. If the front does not fit: the first call that fits in its line, then in its lane, then in
-//!    the other lanes. If the front is *aged*, that is, has waited for `aging`, what it lacks is
-//!    *reserved*: no other call may take of it, floor or not.
+//!    the other lanes. If the front is *aged*, that is, has waited for the ageing time, what it
+//!    lacks is *reserved*: no other call may take it, not even for a floor.
 //!
-//! If the head of a line is aged, only the head of that line may go. At a pool, the calls behind it
-//! may go where they take nothing that the head lacks: anywhere if no eligible replica has a slot,
-//! and anywhere but at the one replica that is kept for the head if it only lacks memory. A line
-//! whose tenant is out of tokens is parked, and holds nobody up.
+//! If the first call of a line is aged, no other call of the line may be dispatched at a single
+//! server. At a pool, the calls behind it may take what it does not lack: any replica if no
+//! eligible replica has a free slot for it, and any but the one that is kept for it if it lacks
+//! only memory. A line whose tenant is out of tokens is parked, and blocks no other line.
 //!
-//! If the next call is a probe of a target that is down, calls that have failed here are excluded,
-//! unless no other call can go.
+//! If the next call is a probe of a target that was down, calls that have failed at the target are
+//! excluded, unless there are no others.
 //!
 //! # Cost of a decision
 //!
-//! Whether the engine's memory has room for a call is known only after looking at that call. To
-//! bound a decision, it ends after [`LOOKS`](super::available) calls without room. After half of
-//! them, only calls with a shorter prompt than all of those are looked at. Floors have looks of
-//! their own, so that the front is always looked at.
+//! Whether the engine's memory has room for a call is known only after checking that call. One
+//! decision checks at most [`MAX_FAILED_CHECKS`](super::available) calls that do not fit. After
+//! half of them, it checks only calls with a shorter prompt than all of those. Floors have checks
+//! of their own, so that the front is always checked.
 
 use std::time::{Duration, Instant};
 
-use super::Ticket;
-use super::available::Available;
-use super::capacity::Capacity;
-use super::floors::{Floors, Holder, UnderFloor};
-use super::ids::{TenantId, WaiterId};
-use super::lanes::{self, Turn};
-use super::queue::Queue;
-use super::requirements::{Requirements, ReservedResources};
+use super::{
+    Available, Candidate, Capacity, Floors, Holder, LineKey, Queue, Requirements, ReservedResources,
+    TenantId, Turn, UnderFloor, WaiterId,
+};
 use crate::Lane;
 
-/// What is reserved for the front.
+/// The resources that are reserved for the front, that is, for the waiting call that is first in
+/// the dispatch order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadReservation {
     pub(super) call: WaiterId,
     pub(super) resources: ReservedResources,
 }
 
-/// The call that is dispatched next.
+/// The waiting call that is dispatched next, and whether it is dispatched for a floor or in the
+/// turn of its lane.
 #[derive(Debug)]
 pub(super) struct Pick {
-    pub(super) next: Next,
-    pub(super) basis: DispatchBasis,
+    pub(super) next: FittingCall,
+    /// The holder of a floor for which the call is dispatched, or `None` if it is the turn of the
+    /// call's lane.
+    pub(super) floor: Option<Holder>,
+    /// See [`Turn::is_early`].
+    pub(super) is_early: bool,
 }
 
-/// Why a call is dispatched before others.
+/// A waiting call that fits into what is available.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum DispatchBasis {
-    /// Its tenant or lane is below its floor.
-    Floor(Holder),
-    /// It is its lane's turn.
-    Turn(Turn),
-}
-
-/// A call that fits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
+pub(super) struct FittingCall {
     pub(super) call: WaiterId,
-    /// The replica whose memory is kept for the head of the call's line.
+    /// The index of the replica whose memory the call may not use, because it is kept for the first
+    /// call of its line. `None`: no replica.
     pub(super) kept: Option<usize>,
 }
 
-/// The result of looking for a call in a line.
-enum Offer {
-    Goes(Next),
-    /// The tenant is out of tokens for all calls until then.
+/// The result of searching a line for a call that fits.
+enum LineResult {
+    /// The first call that fits.
+    Found(FittingCall),
+    /// No call of the line can be dispatched before this time, because the tenant has too few
+    /// tokens of its own.
     OutOfTokens(Instant),
-    /// No call fits. Holds the least that a call that may go requires.
-    Nothing(Requirements),
+    /// No call fits. Contains the minimum of each requirement over the calls that may go.
+    NoneFits(Requirements),
 }
 
-/// The first call of a line.
+/// The first call of a line that may go.
 #[derive(Clone, Copy)]
 pub(super) struct LineHead {
     pub(super) call: WaiterId,
     pub(super) needs: Requirements,
+    /// Whether the call has waited for
+    /// [`SchedulerSettings::aging`](super::SchedulerSettings::aging), so that other calls may not
+    /// take what it lacks.
     pub(super) aged: bool,
 }
 
@@ -88,13 +87,14 @@ pub(super) struct LineHead {
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) floors: Floors,
-    /// The reservation for the front, as of the last [`Selector::pick`].
+    /// What the last [`Selector::pick`] reserved for the first waiting call in order, or `None` if
+    /// it reserved nothing.
     pub(super) reservation: Option<HeadReservation>,
-    /// See [`Settings::aging`](super::Settings::aging).
+    /// See [`SchedulerSettings::aging`](super::SchedulerSettings::aging).
     pub(super) aging: Duration,
 }
 
-/// Applies the order to the queue and the capacity at one moment.
+/// Applies the dispatch order to the waiting calls and the capacity at the time `now`.
 #[derive(Debug)]
 pub(super) struct Selector<'a, W> {
     pub(super) now: Instant,
@@ -104,7 +104,8 @@ pub(super) struct Selector<'a, W> {
 }
 
 impl<W> Selector<'_, W> {
-    /// Returns the call that may go now. The call stays in the queue.
+    /// Returns the waiting call that is dispatched next, or `None` if no waiting call is
+    /// admissible. Leaves the call in the queue, and updates the reservation.
     pub(super) fn pick(&mut self) -> Option<Pick> {
         self.order.reservation = None;
         if !self.capacity.has_slot() {
@@ -121,79 +122,87 @@ impl<W> Selector<'_, W> {
         }
         let pick = pick.or_else(|| self.pick_within(all.clone()));
         if pick.is_none() {
-            self.note_lack(&all);
+            self.record_shortage(&all);
         }
         pick
     }
 
-    /// Returns the call that may go within what is available.
+    /// Returns the next call that fits into `available`, and updates the reservation.
     fn pick_within(&mut self, available: Available) -> Option<Pick> {
         self.order.reservation = self.reserve_for_front(&available);
-        let mut available = self.less_reserved(available);
+        let mut available = self.unreserved(available);
         // Calls looked at for a floor do not count against the front.
-        self.by_floor(&mut available.clone()).or_else(|| self.by_turn(&mut available))
-    }
-
-    fn by_turn(&mut self, available: &mut Available) -> Option<Pick> {
+        if let Some(pick) = self.by_floor(&mut available.clone()) {
+            return Some(pick);
+        }
         self.turns().find_map(|turn| {
-            let next = self.first_in(turn.lane, available)?;
-            Some(Pick { next, basis: DispatchBasis::Turn(turn) })
+            let next = self.first_fit_in_lane(turn.lane, &mut available)?;
+            Some(Pick { next, floor: None, is_early: turn.is_early })
         })
     }
 
-    /// Returns a call of a tenant or lane below its floor.
+    /// Returns a call that fits and whose tenant or lane has fewer slots than its floor. A floor of
+    /// less than one slot is skipped if the last call was dispatched for a floor.
     fn by_floor(&mut self, available: &mut Available) -> Option<Pick> {
-        let had = self.order.floors.was_last();
-        let under = self.under_floor();
-        let due = under.into_iter().filter(|floor| !(floor.rounded && had));
+        let had = self.order.floors.last.is_some();
+        let due = self.under_floor().into_iter().filter(|floor| !(floor.rounded && had));
         due.into_iter().find_map(|UnderFloor { holder, .. }| {
-            let next = self.first_for(holder, available)?;
-            Some(Pick { next, basis: DispatchBasis::Floor(holder) })
+            let next = self.first_fit_for(holder, available)?;
+            Some(Pick { next, floor: Some(holder), is_early: false })
         })
     }
 
-    /// Returns the first call that fits and counts for the holder's floor.
-    pub(super) fn first_for(&mut self, holder: Holder, available: &mut Available) -> Option<Next> {
+    /// Returns the first call that fits and counts for the floor of the tenant or lane `holder`.
+    pub(super) fn first_fit_for(&mut self, holder: Holder, available: &mut Available) -> Option<FittingCall> {
         match holder {
-            Holder::Tenant(tenant) => self.first_of(tenant, available),
-            Holder::Lane(lane) => self.first_in(lane, available),
+            Holder::Lane(lane) => self.first_fit_in_lane(lane, available),
+            Holder::Tenant(id) => {
+                self.turns().find_map(|turn| match self.search_line(id, turn.lane, available) {
+                    Some(LineResult::Found(next)) => Some(next),
+                    _ => None,
+                })
+            }
         }
     }
 
-    /// Returns the holders below their floors. See [`Floors::under`].
+    /// Returns the tenants and lanes that have waiting calls and fewer slots than their floor. See
+    /// [`Floors::under`].
     pub(super) fn under_floor(&self) -> Vec<UnderFloor> {
-        self.order.floors.under(self.capacity.slots(), |holder| match holder {
+        self.order.floors.under(self.capacity.limits.slots, |holder| match holder {
             Holder::Tenant(id) => {
                 self.queue.tenants.get(id).map_or((0, 0), |tenant| (tenant.in_flight, tenant.waiting))
             }
-            Holder::Lane(lane) => (self.capacity.in_flight_of(lane), self.queue.load.waiting(lane)),
+            Holder::Lane(lane) => (self.capacity.by_lane[lane as usize], self.queue.load.waiting(lane)),
         })
     }
 
+    /// Returns the lanes with waiting calls in dispatch order.
     pub(super) fn turns(&mut self) -> impl Iterator<Item = Turn> + use<W> {
-        self.queue.lanes.order(self.now, self.order.aging, &self.capacity.slot_use())
+        self.queue.lanes.order(self.now, self.order.aging, self.capacity)
     }
 
-    /// Returns the tenant in debt whose line goes before the first line of the lane.
+    /// Returns the tenant in debt whose line goes before all others of the lane, because it was
+    /// passed over for long enough. Returns `None` if there is none.
     pub(super) fn debtor(&mut self, lane: Lane) -> Option<TenantId> {
-        let id = self.queue.lanes.debtor(self.now, self.order.aging, lane)?;
-        let account = &self.queue.tenants.get(id)?.lines[lane as usize].account;
-        self.queue.lanes.time(lane).is_owed(account).then_some(id)
+        let id = self.queue.lanes.lane_mut(lane).debtor(self.now, self.order.aging)?;
+        let account = &self.queue.line(id, lane)?.account;
+        self.queue.lanes.lane(lane).time.is_owed(account).then_some(id)
     }
 
-    /// Returns the first call of a lane that fits.
-    pub(super) fn first_in(&mut self, lane: Lane, available: &mut Available) -> Option<Next> {
+    /// Returns the first call of a lane that fits. Parks the lines on the way whose tenants are out
+    /// of tokens of their own.
+    pub(super) fn first_fit_in_lane(&mut self, lane: Lane, available: &mut Available) -> Option<FittingCall> {
         if let Some(tenant) = self.debtor(lane)
-            && let Some(Offer::Goes(next)) = self.offer(tenant, lane, available)
+            && let Some(LineResult::Found(next)) = self.search_line(tenant, lane, available)
         {
             return Some(next);
         }
-        let mut after: Option<lanes::LineKey> = None;
-        while let Some(key) = self.queue.lanes.next_fit(lane, after.as_ref(), available) {
-            match self.offer(key.tenant, lane, available) {
-                Some(Offer::Goes(next)) => return Some(next),
-                Some(Offer::OutOfTokens(until)) => self.queue.park(self.now, key.tenant, lane, until),
-                Some(Offer::Nothing(least)) => self.queue.lanes.set(lane, &key, least),
+        let mut after: Option<LineKey> = None;
+        while let Some(key) = self.queue.lanes.lane(lane).next_fit(after.as_ref(), available) {
+            match self.search_line(key.tenant, lane, available) {
+                Some(LineResult::Found(next)) => return Some(next),
+                Some(LineResult::OutOfTokens(until)) => self.queue.park(self.now, key.tenant, lane, until),
+                Some(LineResult::NoneFits(least)) => self.queue.lanes.lane_mut(lane).set(&key, least),
                 None => {}
             }
             after = Some(key);
@@ -201,183 +210,169 @@ impl<W> Selector<'_, W> {
         None
     }
 
-    /// Returns the first call of a tenant that fits, from the line that would go first.
-    pub(super) fn first_of(&mut self, tenant: TenantId, available: &mut Available) -> Option<Next> {
-        self.turns().find_map(|turn| match self.offer(tenant, turn.lane, available) {
-            Some(Offer::Goes(next)) => Some(next),
-            _ => None,
-        })
-    }
-
-    /// Looks for a call of a line that fits. Returns `None` if the line is not ready.
-    fn offer(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<Offer> {
+    /// Searches the line of a tenant and lane for the first call that fits. Returns `None` if the
+    /// line is not ready.
+    fn search_line(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<LineResult> {
         let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
         let line = &tenant.lines[lane as usize];
         let tenant_tokens = tenant.token_room(self.now);
-        let behind =
-            if head.aged { self.behind(&head, available, tenant_tokens) } else { Some(available.clone()) };
+        let behind = self.room_behind(&head, available, tenant_tokens);
         let all = line.calls.least()?;
         // While the target is probed, calls may pass a head that has failed.
         let has_failed = line.position?.head.needs.has_failed;
         let least = if behind.is_some() || has_failed { all } else { head.needs };
         if least.tenant_tokens > tenant_tokens {
-            return tenant
-                .tokens
-                .as_ref()
-                .map(|bucket| Offer::OutOfTokens(bucket.ready_at(self.now, least.tenant_tokens)));
+            let until = tenant.tokens.as_ref()?.ready_at(self.now, least.tenant_tokens);
+            return Some(LineResult::OutOfTokens(until));
         }
         if head.needs.fits(available, tenant_tokens) {
-            if self.capacity.fits(&head.needs, &self.queue.waiters.get(head.call)?.ticket, available) {
-                return Some(Offer::Goes(Next { call: head.call, kept: None }));
+            if self.capacity.fits(&self.queue.waiters.get(head.call)?.candidate(), available) {
+                return Some(LineResult::Found(FittingCall { call: head.call, kept: None }));
             }
-            available.looks.failed(head.needs.need.kv);
+            available.checks.failed(head.needs.need.kv);
         }
         if let Some(mut behind) = behind {
-            behind.looks = available.looks;
+            behind.checks = available.checks;
             let mut after = None;
             while let Some(key @ (_, call)) = line.calls.next_fit(after.as_ref(), &behind, tenant_tokens) {
                 after = Some(key);
                 let Some(waiter) = self.queue.waiters.get(call).filter(|_| call != head.call) else {
                     continue;
                 };
-                if self.capacity.fits(&waiter.needs, &waiter.ticket, &behind) {
-                    return Some(Offer::Goes(Next { call, kept: behind.kept }));
+                if self.capacity.fits(&waiter.candidate(), &behind) {
+                    return Some(LineResult::Found(FittingCall { call, kept: behind.kept }));
                 }
-                behind.looks.failed(waiter.needs.need.kv);
+                behind.checks.failed(waiter.needs.need.kv);
             }
-            available.looks = behind.looks;
+            available.checks = behind.checks;
         }
         // If calls can bypass the head, which calls may go changes with what the head lacks.
-        Some(Offer::Nothing(if self.capacity.upstream.can_bypass() { all } else { least }))
+        Some(LineResult::NoneFits(if self.capacity.upstream.can_bypass() { all } else { least }))
     }
 
-    /// Returns what is left for the calls behind an aged head, or `None` if only the head may go.
-    pub(super) fn behind(
-        &self,
-        head: &LineHead,
-        available: &Available,
-        tenant_tokens: u32,
-    ) -> Option<Available> {
-        let Some(room) = available.of(&head.needs) else { return Some(available.clone()) };
-        if head.needs.tenant_tokens > tenant_tokens
+    /// Returns what is available to the calls behind the first call of a line: everything, unless
+    /// that call is aged and does not fit. Returns `None` if only the first call may go.
+    pub(super) fn room_behind(&self, head: &LineHead, within: &Available, tokens: u32) -> Option<Available> {
+        let Some(room) = within.room_for(&head.needs).filter(|_| head.aged) else {
+            return Some(within.clone());
+        };
+        let upstream = &self.capacity.upstream;
+        if !upstream.can_bypass()
+            || head.needs.tenant_tokens > tokens
             || !room.has_requests
-            || ReservedResources::lacking(&head.needs.need, &room, true).of_all()
+            || ReservedResources::lacked_by(&head.needs.need, &room, true).has_shared()
         {
             return None;
         }
-        let ticket = &self.queue.waiters.get(head.call)?.ticket;
-        self.capacity.upstream.left_behind(&head.needs, ticket, available)
+        let kept = upstream.replica_to_reserve(&self.queue.waiters.get(head.call)?.candidate());
+        Some(Available { kept, ..within.clone() })
     }
 
-    /// Returns the head of a line, or `None` if the line is not ready.
+    /// Returns the first call of a line, or `None` if the line is not ready.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
-        let head = self.queue.tenants.get(tenant)?.lines[lane as usize].position?.head;
+        let head = self.queue.line(tenant, lane)?.position?.head;
         Some(LineHead { call: head.call, needs: head.needs, aged: self.is_aged(head.age) })
     }
 
-    /// Returns the first call of a line that is not excluded, or its head if all are. Returns
-    /// `None` if the line is not ready.
-    pub(super) fn head_within(
-        &self,
-        tenant: TenantId,
-        lane: Lane,
-        available: &Available,
-    ) -> Option<LineHead> {
+    /// Returns the first call of a line that `within` does not exclude, or the first call if all
+    /// are excluded. Returns `None` if the line is not ready.
+    pub(super) fn head_within(&self, tenant: TenantId, lane: Lane, within: &Available) -> Option<LineHead> {
         let head = self.line_head(tenant, lane)?;
-        if !(available.unfailed_only && head.needs.has_failed) {
+        if !(within.unfailed_only && head.needs.has_failed) {
             return Some(head);
         }
         let unfailed = Available { unfailed_only: true, ..Available::UNBOUNDED };
-        let calls = &self.queue.tenants.get(tenant)?.lines[lane as usize].calls;
+        let calls = &self.queue.line(tenant, lane)?.calls;
         let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
         let waiter = self.queue.waiters.get(call)?;
         Some(LineHead { call, needs: waiter.needs, aged: self.is_aged(waiter.ticket.queued_at) })
     }
 
-    /// Returns `true` if a call queued at that time has waited for the ageing time.
+    /// Returns `true` if a call that was queued at `queued_at` has waited for the ageing time.
     fn is_aged(&self, queued_at: Instant) -> bool {
         self.now.saturating_duration_since(queued_at) >= self.order.aging
     }
 
-    /// Returns the lane and tenant of the front. Parks lines whose tenants are out of tokens.
-    pub(super) fn front(&mut self) -> Option<(Lane, TenantId)> {
+    /// Returns the waiting call that is first in the dispatch order. Parks the lines on the way
+    /// whose tenants are out of tokens of their own. Returns `None` if no line is ready.
+    fn front(&mut self) -> Option<LineHead> {
         loop {
             let lane = self.turns().next()?.lane;
-            let tenant = self.debtor(lane).or_else(|| self.queue.lanes.first(lane))?;
+            let tenant = self.debtor(lane).or_else(|| self.queue.lanes.lane(lane).first())?;
             match self.out_of_tokens_until(tenant, lane) {
                 Some(until) => self.queue.park(self.now, tenant, lane, until),
-                None => return Some((lane, tenant)),
+                None => return self.line_head(tenant, lane),
             }
         }
     }
 
-    /// Returns when the tenant has enough tokens for a call of the line that may go, or `None` if
-    /// it has them now.
+    /// Returns when the tenant has enough tokens of its own for a call of the line that may go.
+    /// Returns `None` if it has enough now.
     fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
-        let tenant = self.queue.tenants.get(tenant)?;
-        let tenant_tokens = tenant.tokens.as_ref()?;
+        let tokens = self.queue.tenants.get(tenant)?.tokens.as_ref()?;
         let alone = head.aged && !self.capacity.upstream.can_bypass();
-        let least = if alone {
-            head.needs.tenant_tokens
-        } else {
-            tenant.lines[lane as usize].calls.least()?.tenant_tokens
-        };
-        (least > tenant_tokens.room(self.now)).then(|| tenant_tokens.ready_at(self.now, least))
+        let least = if alone { head.needs } else { self.queue.line(tenant, lane)?.calls.least()? };
+        let least = least.tenant_tokens;
+        (least > tokens.room(self.now)).then(|| tokens.ready_at(self.now, least))
     }
 
-    /// Returns what to reserve for the front, if the front is aged and does not fit.
+    /// Returns what must be reserved for the first waiting call in order. Returns `None` if that
+    /// call is not aged, if it fits, or if it can only fit after its deadline.
     pub(super) fn reserve_for_front(&mut self, available: &Available) -> Option<HeadReservation> {
         if !self.capacity.is_sized() {
             return None;
         }
-        let (lane, tenant) = self.front()?;
-        let head = self.line_head(tenant, lane).filter(|head| head.aged)?;
+        let head = self.front().filter(|head| head.aged)?;
         // If only a slot is missing, nothing is reserved: the next released slot goes to the front
         // or to a call before it.
-        let room = available.of(&head.needs)?;
-        let ticket = &self.queue.waiters.get(head.call)?.ticket;
-        let memory = self.capacity.upstream.has_memory(&head.needs, ticket, available);
-        if memory && available.fit(&head.needs) {
+        let room = available.room_for(&head.needs)?;
+        let (call, upstream) = (self.queue.waiters.get(head.call)?.candidate(), &self.capacity.upstream);
+        let memory = upstream.has_memory(&call, available);
+        if memory && available.fits(&head.needs) {
             return None;
         }
         // What becomes available only after the deadline of the front is not reserved.
         let ready = self.capacity.ready_at(self.now, &head.needs.need, &room).filter(|_| memory);
-        let in_time = ready.is_none_or(|at| at <= ticket.deadline);
-        let held = ReservedResources::lacking(&head.needs.need, &room, memory);
-        let held = self.capacity.upstream.narrow(held, &head.needs, ticket);
+        let in_time = ready.is_none_or(|at| at <= call.ticket.deadline);
+        let mut held = ReservedResources::lacked_by(&head.needs.need, &room, memory);
+        if upstream.can_bypass() {
+            held = held.at(upstream.replica_to_reserve(&call));
+        }
         (in_time && (held != ReservedResources::default() || !room.has_requests))
             .then_some(HeadReservation { call: head.call, resources: held })
     }
 
-    /// Returns what is left beside the reservation.
-    pub(super) fn less_reserved(&self, available: Available) -> Available {
-        self.capacity.less_reserved(available, self.order.reservation.as_ref())
+    /// Returns what is left of `available` after the reservation.
+    pub(super) fn unreserved(&self, available: Available) -> Available {
+        let Some(HeadReservation { resources: held, .. }) = &self.order.reservation else { return available };
+        let shared = held.remaining(available.shared);
+        let Capacity { upstream, in_flight, .. } = &*self.capacity;
+        let replicas = match held.at {
+            Some(_) => upstream.replicas(Some(*in_flight), held.at),
+            None => available.replicas,
+        };
+        Available { shared, replicas, ..available }
     }
 
-    /// Records what the front lacks if no call can go although slots are free.
-    fn note_lack(&mut self, available: &Available) {
+    /// Records which requirement keeps the first waiting call in order from being dispatched.
+    /// Called if no call can be dispatched although slots are free.
+    fn record_shortage(&mut self, available: &Available) {
         if !self.capacity.is_sized() {
             return;
         }
-        let front = self.front().and_then(|(lane, tenant)| self.line_head(tenant, lane));
-        let lack = front.and_then(|head| {
-            let ticket = &self.queue.waiters.get(head.call)?.ticket;
-            self.capacity.lacking(self.now, &head.needs, ticket, available)
+        let lack = self.front().and_then(|head| {
+            let front = self.queue.waiters.get(head.call)?.candidate();
+            Some(self.capacity.lacking(self.now, &front, available)?.0)
         });
-        let lack = lack.map(|(rule, _)| rule);
-        self.capacity.note_lack(self.now, lack, self.order.reservation.is_some());
+        self.capacity.record_shortage(self.now, lack, self.order.reservation.is_some());
     }
 
-    /// Returns what is available to a new call, if the call fits and no waiting call goes before
-    /// it.
-    pub(super) fn available_to(
-        &mut self,
-        id: TenantId,
-        ticket: &Ticket,
-        needs: &Requirements,
-    ) -> Option<Available> {
+    /// Returns what is available to a new call. Returns `None` if the call does not fit, or if a
+    /// waiting call goes first.
+    pub(super) fn available_to_new(&mut self, call: &Candidate<'_>) -> Option<Available> {
+        let Candidate { tenant: id, ticket, needs } = *call;
         let tenant = self.queue.tenants.get(id)?;
         let tenant_tokens = tenant.token_room(self.now);
         let free = self.capacity.has_slot() && !tenant.is_capped();
@@ -393,16 +388,16 @@ impl<W> Selector<'_, W> {
         {
             return None;
         }
-        let mut available = self.left_for_new()?;
+        let mut available = self.left_by_waiting()?;
         if !first {
             let head = self.line_head(id, ticket.lane)?;
-            available = if head.aged { self.behind(&head, &available, tenant_tokens)? } else { available };
+            available = self.room_behind(&head, &available, tenant_tokens)?;
         }
-        self.capacity.fits(needs, ticket, &available).then_some(available)
+        self.capacity.fits(call, &available).then_some(available)
     }
 
-    /// Returns what the waiting calls leave to a new one, or `None` if one of them goes first.
-    fn left_for_new(&mut self) -> Option<Available> {
+    /// Returns what the waiting calls leave to a new call, or `None` if one of them goes first.
+    fn left_by_waiting(&mut self) -> Option<Available> {
         // While the target is probed, a free slot is not enough.
         if !self.capacity.is_sized() && !self.capacity.upstream.is_probing() {
             return self.queue.lanes.is_empty().then_some(Available::UNBOUNDED);
@@ -415,6 +410,6 @@ impl<W> Selector<'_, W> {
             return None;
         }
         let available = self.capacity.available(self.now);
-        Some(if alone { available } else { self.less_reserved(available) })
+        Some(if alone { available } else { self.unreserved(available) })
     }
 }

@@ -9,56 +9,63 @@ use tidegate_config::{
     LaneConfig, LimitConfig, OnFull, PoolConfig, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig,
 };
 
-/// The settings of a scheduler.
+/// The settings of a [`Scheduler`](super::Scheduler). Usually derived from the configuration of a
+/// target or tool by `From`.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// The maximum number of slots. All are in force unless the limit is adaptive.
+pub struct SchedulerSettings {
+    /// The maximum number of slots, that is, of calls in flight. All slots are in force unless the
+    /// limit is adaptive.
     pub limit: usize,
-    /// The adaptive limit, or `None` for a fixed limit.
+    /// The settings of the adaptive limit, or `None` if the limit is fixed.
     pub adaptive: Option<adaptive::LimitSettings>,
-    /// The maximum number of waiting calls per tenant.
+    /// The maximum number of waiting calls of each tenant that sets none of its own.
     pub queue: usize,
-    /// The maximum number of waiting calls of all tenants.
+    /// The maximum number of waiting calls of all tenants together.
     pub backlog: usize,
-    /// The pool, if the target is one. [`Scheduler::set_members`](super::Scheduler::set_members)
-    /// sets its replicas. `limit` then applies to all replicas together, and `adaptive` to each of
-    /// them.
+    /// The settings of the pool, or `None` if the upstream is a single server.
+    /// [`Scheduler::set_members`](super::Scheduler::set_members) sets its replicas. For a pool,
+    /// `limit` applies to all replicas together, and `adaptive` to each of them.
     pub pool: Option<PoolConfig>,
-    /// The size of each replica's memory in tokens, unless the replica is configured or asked for
-    /// it.
+    /// The size of each replica's KV-cache memory in tokens, for replicas that configure none.
+    /// `None`: the size that the replica reports, if it reports one.
     pub kv_tokens: Option<u64>,
-    /// The share of the memory kept free (0 to 1).
+    /// The share of the memory that is kept free (0 to 1).
     pub kv_headroom: f64,
-    /// Whether calls are queued or refused when no slot is free.
+    /// Whether calls are queued or refused when they are not admissible.
     pub on_full: OnFull,
-    /// The wait after which a call's lane is raised by one, and after which the call is no longer
-    /// overtaken. Zero: lanes are never raised and no call is overtaken.
+    /// The wait after which the lane of a call is raised by one, and after which other calls may no
+    /// longer take what the call lacks. Zero disables both.
     pub aging: Duration,
-    /// How much later a call is placed in its line for each 1,000 tokens.
+    /// How much later a call is placed in its line for each 1,000 tokens of input and expected
+    /// output. Zero: calls of a line are dispatched in the order of their age.
     pub short_bias: Duration,
-    /// Whether calls in borrowed slots may be preempted.
+    /// Whether calls without an answer may be preempted to free slots for floors. See
+    /// [`Scheduler::preempt`](super::Scheduler::preempt).
     pub reclaim: bool,
-    /// When a call is refused because its predicted wait is too long.
+    /// When a call is refused because of its predicted wait.
     pub predict: Predict,
-    /// How much of their tokens per minute tenants may take at once, as a duration.
+    /// How much of its own tokens per minute a tenant may take at once, as the time in which these
+    /// tokens accrue.
     pub burst: Duration,
-    /// Floors, bounds and objectives of the lanes, in the order of [`Lane::ALL`](crate::Lane::ALL).
-    /// Wait budgets come with each ticket.
+    /// The floors, queue maxima and latency objectives of the lanes, in the order of
+    /// [`Lane::ALL`](crate::Lane::ALL). Wait budgets are ignored, because each
+    /// [`Ticket`](super::Ticket) has its own.
     pub lanes: [LaneConfig; 3],
-    /// The settings of tenants that are not named.
+    /// The settings of tenants that are not in `tenants`.
     pub default_tenant: TenantConfig,
-    /// Named tenants.
+    /// The settings of tenants by name.
     pub tenants: BTreeMap<Arc<str>, TenantConfig>,
 }
 
-impl Settings {
-    /// Creates settings with `limit` slots and defaults for all else.
+impl SchedulerSettings {
+    /// Creates settings with `limit` slots. All other settings are those of a target without
+    /// configuration.
     pub fn limited(limit: usize) -> Self {
         Self { limit, adaptive: None, ..Self::from(&TargetConfig::new("")) }
     }
 }
 
-impl From<&TargetConfig> for Settings {
+impl From<&TargetConfig> for SchedulerSettings {
     fn from(target: &TargetConfig) -> Self {
         let mut lanes = target.lanes.clone();
         for lane in &mut lanes {
@@ -85,7 +92,7 @@ impl From<&TargetConfig> for Settings {
     }
 }
 
-impl From<&ToolConfig> for Settings {
+impl From<&ToolConfig> for SchedulerSettings {
     fn from(tool: &ToolConfig) -> Self {
         Self {
             limit: tool.cap,
@@ -98,13 +105,16 @@ impl From<&ToolConfig> for Settings {
     }
 }
 
-/// Returns the adaptive limit of a target, or `None` if its limit is fixed.
+/// Returns the settings of a target's adaptive limit, or `None` if its limit is fixed.
 fn of_target(target: &TargetConfig) -> Option<adaptive::LimitSettings> {
     let LimitConfig::Adaptive(adaptive) = &target.limit else { return None };
     let objectives = target.lanes.iter().filter_map(|lane| {
+        let ttft = lane.ttft.or(target.ttft)?;
         let wait =
             if target.on_full == OnFull::Refuse { Some(Duration::ZERO) } else { lane.wait.or(target.wait) };
-        Some(upstream(lane.ttft.or(target.ttft)?, wait))
+        // Of an objective for users, the upstream's part is what remains after the longest wait, and at
+        // least half.
+        Some(wait.map_or(ttft / 2, |wait| ttft.saturating_sub(wait).max(ttft / 2)))
     });
     Some(adaptive::LimitSettings {
         // For a pool, each replica has a limit of its own.
@@ -117,13 +127,8 @@ fn of_target(target: &TargetConfig) -> Option<adaptive::LimitSettings> {
     })
 }
 
-/// Returns the upstream's part of a user TTFT objective: what remains after the longest wait, and
-/// at least half.
-fn upstream(ttft: Duration, wait: Option<Duration>) -> Duration {
-    wait.map_or(ttft / 2, |wait| ttft.saturating_sub(wait).max(ttft / 2))
-}
-
-/// Returns the adaptive limit of a tool. Calls of tools are not streamed.
+/// Returns the settings of a tool's adaptive limit, or `None` if its limit is fixed. Answers of
+/// tools are not streamed, so there is no objective for the first token.
 fn of_tool(tool: &ToolConfig) -> Option<adaptive::LimitSettings> {
     let LimitConfig::Adaptive(adaptive) = &tool.limit else { return None };
     let (max, latency, adaptive) = (tool.cap, tool.latency, adaptive.clone());

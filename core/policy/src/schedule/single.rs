@@ -2,33 +2,28 @@
 
 use std::time::Instant;
 
-use super::available::Available;
-use super::limiter::Limiter;
-use super::requirements::Requirements;
-use super::rule::Rule;
-use super::settings::Settings;
-use super::span::Span;
-use super::upstream::{Admitted, Failed, LimitChange, Limits, MemoryUse, Upstream, UpstreamSlot};
-use super::{GrantId, Ticket};
-use crate::adaptive::AdaptiveView;
-use crate::budget::AvailableBudget;
+use super::{
+    Admitted, Assignment, Available, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, MemoryUse,
+    Rule, SchedulerSettings, Span, Ticket, Upstream, UpstreamSlot,
+};
 use crate::cooldown::{Cooldown, Hold};
 use crate::kv::{Kv, KvView, Prefix};
+use crate::{adaptive::AdaptiveView, budget::AvailableBudget};
 use tidegate_tokens::Demand;
 
-/// A single server. See [the module](self).
+/// A single server as the upstream. See [the module](self).
 #[derive(Debug)]
 pub(super) struct SingleUpstream {
     limiter: Limiter,
-    /// The engine's memory, if its size is known.
+    /// The KV-cache memory of the engine, or `None` if its size is not known.
     memory: Option<Kv>,
     cooldown: Cooldown,
-    /// When events showed the cool-down to be in force.
+    /// Since when the cool-down has closed the server, as of the last event.
     closed: Span,
 }
 
 impl SingleUpstream {
-    pub(super) fn new(settings: &Settings, memory: Option<Kv>, now: Instant) -> Self {
+    pub(super) fn new(settings: &SchedulerSettings, memory: Option<Kv>, now: Instant) -> Self {
         Self {
             limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
             memory,
@@ -37,6 +32,7 @@ impl SingleUpstream {
         }
     }
 
+    /// Updates `closed`.
     fn note_closed(&mut self, now: Instant) {
         self.closed.set(now, self.cooldown.is_closed());
     }
@@ -44,7 +40,7 @@ impl SingleUpstream {
 
 impl Upstream for SingleUpstream {
     fn limits(&self, in_flight: usize) -> Limits {
-        Limits { slots: self.limiter.slots(), shortage: self.limiter.shortage(in_flight) }
+        Limits { slots: self.limiter.slots, shortage: self.limiter.shortage(in_flight) }
     }
 
     fn set_limit(&mut self, limit: usize) {
@@ -56,11 +52,11 @@ impl Upstream for SingleUpstream {
     }
 
     fn next_wake(&self, _: Instant) -> Option<Instant> {
-        self.limiter.next_wake()
+        self.limiter.next_wake
     }
 
     fn take_limit_changes(&mut self) -> Vec<LimitChange> {
-        self.limiter.take_limit_changes().into_iter().map(|moved| (None, moved)).collect()
+        self.limiter.changes.drain(..).map(|change| (None, change)).collect()
     }
 
     fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
@@ -71,7 +67,7 @@ impl Upstream for SingleUpstream {
         self.memory.as_ref().map(Kv::view)
     }
 
-    fn limiter_of(&mut self, _: &UpstreamSlot) -> Option<&mut Limiter> {
+    fn limiter_of(&mut self, _: Option<&Assignment>) -> Option<&mut Limiter> {
         Some(&mut self.limiter)
     }
 
@@ -83,10 +79,10 @@ impl Upstream for SingleUpstream {
         self.memory.as_ref().map_or(0, |memory| memory.need(demand))
     }
 
-    fn oversize(&self, ticket: &Ticket, _: &Requirements) -> Option<u64> {
+    fn oversize(&self, call: &Candidate<'_>) -> Option<u64> {
         // The output is uncertain, and an engine cuts an answer that becomes too long.
         let most = self.memory.as_ref()?.capacity();
-        (ticket.demand.min_input() > most).then_some(most)
+        (call.ticket.demand.min_input() > most).then_some(most)
     }
 
     fn available(&mut self, _: usize, mut shared: AvailableBudget) -> Available {
@@ -96,14 +92,15 @@ impl Upstream for SingleUpstream {
         Available::new(shared, None)
     }
 
-    fn has_memory(&self, _: &Requirements, ticket: &Ticket, _: &Available) -> bool {
-        let fits = |memory: &Kv| memory.fits(&ticket.demand, &ticket.forecast, &Prefix::default());
+    fn has_memory(&self, call: &Candidate<'_>, _: &Available) -> bool {
+        let Ticket { demand, forecast, .. } = call.ticket;
+        let fits = |memory: &Kv| memory.fits(demand, forecast, &Prefix::default());
         self.memory.as_ref().is_none_or(fits)
     }
 
     fn may_lack_slots(&self, in_flight: usize) -> bool {
         // Above a lowered limit, the end of a call frees no slot.
-        self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots()
+        self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots
     }
 
     fn cooldown(&self) -> &Cooldown {
@@ -124,7 +121,7 @@ impl Upstream for SingleUpstream {
     }
 
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
-        let Admitted { ticket, in_flight, .. } = admitted;
+        let Admitted { call: Candidate { ticket, .. }, in_flight, .. } = admitted;
         let tracked = self.limiter.on_sent(now, ticket);
         let slots_bind = self.limiter.shortage(in_flight).is_some();
         let memory = self.memory.as_mut();
@@ -137,7 +134,7 @@ impl Upstream for SingleUpstream {
     }
 
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
-        self.cooldown.on_success(now, slot.attempt, self.limiter.slots());
+        self.cooldown.on_success(now, slot.attempt, self.limiter.slots);
         self.note_closed(now);
     }
 

@@ -1,16 +1,20 @@
-//! The time since when a condition has held.
+//! Times between events: since when a condition has held, and for how long a waiting call could
+//! have been dispatched and was not.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// A condition that comes and goes. A condition that ends and starts again at the same moment has
-/// not ended: a slot that is handed on at once was never free.
+/// The time since when a condition has held without a break. A condition that ends and starts again
+/// at the same moment has not ended: a slot that is given to another call at once was never free.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
+    /// When the condition last began, or `None` if it never held.
     began: Option<Instant>,
+    /// When the condition ended, or `None` if it holds or never held.
     ended: Option<Instant>,
 }
 
 impl Span {
+    /// Records whether the condition holds from `now` on.
     pub(super) fn set(&mut self, now: Instant, holds: bool) {
         if !holds {
             if self.ended.is_none() {
@@ -26,5 +30,31 @@ impl Span {
     /// Returns since when the condition has held, or `None` if it does not hold.
     pub(super) fn since(&self) -> Option<Instant> {
         self.began.filter(|_| self.ended.is_none())
+    }
+}
+
+/// The total time in which a waiting call could have been dispatched and was not.
+///
+/// It is zero if the driver calls [`Scheduler::next`](super::Scheduler::next) after each event.
+#[derive(Debug, Default)]
+pub(super) struct Gap {
+    /// Since when a call could have been dispatched, or `None` if none can.
+    since: Option<Instant>,
+    pub(super) total: Duration,
+}
+
+impl Gap {
+    /// Starts a gap at `now` if `gap` is `true` and no gap is open.
+    pub(super) fn watch(&mut self, now: Instant, gap: bool) {
+        if gap {
+            self.since.get_or_insert(now);
+        }
+    }
+
+    /// Ends the open gap, if there is one, and adds it to `total`.
+    pub(super) fn stop(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.total += now.saturating_duration_since(since);
+        }
     }
 }

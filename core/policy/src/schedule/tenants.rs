@@ -1,69 +1,85 @@
-//! The tenants of a scheduler. Configured tenants are kept; others are forgotten when idle.
+//! The table of tenants. Tenants that are configured are kept; others are removed when they are
+//! idle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::fit_set::FitSet;
-use super::ids::{TenantId, WaiterId};
-use super::lanes::{Lanes, LinePosition};
-use super::settings::Settings;
-use super::span::Span;
-use super::tenant_tokens::TenantTokens;
-use crate::Lane;
-use crate::fairness::Account;
+use slab::Slab;
+
+use super::{FitSet, Lanes, LinePosition, Requirements, SchedulerSettings, Span, WaiterId};
+use crate::{Lane, budget::TokenBucket, fairness::Account};
 use tidegate_config::TenantConfig;
 
-/// Unconfigured tenants kept before idle ones are forgotten.
-const REMEMBERED: usize = 1024;
-/// Table entries checked for idle tenants when a tenant is added. More than one, so that forgetting
-/// keeps up with adding; few, so that the cost stays small.
-const LOOKS: usize = 4;
-/// Unconfigured tenants kept before those in debt are forgotten, too.
-const MAX_REMEMBERED: usize = 65_536;
+/// If the table has this many tenants that are not configured, idle ones without debt are removed
+/// when another is added.
+const FORGET_IDLE_ABOVE: usize = 1024;
+/// The number of table entries that are checked for an idle tenant when a tenant is added. More
+/// than one, so that the table does not grow; few, so that adding stays cheap.
+const IDLE_CHECKS: usize = 4;
+/// If the table has this many tenants that are not configured, idle ones in debt are removed, too.
+const FORGET_DEBTORS_ABOVE: usize = 65_536;
 
-/// A call's sort key in its line: when it was queued, delayed by its length if short calls are
-/// preferred.
-pub(super) type Place = (Instant, WaiterId);
+/// The maximum debt of a tenant, in minutes of its tokens. Limits how long one wrong token count
+/// can block the tenant.
+const MAX_DEBT_MINUTES: u64 = 10;
 
-/// A tenant's queue in one lane.
+/// The index of a tenant in the table. Valid as long as the tenant is configured, or has a waiting
+/// call or a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct TenantId(pub(super) usize);
+
+/// The sort key of a call in its line: the time by which it is ordered, then its ID. See
+/// [`Waiter::order`](super::Waiter::order).
+pub(super) type CallKey = (Instant, WaiterId);
+
+/// The waiting calls of one tenant in one lane, and their account in fair queueing.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    pub(super) calls: FitSet<Place>,
-    /// Calls in the line that are not retries.
+    /// The waiting calls with their requirements.
+    pub(super) calls: FitSet<CallKey>,
+    /// The number of waiting calls that are not retries.
     pub(super) fresh: usize,
     pub(super) account: Account,
-    /// The line's position in its lane, if it is ready.
+    /// The position of the line in its lane, or `None` if the line is not ready.
     pub(super) position: Option<LinePosition>,
-    /// Until when the line is parked because its tenant is out of tokens.
+    /// When the line becomes ready again because its tenant has tokens of its own, or `None` if the
+    /// line is not parked.
     pub(super) parked: Option<Instant>,
-    /// When a call of the line was last dispatched.
+    /// When a call of the line was last dispatched, or `None` if none was.
     pub(super) last_dispatch: Option<Instant>,
-    /// The lane's dispatch count when the line was last served or became ready.
+    /// The number of calls that the lane had dispatched when this line last dispatched a call or
+    /// became ready.
     pub(super) passed_since: u64,
-    /// Whether the line is listed among the lane's debtors.
+    /// Whether the line is listed among the lines in debt of its lane.
     pub(super) is_debtor: bool,
 }
 
-#[derive(Debug)]
+/// The limits and the state of one tenant.
+#[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) name: Arc<str>,
     pub(super) weight: f64,
+    /// The maximum number of slots, or `usize::MAX`.
     pub(super) cap: usize,
+    /// The maximum number of waiting calls, not counting retries.
     pub(super) queue: usize,
-    /// The share of the slots reserved for the tenant (0 to 1).
+    /// The share of the slots that is reserved for the tenant (0 to 1).
     pub(super) floor: f64,
-    /// Whether the tenant's waiting calls may be shed for more urgent ones.
+    /// Whether waiting calls of the tenant may be shed for calls of higher lanes.
     pub(super) shed: bool,
+    /// The tenant's own tokens per minute, or `None` if it has no such limit.
     pub(super) tokens: Option<TenantTokens>,
     pub(super) in_flight: usize,
+    /// The maximum of `in_flight` so far.
     pub(super) peak: usize,
     pub(super) waiting: usize,
-    /// Since when the tenant has been at its cap.
+    /// Since when the tenant has used as many slots as its cap permits.
     pub(super) capped: Span,
-    /// Since when the tenant has been out of tokens for its waiting calls.
+    /// Since when the tenant has had too few tokens of its own for its waiting calls.
     pub(super) out_of_tokens: Span,
     pub(super) lines: [Line; 3],
+    /// Whether the settings name the tenant. Other tenants are removed when they are idle.
     configured: bool,
 }
 
@@ -72,42 +88,55 @@ impl Tenant {
         self.in_flight >= self.cap
     }
 
-    /// Returns the tokens that one call may take now of the tenant's own budget.
+    /// Returns how many of its own tokens one call of the tenant may take now, or `u32::MAX` if
+    /// they are not limited.
     pub(super) fn token_room(&self, now: Instant) -> u32 {
         self.tokens.as_ref().map_or(u32::MAX, |tenant_tokens| tenant_tokens.room(now))
     }
 
-    fn is_idle(&self) -> bool {
-        !self.configured && self.in_flight == 0 && self.waiting == 0
+    /// Returns when the tenant has enough tokens of its own for a call: `now` if it has them now,
+    /// or if its tokens are not limited.
+    pub(super) fn tokens_at(&self, now: Instant, needs: &Requirements) -> Instant {
+        self.tokens.as_ref().map_or(now, |tokens| tokens.ready_at(now, needs.tenant_tokens))
     }
 
-    /// Returns `true` if forgetting the tenant would forgive more than its last charge.
+    /// Returns `true` if removing the tenant would forgive it more than its last charge.
     fn is_owing(&self, now: Instant, lanes: &Lanes) -> bool {
-        self.tokens.as_ref().is_some_and(|tenant_tokens| tenant_tokens.debt(now) > 0)
-            || Lane::ALL.iter().any(|lane| lanes.time(*lane).is_owed(&self.lines[*lane as usize].account))
+        self.tokens.as_ref().is_some_and(|tenant_tokens| tenant_tokens.bucket.debt(now) > 0)
+            || Lane::ALL
+                .iter()
+                .any(|lane| lanes.lane(*lane).time.is_owed(&self.lines[*lane as usize].account))
     }
 }
 
+/// The table of tenants.
 #[derive(Debug)]
 pub(super) struct Tenants {
-    table: Vec<Option<Tenant>>,
-    free: Vec<usize>,
+    table: Slab<Tenant>,
+    /// The number of entries of the table, including those that are not in use.
+    pub(super) table_size: usize,
     ids: HashMap<Arc<str>, TenantId>,
+    /// The settings of tenants that are not configured.
     default: TenantConfig,
+    /// The maximum number of waiting calls of tenants that set none of their own.
     queue: usize,
+    /// How much of its own tokens per minute a tenant may take at once, as the time in which they
+    /// accrue.
     burst: Duration,
+    /// The number of tenants in the table that are not configured.
     unconfigured: usize,
-    /// The table entry that is checked next for an idle tenant.
+    /// The index that is checked next for an idle tenant.
     next_checked: usize,
-    /// The tenant of the last lookup: a call that has to wait is looked up twice.
+    /// The result of the last lookup, because a call that has to wait is looked up twice. `None`:
+    /// there was no lookup.
     last: Option<TenantId>,
 }
 
 impl Tenants {
-    pub(super) fn new(settings: &Settings, now: Instant) -> Self {
+    pub(super) fn new(settings: &SchedulerSettings, now: Instant) -> Self {
         let mut tenants = Self {
-            table: Vec::new(),
-            free: Vec::new(),
+            table: Slab::new(),
+            table_size: 0,
             ids: HashMap::new(),
             default: settings.default_tenant.clone(),
             queue: settings.queue,
@@ -122,22 +151,20 @@ impl Tenants {
         tenants
     }
 
-    /// Returns the tenant of that name, adding it if it is new.
+    /// Returns the ID of the tenant with this name. Adds the tenant if it is not in the table.
     pub(super) fn find(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
         let last = self.last.filter(|id| self.get(*id).is_some_and(|tenant| tenant.name == *name));
         let known = last.or_else(|| self.ids.get(name).copied());
-        let id = known.unwrap_or_else(|| self.add(name, lanes, now));
+        let id = known.unwrap_or_else(|| {
+            if self.unconfigured >= FORGET_IDLE_ABOVE {
+                self.forget(lanes, now);
+            }
+            self.unconfigured += 1;
+            let config = self.default.clone();
+            self.insert(name.clone(), &config, false, now)
+        });
         self.last = Some(id);
         id
-    }
-
-    fn add(&mut self, name: &Arc<str>, lanes: &Lanes, now: Instant) -> TenantId {
-        if self.unconfigured >= REMEMBERED {
-            self.forget(lanes, now);
-        }
-        self.unconfigured += 1;
-        let config = self.default.clone();
-        self.insert(name.clone(), &config, false, now)
     }
 
     fn insert(&mut self, name: Arc<str>, config: &TenantConfig, configured: bool, now: Instant) -> TenantId {
@@ -149,61 +176,83 @@ impl Tenants {
             floor: config.floor,
             shed: config.shed,
             tokens: config.tpm.map(|tpm| TenantTokens::new(tpm, self.burst, now)),
-            in_flight: 0,
-            peak: 0,
-            waiting: 0,
-            capped: Span::default(),
-            out_of_tokens: Span::default(),
-            lines: Default::default(),
             configured,
+            ..Tenant::default()
         };
-        let id = match self.free.pop() {
-            Some(free) => TenantId(free),
-            None => {
-                self.table.push(None);
-                TenantId(self.table.len() - 1)
-            }
-        };
-        if let Some(place) = self.table.get_mut(id.0) {
-            *place = Some(tenant);
-        }
+        let id = TenantId(self.table.insert(tenant));
+        self.table_size = self.table_size.max(id.0 + 1);
         self.ids.insert(name, id);
         id
     }
 
-    /// Forgets some idle tenants, which forgives each of them at most its last charge.
+    /// Checks a few table entries, and removes idle tenants. This forgives each of them at most its
+    /// last charge.
     ///
-    /// Tenants that owe more are kept until they have paid, unless there are so many that memory is
-    /// at stake.
+    /// Tenants that owe more are kept until they have paid, unless there are more than
+    /// [`FORGET_DEBTORS_ABOVE`].
     fn forget(&mut self, lanes: &Lanes, now: Instant) {
-        for _ in 0..LOOKS {
-            self.next_checked = (self.next_checked + 1) % self.table.len().max(1);
-            let Some(place) = self.table.get_mut(self.next_checked) else { return };
-            let crowded = self.unconfigured >= MAX_REMEMBERED;
-            let goes = place.as_ref().is_some_and(|t| t.is_idle() && (crowded || !t.is_owing(now, lanes)));
-            if goes && let Some(tenant) = place.take() {
+        for _ in 0..IDLE_CHECKS {
+            self.next_checked = (self.next_checked + 1) % self.table_size.max(1);
+            let Some(tenant) = self.table.get(self.next_checked) else { continue };
+            let crowded = self.unconfigured >= FORGET_DEBTORS_ABOVE;
+            let is_idle = !tenant.configured && tenant.in_flight == 0 && tenant.waiting == 0;
+            if is_idle && (crowded || !tenant.is_owing(now, lanes)) {
                 self.ids.remove(&tenant.name);
-                self.free.push(self.next_checked);
+                self.table.remove(self.next_checked);
                 self.unconfigured -= 1;
             }
         }
     }
 
     pub(super) fn get(&self, id: TenantId) -> Option<&Tenant> {
-        self.table.get(id.0)?.as_ref()
+        self.table.get(id.0)
     }
 
     pub(super) fn get_mut(&mut self, id: TenantId) -> Option<&mut Tenant> {
-        self.table.get_mut(id.0)?.as_mut()
-    }
-
-    /// Returns the size of the table.
-    #[cfg(test)]
-    pub(super) fn places(&self) -> usize {
-        self.table.len()
+        self.table.get_mut(id.0)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
-        self.table.iter().enumerate().filter_map(|(id, tenant)| Some((TenantId(id), tenant.as_ref()?)))
+        self.table.iter().map(|(id, tenant)| (TenantId(id), tenant))
+    }
+}
+
+/// A tenant's own tokens per minute, which its calls can overdraw.
+#[derive(Debug)]
+pub(super) struct TenantTokens {
+    pub(super) bucket: TokenBucket,
+    /// The maximum debt in tokens.
+    max_debt: u64,
+}
+
+impl TenantTokens {
+    pub(super) fn new(tpm: u64, burst: Duration, now: Instant) -> Self {
+        Self {
+            bucket: TokenBucket::per_minute(tpm, burst, now),
+            max_debt: tpm.saturating_mul(MAX_DEBT_MINUTES),
+        }
+    }
+
+    /// Returns how many tokens one call may take now.
+    pub(super) fn room(&self, now: Instant) -> u32 {
+        u32::try_from(self.bucket.available(now)).unwrap_or(u32::MAX)
+    }
+
+    /// Returns when a call may take `tokens` tokens.
+    pub(super) fn ready_at(&self, now: Instant, tokens: u32) -> Instant {
+        self.bucket.ready_at(now, u64::from(tokens))
+    }
+
+    /// Replaces the tokens `charged` to a call by those that it `used`, up to the maximum debt.
+    /// Returns the tokens that it is charged now.
+    pub(super) fn settle(&mut self, now: Instant, charged: u64, used: u64) -> u64 {
+        let used = used.min(charged.saturating_add(self.max_debt.saturating_sub(self.bucket.debt(now))));
+        self.bucket.settle(now, charged, used);
+        used
+    }
+
+    /// Returns the time in which `tokens` more tokens accrue after the debt is paid.
+    pub(super) fn time_for(&self, now: Instant, tokens: u64) -> Duration {
+        self.bucket.time_for(tokens.saturating_add(self.bucket.debt(now)))
     }
 }

@@ -22,17 +22,17 @@ mod sizes;
 mod unconfigured_tenants;
 
 /// Settings without named tenants and without limits that a test does not set.
-pub(super) fn settings(limit: usize) -> Settings {
-    Settings {
+pub(super) fn settings(limit: usize) -> SchedulerSettings {
+    SchedulerSettings {
         queue: 1_000_000,
         backlog: 1_000_000,
         aging: Duration::ZERO,
         predict: Predict::Off,
-        ..Settings::limited(limit)
+        ..SchedulerSettings::limited(limit)
     }
 }
 
-fn named(settings: &mut Settings, name: &str, weight: f64, cap: Option<usize>) {
+fn named(settings: &mut SchedulerSettings, name: &str, weight: f64, cap: Option<usize>) {
     settings.tenants.insert(name.into(), TenantConfig { weight, cap, ..TenantConfig::default() });
 }
 

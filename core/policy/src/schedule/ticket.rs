@@ -1,85 +1,97 @@
-//! The values exchanged between a call and the scheduler.
+//! The values that the driver and the scheduler exchange about a call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Reason, Rule, Why};
-use crate::Lane;
-use crate::fairness::Tag;
-use crate::kv::Forecast;
-use crate::placement::Wants;
+use super::{Reason, Rule, WaitExplanation};
+use crate::{Lane, fairness::Tag, kv::Forecast, placement::Wants};
 use tidegate_protocol::Usage;
 use tidegate_tokens::Demand;
 
 /// A request for admission: what the scheduler needs to know about a call.
 #[derive(Clone, Debug)]
 pub struct Ticket {
-    /// The fairness key.
+    /// The fairness key. Calls with the same key share the limits and the turns of one tenant.
     pub tenant: Arc<str>,
-    /// The priority class.
+    /// The priority class of the call.
     pub lane: Lane,
-    /// When the call was first queued. Retries keep this time.
+    /// When the call was first queued. A retry keeps the time of the first attempt.
     pub queued_at: Instant,
-    /// When the call stops waiting in any case.
+    /// When the call is refused if it is still waiting, even while the target is closed.
     pub deadline: Instant,
-    /// The remaining wait budget, which runs only while the target is open.
+    /// How long the call may wait, not counting time while the target is closed. `None`: until
+    /// `deadline`.
     pub wait: Option<Duration>,
-    /// Whether an attempt of the call at this target failed in a way that may be caused by the call
-    /// itself.
+    /// Whether an earlier attempt of the call at this target failed in a way that the call itself
+    /// may have caused. Such a call is not used as a probe if another call can be.
     pub has_failed: bool,
-    /// What the call is expected to take of budgets and memory.
+    /// The input and the expected output of the call, in tokens, from which the budgets and the
+    /// memory are charged.
     pub demand: Demand,
-    /// The expected length of the answer, if memory is accounted for. The default follows `demand`.
+    /// The expected length of the answer, from which its use of memory is predicted. The default
+    /// uses the expected output of `demand`.
     pub forecast: Forecast,
-    /// Whether the answer is streamed, so that it has a first token before its end.
+    /// Whether the answer is streamed, so that its first token arrives before its end.
     pub streams: bool,
-    /// The cost in fair queueing: tokens, tokens times seconds of memory, or 1 per call. Positive
-    /// and finite.
+    /// The estimated cost in fair queueing: tokens, tokens times seconds of memory, or 1 per call.
+    /// Must be positive and finite.
     pub cost: f64,
-    /// What the call asks of its replica, if the target is a pool.
+    /// What the call requires of its replica, such as a model. `None`: any replica may take it.
+    /// Ignored unless the target is a pool.
     pub wants: Option<Box<Wants>>,
-    /// For a retry, the start tag of the call's first dispatch. A retry keeps that position in fair
-    /// queueing, is charged like any attempt, and is exempt from the queue bound.
+    /// For a retry, the value of [`Grant::charged`](super::Grant::charged) of the call's first
+    /// attempt; otherwise `None`. A retry keeps its position in fair queueing, may wait even if the
+    /// queue is full, and is charged like any attempt.
     pub charged: Option<Tag>,
 }
 
-/// The actual usage of a call.
+/// The actual usage of an attempt, which replaces the estimates that it was charged by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settled {
-    /// As counted by the provider.
+    /// The tokens that the provider counted.
     pub usage: Usage,
-    /// The actual [`Ticket::cost`].
+    /// The actual value of [`Ticket::cost`].
     pub cost: f64,
 }
 
 /// Why a call was not admitted, and when to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason.
+    /// The reason that is reported to the caller.
     pub reason: Reason,
-    /// The number of calls of the tenant ahead. Counted up to 1,000 for calls that have waited.
+    /// The number of waiting calls of the same tenant that were ahead. At most 1,000 for calls that
+    /// have waited.
     pub position: usize,
-    /// When to try again.
+    /// The time after which the call may be admitted, or `None` if it is not known or if trying
+    /// again is of no use.
     pub retry_after: Option<Duration>,
-    /// The rule that kept the call from being admitted.
-    pub why: Option<Why>,
-    /// The maximum size of one call in tokens, if this call is too large.
-    pub most: Option<u64>,
+    /// The rule that kept the call from being admitted, or `None` if it was not determined.
+    pub why: Option<WaitExplanation>,
+    /// The maximum size of one call in tokens if the call is too large, otherwise `None`.
+    pub max_tokens: Option<u64>,
 }
 
 impl Refusal {
-    /// Creates the refusal of a call that was granted a slot after its deadline.
-    pub fn came_late(waited: Duration) -> Self {
-        let why = Why { rule: Rule::Turn, since: waited, waited, ahead: 0, expected: Some(Duration::ZERO) };
-        Self { reason: Reason::Deadline, position: 0, retry_after: None, why: Some(why), most: None }
+    /// Creates the refusal of a call that got its slot only after its deadline. `waited` is the
+    /// time since it was first queued.
+    pub fn granted_after_deadline(waited: Duration) -> Self {
+        let why = WaitExplanation {
+            rule: Rule::Turn,
+            since: waited,
+            waited,
+            ahead: 0,
+            expected: Some(Duration::ZERO),
+        };
+        Self { reason: Reason::Deadline, position: 0, retry_after: None, why: Some(why), max_tokens: None }
     }
 }
 
-/// What the rules would have decided about a forced call (observe mode).
+/// What the rules would have decided about a call that was admitted by
+/// [`Scheduler::force`](super::Scheduler::force).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForcedDecision {
-    /// The call would have been admitted.
+    /// The call would have been admitted at once.
     Admitted,
-    /// The call would have waited.
+    /// The call would have been queued.
     WouldWait,
 }

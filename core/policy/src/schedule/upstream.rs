@@ -1,57 +1,52 @@
 //! The upstream behind a target: a [single server](super::single) or a [pool of
 //! replicas](super::pool).
 //!
-//! An upstream owns what calls compete for apart from the provider's budgets: slots, first tokens
-//! and the engine's memory. It also decides whether calls are accepted at all. The scheduler
-//! decides which call is next, and asks the upstream through [`Upstream`] whether the call can go
-//! and where it runs.
+//! An upstream has what calls compete for apart from the provider's rate budgets: slots, first
+//! tokens and memory. It also decides whether calls are accepted at all. The scheduler decides
+//! which call is next, and asks the upstream through [`Upstream`] whether the call fits and where
+//! it runs.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::available::Available;
-use super::limiter::{Limiter, Tracked};
-use super::pool::{Assignment, Pool};
-use super::requirements::{CallClass, Requirements, ReservedResources};
-use super::rule::Rule;
-use super::{GrantId, Ticket};
+use super::{
+    Assignment, Available, CallClass, Candidate, GrantId, Limiter, Pool, ReplicaAvailability, Requirements,
+    Rule, Ticket, Tracked,
+};
 use crate::adaptive::{AdaptiveView, Decision};
-use crate::budget::AvailableBudget;
 use crate::cooldown::{Attempt, Cooldown, CooldownState, Failure, Hold};
 use crate::kv::{Kv, KvReservation, KvView, Prefix, Progress};
-use crate::placement::ReplicaSet;
+use crate::{budget::AvailableBudget, placement::ReplicaSet};
 use tidegate_tokens::Demand;
 
-/// A change of an adaptive limit, with the URL of the replica if the upstream is a pool.
+/// A change of an adaptive limit. If the upstream is a pool, the first part is the URL of the
+/// replica, otherwise `None`.
 pub type LimitChange = (Option<Arc<str>>, Decision);
 
-/// What an attempt holds at its upstream, from its admission until its slot is released.
+/// What an attempt uses at its upstream from its admission until its slot is released.
 #[derive(Debug)]
 pub(super) struct UpstreamSlot {
+    /// The attempt as the cool-down knows it.
     pub(super) attempt: Attempt,
-    /// The attempt's sample of the adaptive limit, or `None` if the limit is fixed.
+    /// The attempt as the adaptive limit knows it, or `None` if the limit is fixed.
     pub(super) tracked: Option<Tracked>,
-    /// The memory taken from a single engine. For a pool, `assignment` holds it.
+    /// The memory that the attempt uses, or `None` if the memory is not accounted for.
     pub(super) memory: Option<Box<MemoryUse>>,
-    /// Where the attempt runs, if the upstream is a pool.
+    /// The replica that the attempt runs at. `None` for a single server, or if the call was forced
+    /// while the pool had no replica.
     pub(super) assignment: Option<Box<Assignment>>,
 }
 
 impl UpstreamSlot {
-    /// Returns `true` if a limit counts the attempt among those that await their first token.
+    /// Returns `true` if an adaptive limit counts the attempt among those that await their first
+    /// token.
     pub(super) fn awaits_first_token(&self) -> bool {
         self.tracked.as_ref().is_some_and(|tracked| tracked.awaits)
     }
-
-    /// Returns where to record the progress of the answer, or `None` if no memory is accounted for.
-    pub(super) fn progress(&self) -> Option<&Progress> {
-        let of_replica = self.assignment.as_ref().map(|assignment| assignment.progress());
-        of_replica.or_else(|| self.memory.as_ref().map(|memory| &memory.progress))
-    }
 }
 
-/// The memory that an attempt takes from an engine.
+/// The memory that one attempt uses in an engine.
 #[derive(Debug)]
 pub(super) struct MemoryUse {
     pub(super) place: KvReservation,
@@ -59,7 +54,8 @@ pub(super) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Takes memory for a call that shares `prefix` with others.
+    /// Takes memory for a call. The tokens of `prefix` are taken once for all calls that share
+    /// them.
     pub(super) fn take(memory: &mut Kv, ticket: &Ticket, prefix: Prefix) -> Self {
         let progress = Progress::default();
         let forecast = ticket.forecast.clone();
@@ -68,144 +64,144 @@ impl MemoryUse {
     }
 }
 
-/// An attempt that is about to be admitted.
+/// A call that is about to get a slot.
 #[derive(Debug)]
 pub(super) struct Admitted<'a> {
     pub(super) id: GrantId,
-    pub(super) ticket: &'a Ticket,
-    pub(super) class: CallClass,
-    /// Slots held, this attempt's included.
+    pub(super) call: &'a Candidate<'a>,
+    /// The number of slots in use, including the one for this call.
     pub(super) in_flight: usize,
     /// The replicas whose memory is reserved for other calls.
     pub(super) reserved: ReplicaSet,
 }
 
-/// The slots of an upstream.
+/// The slots of an upstream, and what is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Slots in force.
+    /// The number of slots in force.
     pub(super) slots: usize,
-    /// What leaves no room for another call, if anything.
+    /// The rule that keeps any other call from being sent, or `None` if there is a free slot.
     pub(super) shortage: Option<Rule>,
 }
 
-/// What calls are sent to, and what limits their number.
+/// What calls are sent to, and what limits their number: a single server or a pool.
 ///
-/// `in_flight` is the number of slots held. Methods on capacity and memory that take `&self` answer
-/// as of the last [`Upstream::available`].
+/// `in_flight` is the number of slots in use. Methods that take `&self` and concern slots or memory
+/// use the values of the last [`Upstream::available`].
 pub(super) trait Upstream: fmt::Debug + Send {
-    /// Returns the slots in force, and what leaves no room for another call.
+    /// Returns the slots in force, and what keeps another call from being sent.
     fn limits(&self, in_flight: usize) -> Limits;
 
-    /// Sets a fixed number of slots, replacing the configured or adaptive limit. For a pool, the
-    /// number limits all replicas together.
+    /// Sets a fixed number of slots, which replaces the configured or adaptive limit. For a pool,
+    /// the number applies to all replicas together.
     fn set_limit(&mut self, limit: usize);
 
-    /// Lets time pass: limits may change and replicas may return.
+    /// Passes the time, which may change adaptive limits and let replicas accept calls again.
     fn tick(&mut self, now: Instant);
 
-    /// Returns when time alone may make more room.
+    /// Returns when time alone may change the limits or the replicas, or `None` if it does not.
     fn next_wake(&self, now: Instant) -> Option<Instant>;
 
-    /// Returns the changes of the adaptive limits since the last call.
+    /// Removes and returns the changes of the adaptive limits since the last call of this method.
     fn take_limit_changes(&mut self) -> Vec<LimitChange>;
 
-    /// Returns the state of the adaptive limit. `None` if there is none, or one for each replica.
+    /// Returns the state of the adaptive limit. Returns `None` if the limit is fixed, and for a
+    /// pool, which has a limit for each replica.
     fn adaptive(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView>;
 
-    /// Returns the state of the memory, or `None` if its size is not known.
+    /// Returns the state of the memory, summed over all replicas, or `None` if its size is not
+    /// known.
     fn memory(&self) -> Option<KvView>;
 
-    /// Returns the limit that the attempt counts against, or `None` if its replica has left.
-    fn limiter_of(&mut self, slot: &UpstreamSlot) -> Option<&mut Limiter>;
+    /// Returns the limit that counts the attempt with this assignment, or `None` if its replica has
+    /// left the pool.
+    fn limiter_of(&mut self, assignment: Option<&Assignment>) -> Option<&mut Limiter>;
 
     // What calls require, and what is available.
 
-    /// Returns `true` if calls can differ in what they lack.
+    /// Returns `true` if calls can differ in what they need of the upstream: memory or certain
+    /// replicas.
     fn is_sized(&self) -> bool;
 
-    /// Returns `true` if a call may fit although an earlier one in its line does not, because they
-    /// compete for different replicas.
+    /// Returns `true` if a call may fit although an earlier call of its line does not, because they
+    /// need different replicas.
     fn can_bypass(&self) -> bool {
         false
     }
 
-    /// Returns the class of a call: which replicas may take it.
+    /// Returns the class of a call, that is, which replicas may take it.
     fn class(&mut self, _: &Ticket) -> CallClass {
         CallClass::default()
     }
 
-    /// Records that a call of the class was queued.
-    fn on_enqueue(&mut self, _: CallClass) {}
-
-    /// Records that a call of the class has left the queue.
-    fn on_dequeue(&mut self, _: CallClass) {}
-
-    /// Returns the memory that a call needs, in tokens.
-    fn memory_need(&self, demand: &Demand) -> u32;
-
-    /// Returns the maximum input of one call, in tokens, if the call certainly exceeds it.
-    fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<u64>;
-
-    /// Measures slots and memory, and returns them together with the room in the shared budgets.
-    fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available;
-
-    /// Measures the memory only, for a call that is forced.
-    fn measure_memory(&mut self) {}
-
-    /// Returns what is available to others if the memory of the replica `held` is reserved.
-    fn without_reserved(&self, available: Available, _: Option<usize>, _: usize) -> Available {
-        available
-    }
-
-    /// Returns what would be available if slots were free and the memory of the replica `held` is
-    /// reserved.
-    fn with_free_slots(&self, available: Available, _: Option<usize>) -> Available {
-        available
-    }
-
-    /// Returns `true` if there is memory for a call that `available` lets go. Exact.
-    fn has_memory(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> bool;
-
-    /// Narrows a reservation to the memory of the replica where it will come free first.
-    fn narrow(&self, held: ReservedResources, _: &Requirements, _: &Ticket) -> ReservedResources {
-        held
-    }
-
-    /// Returns what is left for the calls behind an aged head that does not fit, or `None` if
-    /// nothing is.
-    fn left_behind(&self, _: &Requirements, _: &Ticket, _: &Available) -> Option<Available> {
+    /// Returns the number of waiting calls of a class, which the scheduler counts. Returns `None`
+    /// for a single server.
+    fn waiting_mut(&mut self, _: CallClass) -> Option<&mut usize> {
         None
     }
 
-    /// Returns `true` if the end of a call in flight may give a waiting call the slot that it
-    /// lacks.
+    /// Returns the memory that a call needs at least, in tokens.
+    fn memory_need(&self, demand: &Demand) -> u32;
+
+    /// Returns the maximum input of one call in tokens if the call exceeds it, otherwise `None`.
+    fn oversize(&self, call: &Candidate<'_>) -> Option<u64>;
+
+    /// Measures slots and memory, and returns them together with `shared`, the room in the rate
+    /// budgets.
+    fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available;
+
+    /// Measures the memory only. Does nothing for a single server.
+    fn measure_memory(&mut self) {}
+
+    /// Returns what the replicas have for all calls except the one for which the memory of the
+    /// replica `_held` is reserved. If `_in_flight` is `None`, each eligible replica is treated as
+    /// if it had a free slot. Returns `None` for a single server.
+    fn replicas(&self, _in_flight: Option<usize>, _held: Option<usize>) -> Option<Arc<ReplicaAvailability>> {
+        None
+    }
+
+    /// Returns `true` if there is memory for a call that fits into `available`. Exact, in contrast
+    /// to [`Available::fits`].
+    fn has_memory(&self, call: &Candidate<'_>, available: &Available) -> bool;
+
+    /// Returns the index of the replica whose memory is reserved for a call that lacks memory: the
+    /// one that lacks least for it.
+    ///
+    /// Returns `None` for a single server, if a replica has enough memory, or if the call is too
+    /// large for each of them.
+    fn replica_to_reserve(&self, _call: &Candidate<'_>) -> Option<usize> {
+        None
+    }
+
+    /// Returns `true` if waiting calls may lack slots that the end of a call in flight would free.
     fn may_lack_slots(&self, in_flight: usize) -> bool;
 
-    /// Returns the replicas where the next released slot would go to the call; the empty set for a
-    /// single server.
+    /// Returns the replicas where the next released slot would be used by the call, or the empty
+    /// set for a single server.
     ///
-    /// Returns `None` if the call has a slot already or cannot use one.
+    /// Returns `None` if a slot is free for the call already, or if no released slot would be of
+    /// use to it.
     fn slots_for(&self, _: &Requirements, _: usize) -> Option<ReplicaSet> {
         Some(ReplicaSet::NONE)
     }
 
-    /// Returns `true` if the attempt holds a slot at one of the replicas from
-    /// [`Upstream::slots_for`].
+    /// Returns `true` if the attempt has no response head yet and uses a slot of one of these
+    /// replicas. Always `true` for a single server.
     fn is_at(&self, _: GrantId, _: ReplicaSet) -> bool {
         true
     }
 
     // Whether calls are accepted.
 
-    /// Returns the cool-down. For a pool, that of attempts without a replica.
+    /// Returns the cool-down. For a pool, it applies only to attempts that were forced while there
+    /// was no replica.
     fn cooldown(&self) -> &Cooldown;
 
-    /// Returns the cool-down.
+    /// Returns the cool-down. See [`Upstream::cooldown`].
     fn cooldown_mut(&mut self) -> &mut Cooldown;
 
-    /// Returns `Ok` if an attempt may go now, otherwise when to ask again. For `has_failed`, see
-    /// [`Ticket::has_failed`].
+    /// Returns `Ok` if the cool-down permits an attempt now, otherwise when to ask again. For
+    /// `has_failed`, see [`Ticket::has_failed`].
     fn ready(&mut self, now: Instant, has_failed: bool) -> Result<(), Instant> {
         if self.cooldown().is_open() {
             return Ok(());
@@ -214,90 +210,94 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown_mut().ready(now, slots, has_failed)
     }
 
-    /// Returns `true` if the next attempt is a probe of an upstream that is down. As of the last
+    /// Returns `true` if the next attempt is a probe of an upstream that was down, as of the last
     /// [`Upstream::ready`].
     fn is_probing(&self) -> bool {
         self.cooldown().is_probing()
     }
 
-    /// Returns `true` if no cool-down, outage or recovery is in progress.
+    /// Returns `true` if no cool-down, outage or recovery is in progress; for a pool, if a replica
+    /// accepts calls.
     fn is_open(&self) -> bool {
         self.cooldown().is_open()
     }
 
-    /// Returns `true` if a new call has to wait for the end of a cool-down or an outage.
+    /// Returns `true` if a new call would have to wait for the end of a cool-down or an outage.
     fn is_cooling(&self, now: Instant) -> bool {
         self.cooldown().until().is_some_and(|until| until > now)
     }
 
-    /// Returns `true` if nothing may be sent. Wait budgets stop meanwhile.
+    /// Returns `true` if nothing may be sent. Wait budgets do not run meanwhile.
     fn is_closed(&self) -> bool {
         self.cooldown().is_closed()
     }
 
-    /// Returns `true` if no replica accepts calls. A single server is closed by its cool-down only.
+    /// Returns `true` if the upstream is a pool in which no replica accepts calls.
     fn has_no_replica(&self) -> bool {
         false
     }
 
-    /// Returns for how long the upstream has been closed, in total.
+    /// Returns the total time for which the upstream has been closed.
     fn closed(&self, now: Instant) -> Duration {
         self.cooldown().closed(now)
     }
 
-    /// Returns since when the upstream has been closed.
+    /// Returns since when the upstream has been closed, or `None` if it is open.
     fn closed_since(&self) -> Option<Instant>;
 
-    /// Returns until when the upstream certainly stays closed.
+    /// Returns the time before which the cool-down does not end, or `None` if no cool-down is in
+    /// force.
     fn cooling_until(&self) -> Option<Instant> {
         self.cooldown().until()
     }
 
-    /// Returns until when the upstream is expected to stay closed.
+    /// Returns when the upstream is expected to open, or `None` if it is open or if the time is not
+    /// known.
     fn closed_until(&self, _: Instant) -> Option<Instant> {
         self.cooldown().until()
     }
 
-    /// Returns `true` if the upstream is closed because it is down, not because it asked callers to
-    /// wait.
+    /// Returns `true` if the upstream is closed because it failed, and `false` if it asked callers
+    /// to wait.
     fn is_down(&self) -> bool {
         self.cooldown().is_down()
     }
 
-    /// Returns the state for snapshots.
+    /// Returns whether the upstream accepts calls, for snapshots.
     fn state(&self, now: Instant) -> CooldownState {
         self.cooldown().state_at(now)
     }
 
-    /// Continues a cool-down that began elsewhere.
+    /// Continues a cool-down that began at another scheduler of the same upstream, until `until`.
     fn resume_cooldown(&mut self, now: Instant, until: Instant);
 
     // Events of an attempt.
 
-    /// Gives an attempt a slot and the memory that it needs.
+    /// Gives a call a slot and the memory that it needs, even if there is no room for it.
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot;
 
-    /// Handles the head of an answer.
+    /// Records that the response head of an attempt has arrived.
     fn on_answer(&mut self, _: GrantId) {}
 
-    /// Handles the first token of an answer.
+    /// Records the first token of an answer.
     fn on_first_token(&mut self, _: Instant, _: &mut UpstreamSlot) {}
 
-    /// Handles an attempt that was accepted.
+    /// Records that an attempt was accepted.
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot);
 
-    /// Handles an attempt that failed.
+    /// Records that an attempt failed, and returns what its call should do next.
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold;
 
-    /// Releases the slot and its memory. Returns `true` if the set of replicas changed.
+    /// Releases a slot and its memory. Returns `true` if the replicas of the pool changed, because
+    /// a draining replica has left with its last call.
     fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool;
 
-    /// Returns the pool if the upstream is one.
+    /// Returns the pool, or `None` if the upstream is a single server.
     fn as_pool(&self) -> Option<&Pool> {
         None
     }
 
-    /// Returns the pool if the upstream is one.
+    /// Returns the pool, or `None` if the upstream is a single server.
     fn as_pool_mut(&mut self) -> Option<&mut Pool> {
         None
     }
@@ -308,7 +308,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
 pub(super) struct Failed {
     pub(super) call: u64,
     pub(super) failure: Failure,
-    /// The delay that the upstream asked for.
+    /// The time for which the upstream asked callers to wait, or `None` if it did not.
     pub(super) delay: Option<Duration>,
     pub(super) jitter: f64,
 }

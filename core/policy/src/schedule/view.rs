@@ -3,69 +3,80 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Scheduler;
-use super::floors::slots;
-use super::rule::Rule;
-use crate::Lane;
-use crate::adaptive::AdaptiveView;
-use crate::cooldown::CooldownState;
-use crate::kv::KvView;
+use super::{Rule, Scheduler, floor_slots};
+use crate::{Lane, adaptive::AdaptiveView, cooldown::CooldownState, kv::KvView};
 
-/// The state of a scheduler. The levels of its budgets are in the view of the budgets.
+/// The state of a scheduler at one moment. The levels of its rate budgets are in
+/// [`BudgetView`](crate::budget::BudgetView).
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct View {
-    /// Slots in force.
+pub struct SchedulerView {
+    /// The number of slots in force.
     pub limit: usize,
-    /// The adaptive limit. `None` if the limit is fixed, or if each replica has one.
+    /// The state of the adaptive limit, or `None` if the limit is fixed or if the upstream is a
+    /// pool.
     pub adaptive: Option<AdaptiveView>,
+    /// The number of slots in use.
     pub in_flight: usize,
+    /// The maximum of `in_flight` so far.
     pub peak: usize,
+    /// The number of waiting calls.
     pub waiting: usize,
+    /// Whether the target accepts calls.
     pub state: CooldownState,
+    /// The time until the target is expected to accept calls again, or `None` if it accepts them
+    /// now or if the time is not known.
     pub cool_for: Option<Duration>,
+    /// The total time in which a waiting call could have been dispatched and was not.
     pub gap: Duration,
+    /// The time since the scheduler was created.
     pub up: Duration,
-    /// For how long resources have been reserved for an aged call that does not fit yet.
+    /// For how long resources have been reserved for a call that has waited for the ageing time and
+    /// does not fit. `None`: nothing is reserved.
     pub held_for: Option<Duration>,
-    /// The engine's memory, if its size is known.
+    /// The state of the engine's KV-cache memory, summed over the replicas of a pool. `None` if its
+    /// size is not known.
     pub kv: Option<KvView>,
-    /// The lanes, in the order of [`Lane::ALL`].
+    /// The lanes in the order of [`Lane::ALL`].
     pub lanes: [LaneView; 3],
+    /// The tenants in no particular order.
     pub tenants: Vec<TenantView>,
 }
 
-/// The state of one lane.
+/// The state of one lane of a scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct LaneView {
+    /// The number of slots in use by calls of the lane.
     pub in_flight: usize,
+    /// The number of waiting calls of the lane.
     pub waiting: usize,
-    /// The lane's floor in slots.
+    /// The number of slots reserved for the lane at the current limit, or 0 if it has no floor.
     pub floor: usize,
 }
 
-/// The state of one tenant.
+/// The state of one tenant of a scheduler.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct TenantView {
+    /// The fairness key of the tenant.
     pub name: Arc<str>,
+    /// The number of slots in use by calls of the tenant.
     pub in_flight: usize,
+    /// The maximum of `in_flight` since the tenant was added.
     pub peak: usize,
+    /// The number of waiting calls of the tenant.
     pub waiting: usize,
-    /// The tenant's floor in slots.
+    /// The number of slots reserved for the tenant at the current limit, or 0 if it has no floor.
     pub floor: usize,
-    /// Tokens owed to the tenant's own token budget.
+    /// The tokens by which the tenant has overdrawn its own tokens per minute, or 0 if it has not.
     pub debt: u64,
 }
 
 impl<W> Scheduler<W> {
-    /// Returns the current state.
-    pub fn view(&self, now: Instant) -> View {
+    /// Returns the state of the scheduler.
+    pub fn view(&self, now: Instant) -> SchedulerView {
         let Self { capacity, queue, .. } = self;
-        let (limit, upstream) = (capacity.slots(), &capacity.upstream);
-        let held_since = || capacity.blocked.since(Rule::Held).unwrap_or(now);
-        View {
+        let (limit, upstream) = (capacity.limits.slots, &capacity.upstream);
+        let held_since = || capacity.blocked[Rule::Reserved as usize].since().unwrap_or(now);
+        SchedulerView {
             limit,
             adaptive: upstream.adaptive(now, capacity.in_flight),
             in_flight: capacity.in_flight,
@@ -74,13 +85,13 @@ impl<W> Scheduler<W> {
             state: upstream.state(now),
             cool_for: upstream.closed_until(now).map(|until| until.saturating_duration_since(now)),
             gap: self.gap.total,
-            up: now.saturating_duration_since(self.began),
+            up: now.saturating_duration_since(self.started_at),
             held_for: self.order.reservation.map(|_| now.saturating_duration_since(held_since())),
             kv: upstream.memory(),
             lanes: Lane::ALL.map(|lane| LaneView {
-                in_flight: capacity.in_flight_of(lane),
+                in_flight: capacity.by_lane[lane as usize],
                 waiting: queue.load.waiting(lane),
-                floor: slots(self.settings.lanes[lane as usize].floor, limit),
+                floor: floor_slots(self.settings.lanes[lane as usize].floor, limit),
             }),
             tenants: queue
                 .tenants
@@ -90,8 +101,8 @@ impl<W> Scheduler<W> {
                     in_flight: t.in_flight,
                     peak: t.peak,
                     waiting: t.waiting,
-                    floor: slots(t.floor, limit),
-                    debt: t.tokens.as_ref().map_or(0, |tenant_tokens| tenant_tokens.debt(now)),
+                    floor: floor_slots(t.floor, limit),
+                    debt: t.tokens.as_ref().map_or(0, |tenant_tokens| tenant_tokens.bucket.debt(now)),
                 })
                 .collect(),
         }

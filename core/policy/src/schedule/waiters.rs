@@ -3,57 +3,57 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::Ticket;
-use super::ids::{TenantId, WaiterId};
-use super::requirements::Requirements;
+use slab::Slab;
 
+use super::{Candidate, Requirements, TenantId, Ticket};
+
+/// Identifies a waiting call within its scheduler. Never used again for another call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId {
+    /// The number of calls queued before. Calls of the same age are ordered by it.
+    pub(super) number: u64,
+    /// The index in the table, which other calls use again.
+    pub(super) place: usize,
+}
+
+/// A waiting call, with its ticket and its requirements.
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     pub(super) who: W,
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
     pub(super) needs: Requirements,
-    /// The sort key in the line.
+    /// The time by which the call is ordered in its line: when it was queued, plus a delay for its
+    /// length.
     pub(super) order: Instant,
-    /// When the call was queued, on the clock that stops during cool-downs.
+    /// The total time for which the target had been open when the call was queued.
     pub(super) since: Duration,
-    /// When the wait budget ends, on the clock that stops during cool-downs.
-    budget_ends: Option<Duration>,
+    /// The total time for which the target will have been open when the call's wait budget ends, or
+    /// `None` if it has no wait budget.
+    pub(super) budget_ends: Option<Duration>,
 }
 
 impl<W> Waiter<W> {
-    /// Creates an entry. `open` is the time for which the target has been open so far.
-    pub(super) fn new(
-        who: W,
-        tenant: TenantId,
-        ticket: Ticket,
-        needs: Requirements,
-        order: Instant,
-        open: Duration,
-    ) -> Self {
-        let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
-        Self { who, tenant, ticket, needs, order, since: open, budget_ends }
+    pub(super) fn candidate(&self) -> Candidate<'_> {
+        Candidate { tenant: self.tenant, ticket: &self.ticket, needs: self.needs }
     }
 }
 
+/// The table of waiting calls, also ordered by deadline and by the end of the wait budget.
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
-    table: Vec<Option<(u64, Waiter<W>)>>,
-    free: Vec<usize>,
+    table: Slab<(u64, Waiter<W>)>,
+    /// The number of the next call that is queued.
     next: u64,
-    by_deadline: BTreeSet<(Instant, WaiterId)>,
-    by_budget: BTreeSet<(Duration, WaiterId)>,
+    /// All waiting calls by deadline.
+    pub(super) by_deadline: BTreeSet<(Instant, WaiterId)>,
+    /// The waiting calls with a wait budget, by [`Waiter::budget_ends`].
+    pub(super) by_budget: BTreeSet<(Duration, WaiterId)>,
 }
 
 impl<W> Waiters<W> {
     pub(super) fn new() -> Self {
-        Self {
-            table: Vec::new(),
-            free: Vec::new(),
-            next: 0,
-            by_deadline: BTreeSet::new(),
-            by_budget: BTreeSet::new(),
-        }
+        Self { table: Slab::new(), next: 0, by_deadline: BTreeSet::new(), by_budget: BTreeSet::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -61,66 +61,34 @@ impl<W> Waiters<W> {
     }
 
     pub(super) fn insert(&mut self, waiter: Waiter<W>) -> WaiterId {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.table.push(None);
-            self.table.len() - 1
-        });
-        let id = WaiterId { number: self.next, place };
+        let id = WaiterId { number: self.next, place: self.table.vacant_key() };
         self.next += 1;
         self.by_deadline.insert((waiter.ticket.deadline, id));
         if let Some(ends) = waiter.budget_ends {
             self.by_budget.insert((ends, id));
         }
-        if let Some(slot) = self.table.get_mut(place) {
-            *slot = Some((id.number, waiter));
-        }
+        self.table.insert((id.number, waiter));
         id
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
-        match self.table.get(id.place)? {
-            Some((number, waiter)) if *number == id.number => Some(waiter),
-            _ => None,
-        }
+        let (number, waiter) = self.table.get(id.place)?;
+        (*number == id.number).then_some(waiter)
     }
 
-    /// Returns all calls, in no particular order.
+    /// Returns all waiting calls in no particular order.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (WaiterId, &mut Waiter<W>)> {
-        let table = self.table.iter_mut().enumerate();
-        table.filter_map(|(place, slot)| {
-            let (number, waiter) = slot.as_mut()?;
-            Some((WaiterId { number: *number, place }, waiter))
-        })
+        let waiters = self.table.iter_mut();
+        waiters.map(|(place, (number, waiter))| (WaiterId { number: *number, place }, waiter))
     }
 
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         self.get(id)?;
-        let (_, waiter) = self.table.get_mut(id.place)?.take()?;
-        self.free.push(id.place);
+        let (_, waiter) = self.table.remove(id.place);
         self.by_deadline.remove(&(waiter.ticket.deadline, id));
         if let Some(ends) = waiter.budget_ends {
             self.by_budget.remove(&(ends, id));
         }
         Some(waiter)
-    }
-
-    /// Returns all calls by deadline.
-    pub(super) fn by_deadline(&self) -> impl Iterator<Item = (Instant, WaiterId)> {
-        self.by_deadline.iter().copied()
-    }
-
-    /// Returns the calls with a wait budget by its end, on the clock of open time.
-    pub(super) fn by_budget(&self) -> impl Iterator<Item = (Duration, WaiterId)> {
-        self.by_budget.iter().copied()
-    }
-
-    /// Returns the call with the first deadline.
-    pub(super) fn first_deadline(&self) -> Option<(Instant, WaiterId)> {
-        self.by_deadline.first().copied()
-    }
-
-    /// Returns the call whose wait budget ends first, on the clock of open time.
-    pub(super) fn first_budget(&self) -> Option<(Duration, WaiterId)> {
-        self.by_budget.first().copied()
     }
 }

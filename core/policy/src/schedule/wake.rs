@@ -1,19 +1,16 @@
-//! When time alone lets a waiting call go.
+//! The times at which a waiting call becomes admissible without another event.
 
 use std::time::Instant;
 
-use super::available::Available;
-use super::fit_set::earlier;
-use super::ids::TenantId;
-use super::requirements::Requirements;
-use super::select::{LineHead, Selector};
-use super::tenants::Tenant;
+use super::{Available, LineKey, Requirements, Selector, earlier};
 use crate::Lane;
 
 impl<W> Selector<'_, W> {
-    /// Returns when time alone lets a waiting call go although it cannot go now.
+    /// Returns when time alone makes a waiting call admissible that is not admissible now, or
+    /// `None` if only other events can.
     ///
-    /// Exact, except that a call which becomes aged in the meantime may hold others back.
+    /// The time may be too early if a call becomes aged before it, because other calls may then not
+    /// take what that call lacks.
     pub(super) fn soonest(&mut self) -> Option<Instant> {
         if !self.capacity.is_sized() {
             return None;
@@ -36,75 +33,64 @@ impl<W> Selector<'_, W> {
         if self.order.reservation.is_some() {
             // Another line at the front may need no reservation, or a different one.
             best = earlier(best, self.queue.lanes.next_change(now, self.order.aging));
-            best = earlier(best, self.queue.lanes.parked().next().map(|(until, ..)| until));
+            best = earlier(best, self.queue.lanes.parked.first().map(|(until, ..)| *until));
         }
         best
     }
 
-    /// Returns when a call has the tokens that it lacks, in the budgets or of its tenant.
-    fn soonest_tokens(&mut self, available: Available) -> Option<Instant> {
-        // A call with enough tokens now lacks memory, which time alone does not restore.
-        let now = self.now;
-        let later = |at: &Instant| *at > now;
+    /// Returns when the first waiting call has the tokens that it lacks, in the rate budgets and of
+    /// its tenant's own. Returns `None` if no call lacks only tokens.
+    fn soonest_tokens(&self, available: Available) -> Option<Instant> {
+        let less = self.unreserved(available.clone());
+        let (now, reservation) = (self.now, self.order.reservation);
+        let in_budgets = |needs: &Requirements, within: &Available| {
+            self.capacity.ready_at(now, &needs.need, &within.room_for(needs)?)
+        };
+        let beside_reserved = |needs: &Requirements, within: &Available| {
+            let is_reserved = reservation.is_some_and(|held| held.resources.is_used_by(&needs.need));
+            if is_reserved { None } else { in_budgets(needs, within) }
+        };
         let mut best = None;
-        let less = self.less_reserved(available.clone());
         for lane in Lane::ALL {
-            let this = &*self;
-            let (capacity, reservation, available, less) =
-                (&*this.capacity, this.order.reservation, &available, &less);
-            let unheld = |needs: &Requirements| capacity.ready_at(now, &needs.need, &available.of(needs)?);
-            let among = |needs: &Requirements, available: &Available| {
-                let held =
-                    reservation.is_some_and(|reservation| reservation.resources.is_used_by(&needs.need));
-                if held { None } else { capacity.ready_at(now, &needs.need, &available.of(needs)?) }
-            };
-            let time = |needs: &Requirements| among(needs, less);
-            let of = &mut |id: TenantId| {
-                let tenant = this.queue.tenants.get(id)?;
-                let line = &tenant.lines[lane as usize];
-                let LineHead { call, needs, aged } = this.head_within(id, lane, available)?;
-                let tenant_tokens = |needs: &Requirements, at: Instant| own_ready(tenant, now, needs).max(at);
-                let head = if reservation.is_some_and(|reservation| reservation.call == call) {
-                    unheld(&needs).map(|at| tenant_tokens(&needs, at)).filter(later)
+            let of = &mut |line: &LineKey, _: &Requirements| {
+                let tenant = self.queue.tenants.get(line.tenant)?;
+                let head = self.head_within(line.tenant, lane, &available)?;
+                // A call with enough tokens now lacks memory, which time alone does not restore.
+                let later = |needs: &Requirements, at: Option<Instant>| {
+                    at.map(|at| at.max(tenant.tokens_at(now, needs))).filter(|at| *at > now)
+                };
+                let has_reservation = reservation.is_some_and(|held| held.call == head.call);
+                let at = if has_reservation {
+                    in_budgets(&head.needs, &available)
                 } else {
-                    time(&needs).map(|at| tenant_tokens(&needs, at)).filter(later)
+                    beside_reserved(&head.needs, &less)
                 };
-                let behind = if aged {
-                    this.behind(&LineHead { call, needs, aged }, less, tenant.token_room(now))
-                } else {
-                    Some(less.clone())
+                let at = later(&head.needs, at);
+                let Some(behind) = self.room_behind(&head, &less, tenant.token_room(now)) else {
+                    return at;
                 };
-                let Some(behind) = behind else { return head };
-                let of = &mut |needs: &Requirements| {
-                    among(needs, &behind).map(|at| tenant_tokens(needs, at)).filter(later)
-                };
-                let bound = &mut |least: &Requirements| among(least, &behind);
-                line.calls.soonest(head, bound, &mut |_, needs| of(needs))
+                let bound = &mut |least: &Requirements| beside_reserved(least, &behind);
+                let of = &mut |_: &_, needs: &Requirements| later(needs, beside_reserved(needs, &behind));
+                tenant.lines[lane as usize].calls.soonest(at, bound, of)
             };
-            // The lane's own bound does not hold for the head with the reservation.
-            let bound =
-                &mut |least: &Requirements| if reservation.is_some() { unheld(least) } else { time(least) };
-            best = this.queue.lanes.soonest(lane, best, bound, of);
+            let bound = &mut |least: &Requirements| in_budgets(least, &available);
+            best = self.queue.lanes.lane(lane).by_tag.soonest(best, bound, of);
         }
         earlier(best, self.soonest_parked(&available, best))
     }
 
-    /// Returns when a parked line has a call that fits, if that is before `best`.
+    /// Returns the earlier of `best` and the time at which a parked line has a call that fits.
     fn soonest_parked(&self, available: &Available, mut best: Option<Instant>) -> Option<Instant> {
-        for (until, lane, id) in self.queue.lanes.parked() {
-            if best.is_some_and(|best| best <= until) {
+        for (until, lane, id) in &self.queue.lanes.parked {
+            if best.is_some_and(|best| best <= *until) {
                 break;
             }
-            let least =
-                self.queue.tenants.get(id).and_then(|tenant| tenant.lines[lane as usize].calls.least());
-            let at =
-                least.and_then(|least| self.capacity.ready_at(self.now, &least.need, &available.of(&least)?));
-            best = earlier(best, at.map(|at| at.max(until)));
+            let least = self.queue.line(*id, *lane).and_then(|line| line.calls.least());
+            let at = least.and_then(|least| {
+                self.capacity.ready_at(self.now, &least.need, &available.room_for(&least)?)
+            });
+            best = earlier(best, at.map(|at| at.max(*until)));
         }
         best
     }
-}
-
-fn own_ready(tenant: &Tenant, now: Instant, needs: &Requirements) -> Instant {
-    tenant.tokens.as_ref().map_or(now, |tenant_tokens| tenant_tokens.ready_at(now, needs.tenant_tokens))
 }

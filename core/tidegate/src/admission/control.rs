@@ -8,7 +8,7 @@ use super::Admission;
 use super::driver::Event;
 use crate::clock::now;
 use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView};
-use crate::schedule::{View, WaiterId, Why};
+use crate::schedule::{SchedulerView, WaitExplanation, WaiterId};
 
 impl Admission {
     /// Returns `true` if a new call would have to wait for a cool-down.
@@ -22,12 +22,12 @@ impl Admission {
     }
 
     /// Returns the state for snapshots and metrics.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> SchedulerView {
         self.state.lock().scheduler.view(now())
     }
 
     /// Returns why the call at this place of the queue waits, or `None` if it does not.
-    pub(crate) fn explain(&self, waiter: WaiterId) -> Option<Why> {
+    pub(crate) fn explain(&self, waiter: WaiterId) -> Option<WaitExplanation> {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 

@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::kv::Kv;
 use crate::placement::Fault;
 use crate::schedule::{
-    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, Settings, Settled, Ticket, WaiterId,
+    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Settled, Ticket,
+    WaiterId,
 };
 use tidegate_policy::outcome::Cancellation;
 use tidegate_protocol::RateHeaders;
@@ -87,7 +88,7 @@ impl Admission {
     /// rejections for lack of slots.
     pub fn new(
         name: Arc<str>,
-        settings: &Settings,
+        settings: &SchedulerSettings,
         budgets: Arc<BudgetSet>,
         kv: Option<Kv>,
         wait_hint: &'static str,
@@ -198,7 +199,7 @@ impl Admission {
                     return match answer {
                         // The deadline has passed, so the call is not sent and the slot is
                         // released.
-                        Ok(_) if deadline <= now => Err(Refusal::came_late(now - queued_at)),
+                        Ok(_) if deadline <= now => Err(Refusal::granted_after_deadline(now - queued_at)),
                         answer => answer,
                     }
                     .map_err(|refusal| self.rejection_error(refusal));
@@ -323,7 +324,7 @@ impl Admission {
 
     /// Releases a slot and admits waiting calls, also at targets that share the budgets.
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
-        let id = grant.id();
+        let id = grant.id;
         self.handle(Event::Released(grant));
         self.cancel_signals.remove(id);
         self.budgets.notify_others(self);
@@ -333,7 +334,7 @@ impl Admission {
     pub(super) fn on_response(&self, grant: &mut Grant) {
         if self.cancel_signals.is_enabled() {
             self.state.lock().scheduler.on_answer(grant);
-            self.cancel_signals.remove(grant.id());
+            self.cancel_signals.remove(grant.id);
         }
     }
 

@@ -48,7 +48,7 @@ impl Permit {
 
     /// Returns the part of the call's wait budget that this wait has used.
     pub fn spent(&self) -> Duration {
-        self.grant.as_ref().map(Grant::spent).unwrap_or_default()
+        self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
     }
 
     /// Returns how long the call waited for the slot.
@@ -59,7 +59,7 @@ impl Permit {
     /// Returns the number of slots of the target in use just after this one was granted, this one
     /// included.
     pub fn in_flight(&self) -> usize {
-        self.grant.as_ref().map_or(0, Grant::in_flight)
+        self.grant.as_ref().map_or(0, |grant| grant.in_flight)
     }
 
     /// Returns when the slot was granted.
@@ -70,7 +70,7 @@ impl Permit {
     /// Records that the attempt is handed to its transport, so that the provider may count it.
     pub fn on_sent(&mut self) {
         if let Some(grant) = &mut self.grant {
-            grant.mark_sent();
+            grant.sent = true;
         }
     }
 
@@ -102,7 +102,7 @@ impl Permit {
     /// released. If this is not called, the attempt counts as cancelled.
     pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
-            grant.set_outcome(ended);
+            grant.outcome = ended;
         }
     }
 
@@ -114,7 +114,7 @@ impl Permit {
     /// Returns the signal that cancels the attempt. `None` if the target neither lends reserved
     /// slots nor is a pool.
     pub(crate) fn cancel_signal(&self) -> Option<Arc<CancelSignal>> {
-        self.admission.cancel_signals().register(self.grant.as_ref()?.id())
+        self.admission.cancel_signals().register(self.grant.as_ref()?.id)
     }
 
     /// Records that the response has begun. The attempt can no longer be cancelled.
@@ -128,7 +128,7 @@ impl Permit {
     /// charged.
     pub fn mark_unsent(&mut self) {
         if let Some(grant) = &mut self.grant {
-            grant.mark_unsent();
+            grant.sent = false;
         }
     }
 

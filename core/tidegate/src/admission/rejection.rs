@@ -68,8 +68,10 @@ fn what(refusal: &Refusal) -> String {
             )
         }
         Reason::TooLarge => {
-            let (most, of) =
-                (refusal.most.unwrap_or_default(), refusal.why.map_or("budget", |why| bounds(why.rule)));
+            let (most, of) = (
+                refusal.max_tokens.unwrap_or_default(),
+                refusal.why.map_or("budget", |why| bounds(why.rule)),
+            );
             format!("the call needs more tokens than {of} can ever grant ({most} tokens)")
         }
     }
@@ -104,7 +106,7 @@ fn change(rule: Rule) -> Option<&'static str> {
         Rule::Replicas => {
             Some("the replicas that serve the model are full: add one, or raise the pool's `cap`")
         }
-        Rule::Held => Some(
+        Rule::Reserved => Some(
             "capacity is reserved for a larger call that has waited longer; raise `aging` to let smaller calls pass it",
         ),
         _ => None,

@@ -10,7 +10,7 @@ use super::*;
 use crate::config::RateConfig;
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Settings, Ticket};
+use crate::schedule::{SchedulerSettings, Ticket};
 use tidegate_tokens::Demand;
 
 mod cancel;
@@ -18,15 +18,15 @@ mod pools;
 mod runtimes;
 mod timing;
 
-fn settings(limit: usize) -> Settings {
-    Settings { queue: 100_000, ..Settings::limited(limit) }
+fn settings(limit: usize) -> SchedulerSettings {
+    SchedulerSettings { queue: 100_000, ..SchedulerSettings::limited(limit) }
 }
 
 fn admission(limit: usize) -> Arc<Admission> {
     with_settings(&settings(limit))
 }
 
-fn with_settings(settings: &Settings) -> Arc<Admission> {
+fn with_settings(settings: &SchedulerSettings) -> Arc<Admission> {
     Admission::new("target".into(), settings, BudgetSet::new(&RateConfig::default(), now()), None, "")
 }
 

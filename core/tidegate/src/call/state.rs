@@ -8,7 +8,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::fairness::Tag;
 use crate::placement::{Placed, ReplicaId};
-use crate::schedule::{WaiterId, Why};
+use crate::schedule::{WaitExplanation, WaiterId};
 use tidegate_protocol::Usage;
 use tidegate_tokens::Demand;
 
@@ -99,7 +99,7 @@ impl Call {
     }
 
     /// Returns why the call waits, in the queue or for a cool-down. `None` if it does not wait.
-    pub(crate) fn why(&self) -> Option<Why> {
+    pub(crate) fn why(&self) -> Option<WaitExplanation> {
         if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
             return Some(why);
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::schedule::View;
+use crate::schedule::SchedulerView;
 use crate::snapshot::LimitSnapshot;
 
 /// A limit and its queue at one moment.
@@ -24,7 +24,7 @@ pub struct AdaptiveLimitSnapshot {
 }
 
 impl AdaptiveLimitSnapshot {
-    pub(super) fn of(view: &View, now: Instant) -> Self {
+    pub(super) fn of(view: &SchedulerView, now: Instant) -> Self {
         Self {
             limit: view.limit,
             adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),

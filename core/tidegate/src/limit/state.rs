@@ -13,7 +13,7 @@ use crate::context::Lane;
 use crate::duration;
 use crate::error::Error;
 use crate::kv::Forecast;
-use crate::schedule::{Settings, Ticket};
+use crate::schedule::{SchedulerSettings, Ticket};
 use tidegate_tokens::Demand;
 
 const HINT: &str = "the adaptive limit is what the upstream serves in time; raise `wait` or `queue`, or `cap` if the limit has reached it";
@@ -32,7 +32,7 @@ impl<J> LimitState<J> {
     /// Creates the state of a limit. `latency` is the objective of calls that do not stream; if the
     /// outer value is `None`, it is the objective of first tokens.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
-        let mut settings = Settings::from(config);
+        let mut settings = SchedulerSettings::from(config);
         if let Some(adaptive) = &mut settings.adaptive {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }

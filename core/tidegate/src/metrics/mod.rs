@@ -36,7 +36,7 @@ use crate::budget::BudgetView;
 use crate::config::{TargetConfig, ToolConfig};
 use crate::error::Error;
 use crate::placement::ReplicaView;
-use crate::schedule::View;
+use crate::schedule::SchedulerView;
 
 /// The metrics of a gate.
 pub(crate) struct Metrics(Arc<Families>);
@@ -60,7 +60,7 @@ impl Metrics {
     /// Sets the gauges from these views and returns all series in the Prometheus text format.
     pub(crate) fn text<'a>(
         &self,
-        views: impl Iterator<Item = (&'a TargetMetrics, View, Vec<BudgetView>, Vec<ReplicaView>)>,
+        views: impl Iterator<Item = (&'a TargetMetrics, SchedulerView, Vec<BudgetView>, Vec<ReplicaView>)>,
     ) -> String {
         for (target, view, budgets, replicas) in views {
             target.set(&view, &budgets);

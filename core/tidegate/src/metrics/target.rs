@@ -18,7 +18,7 @@ use crate::cooldown::Hold;
 use crate::error::Reason;
 use crate::metrics::Quantiles;
 use crate::placement::{Placed, ReplicaView};
-use crate::schedule::{TenantView, View};
+use crate::schedule::{SchedulerView, TenantView};
 use tidegate_policy::retry::GiveUpReason;
 
 /// The tenant of calls that name none.
@@ -266,7 +266,7 @@ impl TargetMetrics {
     }
 
     /// Sets the gauges from these views, before they are exported.
-    pub(super) fn set(&self, view: &View, budgets: &[BudgetView]) {
+    pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         self.set_budgets(view, budgets);
         let set =
             |family: &GaugeVec, labels: &[&str], value: f64| family.with_label_values(labels).set(value);
@@ -298,7 +298,7 @@ impl TargetMetrics {
 }
 
 impl TargetMetrics {
-    fn set_budgets(&self, view: &View, budgets: &[BudgetView]) {
+    fn set_budgets(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         let name: &str = &self.name;
         for budget in budgets {
             let labels = [name, budget.kind.as_str()];

@@ -12,7 +12,7 @@ use super::target::decisions;
 use crate::config::{LimitConfig, ToolConfig};
 use crate::error::Reason;
 use crate::metrics::Quantiles;
-use crate::schedule::View;
+use crate::schedule::SchedulerView;
 
 /// What happened to a model slot that a task held when it asked for a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl ToolMetrics {
     }
 
     /// Sets the gauges from a view, before they are exported.
-    pub(crate) fn set(&self, view: &View) {
+    pub(crate) fn set(&self, view: &SchedulerView) {
         self.in_flight.set(view.in_flight as f64);
         self.limit.set(view.limit as f64);
         if let (Some(limit), Some(seen)) = (&self.adaptive, &view.adaptive) {

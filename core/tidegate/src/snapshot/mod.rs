@@ -17,7 +17,7 @@ use crate::context::Lane;
 use crate::kv;
 use crate::metrics::{LabeledCounter, Quantiles, TenantSeen, ToolMetrics};
 use crate::pool::TargetPool;
-use crate::schedule::{LaneView, View};
+use crate::schedule::{LaneView, SchedulerView};
 use crate::target::{SharedCooldowns, Target};
 
 /// The state of a gate at one moment. Durations are in seconds.
@@ -259,7 +259,7 @@ impl TargetSnapshot {
 /// label are included while they hold or await slots.
 fn tenants<'a>(
     counted: impl Iterator<Item = (&'a str, TenantSeen)>,
-    view: &View,
+    view: &SchedulerView,
 ) -> BTreeMap<String, TenantSnapshot> {
     let mut tenants: BTreeMap<String, TenantSnapshot> =
         counted.map(|(name, seen)| (name.to_owned(), TenantSnapshot::from(seen))).collect();
@@ -325,7 +325,7 @@ impl From<TenantSeen> for TenantSnapshot {
 impl ToolSnapshot {
     /// Returns the state of a tool. `targets` are all targets of the gate, for `slot_held`.
     pub(crate) fn of<'a>(
-        view: &View,
+        view: &SchedulerView,
         metrics: &ToolMetrics,
         targets: impl Iterator<Item = &'a Arc<str>>,
         now: Instant,

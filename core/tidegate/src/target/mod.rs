@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
 use crate::pool::TargetPool;
-use crate::schedule::Settings;
+use crate::schedule::SchedulerSettings;
 use crate::transport::Transport;
 
 pub(crate) use expected::{Expected, SlotTime};
@@ -64,7 +64,7 @@ impl Target {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),
-            &Settings::from(&config),
+            &SchedulerSettings::from(&config),
             budgets,
             kv,
             if config.pool.is_some() { POOL_HINT } else { HINT },

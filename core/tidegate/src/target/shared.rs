@@ -14,7 +14,7 @@ use crate::clock;
 use crate::config::{OnFull, TargetConfig};
 use crate::cooldown::{Hold, KeyedCooldowns};
 use crate::error::Reason;
-use crate::schedule::{Refusal, Rule, Why};
+use crate::schedule::{Refusal, Rule, WaitExplanation};
 
 /// The cool-downs of the keys that share a target. A key identifies a credential and a model.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl SharedCooldowns {
                 position: 0,
                 retry_after: Some(until.saturating_duration_since(now)),
                 why: Some(held_since(now, queued_at, until)),
-                most: None,
+                max_tokens: None,
             };
             if until > deadline || self.on_full == OnFull::Refuse {
                 return Err(rejection(Reason::CoolDown));
@@ -110,7 +110,7 @@ impl SharedCooldowns {
     }
 
     /// Returns why a call of the key waits, if its cool-down is in force.
-    pub(crate) fn explain(&self, key: u64, queued_at: Instant) -> Option<Why> {
+    pub(crate) fn explain(&self, key: u64, queued_at: Instant) -> Option<WaitExplanation> {
         let now = clock::now();
         self.cooldowns.lock().until(now, key).map(|until| held_since(now, queued_at, until))
     }
@@ -138,10 +138,10 @@ impl SharedCooldowns {
 }
 
 /// Returns the explanation of a call that a cool-down holds until `until`.
-fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
+fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanation {
     let waited = now.saturating_duration_since(queued_at);
     let expected = Some(until.saturating_duration_since(now));
-    Why { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
+    WaitExplanation { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
 }
 
 /// Counts one held call until it is dropped.

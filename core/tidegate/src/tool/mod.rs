@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Reason};
 use crate::identify::task_of;
 use crate::kv::Forecast;
 use crate::metrics::{Metrics, ToolMetrics};
-use crate::schedule::{Settings, Ticket, Why};
+use crate::schedule::{SchedulerSettings, Ticket, WaitExplanation};
 use crate::snapshot::ToolSnapshot;
 use crate::target::Target;
 use crate::unknown::unknown;
@@ -79,7 +79,7 @@ impl Tools {
             let budgets =
                 BudgetSet::from_budgets(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
             let admission =
-                Admission::new(name.as_str().into(), &Settings::from(config), budgets, None, hint);
+                Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
         Self {
@@ -198,7 +198,7 @@ impl Tools {
     }
 
     /// Returns why the request still waits, or `None` if it is not queued.
-    pub(crate) fn why(&self, tool_wait: &ToolWait) -> Option<Why> {
+    pub(crate) fn why(&self, tool_wait: &ToolWait) -> Option<WaitExplanation> {
         self.tools.get(&*tool_wait.tool)?.admission.explain(tool_wait.waiter()?)
     }
 

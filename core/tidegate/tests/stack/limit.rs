@@ -146,7 +146,7 @@ async fn first_token_admits_the_next_call() {
     assert_eq!(seen.attempts(), 2);
     let told = gate.explain_all(1).pop().unwrap();
     assert_eq!((told.state, told.rule), (CallStatus::Waiting, Some("first_tokens")));
-    assert!(told.text.contains("as many calls as may await their first token"), "{}", told.text);
+    assert!(told.text.contains("the maximum number of calls await their first token"), "{}", told.text);
     assert_eq!((limit(&gate).awaiting, limit(&gate).awaiting_limit), (2, 2));
     sleep(600 * MS).await;
     assert_eq!((seen.attempts(), target(&gate).in_flight), (3, 3));

@@ -1,90 +1,74 @@
-//! Classes of calls: calls that the same replicas may take are of one class, identified by a
-//! number.
+//! Classes of calls: calls that the same replicas may take are of one class, which has a number.
 //!
-//! A queue of 100,000 calls is searched by what a few classes have room for.
+//! A search among 100,000 waiting calls compares only what is available to each of a few classes.
 
 use std::collections::HashMap;
 
+use slab::Slab;
+
 use crate::placement::ReplicaSet;
+use crate::schedule::CallClass;
 
-/// Classes without waiting calls that are kept.
-const REMEMBERED: usize = 64;
+/// The number of classes that are kept before those without waiting calls are dropped.
+const MIN_BEFORE_DROP: usize = 64;
 
-/// The classes. See [the module](self).
+/// The classes of calls at a pool. See [the module](self).
 #[derive(Debug, Default)]
 pub(super) struct CallClasses {
-    /// By number: the replicas, and the number of waiting calls.
-    table: Vec<Option<(ReplicaSet, usize)>>,
-    free: Vec<usize>,
+    /// For each number, the replicas that may take calls of the class, and the number of waiting
+    /// calls.
+    table: Slab<(ReplicaSet, usize)>,
+    /// The number of the class for each set of replicas.
     numbers: HashMap<ReplicaSet, usize>,
-    /// The number of classes from which unused ones are dropped.
-    many: usize,
+    /// The number of classes at which those without waiting calls are dropped next, if greater than
+    /// [`MIN_BEFORE_DROP`].
+    drop_at: usize,
 }
 
 impl CallClasses {
-    /// Returns the number of the class, which stays the same while a call of the class waits.
-    pub(super) fn number(&mut self, places: ReplicaSet) -> u32 {
-        if let Some(number) = self.numbers.get(&places) {
+    /// Returns the number of the class of calls that these replicas may take. It stays the same as
+    /// long as a call of the class waits.
+    pub(super) fn number(&mut self, replicas: ReplicaSet) -> u32 {
+        if let Some(number) = self.numbers.get(&replicas) {
             return *number as u32;
         }
-        if self.free.is_empty() && self.table.len() >= self.many.max(REMEMBERED) {
+        if self.table.len() >= self.drop_at.max(MIN_BEFORE_DROP) {
             self.forget();
         }
-        let known = Some((places, 0));
-        let number = match self.free.pop() {
-            Some(free) => {
-                if let Some(place) = self.table.get_mut(free) {
-                    *place = known;
-                }
-                free
-            }
-            None => {
-                self.table.push(known);
-                self.table.len() - 1
-            }
-        };
-        self.numbers.insert(places, number);
+        let number = self.table.insert((replicas, 0));
+        self.numbers.insert(replicas, number);
         number as u32
     }
 
+    /// Returns the replicas of a class, or `None` if the number is not in use.
     pub(super) fn get(&self, number: usize) -> Option<ReplicaSet> {
-        self.table.get(number).copied().flatten().map(|(places, _)| places)
+        self.table.get(number).map(|(replicas, _)| *replicas)
     }
 
-    /// Records that a call of the class waits.
-    pub(super) fn on_enqueue(&mut self, number: usize) {
-        if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
-            *waiting += 1;
-        }
+    /// Returns the number of waiting calls of a class, which the caller updates. Returns `None` if
+    /// the class is not known.
+    pub(super) fn waiting_mut(&mut self, class: CallClass) -> Option<&mut usize> {
+        self.table.get_mut(class.number()?).map(|(_, waiting)| waiting)
     }
 
-    /// Records that a call of the class has left the queue.
-    pub(super) fn on_dequeue(&mut self, number: usize) {
-        if let Some((_, waiting)) = self.table.get_mut(number).and_then(Option::as_mut) {
-            *waiting = waiting.saturating_sub(1);
-        }
-    }
-
-    /// Returns all classes in the order of their numbers.
+    /// Returns the replicas of the classes in the order of their numbers, with `None` for each
+    /// number that is not in use.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<ReplicaSet>> {
-        self.table.iter().map(|known| known.map(|(places, _)| places))
+        let end = self.table.iter().next_back().map_or(0, |(last, _)| last + 1);
+        (0..end).map(|number| self.get(number))
     }
 
-    /// Returns the number of waiting calls of all classes.
+    /// Returns the number of waiting calls of all classes together.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.table.iter().flatten().map(|(_, waiting)| waiting).sum()
+        self.table.iter().map(|(_, (_, waiting))| waiting).sum()
     }
 
+    /// Drops the classes without waiting calls.
     fn forget(&mut self) {
-        let Self { table, free, numbers, many } = self;
-        for (number, known) in table.iter_mut().enumerate() {
-            if let Some((places, _)) = known.take_if(|(_, waiting)| *waiting == 0) {
-                numbers.remove(&places);
-                free.push(number);
-            }
-        }
-        *many = 2 * numbers.len();
+        let Self { table, numbers, drop_at } = self;
+        table.retain(|_, (replicas, waiting)| *waiting > 0 || numbers.remove(replicas).is_none());
+        *drop_at = 2 * numbers.len();
     }
 }
 
@@ -97,14 +81,17 @@ mod tests {
         let mut classes = CallClasses::default();
         let of = ReplicaSet::one;
         let kept = classes.number(of(3));
-        classes.on_enqueue(kept as usize);
+        let count = |classes: &mut CallClasses, waiting| {
+            *classes.waiting_mut(CallClass::new(kept)).expect("known") = waiting;
+        };
+        count(&mut classes, 1);
         for at in 0..128 {
             let number = classes.number(of(at));
             assert_eq!(classes.get(number as usize), Some(of(at)));
         }
         assert_eq!(classes.number(of(3)), kept);
-        assert!(classes.table.len() <= REMEMBERED + 1, "{}", classes.table.len());
-        classes.on_dequeue(kept as usize);
+        assert!(classes.table.len() <= MIN_BEFORE_DROP + 1, "{}", classes.table.len());
+        count(&mut classes, 0);
         assert_eq!(classes.waiting(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Results of attempts at replicas, and the calls of replicas that go down.
+//! The outcome of attempts at replicas, and the calls of replicas that go down.
 
 use std::time::Instant;
 
@@ -8,23 +8,21 @@ use crate::placement::{Fault, ReplicaId};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
-    /// Handles an accepted attempt.
-    pub(super) fn succeeded(&mut self, now: Instant, assignment: &mut Assignment) {
+    /// Records that a replica accepted a call. A full replica has room again.
+    pub(super) fn on_accepted(&mut self, now: Instant, assignment: &mut Assignment) {
         if let Some(replica) = self.replica_of(assignment) {
-            replica.on_room();
+            replica.on_has_room();
             self.placement.on_accepted(now, &mut assignment.placed_call);
             self.refresh(now);
         }
     }
 
-    /// Handles a failed attempt, and returns what the call should do.
+    /// Records that an attempt failed at its replica, and returns what its call should do.
     ///
-    /// A call of which nothing ran is retried at once at another eligible replica where it was not
-    /// tried: a full or rate-limiting replica says nothing about the others.
-    ///
-    /// A call that failed at another replica before may fail anywhere, so that it is no evidence
-    /// against this one.
-    pub(super) fn failed(
+    /// If the replica ran nothing of the call, the call is retried at once at another eligible
+    /// replica where it was not tried. A call that has failed at another replica before is no
+    /// evidence against this one.
+    pub(super) fn on_failed(
         &mut self,
         now: Instant,
         assignment: &Assignment,
@@ -37,10 +35,10 @@ impl Pool {
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
-                        replica.on_turned_away(now.saturating_duration_since(attempt.sent));
+                        replica.on_rejected(now.saturating_duration_since(attempt.sent));
                     }
                     Fault::Full(_) | Fault::Limited(_) => {}
-                    _ => replica.on_room(),
+                    _ => replica.on_has_room(),
                 }
             }
             self.refresh(now);
@@ -60,79 +58,70 @@ impl Pool {
         }
     }
 
-    /// Handles a sign of life. Returns `true` if a replica became eligible by it.
-    fn on_alive(&mut self, now: Instant, assignment: &Assignment) -> bool {
-        if self.replica_of(assignment).is_none() {
-            return false;
-        }
-        let before = self.eligible;
-        self.placement.on_alive(now, assignment.placed_call.at);
-        self.refresh(now);
-        !self.eligible.less(before).is_empty()
-    }
-
-    fn next_stranded(&mut self) -> Option<GrantId> {
-        let places = self.placement.take_stranded();
-        if !places.is_empty() {
-            let Self { unanswered, stranded, .. } = self;
-            unanswered.retain(|id, at| {
-                let falls = places.contains(*at);
-                stranded.extend(falls.then_some(*id));
-                !falls
-            });
-        }
-        self.stranded.pop()
-    }
-
-    /// Records that a call has an answer or has ended.
-    pub(super) fn settled(&mut self, id: GrantId) {
+    /// Records that the response head of a call has arrived, or that the call has ended.
+    pub(super) fn remove_unanswered(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
         self.stranded.retain(|stranded| *stranded != id);
     }
 }
 
 impl<W> Scheduler<W> {
-    /// Handles an attempt that its replica failed. Call [`Scheduler::next`] and
+    /// Records that an attempt failed at its replica. Call [`Scheduler::next`] and
     /// [`Scheduler::next_stranded`] afterwards.
     ///
-    /// Returns:
+    /// Returns what the call should do:
     ///
-    /// - [`Hold::RetryOther`] if nothing ran and the call was not tried at another eligible replica;
-    /// - [`Hold::AllFull`] if all replicas that may take it are full;
-    /// - [`Hold::CoolDown`] after a 429, otherwise [`Hold::Outage`], if no replica is eligible any
-    ///   more: the call waits for the first that returns.
+    /// - [`Hold::RetryOther`] if the replica ran nothing and the call was not tried at another
+    ///   eligible replica.
+    /// - [`Hold::AllFull`] if all replicas that may take the call are full.
+    /// - [`Hold::CoolDown`] after a status 429, otherwise [`Hold::Outage`], if no replica is
+    ///   eligible any more. The call waits for the first replica that returns.
+    /// - [`Hold::No`] otherwise.
     pub fn on_replica_failure(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
-        grant.judged = true;
+        grant.is_reported = true;
         let slot = &grant.slot;
         let failed =
-            |pool: &mut Pool| Some(pool.failed(now, slot.assignment.as_deref()?, fault, slot.attempt));
+            |pool: &mut Pool| Some(pool.on_failed(now, slot.assignment.as_deref()?, fault, slot.attempt));
         let hold = self.capacity.with_pool(failed).flatten().unwrap_or(Hold::No);
-        self.capacity.update(now);
+        self.capacity.refresh_and_record(now);
         hold
     }
 
-    /// Handles a sign of life from the replica of a call. Returns `true` if a replica became
-    /// eligible by it; call [`Scheduler::next`] then.
+    /// Records that the replica of a call has sent something. Returns `true` if the replica became
+    /// eligible by it; the driver must then call [`Scheduler::next`].
     pub fn on_alive(&mut self, now: Instant, grant: &Grant) -> bool {
         let Some(assignment) = &grant.slot.assignment else { return false };
-        let is_back = self.capacity.with_pool(|pool| pool.on_alive(now, assignment)).unwrap_or(false);
+        let on_alive = |pool: &mut Pool| {
+            pool.replica_of(assignment)?;
+            let before = pool.eligible;
+            pool.placement.on_alive(now, assignment.placed_call.at);
+            pool.refresh(now);
+            Some(!pool.eligible.less(before).is_empty())
+        };
+        let is_back = self.capacity.with_pool(on_alive).flatten().unwrap_or(false);
         if is_back {
-            self.capacity.update(now);
+            self.capacity.refresh_and_record(now);
         }
         is_back
     }
 
-    /// Returns `true` if the replica is down or has left. See
-    /// [`Placement::is_down`](crate::placement::Placement::is_down).
+    /// Returns `true` if the replica is down or has left the pool. Returns `false` if the target is
+    /// not a pool.
     pub fn is_down(&self, id: ReplicaId) -> bool {
         self.capacity.upstream.as_pool().is_some_and(|pool| pool.placement.is_down(id))
     }
 
-    /// Returns a call to cancel and queue again with its charge, because its replica went down
-    /// before it answered.
+    /// Returns a call in flight that the driver should cancel and queue again, because its replica
+    /// went down before its response head arrived. Returns `None` if there is none.
     ///
     /// Call until `None` after each event; each call is returned once.
     pub fn next_stranded(&mut self) -> Option<GrantId> {
-        self.capacity.upstream.as_pool_mut()?.next_stranded()
+        let Pool { placement, unanswered, stranded, .. } = self.capacity.upstream.as_pool_mut()?;
+        let down = placement.take_stranded();
+        if !down.is_empty() {
+            stranded.extend(unanswered.iter().filter(|(_, at)| down.contains(**at)).map(|(id, _)| *id));
+            unanswered.retain(|_, at| !down.contains(*at));
+        }
+        stranded.pop()
     }
 }

@@ -1,17 +1,17 @@
-//! Membership, observations and views of a pool's replicas.
+//! The members of a pool, the observations of them, and their state for snapshots.
 
 use std::time::Instant;
+
+use super::{Pool, replica_slots::ReplicaSlots};
+use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView, SlotsView};
+use crate::schedule::{Limiter, Scheduler, Upstream};
 use tidegate_config::ReplicaConfig;
 
-use super::Pool;
-use super::replica_slots::ReplicaSlots;
-use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView, SlotsView};
-use crate::schedule::Scheduler;
-use crate::schedule::limiter::Limiter;
-use crate::schedule::upstream::Upstream;
-
 impl Pool {
+    /// Sets the replicas. Replicas that are not in `members` get no new calls, and leave the pool
+    /// when their last call ends.
     pub(super) fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
+        self.tick(now);
         self.placement.set_members(now, members);
         for view in self.placement.view(now) {
             let Some(at) = self.placement.index_of(view.id) else { continue };
@@ -23,12 +23,12 @@ impl Pool {
             if place.as_ref().is_none_or(|replica| replica.placed.id != view.id) {
                 *place = Some(ReplicaSlots::new(Placed { id: view.id, url: view.url.clone() }, limiter()));
             }
-            let told =
+            let configured =
                 members.iter().find(|member| member.url == view.url).and_then(|member| member.kv_tokens);
             let Some(replica) = place else { continue };
-            match told.or(self.each.kv_tokens) {
+            match configured.or(self.each.kv_tokens) {
                 Some(tokens) => replica.set_memory(tokens, self.each.kv_headroom, true),
-                None => replica.ask_memory(),
+                None => replica.is_size_configured = false,
             }
         }
         // Replicas without calls have left at once.
@@ -39,19 +39,21 @@ impl Pool {
         self.refresh(now);
     }
 
-    /// Applies an observation. Returns `true` if the replica may take other calls than before.
+    /// Applies an observation of a replica. Returns `true` if the models of the replica have
+    /// changed, so that it may take other calls than before.
     fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) -> bool {
+        self.tick(now);
         let headroom = self.each.kv_headroom;
         let replica = self.placement.index_of(id).and_then(|at| self.replica_mut(at));
         let changed = replica.is_some_and(|replica| match &observation {
-            Observation::Metrics(standing) => {
-                standing.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
-                replica.shares_prefixes = standing.shares_prefixes;
+            Observation::Metrics(metrics) => {
+                metrics.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
+                replica.shares_prefixes = metrics.shares_prefixes;
                 false
             }
             Observation::Models(models) => replica.models.replace(models.clone()).as_ref() != Some(models),
             Observation::ConnectRefused | Observation::ProbeTimeout | Observation::ProbeFailed => {
-                replica.on_room();
+                replica.on_has_room();
                 false
             }
             Observation::ProbeOk | Observation::MetricsUnreadable => false,
@@ -60,11 +62,55 @@ impl Pool {
         self.refresh(now);
         changed
     }
+}
 
-    fn views(&self, now: Instant) -> Vec<ReplicaView> {
-        let mut views = self.placement.view(now);
+impl<W> Scheduler<W> {
+    /// Sets the replicas of the pool. Call [`Scheduler::next`] afterwards.
+    ///
+    /// Replicas that are not in `members` get no new calls, and leave the pool when their last call
+    /// ends. Does nothing if the target is not a pool.
+    pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
+        let set_members = |pool: &mut Pool| pool.set_members(now, members);
+        if self.capacity.with_pool(set_members).is_some() {
+            self.reclassify(now);
+        }
+    }
+
+    /// Applies an observation of a replica, such as its metrics or a failed probe. Call
+    /// [`Scheduler::next`] and [`Scheduler::next_stranded`] afterwards.
+    pub fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) {
+        match self.capacity.with_pool(|pool| pool.observe(now, id, observation)) {
+            Some(true) => self.reclassify(now),
+            Some(false) => {
+                self.capacity.refresh_and_record(now);
+                self.watch_gap(now);
+            }
+            None => {}
+        }
+    }
+
+    /// Returns the polls of replicas that are due. Call [`Scheduler::next_stranded`] afterwards,
+    /// because a replica that did not answer the last poll in time may be down now.
+    ///
+    /// Returns none if the target is not a pool.
+    pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
+        let is_busy = self.is_busy();
+        let poll_requests = |pool: &mut Pool| {
+            if is_busy {
+                // Waiting calls send nothing, but need fresh observations.
+                pool.placement.wake(now);
+            }
+            pool.placement.poll_requests(now)
+        };
+        self.capacity.with_pool(poll_requests).unwrap_or_default()
+    }
+
+    /// Returns the state of each replica, or an empty list if the target is not a pool.
+    pub fn replicas(&self, now: Instant) -> Vec<ReplicaView> {
+        let Some(pool) = self.capacity.upstream.as_pool() else { return Vec::new() };
+        let mut views = pool.placement.view(now);
         for view in &mut views {
-            let replica = self.placement.index_of(view.id).and_then(|at| self.replica(at));
+            let replica = pool.placement.index_of(view.id).and_then(|at| pool.replica(at));
             view.slots = replica.map(|replica| {
                 let adaptive = replica.limiter.view(now, replica.in_flight);
                 SlotsView {
@@ -78,58 +124,9 @@ impl Pool {
         }
         views
     }
-}
 
-impl<W> Scheduler<W> {
-    /// Sets the pool's replicas, and recomputes which of them may take each waiting call. Call
-    /// [`Scheduler::next`] afterwards.
-    pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
-        let set = |pool: &mut Pool| {
-            pool.tick(now);
-            pool.set_members(now, members);
-        };
-        if self.capacity.with_pool(set).is_some() {
-            self.reclassify(now);
-        }
-    }
-
-    /// Applies an observation of a replica. Call [`Scheduler::next`] and
-    /// [`Scheduler::next_stranded`] afterwards.
-    pub fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) {
-        let see = |pool: &mut Pool| {
-            pool.tick(now);
-            pool.observe(now, id, observation)
-        };
-        match self.capacity.with_pool(see) {
-            Some(true) => self.reclassify(now),
-            Some(false) => {
-                self.capacity.update(now);
-                self.watch(now);
-            }
-            None => {}
-        }
-    }
-
-    /// Returns what to poll from the replicas now. Call [`Scheduler::next_stranded`] afterwards,
-    /// because a replica that stayed silent may be down now.
-    pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
-        let is_busy = self.is_busy();
-        let poll_requests = |pool: &mut Pool| {
-            if is_busy {
-                // Waiting calls send nothing, but need fresh observations.
-                pool.placement.wake(now);
-            }
-            pool.placement.poll_requests(now)
-        };
-        self.capacity.with_pool(poll_requests).unwrap_or_default()
-    }
-
-    /// Returns the state of the replicas; empty if the target is not a pool.
-    pub fn replicas(&self, now: Instant) -> Vec<ReplicaView> {
-        self.capacity.upstream.as_pool().map(|pool| pool.views(now)).unwrap_or_default()
-    }
-
-    /// Returns a replica for a request that takes no slot.
+    /// Returns a replica for a request that uses no slot, or `None` if the target is not a pool or
+    /// has no replica.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
         self.capacity.upstream.as_pool_mut()?.placement.pick_without_slot(now)
     }

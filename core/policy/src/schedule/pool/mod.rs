@@ -1,14 +1,14 @@
 //! A pool of replicas as the upstream. Each replica has slots and memory of its own.
 //!
-//! [`Placement`] decides which replicas are eligible, and which replica with room takes a call. The
-//! pool decides how much room each replica has. Both happen under the scheduler's lock.
+//! [`Placement`] decides which replicas are eligible, and which eligible replica with room takes a
+//! call. The pool decides how much room each replica has. Both run under the lock of the scheduler.
 //!
 //! # Invariants
 //!
 //! - A call is assigned to a replica that may take it and has a slot and memory for it, unless the
 //!   call was forced.
-//! - What a call takes at its replica is released once, when the call ends, even if the replica is
-//!   draining.
+//! - The slot and the memory that a call uses at its replica are released once, when the call ends,
+//!   even if the replica is draining.
 //! - Each event of a call is reported to [`Placement`] once.
 
 mod assignment;
@@ -23,58 +23,61 @@ mod upstream;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-pub(super) use assignment::Assignment;
+use super::{CallClass, GrantId, Scheduler, SchedulerSettings, Span, Ticket, Upstream};
+use crate::placement::{Placement, ReplicaSet, Wants};
+use crate::{adaptive, cooldown::Cooldown, kv::Forecast};
 use call_classes::CallClasses;
 use replica_slots::ReplicaSlots;
 
-use super::available::{LongestPrompt, ReplicaAvailability};
-use super::requirements::{CallClass, Requirements};
-use super::settings::Settings;
-use super::span::Span;
-use super::upstream::Upstream;
-use super::{GrantId, Scheduler, Ticket};
-use crate::adaptive;
-use crate::cooldown::Cooldown;
-use crate::kv::Forecast;
-use crate::placement::{Placement, ReplicaSet, Wants};
+pub(super) use assignment::Assignment;
 
-/// A pool of replicas. See [the module](self).
+/// A pool of replicas as the upstream of a scheduler. See [the module](self).
 #[derive(Debug)]
 pub(super) struct Pool {
     placement: Placement,
-    /// The replicas by index.
+    /// The replicas by index. `None`: no replica has the index.
     replicas: Vec<Option<ReplicaSlots>>,
-    /// The replicas that calls may go to.
+    /// The replicas that accept calls.
     eligible: ReplicaSet,
+    /// The classes of calls by the replicas that may take them.
     classes: CallClasses,
     /// The maximum number of calls in flight at all replicas together.
     cap: usize,
     each: ReplicaSettings,
-    /// The calls without an answer, and the index of their replicas.
+    /// The calls in flight without a response head, with the index of their replica.
     unanswered: BTreeMap<GrantId, usize>,
-    /// Calls without an answer whose replicas went down, until the driver takes them.
+    /// The calls without a response head whose replica went down, until
+    /// [`Scheduler::next_stranded`] returns them.
     stranded: Vec<GrantId>,
-    /// For how long no replica was eligible, up to the last change, and since when if none is now.
+    /// The total time for which no replica was eligible, up to the last time that one was.
     closed: Duration,
+    /// Since when no replica has been eligible, or `None` if one is.
     closed_since: Option<Instant>,
-    /// When the pool was seen to have no eligible replica.
+    /// Since when no replica has been eligible, for explanations. In contrast to `closed_since`, a
+    /// pool that opens and closes at the same moment has not been open.
     seen_closed: Span,
     /// The cool-down of attempts that were forced while there was no replica.
     cooldown: Cooldown,
 }
 
-/// The settings of each replica.
+/// The settings that apply to each replica.
 #[derive(Debug)]
 struct ReplicaSettings {
+    /// The maximum number of calls in flight at one replica.
     slots: usize,
+    /// The settings of each replica's adaptive limit, or `None` if the limit is fixed.
     adaptive: Option<adaptive::LimitSettings>,
+    /// The size of each replica's memory in tokens, or `None` if none is configured for all
+    /// replicas.
     kv_tokens: Option<u64>,
+    /// The share of the memory that is kept free (0 to 1).
     kv_headroom: f64,
 }
 
 impl Pool {
-    /// Creates a pool without replicas, or returns `None` if the settings have no pool.
-    pub(super) fn new(settings: &Settings, now: Instant) -> Option<Self> {
+    /// Creates a pool without replicas. Returns `None` if the settings are those of a single
+    /// server.
+    pub(super) fn new(settings: &SchedulerSettings, now: Instant) -> Option<Self> {
         let config = settings.pool.as_ref()?;
         Some(Self {
             placement: Placement::new(config, fastrand::u64(..)),
@@ -97,7 +100,7 @@ impl Pool {
         })
     }
 
-    /// Updates which replicas are eligible.
+    /// Updates which replicas are eligible, and for how long none has been.
     fn refresh(&mut self, now: Instant) {
         let eligible = self.placement.eligible(now);
         self.eligible = ReplicaSet::NONE;
@@ -120,25 +123,26 @@ impl Pool {
         self.eligible.is_empty()
     }
 
-    /// Returns the replicas that may take a call, including those where it was tried.
-    fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
+    /// Returns the replicas that may take a call with an input of `min_input` tokens or more,
+    /// including those where the call was tried.
+    fn serving(&self, wants: Option<&Wants>, min_input: u64) -> ReplicaSet {
         match wants.filter(|wants| !wants.avoid.is_empty()) {
             Some(Wants { model, .. }) => {
                 let wants = Wants { model: model.clone(), ..Wants::default() };
-                self.placement.serving(Some(&wants), least_input)
+                self.placement.serving(Some(&wants), min_input)
             }
-            None => self.placement.serving(wants, least_input),
+            None => self.placement.serving(wants, min_input),
         }
     }
 
-    /// Returns the replicas where a call was tried.
+    /// Returns the replicas where the call was tried.
     fn tried(&self, wants: Option<&Wants>) -> ReplicaSet {
         let avoid = wants.map(|wants| wants.avoid.as_slice()).unwrap_or_default();
         avoid.iter().filter_map(|id| self.placement.index_of(*id)).collect()
     }
 
-    /// Returns the context lengths of all models in order. Prompts between two of them may go to
-    /// the same replicas.
+    /// Returns the context lengths of all models of all replicas in ascending order. Inputs between
+    /// two consecutive lengths may go to the same replicas.
     fn lengths(&self) -> Vec<u64> {
         let models = self.replicas.iter().flatten().filter_map(|replica| replica.models.as_ref()).flatten();
         let mut lengths: Vec<_> = models.filter_map(|model| model.max_tokens).collect();
@@ -147,78 +151,27 @@ impl Pool {
         lengths
     }
 
+    /// Returns the replicas that may take calls of a class, or the empty set if the class is not
+    /// known.
     fn replicas_of(&self, class: CallClass) -> ReplicaSet {
         class.number().and_then(|number| self.classes.get(number)).unwrap_or_default()
     }
 
-    /// Returns the eligible replicas of a class.
+    /// Returns the eligible replicas that may take calls of a class.
     fn eligible_of(&self, class: CallClass) -> ReplicaSet {
         self.replicas_of(class).and(self.eligible)
     }
 
-    /// Returns `true` if an eligible replica of the class has a slot.
-    fn has_slot_for(&self, class: CallClass, in_flight: usize) -> bool {
-        !self.eligible_of(class).and(self.open(in_flight)).is_empty()
-    }
-
-    /// Returns the eligible replicas where the call would go if a slot was released. Excludes full
-    /// replicas and those with more calls in flight than slots.
-    fn would_fit_at(&self, needs: &Requirements, in_flight: usize) -> ReplicaSet {
-        let fits = |replica: &ReplicaSlots| {
-            replica.in_flight <= replica.slots() && !replica.is_full && needs.need.kv <= replica.longest
-        };
-        let among = self.eligible_of(needs.class).iter().filter(|_| in_flight <= self.cap);
-        among.filter(|at| self.replica(*at).is_some_and(fits)).collect()
-    }
-
-    /// Measures the memory, which is released as calls end and as their lengths become known.
-    fn measure(&mut self) {
-        self.replicas.iter_mut().flatten().for_each(ReplicaSlots::measure);
-    }
-
-    /// Returns what is available to each class, without the memory of the replica `held`.
-    fn by_class(&self, in_flight: usize, held: Option<usize>) -> ReplicaAvailability {
-        let open = self.open(in_flight);
-        self.longest_of_each(open, held)
-    }
-
-    /// Returns the same as if each eligible replica had a free slot.
-    fn by_class_with_free_slots(&self, held: Option<usize>) -> ReplicaAvailability {
-        self.longest_of_each(self.eligible, held)
-    }
-
-    fn longest_of_each(&self, open: ReplicaSet, held: Option<usize>) -> ReplicaAvailability {
-        let open = open.and(self.eligible);
-        let longest = |at| Some((at, if held == Some(at) { 0 } else { self.replica(at)?.longest }));
-        let most = |places: ReplicaSet| LongestPrompt::of(places.and(open).iter().filter_map(longest));
-        ReplicaAvailability::new(open, held, self.classes.iter().map(|places| most(places?)))
-    }
-
-    /// Returns the current forecast of a call; empty if the size of no memory is known.
+    /// Returns the current forecast of the length of a call's answer. Returns an empty forecast if
+    /// the size of no replica's memory is known, because then it is not used.
     fn forecast(&self, ticket: &Ticket) -> Forecast {
         let sized = self.replicas.iter().flatten().any(|replica| replica.most().is_some());
         if sized { ticket.forecast.clone().resolve() } else { Forecast::default() }
     }
 
-    /// Returns the replica whose memory is kept for a call that lacks memory: the one that is
-    /// closest to having enough.
-    ///
-    /// Returns `None` if a replica has enough, or none ever will.
-    fn reserve(&self, needs: &Requirements, ticket: &Ticket) -> Option<usize> {
-        let forecast = self.forecast(ticket);
-        let could =
-            |replica: &ReplicaSlots| replica.most().is_none_or(|most| u64::from(needs.need.kv) <= most);
-        let among = self.eligible_of(needs.class).iter();
-        let replicas = among.filter_map(|at| {
-            Some((at, self.replica(at).filter(|replica| could(replica))?.slack(ticket, &forecast)))
-        });
-        let nearest = replicas
-            .max_by(|(at, slack), (other, of_other)| slack.total_cmp(of_other).then(other.cmp(at)))?;
-        Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
-    }
-
-    /// Returns the eligible replicas with a free slot.
-    fn open(&self, in_flight: usize) -> ReplicaSet {
+    /// Returns the eligible replicas with a free slot. Returns none if `in_flight` calls are as
+    /// many as the pool may have.
+    fn with_free_slot(&self, in_flight: usize) -> ReplicaSet {
         if in_flight >= self.cap {
             return ReplicaSet::NONE;
         }
@@ -228,6 +181,7 @@ impl Pool {
             .collect()
     }
 
+    /// Returns the eligible replicas with their indices.
     fn eligible_replicas(&self) -> impl Iterator<Item = (usize, &ReplicaSlots)> {
         self.eligible.iter().filter_map(|at| Some((at, self.replica(at)?)))
     }
@@ -240,6 +194,7 @@ impl Pool {
         self.replicas.get_mut(at)?.as_mut()
     }
 
+    /// Returns the replica of an assignment, or `None` if it has left the pool.
     fn replica_of(&mut self, assignment: &Assignment) -> Option<&mut ReplicaSlots> {
         let replica = self.replica_mut(assignment.placed_call.at)?;
         (replica.placed.id == assignment.placed_call.placed.id).then_some(replica)
@@ -247,7 +202,7 @@ impl Pool {
 }
 
 impl<W> Scheduler<W> {
-    /// Recomputes which replicas may take each waiting call.
+    /// Recomputes which replicas may take each waiting call. Does nothing for a single server.
     pub(super) fn reclassify(&mut self, now: Instant) {
         let Self { queue, capacity, .. } = self;
         capacity.with_pool(|pool| {
@@ -265,12 +220,13 @@ impl<W> Scheduler<W> {
                 }
                 // The new class first: the number of a class without waiting calls may be
                 // reassigned.
-                pool.on_enqueue(class);
-                pool.on_dequeue(std::mem::replace(&mut needs.class, class));
+                pool.classes.waiting_mut(class).into_iter().for_each(|waiting| *waiting += 1);
+                let old = std::mem::replace(&mut needs.class, class);
+                pool.classes.waiting_mut(old).into_iter().for_each(|waiting| *waiting -= 1);
                 true
             });
         });
-        self.capacity.update(now);
-        self.watch(now);
+        self.capacity.refresh_and_record(now);
+        self.watch_gap(now);
     }
 }

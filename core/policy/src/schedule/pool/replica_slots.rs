@@ -1,21 +1,18 @@
-//! The slots and the memory of one replica.
+//! The slots and the memory of one replica of a pool.
 
 use std::time::{Duration, Instant};
 
-use super::super::limiter::Limiter;
-use super::super::rule::Rule;
 use crate::kv::{Forecast, Kv, KvView, Prefix};
 use crate::placement::{Model, Placed};
-use crate::schedule::Ticket;
-use crate::schedule::upstream::MemoryUse;
+use crate::schedule::{Limiter, MemoryUse, Rule, Ticket};
 
-/// A half-open probe that was not rejected for this long was accepted, unless the last rejection
-/// took longer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// In that case, for this multiple of the time that the rejection took.
-const LONGER: u32 = 4;
+/// The minimum time without a rejection after which a half-open probe counts as accepted.
+const MIN_PROBE_WAIT: Duration = Duration::from_secs(1);
+/// A half-open probe counts as accepted if it was not rejected for this multiple of the time that
+/// the last rejection took, or for [`MIN_PROBE_WAIT`] if that is longer.
+const PROBE_WAIT_FACTOR: u32 = 4;
 
-/// The assumed memory size in tokens while the size is unknown: more than any engine has.
+/// The memory in tokens that is assumed while the size is not known: more than any engine has.
 const UNKNOWN_SIZE: u64 = 1 << 40;
 
 /// The slots and the memory of one replica.
@@ -23,29 +20,32 @@ const UNKNOWN_SIZE: u64 = 1 << 40;
 pub(super) struct ReplicaSlots {
     pub(super) placed: Placed,
     pub(super) limiter: Limiter,
-    /// The share of the slots in force (0 to 1): below 1 while the replica starts slowly.
+    /// The share of the slots that is in force (0 to 1): below 1 after the replica has just become
+    /// eligible.
     pub(super) share: f64,
     pub(super) in_flight: usize,
-    /// Kept from the first call on, because the size may become known later.
+    /// The memory. Calls are counted in it even while its size is not known, because the size may
+    /// become known later.
     memory: Kv,
     /// Whether the size of the memory is known.
     sized: bool,
-    /// Whether the size is configured, so that the replica's own value is ignored.
-    is_size_configured: bool,
-    /// The longest prompt that may fit into the memory, in tokens, at the last measurement. See
-    /// [`Kv::max_prompt`].
+    /// Whether the size of the memory is configured, so that the size that the replica reports is
+    /// ignored.
+    pub(super) is_size_configured: bool,
+    /// The longest prompt, in tokens, for which there may be memory, as of the last measurement.
+    /// `u32::MAX` if that is not known.
     pub(super) longest: u32,
-    /// Whether calls with a common prefix hold it once. See
+    /// Whether the engine stores a common prefix of several calls only once. See
     /// [`EngineMetrics::shares_prefixes`](crate::placement::EngineMetrics).
     pub(super) shares_prefixes: bool,
-    /// Whether the replica's last response was that it is full or limits the rate. One half-open
-    /// probe at a time checks whether that still holds.
+    /// Whether the replica last rejected a call as full or as over a rate limit. While this is
+    /// `true`, one call at a time checks whether there is room again (the half-open probe).
     pub(super) is_full: bool,
-    /// How long a half-open probe must stay unrejected to count as accepted.
-    patience: Duration,
-    /// When the half-open probe in flight was sent.
+    /// The time without a rejection after which a half-open probe counts as accepted.
+    probe_wait: Duration,
+    /// When the half-open probe in flight was sent, or `None` if none is in flight.
     half_open_probe: Option<Instant>,
-    /// The models that the replica last reported.
+    /// The models that the replica last reported, or `None` if it has reported none.
     pub(super) models: Option<Vec<Model>>,
 }
 
@@ -62,13 +62,14 @@ impl ReplicaSlots {
             longest: u32::MAX,
             shares_prefixes: false,
             is_full: false,
-            patience: PATIENCE,
+            probe_wait: MIN_PROBE_WAIT,
             half_open_probe: None,
             models: None,
         }
     }
 
-    /// Sets the size of the memory. A configured size takes precedence over a reported one.
+    /// Sets the size of the memory in tokens. Does nothing if the new size was reported and another
+    /// one is configured.
     pub(super) fn set_memory(&mut self, tokens: u64, headroom: f64, is_size_configured: bool) {
         if self.is_size_configured && !is_size_configured {
             return;
@@ -77,14 +78,10 @@ impl ReplicaSlots {
         self.memory.resize(tokens, headroom);
     }
 
-    /// Uses the size that the replica reports from now on.
-    pub(super) fn ask_memory(&mut self) {
-        self.is_size_configured = false;
-    }
-
-    /// Returns the slots in force.
+    /// Returns the number of slots in force. At most one more call than now may be in flight at a
+    /// full replica, as the half-open probe.
     pub(super) fn slots(&self) -> usize {
-        let all = self.limiter.slots();
+        let all = self.limiter.slots;
         if self.is_full {
             let others = self.in_flight.saturating_sub(usize::from(self.half_open_probe.is_some()));
             return all.min(others + 1);
@@ -92,7 +89,7 @@ impl ReplicaSlots {
         if self.share >= 1.0 { all } else { ((self.share * all as f64) as usize).max(1).min(all) }
     }
 
-    /// Records a call that is sent. Returns `true` if it is the half-open probe.
+    /// Counts a call that is sent to the replica. Returns `true` if it is the half-open probe.
     pub(super) fn on_sent(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
         let is_half_open_probe = self.is_full && self.half_open_probe.is_none();
@@ -102,19 +99,20 @@ impl ReplicaSlots {
         is_half_open_probe
     }
 
-    /// Records a rejection, `took` after the call was sent.
-    pub(super) fn on_turned_away(&mut self, took: Duration) {
+    /// Records that the replica rejected a call as full or as over a rate limit, `took` after the
+    /// call was sent.
+    pub(super) fn on_rejected(&mut self, took: Duration) {
         self.is_full = true;
-        self.patience = (took * LONGER).max(PATIENCE);
+        self.probe_wait = (took * PROBE_WAIT_FACTOR).max(MIN_PROBE_WAIT);
     }
 
-    /// Records that the replica has room, or that a later observation replaces its rejection.
-    pub(super) fn on_room(&mut self) {
+    /// Records that the replica has room again, or that it is not known to be full any more.
+    pub(super) fn on_has_room(&mut self) {
         self.is_full = false;
         self.half_open_probe = None;
     }
 
-    /// Records the end of a call.
+    /// Stops counting a call that has ended.
     pub(super) fn on_end(&mut self, was_half_open_probe: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_half_open_probe {
@@ -122,47 +120,52 @@ impl ReplicaSlots {
         }
     }
 
-    /// Returns when the half-open probe counts as accepted.
-    pub(super) fn patience_ends(&self) -> Option<Instant> {
-        self.half_open_probe.map(|since| since + self.patience)
+    /// Returns when the half-open probe in flight counts as accepted, or `None` if none is in
+    /// flight.
+    pub(super) fn probe_accepted_at(&self) -> Option<Instant> {
+        self.half_open_probe.map(|since| since + self.probe_wait)
     }
 
-    /// Lets time pass.
+    /// Passes the time to the limit, and ends a half-open probe that counts as accepted.
     pub(super) fn tick(&mut self, now: Instant) {
         self.limiter.tick(now);
-        if self.patience_ends().is_some_and(|at| at <= now) {
-            self.on_room();
+        if self.probe_accepted_at().is_some_and(|at| at <= now) {
+            self.on_has_room();
         }
     }
 
-    /// Returns what leaves no room for another call.
+    /// Returns the rule that keeps another call from being sent to the replica, or `None` if it has
+    /// a free slot.
     pub(super) fn shortage(&self) -> Option<Rule> {
         if self.in_flight >= self.slots() { Some(Rule::Slots) } else { self.limiter.shortage(self.in_flight) }
     }
 
-    /// Returns the maximum size of a call in tokens, or `None` if it is not known.
+    /// Returns the maximum size of one call in tokens, or `None` if the size of the memory is not
+    /// known.
     pub(super) fn most(&self) -> Option<u64> {
         self.sized.then(|| self.memory.capacity())
     }
 
-    /// Returns `true` if there is memory for a call, by the last measurement.
+    /// Returns `true` if there is memory for a call, as of the last measurement.
     pub(super) fn fits(&self, ticket: &Ticket, forecast: &Forecast) -> bool {
         self.slack(ticket, forecast) >= 0.0
     }
 
-    /// Returns how many tokens stay usable with a call: negative if it does not fit, infinite if
-    /// the size is not known.
+    /// Returns how many tokens of memory would be left after a call was admitted: negative if the
+    /// call does not fit, infinite if the size of the memory is not known.
     pub(super) fn slack(&self, ticket: &Ticket, forecast: &Forecast) -> f64 {
         let slack = || self.memory.slack(&ticket.demand, forecast, &self.prefix(ticket));
         if self.sized { slack() } else { f64::INFINITY }
     }
 
-    /// Returns the prefix that a call may share with others.
+    /// Returns the prefix that the call may share with others. Returns an empty one if the engine
+    /// does not share prefixes.
     fn prefix(&self, ticket: &Ticket) -> Prefix {
         let wants = ticket.wants.as_ref().filter(|_| self.shares_prefixes);
         wants.map(|wants| wants.affinity.prefix.clone()).unwrap_or_default()
     }
 
+    /// Measures the memory. It becomes free as calls end and as their lengths become known.
     pub(super) fn measure(&mut self) {
         let longest = if self.sized { self.memory.max_prompt() } else { u32::MAX };
         // A call needs less memory than its prompt if it shares a prefix. How much less differs by
@@ -170,10 +173,12 @@ impl ReplicaSlots {
         self.longest = if self.shares_prefixes && self.in_flight > 0 { u32::MAX } else { longest };
     }
 
+    /// Returns the state of the memory, or `None` if its size is not known.
     pub(super) fn memory(&self) -> Option<KvView> {
         self.sized.then(|| self.memory.view())
     }
 
+    /// Takes memory for a call.
     pub(super) fn admit(&mut self, ticket: &Ticket) -> MemoryUse {
         let prefix = self.prefix(ticket);
         MemoryUse::take(&mut self.memory, ticket, prefix)

@@ -1,31 +1,21 @@
-//! A pool as the upstream of a scheduler.
+//! The implementation of [`Upstream`] for a pool.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Pool;
-use super::replica_slots::ReplicaSlots;
-use crate::adaptive::AdaptiveView;
-use crate::budget::AvailableBudget;
+use super::{Assignment, Pool, replica_slots::ReplicaSlots};
 use crate::cooldown::{Cooldown, CooldownState, Failure, Hold};
-use crate::kv::KvView;
 use crate::placement::{Fault, ReplicaSet};
-use crate::schedule::available::Available;
-use crate::schedule::limiter::Limiter;
-use crate::schedule::requirements::{CallClass, Requirements, ReservedResources};
-use crate::schedule::rule::Rule;
-use crate::schedule::upstream::{Admitted, Failed, LimitChange, Limits, Upstream, UpstreamSlot};
-use crate::schedule::{GrantId, Ticket};
+use crate::schedule::{
+    Admitted, Available, CallClass, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, LongestPrompt,
+    ReplicaAvailability, Requirements, Rule, Ticket, Upstream, UpstreamSlot,
+};
+use crate::{adaptive::AdaptiveView, budget::AvailableBudget, kv::KvView};
 use tidegate_tokens::Demand;
 
 impl Pool {
-    fn slots(&self) -> usize {
-        self.eligible_replicas()
-            .map(|(_, replica)| replica.slots())
-            .fold(0, usize::saturating_add)
-            .min(self.cap)
-    }
-
+    /// Returns the rule that keeps any other call from being sent, or `None` if an eligible replica
+    /// has a free slot.
     fn shortage(&self, in_flight: usize) -> Option<Rule> {
         if self.is_empty() {
             return Some(if self.is_down() { Rule::Outage } else { Rule::CoolDown });
@@ -45,7 +35,9 @@ impl Pool {
 
 impl Upstream for Pool {
     fn limits(&self, in_flight: usize) -> Limits {
-        Limits { slots: self.slots(), shortage: self.shortage(in_flight) }
+        let slots = self.eligible_replicas().map(|(_, replica)| replica.slots());
+        let slots = slots.fold(0, usize::saturating_add).min(self.cap);
+        Limits { slots, shortage: self.shortage(in_flight) }
     }
 
     fn set_limit(&mut self, limit: usize) {
@@ -60,17 +52,16 @@ impl Upstream for Pool {
     fn next_wake(&self, now: Instant) -> Option<Instant> {
         let replicas = self.replicas.iter().flatten();
         let replicas = replicas
-            .flat_map(|replica| replica.limiter.next_wake().into_iter().chain(replica.patience_ends()));
+            .flat_map(|replica| replica.limiter.next_wake.into_iter().chain(replica.probe_accepted_at()));
         replicas.chain(self.placement.next_wake(now)).filter(|at| *at > now).min()
     }
 
     fn take_limit_changes(&mut self) -> Vec<LimitChange> {
-        let mut moves = Vec::new();
-        for replica in self.replicas.iter_mut().flatten() {
-            let moved = replica.limiter.take_limit_changes().into_iter();
-            moves.extend(moved.map(|moved| (Some(replica.placed.url.clone()), moved)));
+        let mut changes = Vec::new();
+        for ReplicaSlots { placed, limiter, .. } in self.replicas.iter_mut().flatten() {
+            changes.extend(limiter.changes.drain(..).map(|change| (Some(placed.url.clone()), change)));
         }
-        moves
+        changes
     }
 
     fn adaptive(&self, _: Instant, _: usize) -> Option<AdaptiveView> {
@@ -88,8 +79,8 @@ impl Upstream for Pool {
         })
     }
 
-    fn limiter_of(&mut self, slot: &UpstreamSlot) -> Option<&mut Limiter> {
-        self.replica_of(slot.assignment.as_deref()?).map(|replica| &mut replica.limiter)
+    fn limiter_of(&mut self, assignment: Option<&Assignment>) -> Option<&mut Limiter> {
+        self.replica_of(assignment?).map(|replica| &mut replica.limiter)
     }
 
     fn is_sized(&self) -> bool {
@@ -105,47 +96,42 @@ impl Upstream for Pool {
         CallClass::new(self.classes.number(places))
     }
 
-    fn on_enqueue(&mut self, class: CallClass) {
-        class.number().into_iter().for_each(|number| self.classes.on_enqueue(number));
+    fn waiting_mut(&mut self, class: CallClass) -> Option<&mut usize> {
+        self.classes.waiting_mut(class)
     }
 
-    fn on_dequeue(&mut self, class: CallClass) {
-        class.number().into_iter().for_each(|number| self.classes.on_dequeue(number));
-    }
-
-    /// The same for all replicas, whether their memory is known or not.
+    /// Returns the input of the call, for replicas of known and of unknown memory alike.
     fn memory_need(&self, demand: &Demand) -> u32 {
         u32::try_from(demand.input).unwrap_or(u32::MAX)
     }
 
-    fn oversize(&self, ticket: &Ticket, needs: &Requirements) -> Option<u64> {
-        let replicas = self.replicas_of(needs.class).iter().filter_map(|at| self.replica(at));
+    fn oversize(&self, call: &Candidate<'_>) -> Option<u64> {
+        let replicas = self.replicas_of(call.needs.class).iter().filter_map(|at| self.replica(at));
         let most = replicas.map(|replica| replica.most().unwrap_or(u64::MAX)).max()?;
-        (ticket.demand.min_input() > most).then_some(most)
+        (call.ticket.demand.min_input() > most).then_some(most)
     }
 
     fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available {
-        self.measure();
-        Available::new(shared, Some(Arc::new(self.by_class(in_flight, None))))
+        self.measure_memory();
+        Available::new(shared, self.replicas(Some(in_flight), None))
     }
 
     fn measure_memory(&mut self) {
-        self.measure();
+        self.replicas.iter_mut().flatten().for_each(ReplicaSlots::measure);
     }
 
-    fn without_reserved(&self, available: Available, held: Option<usize>, in_flight: usize) -> Available {
-        if held.is_none() {
-            return available;
-        }
-        Available { replicas: Some(Arc::new(self.by_class(in_flight, held))), ..available }
+    fn replicas(&self, in_flight: Option<usize>, held: Option<usize>) -> Option<Arc<ReplicaAvailability>> {
+        let open = in_flight.map_or(self.eligible, |in_flight| self.with_free_slot(in_flight));
+        let longest = |at| Some((at, if held == Some(at) { 0 } else { self.replica(at)?.longest }));
+        let most =
+            |replicas: ReplicaSet| LongestPrompt::max_of(replicas.and(open).iter().filter_map(longest));
+        let classes = self.classes.iter().map(|replicas| most(replicas?));
+        Some(Arc::new(ReplicaAvailability::new(open, held, classes)))
     }
 
-    fn with_free_slots(&self, available: Available, held: Option<usize>) -> Available {
-        Available { replicas: Some(Arc::new(self.by_class_with_free_slots(held))), ..available }
-    }
-
-    /// Memory that is reserved or kept is available to no other call.
-    fn has_memory(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> bool {
+    /// Memory of a replica that is reserved or kept for one call counts as used for all others.
+    fn has_memory(&self, call: &Candidate<'_>, available: &Available) -> bool {
+        let Candidate { ticket, needs, .. } = call;
         let Some(at) = available.replicas.as_deref() else { return true };
         let (taken, forecast) = ([at.held, available.kept], self.forecast(ticket));
         let mut among = self.replicas_of(needs.class).and(at.open).iter();
@@ -155,26 +141,41 @@ impl Upstream for Pool {
         })
     }
 
-    fn narrow(&self, held: ReservedResources, needs: &Requirements, ticket: &Ticket) -> ReservedResources {
-        held.at(self.reserve(needs, ticket))
+    fn replica_to_reserve(&self, call: &Candidate<'_>) -> Option<usize> {
+        let Candidate { ticket, needs, .. } = call;
+        let forecast = self.forecast(ticket);
+        let could =
+            |replica: &&ReplicaSlots| replica.most().is_none_or(|most| u64::from(needs.need.kv) <= most);
+        let replicas = self.eligible_of(needs.class).iter().filter_map(|at| {
+            let replica = self.replica(at).filter(could)?;
+            Some((at, replica.slack(ticket, &forecast)))
+        });
+        let nearest = replicas
+            .max_by(|(at, slack), (other, of_other)| slack.total_cmp(of_other).then(other.cmp(at)))?;
+        Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
     }
 
-    fn left_behind(&self, needs: &Requirements, ticket: &Ticket, available: &Available) -> Option<Available> {
-        Some(Available { kept: self.reserve(needs, ticket), ..available.clone() })
-    }
-
-    /// A free slot may be at a replica that cannot take the call to which a slot is owed.
+    /// Returns `true`, because a free slot may be at a replica that cannot take the call that lacks
+    /// one.
     fn may_lack_slots(&self, _: usize) -> bool {
         true
     }
 
     fn slots_for(&self, needs: &Requirements, in_flight: usize) -> Option<ReplicaSet> {
-        let places = self.would_fit_at(needs, in_flight);
-        (!self.has_slot_for(needs.class, in_flight) && !places.is_empty()).then_some(places)
+        let eligible = self.eligible_of(needs.class);
+        if in_flight > self.cap || !eligible.and(self.with_free_slot(in_flight)).is_empty() {
+            return None;
+        }
+        // Full replicas and those with more calls in flight than slots give the slot to no call.
+        let fits = |replica: &ReplicaSlots| {
+            replica.in_flight <= replica.slots() && !replica.is_full && needs.need.kv <= replica.longest
+        };
+        let replicas: ReplicaSet = eligible.iter().filter(|at| self.replica(*at).is_some_and(fits)).collect();
+        (!replicas.is_empty()).then_some(replicas)
     }
 
-    fn is_at(&self, id: GrantId, places: ReplicaSet) -> bool {
-        self.unanswered.get(&id).is_some_and(|at| places.contains(*at))
+    fn is_at(&self, id: GrantId, replicas: ReplicaSet) -> bool {
+        self.unanswered.get(&id).is_some_and(|at| replicas.contains(*at))
     }
 
     fn cooldown(&self) -> &Cooldown {
@@ -213,7 +214,7 @@ impl Upstream for Pool {
         self.placement.next_wake(now).filter(|_| self.is_empty())
     }
 
-    /// Unless a replica asked callers to wait.
+    /// Returns `false` if a replica has asked callers to wait, otherwise `true`.
     fn is_down(&self) -> bool {
         !self.replicas.iter().flatten().any(|replica| replica.is_full)
     }
@@ -227,16 +228,17 @@ impl Upstream for Pool {
     }
 
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
-        let assigned = self.assign(now, &admitted);
-        let (assignment, tracked) =
-            assigned.map_or((None, None), |(assignment, tracked)| (Some(Box::new(assignment)), tracked));
+        let (assignment, tracked, memory) = match self.assign(now, &admitted) {
+            Some((assignment, tracked, memory)) => (Some(assignment), tracked, Some(memory)),
+            None => (None, None, None),
+        };
         let slots_bind = self.shortage(admitted.in_flight).is_some();
-        let attempt = self.cooldown.admit(now, admitted.ticket.has_failed, slots_bind);
-        UpstreamSlot { attempt, tracked, memory: None, assignment }
+        let attempt = self.cooldown.admit(now, admitted.call.ticket.has_failed, slots_bind);
+        UpstreamSlot { attempt, tracked, memory: memory.map(Box::new), assignment: assignment.map(Box::new) }
     }
 
     fn on_answer(&mut self, id: GrantId) {
-        self.settled(id);
+        self.remove_unanswered(id);
     }
 
     fn on_first_token(&mut self, now: Instant, slot: &mut UpstreamSlot) {
@@ -249,7 +251,7 @@ impl Upstream for Pool {
 
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
         if let Some(assignment) = &mut slot.assignment {
-            self.succeeded(now, assignment);
+            self.on_accepted(now, assignment);
         }
     }
 
@@ -259,15 +261,24 @@ impl Upstream for Pool {
             return self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);
         };
         let unread = matches!(failure, Failure::Unread { .. });
-        self.failed(now, assignment, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
+        self.on_failed(now, assignment, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
     }
 
     fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
         let Some(assignment) = slot.assignment else { return false };
-        self.leave(now, id, *assignment);
+        self.remove_unanswered(id);
+        if let Some(replica) = self.replica_of(&assignment) {
+            replica.on_end(assignment.is_half_open_probe);
+            slot.memory.into_iter().for_each(|memory| replica.release(*memory));
+        }
+        if let Some(left) = self.placement.on_ended(assignment.placed_call)
+            && let Some(replica) = self.replicas.get_mut(left)
+        {
+            *replica = None;
+        }
+        self.refresh(now);
         // A drained replica leaves its index to members that had none.
         let Some(members) = self.placement.take_pending() else { return false };
-        self.tick(now);
         self.set_members(now, &members);
         true
     }

@@ -13,8 +13,8 @@ use crate::testing::epoch;
 
 const SERVICE: Duration = Duration::from_millis(10);
 
-/// One slot that serves call after call. In the lanes `floods`, fresh calls of five tenants always
-/// wait.
+/// A scheduler with one slot that serves one call after the other. New calls of five tenants always
+/// wait in the lanes `floods`.
 struct Counter {
     scheduler: Scheduler<(Lane, Arc<str>, Instant)>,
     now: Instant,
@@ -25,7 +25,7 @@ struct Counter {
 impl Counter {
     fn new(aging: Duration, floods: &[Lane]) -> Self {
         let now = epoch();
-        let scheduler = Scheduler::new(&Settings { aging, ..settings(0) }, now);
+        let scheduler = Scheduler::new(&SchedulerSettings { aging, ..settings(0) }, now);
         let mut counter = Self { scheduler, now, floods: floods.to_vec(), held: None };
         counter.flood();
         counter
@@ -44,7 +44,7 @@ impl Counter {
         }
     }
 
-    /// Returns the next call served. Each step adds five times more calls than can be served.
+    /// Serves one call and returns it. Five times more calls than that arrive meanwhile.
     fn serve(&mut self) -> (Lane, Arc<str>, Instant) {
         self.scheduler.set_limit(1);
         if let Some(grant) = self.held.take() {
@@ -53,7 +53,7 @@ impl Counter {
         }
         self.flood();
         let (who, mut grant) = self.scheduler.next(self.now).expect("work");
-        grant.mark_sent();
+        grant.sent = true;
         assert!(self.scheduler.next(self.now).is_none());
         self.held = Some(grant);
         who
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_flood_never_starves_batch(
+    fn flood_of_urgent_calls_never_starves_batch_calls(
         aging in 20u64..200, both in any::<bool>(), tenants in 1usize..4, deep in 1usize..6,
     ) {
         let aging = ms(aging);
@@ -93,8 +93,8 @@ fn without_ageing_lanes_are_strict() {
     assert!((0..500).all(|_| counter.serve().0 == Lane::Interactive));
 }
 
-/// However old and long the queue of lower lanes: a fresh call of a higher lane waits for one early
-/// call of each of them.
+/// A new call of a higher lane waits for at most one early call of each lower lane, however old and
+/// long their queues are.
 #[test]
 fn aged_backlog_does_not_block_higher_lanes() {
     for (fresh, old) in [
@@ -117,7 +117,8 @@ fn aged_backlog_does_not_block_higher_lanes() {
     }
 }
 
-/// A neighbour's old backlog does not go before a quiet tenant's fresh call of the same lane.
+/// The old waiting calls of one tenant are not dispatched before a new call of another tenant in
+/// the same lane.
 #[test]
 fn aged_backlog_does_not_affect_fairness_inside_its_lane() {
     let mut counter = Counter::new(ms(100), &[]);
@@ -132,11 +133,11 @@ fn aged_backlog_does_not_affect_fairness_inside_its_lane() {
     }
 }
 
-/// The interactive calls of a run.
+/// The interactive calls of one simulation.
 struct Urgent {
-    /// Waits in milliseconds, in ascending order.
+    /// The waits in milliseconds, in ascending order.
     waits: Vec<u64>,
-    /// Calls still waiting at the end.
+    /// The number of calls that still wait at the end.
     left: usize,
 }
 
@@ -146,7 +147,7 @@ impl Urgent {
     }
 }
 
-/// Plays ten minutes of two interactive calls per second, of 200 tokens each. After 30 s, 1,000
+/// Simulates ten minutes of two interactive calls per second, of 200 tokens each. After 30 s, 1,000
 /// batch calls arrive. Service times are in milliseconds.
 fn play_urgent_beside_old_batch(
     mut scheduler: Scheduler<(Lane, u64)>,
@@ -159,7 +160,7 @@ fn play_urgent_beside_old_batch(
         let now = began + ms(t);
         while let Some(over) = held.iter().position(|(ends, _)| *ends <= t) {
             let (_, mut grant) = held.swap_remove(over);
-            grant.mark_sent();
+            grant.sent = true;
             scheduler.release(now, grant);
         }
         let mut arrivals = vec![];
@@ -186,34 +187,36 @@ fn play_urgent_beside_old_batch(
     Urgent { left: came - waits.len(), waits }
 }
 
-/// Batch calls of a minute and interactive calls of two seconds, which need 4 of the 16 slots.
+/// Batch calls take a minute. Interactive calls take two seconds and need 4 of the 16 slots.
 #[test]
 fn old_batch_calls_leave_slots_for_urgent_calls() {
-    let scheduler = Scheduler::new(&Settings { aging: Duration::from_secs(30), ..settings(16) }, epoch());
+    let scheduler =
+        Scheduler::new(&SchedulerSettings { aging: Duration::from_secs(30), ..settings(16) }, epoch());
     let urgent = play_urgent_beside_old_batch(scheduler, 6_000, 60_000);
     assert_eq!(urgent.left, 0);
     assert!(urgent.percentile(99) <= 1_000, "p99 {} ms", urgent.percentile(99));
 }
 
-/// There are enough slots but only 1,000 tokens per second, of which interactive calls need 400.
-/// Some of them wait until tokens are saved for a batch call.
+/// Slots are free, but there are only 1,000 tokens per second, of which interactive calls need 400.
+/// Some of these wait until there are enough tokens for a batch call.
 #[test]
 fn old_batch_calls_leave_tokens_for_urgent_calls() {
     let rates = tidegate_config::RateConfig { tpm: Some(60_000), ..Default::default() };
     let budgets = Arc::new(parking_lot::Mutex::new(crate::budget::RateBudgets::new(&rates, epoch())));
-    let settings = Settings { aging: Duration::from_secs(30), ..settings(256) };
+    let settings = SchedulerSettings { aging: Duration::from_secs(30), ..settings(256) };
     let scheduler = Scheduler::with(&settings, Resources { budgets, kv: None }, epoch());
     let urgent = play_urgent_beside_old_batch(scheduler, 500, 2_000);
     assert_eq!(urgent.left, 0);
     assert!(urgent.percentile(99) <= 5_000, "p99 {} ms", urgent.percentile(99));
 }
 
-/// Calls always wait in both lanes: batch calls of ten seconds and urgent calls of one second.
+/// Calls always wait in both lanes: batch calls that take ten seconds, and interactive calls that
+/// take one second.
 #[test]
 fn raised_lane_holds_an_eighth_of_the_slots() {
     for slots in [1, 2, 3, 5, 8, 15, 16, 32] {
         let began = epoch();
-        let settings = Settings { aging: Duration::from_secs(1), ..settings(slots) };
+        let settings = SchedulerSettings { aging: Duration::from_secs(1), ..settings(slots) };
         let mut scheduler = Scheduler::new(&settings, began);
         let queue = |scheduler: &mut Scheduler<Lane>, lane, now| {
             scheduler.enqueue(now, ticket("a", lane, now), lane);
@@ -227,7 +230,7 @@ fn raised_lane_holds_an_eighth_of_the_slots() {
             let now = began + Duration::from_secs(t);
             while let Some(over) = running.iter().position(|(ends, ..)| *ends <= t) {
                 let (.., mut grant) = running.swap_remove(over);
-                grant.mark_sent();
+                grant.sent = true;
                 scheduler.release(now, grant);
             }
             while let Some((lane, grant)) = scheduler.next(now) {
@@ -245,13 +248,13 @@ fn raised_lane_holds_an_eighth_of_the_slots() {
     }
 }
 
-/// There are tokens for one call per second. Half of them go to urgent calls through their tenant's
-/// floor. If those did not count, batch calls would get a sixteenth.
+/// The rate budget admits one call per second, and half of them are interactive calls for the floor
+/// of their tenant. If these were not counted, batch calls would get only a sixteenth.
 #[test]
 fn urgent_calls_dispatched_by_a_floor_count_for_the_share_of_a_raised_lane() {
     use tidegate_config::{Counting, RateConfig};
     let began = epoch();
-    let mut settings = Settings { aging: Duration::from_secs(1), ..settings(100) };
+    let mut settings = SchedulerSettings { aging: Duration::from_secs(1), ..settings(100) };
     let vip = tidegate_config::TenantConfig { floor: 0.01, ..Default::default() };
     settings.tenants.insert("vip".into(), vip);
     let rates = RateConfig { tpm: Some(6_000), counting: Counting::Actual, ..RateConfig::default() };
@@ -274,7 +277,7 @@ fn urgent_calls_dispatched_by_a_floor_count_for_the_share_of_a_raised_lane() {
         }
         while let Some((lane, mut grant)) = scheduler.next(now) {
             served[lane as usize] += 1;
-            grant.mark_sent();
+            grant.sent = true;
             scheduler.release(now, grant);
         }
     }

@@ -14,7 +14,7 @@ use tidegate_protocol::Usage;
 
 const NAMES: [&str; 2] = ["f", "g"];
 
-/// The maximum cost. Estimates are off by a factor of 0.3 to 3.
+/// The maximum cost of a call. Estimates are 0.3 to 3 times the actual cost.
 const LARGEST: f64 = 100.0;
 
 struct Run {
@@ -25,7 +25,8 @@ struct Run {
     served: usize,
 }
 
-/// Plays two tenants that always have calls waiting. `exact`: estimates are right.
+/// Simulates two tenants that always have calls waiting. If `exact` is `true`, the estimated costs
+/// are the actual ones.
 fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
     let mut settings = settings(0);
     NAMES.iter().zip(weights).for_each(|(name, weight)| named(&mut settings, name, weight, None));
@@ -47,7 +48,7 @@ fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
         }
         scheduler.set_limit(limit);
         while let Some(((who, cost), mut grant)) = scheduler.next(now) {
-            grant.mark_sent();
+            grant.sent = true;
             waiting[who] -= 1;
             run.work[who] += cost;
             run.served += 1;
@@ -73,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_backlogged_share_what_is_charged(
+    fn waiting_tenants_share_by_actual_charges(
         f in prop::sample::select(vec![1.0, 2.0, 4.0]), g in prop::sample::select(vec![1.0, 2.0, 4.0]),
         limit in 1usize..9, exact in any::<bool>(), seed in any::<u64>(),
     ) {
@@ -88,8 +89,8 @@ proptest! {
     }
 }
 
-/// With one call at a time, an estimate is corrected before the next dispatch, so the bound is that
-/// of exact estimates.
+/// With one call at a time, each estimate is corrected before the next dispatch, so the same bound
+/// holds as for exact estimates.
 #[test]
 fn estimates_settled_before_the_next_dispatch_cause_no_error() {
     for seed in 0..50 {
@@ -98,7 +99,7 @@ fn estimates_settled_before_the_next_dispatch_cause_no_error() {
     }
 }
 
-/// Without corrections, a tenant whose calls cost ten times the estimate would get ten times its
+/// Without corrections, a tenant whose calls cost ten times their estimate would get ten times its
 /// share.
 #[test]
 fn underestimated_tenant_gets_no_larger_share() {
@@ -111,7 +112,7 @@ fn underestimated_tenant_gets_no_larger_share() {
     scheduler.set_limit(1);
     for _ in 0..500 {
         let (who, mut grant) = scheduler.next(now).expect("work");
-        grant.mark_sent();
+        grant.sent = true;
         let real = if who == 0 { 10.0 } else { 1.0 };
         took[who] += real;
         scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost: real });
@@ -120,14 +121,14 @@ fn underestimated_tenant_gets_no_larger_share() {
     assert!((took[0] - took[1]).abs() <= 20.0, "{took:?}");
 }
 
-/// Implausible costs change little or nothing.
+/// Costs that are not finite, negative or very large do not keep a tenant from being served.
 #[test]
-fn absurd_costs_do_not_block_a_tenant() {
+fn implausible_costs_do_not_block_a_tenant() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
     for cost in [f64::NAN, f64::INFINITY, -5.0, f64::NEG_INFINITY] {
         let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.settle(now, &mut grant, &Settled { usage: Usage::default(), cost });
         assert_eq!(grant.tenant.cost, 1.0, "{cost}");
         scheduler.release(now, grant);
@@ -154,7 +155,7 @@ fn calls_never_sent_are_not_charged() {
     while let Some(((who, k), mut grant)) = scheduler.next(now) {
         // The first three calls of a are cancelled when they are dispatched.
         if who == "b" || k >= 3 {
-            grant.mark_sent();
+            grant.sent = true;
         }
         order.push(who);
         scheduler.release(now, grant);
@@ -162,7 +163,7 @@ fn calls_never_sent_are_not_charged() {
     assert_eq!(order, ["a", "a", "a", "a", "b", "a", "b", "a", "b", "b", "b", "b"]);
 }
 
-/// An hour after the last call, a tenant whose call cost a thousand times its estimate is treated
+/// An hour after its last call, a tenant whose call cost a thousand times its estimate is treated
 /// like any other.
 #[test]
 fn debt_ends_with_the_busy_period() {
@@ -170,7 +171,7 @@ fn debt_ends_with_the_busy_period() {
     let mut scheduler = Scheduler::new(&settings(1), began);
     let mut grant =
         admit(&mut scheduler, began, &Ticket { cost: 100.0, ..ticket("a", Lane::Standard, began) });
-    grant.mark_sent();
+    grant.sent = true;
     let settled = Settled { usage: Usage::default(), cost: 100_000.0 };
     scheduler.settle(began, &mut grant, &settled);
     scheduler.release(began, grant);
@@ -183,7 +184,7 @@ fn debt_ends_with_the_busy_period() {
     scheduler.release(now, grant);
     let before = std::iter::from_fn(|| {
         let (who, mut grant) = scheduler.next(now)?;
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.release(now, grant);
         (who != "a").then_some(())
     });

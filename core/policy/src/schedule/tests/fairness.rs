@@ -14,14 +14,14 @@ use crate::testing::epoch;
 
 const NAMES: [&str; 3] = ["f", "g", "h"];
 
-/// How a tenant sends calls.
+/// How a simulated tenant sends calls.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
     weight: f64,
     cap: Option<usize>,
-    /// Sends a few calls now and then. Otherwise some of its calls always wait.
+    /// Whether the tenant sends a few calls now and then. If `false`, it always has waiting calls.
     visits: bool,
-    /// One in this many attempts fails and is retried (0: none).
+    /// One in this many attempts fails and is retried. Zero: no attempt fails.
     fails: u8,
 }
 
@@ -30,10 +30,11 @@ struct Run {
     now: Instant,
     rng: fastrand::Rng,
     waiting: [usize; 3],
-    /// The attempts in flight by end: the tenant, the slot, and the ticket of a retry.
+    /// The attempts in flight by their end and number: the tenant, the slot, and the ticket of a
+    /// retry.
     running: BTreeMap<(Instant, u64), (usize, Grant, Ticket)>,
     sent: u64,
-    /// The work of each tenant after each dispatch, without retries.
+    /// The work of each tenant that was dispatched so far, after each dispatch, without retries.
     work: Vec<[f64; 3]>,
 }
 
@@ -59,7 +60,7 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
     run.dispatch(habits);
     for _ in 0..1500 {
         let Some(((at, _), (who, mut grant, ticket))) = run.running.pop_first() else { break };
-        grant.mark_sent();
+        grant.sent = true;
         run.now = at;
         let fails = habits[who].fails;
         let retried = (fails > 0 && run.rng.u8(..fails) == 0)
@@ -116,7 +117,7 @@ fn bound(habits: &[Habit; 3], f: usize, g: usize) -> f64 {
     1.0 / habits[f].weight + 1.0 / habits[g].weight + 1e-9
 }
 
-/// Returns the maximum rise over any interval.
+/// Returns the maximum rise of the values from any of them to a later one.
 fn rise(values: impl Iterator<Item = f64>) -> f64 {
     let (mut least, mut most) = (f64::INFINITY, 0.0f64);
     for value in values {
@@ -139,7 +140,7 @@ fn any_habit() -> impl Strategy<Value = Habit> {
         .prop_map(|(weight, cap, visits, fails)| Habit { weight, cap, visits, fails })
 }
 
-/// Ageing that is off, or so short that all calls are aged.
+/// Ageing that is disabled, or so short that all waiting calls are aged.
 fn aging() -> impl Strategy<Value = Duration> {
     prop::sample::select(vec![Duration::ZERO, ms(20), ms(200)])
 }
@@ -147,9 +148,10 @@ fn aging() -> impl Strategy<Value = Duration> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Backlogged tenants share by weight, with any service times and whatever a third tenant does.
+    /// Tenants with waiting calls get work in proportion to their weights over every interval, for
+    /// any service times and any calls of a third tenant.
     #[test]
-    fn the_backlogged_share_by_weight_over_every_interval(
+    fn waiting_tenants_share_by_weight_over_every_interval(
         f in greedy(), g in greedy(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
     ) {
         let habits = [f, g, h];
@@ -161,10 +163,10 @@ proptest! {
         }
     }
 
-    /// A tenant that was idle, at its cap, or retries has no credit against a tenant that always
-    /// waited.
+    /// A tenant that was idle, at its cap, or retried calls gets no more work than a tenant that
+    /// always had waiting calls.
     #[test]
-    fn no_tenant_has_credit_to_spend(
+    fn idle_or_retrying_tenants_gain_no_credit(
         g in greedy(), f in any_habit(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
     ) {
         let habits = [f, g, h];
@@ -176,7 +178,7 @@ proptest! {
     }
 }
 
-/// The bound is reached: the properties above would fail if weights were ignored.
+/// The properties above would fail if weights were ignored, because their bound is reached.
 #[test]
 fn four_times_the_weight_is_four_times_the_work() {
     let habit = |weight| Habit { weight, cap: None, visits: false, fails: 0 };
@@ -185,7 +187,8 @@ fn four_times_the_weight_is_four_times_the_work() {
     assert!((f / g - 4.0).abs() < 0.1 && (g - h).abs() <= 2.0, "{f} {g} {h}");
 }
 
-/// One slot. One tenant sends two calls, and a new tenant arrives in each service time.
+/// One tenant has two calls at a target with one slot, and a new tenant arrives in each service
+/// time.
 #[test]
 fn newcomers_do_not_starve_a_tenant_that_waits() {
     let began = epoch();
@@ -197,7 +200,7 @@ fn newcomers_do_not_starve_a_tenant_that_waits() {
         let now = began + ms(1000 * k);
         queue(&mut scheduler, now, ticket(&format!("new{k}"), Lane::Standard, now), 1);
         let mut over = held.take().expect("one runs");
-        over.mark_sent();
+        over.sent = true;
         scheduler.release(now, over);
         let (who, grant) = scheduler.next(now).expect("work");
         held = Some(grant);
@@ -209,10 +212,10 @@ fn newcomers_do_not_starve_a_tenant_that_waits() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Once a call is the head of its line, at most two rounds of one call of each waiting tenant
-    /// go before it, plus the calls in flight, whatever arrives.
+    /// Once a call is the first of its line, at most two calls of each waiting tenant are
+    /// dispatched before it, in addition to the calls in flight.
     #[test]
-    fn no_head_waits_longer_than_two_rounds(
+    fn first_call_of_a_line_waits_at_most_two_rounds(
         limit in 1usize..9, tenants in 1usize..6, newcomers in 0u8..40, seed in any::<u64>(),
     ) {
         let mut now = epoch();
@@ -234,7 +237,7 @@ proptest! {
         let mut running = std::collections::VecDeque::new();
         for step in 0..400 {
             while let Some((name, mut grant)) = scheduler.next(now) {
-                grant.mark_sent();
+                grant.sent = true;
                 running.push_back(grant);
                 let since = heads.remove(&name).expect("it waited");
                 let most = waiting[since..].iter().max().expect("one at least");
@@ -267,8 +270,8 @@ proptest! {
     }
 }
 
-/// Returns how many attempts two always-backlogged tenants made on one slot. Of each call of the
-/// first, three attempts end as `how` says and are retried at once.
+/// Returns the number of attempts that two tenants with waiting calls made at a target with one
+/// slot. Three attempts of each call of the first tenant end with `how` and are retried at once.
 fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usize; 2] {
     let (began, mut now) = (epoch(), epoch());
     let mut scheduler = Scheduler::new(&settings(0), now);
@@ -285,9 +288,9 @@ fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usi
         attempts[usize::from(name == "g")] += 1;
         let again = name == "f" && failed < 3;
         if sent || !again {
-            grant.mark_sent();
+            grant.sent = true;
         }
-        grant.set_outcome(if again { how } else { crate::adaptive::Ended::Completed { output: 1 } });
+        grant.outcome = if again { how } else { crate::adaptive::Ended::Completed { output: 1 } };
         let retry = Ticket { charged: Some(grant.charged()), ..ticket(name, Lane::Standard, began) };
         scheduler.on_failure(
             now,
@@ -312,8 +315,8 @@ fn each_attempt_is_charged_to_its_tenant() {
     assert!(f.abs_diff(g) <= 8, "{f} attempts against {g}");
 }
 
-/// With four attempts for each call, the tenant gets as many calls as its neighbour, because unread
-/// attempts take nothing.
+/// With four attempts per call, the tenant completes as many calls as the other one, because
+/// rejected attempts are not charged.
 #[test]
 fn attempt_rejected_unread_is_not_charged() {
     use crate::adaptive::Ended;
@@ -325,19 +328,21 @@ fn attempt_rejected_unread_is_not_charged() {
     }
 }
 
-/// Queues a call. Returns how many calls go before one of that tenant.
+/// Queues a call of the tenant `name`. Returns how many calls are dispatched before one of this
+/// tenant.
 fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: &'static str) -> usize {
     scheduler.enqueue(now, ticket(name, Lane::Standard, now), name);
     let before = std::iter::from_fn(|| {
         let (who, mut grant) = scheduler.next(now)?;
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.release(now, grant);
         (who != name).then_some(())
     });
     before.count()
 }
 
-/// The actual cost of one call advances virtual time for all tenants, but not past those that wait.
+/// The actual cost of a large call advances virtual time, but not beyond the tags of waiting
+/// tenants.
 #[test]
 fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     let now = epoch();
@@ -347,7 +352,7 @@ fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     for _ in 0..500 {
         scheduler.enqueue(now, ticket("busy", Lane::Standard, now), "busy");
     }
-    grant.mark_sent();
+    grant.sent = true;
     scheduler.release(now, grant);
     for name in ["q", "r", "s"] {
         let place = place_of_a_call(&mut scheduler, now, name);
@@ -355,13 +360,13 @@ fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     }
 }
 
-/// The tenant's calls cost a thousand times their estimate. It waits for at most eight rounds, or
-/// for its debt if that is smaller; without ageing, for its whole debt.
+/// The calls of the tenant cost a thousand times their estimate. The tenant waits for at most eight
+/// rounds, or for its whole debt if ageing is disabled.
 #[test]
 fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     for (aging, cost, calls) in [(30, 1_000.0, 32..=33), (30, 4.0, 9..=13), (0, 100.0, 290..=300)] {
         let began = epoch();
-        let settings = Settings { aging: Duration::from_secs(aging), ..settings(1) };
+        let settings = SchedulerSettings { aging: Duration::from_secs(aging), ..settings(1) };
         let mut scheduler = Scheduler::new(&settings, began);
         let mut grant = admit(&mut scheduler, began, &ticket("debtor", Lane::Standard, began));
         for name in ["a", "b", "c"] {
@@ -370,7 +375,7 @@ fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
             }
         }
         let usage = tidegate_protocol::Usage::default();
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.settle(began, &mut grant, &Settled { usage, cost });
         scheduler.release(began, grant);
         // The debtor's call is queued from now on, and a minute passes before any dispatch.
@@ -380,11 +385,12 @@ fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     }
 }
 
-/// An old backlog gives no right to go first. Only a debt older than its neighbours' rounds does.
+/// The age of its waiting calls gives a tenant no priority. Only a debt for which it was passed
+/// over for eight rounds does.
 #[test]
 fn the_age_of_a_backlog_does_not_change_the_shares() {
     let began = epoch();
-    let mut settings = Settings { aging: Duration::from_secs(1), ..settings(1) };
+    let mut settings = SchedulerSettings { aging: Duration::from_secs(1), ..settings(1) };
     named(&mut settings, "heavy", 100.0, None);
     let mut scheduler = Scheduler::new(&settings, began);
     for name in ["heavy", "light"] {
@@ -395,7 +401,7 @@ fn the_age_of_a_backlog_does_not_change_the_shares() {
     let now = began + Duration::from_secs(3_000);
     let light = (0..1_010).filter(|_| {
         let (who, mut grant) = scheduler.next(now).expect("work");
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.release(now, grant);
         who == "light"
     });

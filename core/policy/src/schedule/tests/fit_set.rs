@@ -71,7 +71,7 @@ proptest! {
             }
             let [tokens, kv, tenant_tokens] = probe;
             let shared = AvailableBudget { has_requests: true, max_need: Need { tokens, kv, ..Need::UNBOUNDED } };
-            let most = |longest: Option<u32>| LongestPrompt::of(longest.map(|longest| (0, longest)).into_iter());
+            let most = |longest: Option<u32>| LongestPrompt::max_of(longest.map(|longest| (0, longest)).into_iter());
             let replicas = of_kinds.clone().map(|classes| Arc::new(ReplicaAvailability::new(ReplicaSet::NONE, None, classes.into_iter().map(most))));
             for available in [Available::new(shared, None), Available::new(shared, replicas)] {
                 let available = Available { unfailed_only, ..available };

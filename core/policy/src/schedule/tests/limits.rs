@@ -4,7 +4,7 @@ use super::*;
 use crate::adaptive::{self, Ended};
 use tidegate_config::{AdaptiveConfig, PoolConfig, TargetConfig};
 
-fn found(start: usize, awaiting: Option<usize>) -> Settings {
+fn found(start: usize, awaiting: Option<usize>) -> SchedulerSettings {
     let config = AdaptiveConfig { start, awaiting, ..AdaptiveConfig::default() };
     let adaptive = adaptive::LimitSettings {
         max: 64,
@@ -13,7 +13,7 @@ fn found(start: usize, awaiting: Option<usize>) -> Settings {
         tpot: None,
         adaptive: config,
     };
-    Settings { adaptive: Some(adaptive), ..settings(64) }
+    SchedulerSettings { adaptive: Some(adaptive), ..settings(64) }
 }
 
 fn streaming(tenant: &str, now: Instant) -> Ticket {
@@ -63,7 +63,7 @@ fn fixed_limit_tracks_no_calls() {
     let mut grant = admit(&mut scheduler, now, &streaming("a", now));
     assert!(!grant.is_tracked());
     scheduler.on_first_token(now, &mut grant);
-    grant.set_outcome(Ended::Overloaded);
+    grant.outcome = Ended::Overloaded;
     scheduler.release(now, grant);
     assert!(scheduler.view(now).adaptive.is_none() && scheduler.take_limit_changes().is_empty());
 }
@@ -72,5 +72,5 @@ fn fixed_limit_tracks_no_calls() {
 fn the_limit_of_a_pool_is_bounded_by_the_cap_of_a_replica() {
     let pool = PoolConfig { cap: 4, ..PoolConfig::default() };
     let target = TargetConfig { pool: Some(pool), ..TargetConfig::new("llama") };
-    assert_eq!(Settings::from(&target).adaptive.unwrap().max, 4);
+    assert_eq!(SchedulerSettings::from(&target).adaptive.unwrap().max, 4);
 }

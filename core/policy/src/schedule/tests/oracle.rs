@@ -27,24 +27,24 @@ enum Event {
         tokens: u64,
         streams: bool,
     },
-    /// The first token of an answer.
+    /// The first token of an answer arrives.
     Token {
         which: usize,
     },
-    /// The end of an attempt. If it failed, its call may return.
+    /// An attempt ends. If it failed, its call may be retried.
     End {
         which: usize,
         how: How,
         again: bool,
         sent: bool,
-        /// The actual usage, if the provider reports it.
+        /// The actual usage in tokens, or `None` if the provider does not report it.
         used: Option<u64>,
     },
-    /// The head of an answer.
+    /// A response head arrives.
     Answer {
         which: usize,
     },
-    /// A preempted call has returned and is queued again.
+    /// A preempted call is queued again.
     Back {
         which: usize,
     },
@@ -72,35 +72,37 @@ struct Call {
     tenant: usize,
     ticket: Ticket,
     id: Option<WaiterId>,
-    /// The oracle's clock of open time when the call was queued.
+    /// The total time for which the target had been open when the call was queued.
     queued_open: Duration,
-    /// For a retry, its first position.
+    /// For a retry, the start tag of its first attempt; otherwise `None`.
     tag: Option<f64>,
 }
 
 struct Oracle {
     scheduler: Scheduler<u64>,
     model: Model,
-    /// `None` if a floor or a tenant's own tokens may explain the order.
+    /// The expected order in fair queueing, or `None` if floors or the tenants' own tokens also
+    /// affect the order.
     order: Option<Order>,
     now: Instant,
     waiting: BTreeMap<u64, Call>,
     running: Vec<(Call, Grant)>,
-    /// The running calls that have an answer, and those that were preempted and have not returned.
+    /// The numbers of the calls in flight that have a response head.
     answered: BTreeSet<u64>,
+    /// The numbers of the calls that were preempted and have not been queued again.
     preempted: BTreeSet<u64>,
-    /// When each running attempt was admitted, and after how many changes of the target's state.
+    /// When each attempt in flight was admitted, and the value of `changes` then.
     admitted: BTreeMap<u64, (Instant, u64)>,
-    /// Cool-downs that began, and probes that were accepted.
+    /// The number of cool-downs that began and of probes that were accepted.
     changes: u64,
     numbers: u64,
-    /// The time for which the target was open, by the state that it showed.
+    /// The total time for which the target has been open, computed from its reported state.
     open: Duration,
-    /// No attempt goes before this time: the latest Retry-After. That of an attempt from before the
-    /// last change counts from when it was sent, unless the target still cools.
+    /// The latest Retry-After, before which no attempt may be dispatched. For an attempt from
+    /// before the last change of state, it counts from when the attempt was sent.
     floor: Instant,
     draining: bool,
-    /// The number of dispatches after which the driver stops asking. See [`lazy`].
+    /// The number of dispatches after which the driver stops calling `next`. See [`lazy`].
     patience: usize,
 }
 
@@ -243,7 +245,7 @@ impl Oracle {
         self.answered.remove(&call.number);
         let retries = was_called_back || matches!(how, How::Failed(_));
         if sent {
-            grant.mark_sent();
+            grant.sent = true;
         }
         if let Some(tokens) = used.filter(|_| sent) {
             let usage = Usage { input: tokens, ..Usage::default() };
@@ -283,7 +285,7 @@ impl Oracle {
         }
         let outcome = how.outcome();
         if outcome != Ended::Cancelled {
-            grant.set_outcome(outcome);
+            grant.outcome = outcome;
         }
         let charged = Some(grant.charged());
         self.scheduler.release(self.now, grant);
@@ -327,7 +329,7 @@ impl Oracle {
         }
     }
 
-    /// Updates the order after calls started or ceased to wait.
+    /// Updates the expected order after calls were queued or removed.
     fn stand(&mut self) {
         let heads = self.heads();
         if let Some(order) = &mut self.order {
@@ -339,8 +341,8 @@ impl Oracle {
         }
     }
 
-    /// Lets time pass in the steps that the scheduler asks for. Between them nothing may become
-    /// due.
+    /// Lets time pass in the steps that the scheduler asks for, and checks that nothing becomes due
+    /// between them.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         let mut idle = 0;
@@ -369,7 +371,7 @@ impl Oracle {
         }
     }
 
-    /// Lets time pass at once. Returns whether the limit could change.
+    /// Lets time pass at once. Returns `true` if the adaptive limit may have changed.
     fn advance(&mut self, time: Duration) -> bool {
         if !self.closed() {
             self.open += time;
@@ -378,7 +380,7 @@ impl Oracle {
         self.model.tick(self.now)
     }
 
-    /// Does what a driver does after each event. Returns how many calls left the queue.
+    /// Calls what a driver calls after each event. Returns how many calls left the queue.
     fn settle(&mut self) -> usize {
         // What was learned at this moment may make other calls late at the same moment.
         self.model.tick(self.now);
@@ -454,8 +456,8 @@ impl Oracle {
         answered
     }
 
-    /// Each preempted slot is borrowed, by the youngest possible call, and floors could use it.
-    /// Found by trying what would go.
+    /// Checks each preempted call: its slot is borrowed, it is the youngest one that qualifies, and
+    /// a floor would use the slot.
     fn call_back(&mut self) {
         let goes = |call: &&Call| self.model.fits(self.now, call);
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
@@ -477,7 +479,7 @@ impl Oracle {
             !self.answered.contains(&call.number) && !self.preempted.contains(&call.number)
         });
         let borrowed = unanswered.filter(|(call, _)| self.model.is_lent(call, &self.preempted));
-        borrowed.map(|(call, grant)| (call.number, grant.id())).max_by_key(|(_, id)| *id)
+        borrowed.map(|(call, grant)| (call.number, grant.id)).max_by_key(|(_, id)| *id)
     }
 
     fn admitted(&mut self, call: Call, grant: Grant, moment: &Moment, has_waited: bool) {
@@ -532,8 +534,8 @@ impl Oracle {
         }
     }
 
-    /// Returns an admissible call that waits although nothing is reserved and it is not behind an
-    /// aged head.
+    /// Returns an admissible call that waits although nothing is reserved and no aged call is ahead
+    /// of it in its line.
     fn stuck(&mut self) -> Option<String> {
         let waiting: Vec<_> = self.waiting.values().cloned().collect();
         let free = |call: &&Call| {
@@ -545,8 +547,8 @@ impl Oracle {
         Some(format!("{stuck:?}, {why:?}"))
     }
 
-    /// Returns whether an aged head lacks what this call would take, or leads its line and does not
-    /// go.
+    /// Returns `true` if the call rightly waits: an aged call lacks what it would take, or an aged
+    /// call is ahead of it in its line.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
             || self.aged_heads(call).any(|head| {
@@ -561,7 +563,7 @@ impl Oracle {
         })
     }
 
-    /// Returns the heads that may not be overtaken any more, without that call.
+    /// Returns the first calls of other lines that may not be overtaken any more.
     fn aged_heads(&self, call: &Call) -> impl Iterator<Item = &Call> {
         let leads = |head: &Call| {
             let before = |other: &Call| same_line(other, head) && self.key(other) < self.key(head);
@@ -573,7 +575,7 @@ impl Oracle {
             .filter(move |head| head.number != number && self.model.is_aged(self.now, head) && leads(head))
     }
 
-    /// Returns a holder below its floor that has an admissible call.
+    /// Returns a holder of a floor that has an admissible call and fewer slots than its floor.
     fn under_floor(&self) -> Option<model::Holder> {
         let holders = self.model.below_their_floors();
         holders.into_iter().find(|holder| {
@@ -595,7 +597,8 @@ impl Oracle {
         self.scheduler.view(self.now).state
     }
 
-    /// Returns whether the waiting call has failed and `other` has not and goes first as a probe.
+    /// Returns `true` if `other` must be the next probe instead of `waiting`, because only
+    /// `waiting` has failed at the target.
     fn is_left_out_for(&self, waiting: &Call, other: &Call) -> bool {
         self.state() == CooldownState::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
     }
@@ -678,7 +681,7 @@ proptest! {
         }
     }
     #[test]
-    fn as_much_is_called_back_as_floors_can_use(
+    fn as_many_calls_are_preempted_as_floors_can_use(
         events in prop::collection::vec(event(), 1..150),
         world in model::world(),
     ) {

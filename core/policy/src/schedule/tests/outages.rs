@@ -7,7 +7,7 @@ use crate::testing::epoch;
 /// The maximum number of attempts of a call.
 const ATTEMPTS: u32 = 4;
 
-/// A target that fails some calls and accepts all others. Times are in milliseconds.
+/// A simulated target that fails some calls and accepts all others. Times are in milliseconds.
 #[derive(Clone, Copy)]
 struct World {
     failing: u64,
@@ -19,8 +19,8 @@ struct World {
     slots: usize,
 }
 
-/// Three calls at a target with eight slots fail after 100 ms each. All others are accepted after
-/// 100 ms.
+/// Three calls fail after 100 ms each at a target with eight slots. All other calls are accepted
+/// after 100 ms.
 const THREE: World =
     World { failing: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
 
@@ -34,23 +34,23 @@ struct Attempt {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The longest wait of a call that is accepted.
+    /// The longest wait of an accepted call in milliseconds.
     held: u64,
-    /// The time in which the target was cooling or probed.
+    /// The total time in milliseconds in which the target was cooling down or being probed.
     closed: u64,
-    /// How often the target began to cool down while it was open.
+    /// The number of times that the target began to cool down while it was open.
     outages: u32,
     accepted: u32,
 }
 
-/// Plays a minute of 20 good calls per second beside the failing calls, which all arrive at the
+/// Simulates a minute of 20 good calls per second beside the failing calls, which all arrive at the
 /// start.
 fn play(world: World) -> Seen {
     let zero = epoch();
-    let settings = Settings { aging: ms(world.aging), ..settings(world.slots) };
+    let settings = SchedulerSettings { aging: ms(world.aging), ..settings(world.slots) };
     let mut scheduler: Scheduler<(u64, u32, Ticket)> = Scheduler::new(&settings, zero);
     let mut first = admit(&mut scheduler, zero, &ticket("good", Lane::Interactive, zero));
-    first.mark_sent();
+    first.sent = true;
     scheduler.on_success(zero, &mut first);
     scheduler.release(zero, first);
     let mut flying: Vec<Attempt> = Vec::new();
@@ -108,7 +108,7 @@ fn fly(
     (call, number, ticket): (u64, u32, Ticket),
     mut grant: Grant,
 ) {
-    grant.mark_sent();
+    grant.sent = true;
     let takes = if call < world.failing { world.fails_after } else { world.accepts_after };
     flying.push(Attempt { ends: t + takes, call, number, ticket, grant });
 }
@@ -149,7 +149,7 @@ fn failing_calls_do_not_close_a_slow_target_repeatedly() {
 #[test]
 fn new_call_is_the_probe_if_only_failed_calls_wait() {
     for lane in Lane::ALL {
-        let (zero, settings) = (epoch(), Settings { aging: Duration::ZERO, ..settings(4) });
+        let (zero, settings) = (epoch(), SchedulerSettings { aging: Duration::ZERO, ..settings(4) });
         let mut scheduler: Scheduler<u64> = Scheduler::new(&settings, zero);
         let mut grant = admit(&mut scheduler, zero, &ticket("a", lane, zero));
         scheduler.on_success(zero, &mut grant);

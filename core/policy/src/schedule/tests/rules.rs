@@ -8,7 +8,7 @@ use crate::testing::epoch;
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, mut grant)) = scheduler.next(now) {
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.release(now, grant);
         drawn.push(who);
     }
@@ -27,7 +27,7 @@ fn call_past_its_deadline_is_refused_although_a_slot_is_free() {
 fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
     let now = epoch();
     let mut scheduler: Scheduler<()> =
-        Scheduler::new(&Settings { on_full: OnFull::Refuse, ..settings(1) }, now);
+        Scheduler::new(&SchedulerSettings { on_full: OnFull::Refuse, ..settings(1) }, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
     scheduler.on_failure(now, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     let refused = |scheduler: &mut Scheduler<()>, now| {
@@ -42,9 +42,9 @@ fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
 #[test]
 fn queue_bound_does_not_apply_to_retries() {
     let now = epoch();
-    let mut scheduler = Scheduler::new(&Settings { queue: 1, ..settings(1) }, now);
+    let mut scheduler = Scheduler::new(&SchedulerSettings { queue: 1, ..settings(1) }, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    grant.mark_sent();
+    grant.sent = true;
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), 1);
     let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
     assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));
@@ -71,7 +71,7 @@ fn a_forced_call_counts_against_its_tenants_cap() {
     assert_eq!(draw(&mut scheduler, now), [1]);
 }
 
-/// An attempt without a reported result says nothing, not even that the probe was accepted.
+/// An attempt without a reported result does not prove that the probe was accepted.
 #[test]
 fn probe_without_a_result_is_followed_by_another() {
     let now = epoch();
@@ -173,18 +173,18 @@ fn wait_budget_used_excludes_cool_downs() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(1), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    assert_eq!(grant.spent(), Duration::ZERO);
+    assert_eq!(grant.spent, Duration::ZERO);
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), ());
     let failed = now + ms(300);
     scheduler.on_failure(failed, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(failed, grant);
     assert!(scheduler.next(failed).is_none());
     let (_, mut probe) = scheduler.next(failed + ms(1000)).expect("the probe");
-    assert_eq!(probe.spent(), ms(300));
+    assert_eq!(probe.spent, ms(300));
     queue(&mut scheduler, failed + ms(1000), ticket("a", Lane::Standard, now), ());
     scheduler.on_success(failed + ms(1500), &mut probe);
     scheduler.release(failed + ms(5500), probe);
     let (_, grant) = scheduler.next(failed + ms(5500)).expect("open again");
-    assert_eq!(grant.spent(), ms(4000), "from when the probe was answered");
+    assert_eq!(grant.spent, ms(4000), "from when the probe was answered");
     scheduler.release(failed + ms(5500), grant);
 }

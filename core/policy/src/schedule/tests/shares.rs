@@ -7,7 +7,7 @@ use crate::cooldown::Failure;
 use crate::testing::epoch;
 use tidegate_config::LaneConfig;
 
-fn floor(settings: &mut Settings, tenant: &str, floor: f64) {
+fn floor(settings: &mut SchedulerSettings, tenant: &str, floor: f64) {
     settings.tenants.insert(tenant.into(), TenantConfig { floor, ..TenantConfig::default() });
 }
 
@@ -69,8 +69,8 @@ fn the_least_served_floor_is_served_first_and_tenants_before_lanes() {
 }
 
 proptest! {
-    /// Floors of less than one slot add up to more than all slots, and no tenant is shut out by
-    /// them.
+    /// Floors of less than one slot add up to more than all slots, and all tenants are still
+    /// served.
     #[test]
     fn rounded_up_floors_starve_no_tenant(limit in 1usize..4, floors in 1usize..6) {
         let now = epoch();
@@ -91,7 +91,7 @@ proptest! {
                 held.pop_front().into_iter().for_each(|grant| scheduler.release(now, grant));
             }
             let (who, mut grant) = scheduler.next(now).expect("work");
-            grant.mark_sent();
+            grant.sent = true;
             none += usize::from(who == "none");
             held.push_back(grant);
         }
@@ -99,8 +99,8 @@ proptest! {
     }
 }
 
-/// Virtual time must not advance with a tenant served by its floor: a newcomer would wait for all
-/// others to catch up.
+/// Virtual time must not advance with a tenant that is served by its floor, because a new tenant
+/// would then wait for all others.
 #[test]
 fn floor_does_not_delay_newcomers() {
     let now = epoch();
@@ -114,7 +114,7 @@ fn floor_does_not_delay_newcomers() {
     scheduler.set_limit(10);
     let mut held = Vec::new();
     while let Some(((who, _), mut grant)) = scheduler.next(now) {
-        grant.mark_sent();
+        grant.sent = true;
         held.push((who, grant));
     }
     // Calls of the floor's holder are short, so it is served far more often than by its turn.
@@ -122,7 +122,7 @@ fn floor_does_not_delay_newcomers() {
         let short = held.iter().position(|(who, _)| *who == "vip").expect("five of ten");
         scheduler.release(now, held.swap_remove(short).1);
         let ((who, _), mut grant) = scheduler.next(now).expect("work");
-        grant.mark_sent();
+        grant.sent = true;
         held.push((who, grant));
     }
     scheduler.enqueue(now, ticket("new", Lane::Standard, now), ("new", 0));
@@ -130,7 +130,7 @@ fn floor_does_not_delay_newcomers() {
         let long = held.iter().position(|(who, _)| *who == "old").expect("five of ten");
         scheduler.release(now, held.swap_remove(long).1);
         let ((who, _), mut grant) = scheduler.next(now).expect("work");
-        grant.mark_sent();
+        grant.sent = true;
         held.push((who, grant));
         who == "new"
     });
@@ -140,7 +140,7 @@ fn floor_does_not_delay_newcomers() {
 #[test]
 fn youngest_borrower_without_an_answer_is_preempted() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..settings(4) };
+    let mut configured = SchedulerSettings { reclaim: true, ..settings(4) };
     floor(&mut configured, "vip", 0.5);
     let mut scheduler = Scheduler::new(&configured, now);
     let mut held = fill(&mut scheduler, now, "hog", Lane::Standard, 4);
@@ -151,8 +151,8 @@ fn youngest_borrower_without_an_answer_is_preempted() {
         queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), "vip");
     }
     scheduler.on_answer(&mut held[3]);
-    assert_eq!(scheduler.preempt(now), Some(held[2].id()));
-    assert_eq!(scheduler.preempt(now), Some(held[1].id()));
+    assert_eq!(scheduler.preempt(now), Some(held[2].id));
+    assert_eq!(scheduler.preempt(now), Some(held[1].id));
     assert_eq!(scheduler.preempt(now), None, "its floor is two");
     let preempted = held.remove(2);
     let again = Ticket { charged: Some(preempted.charged()), ..ticket("hog", Lane::Standard, now) };
@@ -163,7 +163,7 @@ fn youngest_borrower_without_an_answer_is_preempted() {
     assert_eq!(scheduler.preempt(now), None, "one is still on its way");
     // The call was answered before it could be cancelled, so another one is preempted instead.
     scheduler.on_answer(&mut held[1]);
-    assert_eq!(scheduler.preempt(now), Some(held[0].id()));
+    assert_eq!(scheduler.preempt(now), Some(held[0].id));
     drop(vip);
 }
 
@@ -175,7 +175,7 @@ fn preempted<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
 #[test]
 fn one_waiting_call_preempts_one_call_for_both_of_its_floors() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..settings(4) };
+    let mut configured = SchedulerSettings { reclaim: true, ..settings(4) };
     floor(&mut configured, "vip", 0.25);
     configured.lanes[Lane::Interactive as usize].floor = 0.5;
     let mut scheduler = Scheduler::new(&configured, now);
@@ -191,7 +191,7 @@ fn one_waiting_call_preempts_one_call_for_both_of_its_floors() {
 #[test]
 fn call_blocked_by_its_tenants_cap_preempts_nothing() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..settings(4) };
+    let mut configured = SchedulerSettings { reclaim: true, ..settings(4) };
     configured.lanes[Lane::Interactive as usize].floor = 0.75;
     named(&mut configured, "capped", 1.0, Some(1));
     let mut scheduler = Scheduler::new(&configured, now);
@@ -205,7 +205,7 @@ fn call_blocked_by_its_tenants_cap_preempts_nothing() {
 #[test]
 fn lowered_limit_preempts_nothing() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..settings(4) };
+    let mut configured = SchedulerSettings { reclaim: true, ..settings(4) };
     floor(&mut configured, "vip", 0.5);
     let mut scheduler = Scheduler::new(&configured, now);
     let mut held = fill(&mut scheduler, now, "hog", Lane::Standard, 4);
@@ -218,11 +218,11 @@ fn lowered_limit_preempts_nothing() {
     assert_eq!(preempted(&mut scheduler, now), 1);
 }
 
-/// One slot, which is the floor of one of two tenants: that tenant goes first every other time.
+/// The only slot is the floor of one of two tenants. That tenant is served first every other time.
 #[test]
 fn preemption_does_not_block_others_from_the_last_slot() {
     let mut now = epoch();
-    let mut configured = Settings { reclaim: true, ..settings(1) };
+    let mut configured = SchedulerSettings { reclaim: true, ..settings(1) };
     floor(&mut configured, "vip", 0.5);
     let mut scheduler = Scheduler::new(&configured, now);
     let mut grant = admit(&mut scheduler, now, &ticket("vip", Lane::Standard, now));
@@ -233,8 +233,8 @@ fn preemption_does_not_block_others_from_the_last_slot() {
     }
     let mut answered = Vec::new();
     for _ in 0..20 {
-        grant.mark_sent();
-        if scheduler.preempt(now) == Some(grant.id()) {
+        grant.sent = true;
+        if scheduler.preempt(now) == Some(grant.id) {
             let again = Ticket { charged: Some(grant.charged()), ..ticket(who, Lane::Standard, now) };
             scheduler.release(now, grant);
             scheduler.enqueue(now, again, who);
@@ -252,7 +252,7 @@ fn preemption_does_not_block_others_from_the_last_slot() {
 #[test]
 fn borrower_keeps_its_own_floor() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..settings(4) };
+    let mut configured = SchedulerSettings { reclaim: true, ..settings(4) };
     floor(&mut configured, "hog", 0.5);
     floor(&mut configured, "vip", 0.5);
     configured.lanes[Lane::Interactive as usize].floor = 0.5;
@@ -276,7 +276,7 @@ fn nothing_is_preempted_unless_configured() {
     assert_eq!(scheduler.preempt(now), None);
 }
 
-/// Returns the call that a call of that lane displaces from a full queue.
+/// Returns the call that is shed from a full queue for a new call of the lane.
 fn displaced(
     scheduler: &mut Scheduler<&'static str>,
     now: Instant,
@@ -292,7 +292,7 @@ fn displaced(
 #[test]
 fn youngest_call_of_the_longest_line_of_the_lowest_lane_is_shed() {
     let now = epoch();
-    let mut configured = Settings { backlog: 6, ..settings(0) };
+    let mut configured = SchedulerSettings { backlog: 6, ..settings(0) };
     configured.tenants.insert("exempt".into(), TenantConfig { shed: false, ..TenantConfig::default() });
     let mut scheduler = Scheduler::new(&configured, now);
     let retry = Some(Default::default());
@@ -326,7 +326,7 @@ fn youngest_call_of_the_longest_line_of_the_lowest_lane_is_shed() {
 #[test]
 fn queue_bounds_apply_independently() {
     let now = epoch();
-    let mut configured = Settings { queue: 2, ..settings(0) };
+    let mut configured = SchedulerSettings { queue: 2, ..settings(0) };
     configured.lanes[Lane::Batch as usize] = LaneConfig { queue: Some(3), ..LaneConfig::default() };
     let mut scheduler = Scheduler::new(&configured, now);
     queue(&mut scheduler, now, ticket("a", Lane::Batch, now), "a batch");
@@ -344,7 +344,7 @@ fn queue_bounds_apply_independently() {
 #[test]
 fn call_with_a_predicted_wait_that_is_too_long_is_refused() {
     let mut now = epoch();
-    let configured = Settings { predict: Predict::Deadline, ..settings(1) };
+    let configured = SchedulerSettings { predict: Predict::Deadline, ..settings(1) };
     let mut scheduler = Scheduler::new(&configured, now);
     let hopeless =
         |now| Ticket { deadline: now + Duration::from_secs(20), ..ticket("b", Lane::Standard, now) };
@@ -380,7 +380,7 @@ fn call_that_would_miss_its_objective_is_refused_if_configured() {
     for (predict, refused) in [(Predict::Objective, true), (Predict::Deadline, false), (Predict::Off, false)]
     {
         let mut now = epoch();
-        let mut configured = Settings { predict, ..settings(1) };
+        let mut configured = SchedulerSettings { predict, ..settings(1) };
         configured.lanes[Lane::Standard as usize].ttft = Some(Duration::from_secs(5));
         let mut scheduler = Scheduler::new(&configured, now);
         let mut held = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
@@ -398,13 +398,13 @@ fn call_that_would_miss_its_objective_is_refused_if_configured() {
     }
 }
 
-/// Slots released while no call waits show how fast calls arrive, not how fast they could be
-/// served.
+/// Slots that are released while no call waits show how fast calls arrive, not how fast the target
+/// could serve them.
 #[test]
 fn idle_target_predicts_nothing() {
     let mut now = epoch();
     let mut scheduler: Scheduler<()> =
-        Scheduler::new(&Settings { predict: Predict::Deadline, ..settings(1) }, now);
+        Scheduler::new(&SchedulerSettings { predict: Predict::Deadline, ..settings(1) }, now);
     for _ in 0..100 {
         now += Duration::from_secs(60);
         let grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
@@ -426,7 +426,7 @@ fn hint<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Duration {
 #[test]
 fn idle_time_does_not_count_for_the_pace() {
     let mut now = epoch();
-    let mut scheduler: Scheduler<u8> = Scheduler::new(&Settings { queue: 2, ..settings(1) }, now);
+    let mut scheduler: Scheduler<u8> = Scheduler::new(&SchedulerSettings { queue: 2, ..settings(1) }, now);
     for day in 0..3 {
         let mut held = admit(&mut scheduler, now, &ticket("b", Lane::Standard, now));
         for who in 0..2 {
@@ -454,7 +454,7 @@ fn idle_time_does_not_count_for_the_pace() {
 #[test]
 fn calls_waiting_for_their_tenants_cap_do_not_count_for_the_pace() {
     let mut now = epoch();
-    let mut configured = Settings { predict: Predict::Deadline, ..settings(4) };
+    let mut configured = SchedulerSettings { predict: Predict::Deadline, ..settings(4) };
     named(&mut configured, "capped", 1.0, Some(1));
     let mut scheduler = Scheduler::new(&configured, now);
     let mut held = admit(&mut scheduler, now, &ticket("capped", Lane::Standard, now));
@@ -478,7 +478,7 @@ fn calls_waiting_for_their_tenants_cap_do_not_count_for_the_pace() {
 #[test]
 fn target_without_a_queue_reports_the_pace_of_its_full_slots() {
     let mut now = epoch();
-    let configured = Settings { on_full: OnFull::Refuse, ..settings(1) };
+    let configured = SchedulerSettings { on_full: OnFull::Refuse, ..settings(1) };
     let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
     for known in [ms(1_000), ms(20_000), ms(20_000)] {
         let held = admit(&mut scheduler, now, &ticket("b", Lane::Standard, now));
@@ -499,7 +499,7 @@ fn explanation_says_how_long_a_rule_has_applied() {
     let capped = queue(&mut scheduler, now + ms(100), ticket("a", Lane::Standard, now + ms(100)), ());
     let second = admit(&mut scheduler, now + ms(200), &ticket("b", Lane::Standard, now));
     let full = queue(&mut scheduler, now + ms(300), ticket("b", Lane::Standard, now + ms(100)), ());
-    let of = |why: Option<Why>| why.map(|why| (why.rule, why.since, why.waited));
+    let of = |why: Option<WaitExplanation>| why.map(|why| (why.rule, why.since, why.waited));
     let at = now + ms(1_000);
     assert_eq!(of(scheduler.explain(at, capped)), Some((Rule::TenantCap, ms(900), ms(900))));
     assert_eq!(of(scheduler.explain(at, full)), Some((Rule::Slots, ms(800), ms(900))));

@@ -11,13 +11,13 @@ use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig, TenantConfig};
 use tidegate_protocol::Usage;
 
-/// Enough slots, ten seconds until a call is aged, and 600 tokens per minute: ten per second, 60 at
-/// once.
+/// Creates a scheduler with more slots than needed, an ageing time of ten seconds, and 600 tokens
+/// per minute, of which 60 may be taken at once.
 fn of_tokens(
-    change: impl FnOnce(&mut Settings),
+    change: impl FnOnce(&mut SchedulerSettings),
 ) -> (Scheduler<&'static str>, Arc<Mutex<RateBudgets>>, Instant) {
     let now = epoch();
-    let mut settings = Settings { aging: Duration::from_secs(10), ..settings(100) };
+    let mut settings = SchedulerSettings { aging: Duration::from_secs(10), ..settings(100) };
     change(&mut settings);
     let rates = RateConfig { tpm: Some(600), counting: Counting::Actual, ..RateConfig::default() };
     let budgets = Arc::new(Mutex::new(RateBudgets::new(&rates, now)));
@@ -41,7 +41,7 @@ fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
 }
 
 fn spend<W>(scheduler: &mut Scheduler<W>, now: Instant, mut grant: Grant) {
-    grant.mark_sent();
+    grant.sent = true;
     scheduler.release(now, grant);
 }
 
@@ -96,7 +96,7 @@ fn only_what_the_aged_call_lacks_is_reserved() {
     spend(&mut scheduler, now, free);
     let later = now + secs(1.0);
     assert!(draw(&mut scheduler, later).is_empty());
-    assert_eq!(scheduler.explain(later, held).map(|why| why.rule), Some(Rule::Held));
+    assert_eq!(scheduler.explain(later, held).map(|why| why.rule), Some(Rule::Reserved));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn call_larger_than_the_bucket_goes_when_it_is_full_and_leaves_debt() {
 fn call_that_can_never_fit_is_refused_with_the_maximum() {
     let (mut scheduler, _, now) = of_tokens(|_| ());
     let refusal = scheduler.try_admit(now, &sized("a", 601, now)).expect_err("over a minute's tokens");
-    assert_eq!((refusal.reason, refusal.most), (Reason::TooLarge, Some(600)));
+    assert_eq!((refusal.reason, refusal.max_tokens), (Reason::TooLarge, Some(600)));
     assert_eq!(refusal.why.map(|why| why.rule), Some(Rule::Tokens));
 }
 
@@ -131,7 +131,7 @@ fn unsent_charges_are_refunded_and_settled_ones_corrected() {
     scheduler.release(now, grant);
     assert_eq!(level(), full);
     let mut grant = admit(&mut scheduler, now, &sized("a", 40, now));
-    grant.mark_sent();
+    grant.sent = true;
     let usage = Usage { input: 15, ..Usage::default() };
     for _ in 0..2 {
         scheduler.settle(now, &mut grant, &Settled { usage, cost: 15.0 });
@@ -169,7 +169,7 @@ fn tenant_out_of_tokens_blocks_no_other_tenant() {
 fn tenant_debt_is_bounded() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.default_tenant.tpm = Some(60));
     let mut grant = admit(&mut scheduler, now, &sized("a", 1, now));
-    grant.mark_sent();
+    grant.sent = true;
     let usage = Usage { input: 1_000_000_000_000, ..Usage::default() };
     scheduler.settle(now, &mut grant, &Settled { usage, cost: 1.0 });
     scheduler.release(now, grant);
@@ -186,7 +186,7 @@ fn memory_is_reserved_for_an_aged_call() {
     queue(&mut scheduler, now, sized("b", 600, now), "large");
     let small = queue(&mut scheduler, now, sized("c", 50, now), "small");
     assert!(scheduler.next(now).is_none());
-    assert_eq!(scheduler.explain(now, small).map(|why| why.rule), Some(Rule::Held));
+    assert_eq!(scheduler.explain(now, small).map(|why| why.rule), Some(Rule::Reserved));
     let refused = scheduler.try_admit(now, &sized("a", 1001, now)).expect_err("never fits");
     assert_eq!((refused.reason, refused.why.map(|why| why.rule)), (Reason::TooLarge, Some(Rule::Kv)));
     let [first, second] = running;
@@ -199,7 +199,7 @@ fn memory_is_reserved_for_an_aged_call() {
 #[test]
 fn short_calls_go_first_in_their_line_within_the_bias() {
     let now = epoch();
-    let configured = Settings { short_bias: secs(1.0), ..settings(0) };
+    let configured = SchedulerSettings { short_bias: secs(1.0), ..settings(0) };
     let mut scheduler = Scheduler::new(&configured, now);
     for (name, tokens, after) in [("long", 5_000, 0.0), ("short", 100, 2.0), ("later", 100, 6.0)] {
         let at = now + secs(after);
@@ -209,7 +209,8 @@ fn short_calls_go_first_in_their_line_within_the_bias() {
     assert_eq!(draw(&mut scheduler, now + secs(6.0)), ["short", "long", "later"]);
 }
 
-/// Before each call that fits wait 30,000 that do not: the search must not look at each of them.
+/// 30,000 calls that do not fit wait ahead of each call that fits. The search must not check each
+/// of them.
 #[test]
 fn calls_that_do_not_fit_are_not_looked_at() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.aging = Duration::from_secs(3600));
@@ -228,12 +229,13 @@ fn calls_that_do_not_fit_are_not_looked_at() {
     assert_eq!(draw(&mut scheduler, wake), ["small"]);
 }
 
-/// Before each call that fits wait 3,000 that need little at first and more than there is later.
+/// 3,000 calls that need little memory at first and too much later wait ahead of each call that
+/// fits.
 #[test]
 fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_looked_at() {
     let now = epoch();
     let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.1)) };
-    let configured = Settings { aging: Duration::from_secs(3600), ..settings(10) };
+    let configured = SchedulerSettings { aging: Duration::from_secs(3600), ..settings(10) };
     let mut scheduler = Scheduler::with(&configured, resources, now);
     let of = |tenant: &str, input, output| {
         let mut call = ticket(tenant, Lane::Standard, now);
@@ -262,13 +264,13 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
 }
 
 /// A small call of a tenant in debt overtakes large ones that lack tokens. Its start tag includes
-/// the debt, which no other tenant owes.
+/// the debt, which new tenants must not wait for.
 #[test]
 fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     for has_waited in [false, true] {
         let (mut scheduler, _, began) = of_tokens(|settings| settings.aging = secs(3_600.0));
         let mut grant = admit(&mut scheduler, began, &sized("debtor", 1, began));
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.settle(began, &mut grant, &Settled { usage: Usage::default(), cost: 10_000.0 });
         let all = admit(&mut scheduler, began, &sized("a", 58, began));
         for name in ["b", "c", "d"].into_iter().cycle().take(60) {
@@ -295,13 +297,13 @@ fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     }
 }
 
-/// A tenant below its floor has many calls without room. The front, of another tenant, has a longer
-/// prompt and fits.
+/// A tenant below its floor has many calls without room. The first call in order belongs to another
+/// tenant, has a longer prompt, and fits.
 #[test]
 fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked_at() {
     let now = epoch();
     let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.0)) };
-    let mut configured = Settings { aging: Duration::from_secs(3600), ..settings(10) };
+    let mut configured = SchedulerSettings { aging: Duration::from_secs(3600), ..settings(10) };
     configured.tenants.insert("floor".into(), TenantConfig { floor: 0.5, ..TenantConfig::default() });
     let mut scheduler = Scheduler::with(&configured, resources, now);
     let of = |tenant: &str, input, output| {
@@ -319,14 +321,14 @@ fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked
     [long, next].into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// A decision takes the same time however many calls wait, even if they claim that their prompts
-/// are empty.
+/// A decision takes the same time for any number of waiting calls, even if all of them have empty
+/// prompts.
 #[test]
 fn number_of_calls_looked_at_is_bounded_whatever_their_prompts_are() {
     for input in [0, 100] {
         let now = epoch();
         let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.0)) };
-        let configured = Settings { aging: Duration::from_secs(3600), ..settings(10) };
+        let configured = SchedulerSettings { aging: Duration::from_secs(3600), ..settings(10) };
         let mut scheduler = Scheduler::with(&configured, resources, now);
         let mut call = ticket("a", Lane::Standard, now);
         (call.demand.input, call.demand.output) = (100, 700);

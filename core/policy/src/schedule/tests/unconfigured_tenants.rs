@@ -7,13 +7,14 @@ fn name(k: usize) -> Arc<str> {
     format!("tenant-{k}").into()
 }
 
-/// The size of the table, which bounds the memory and the cost of a new tenant.
+/// Returns the size of the table of tenants, which determines its memory and the cost of adding a
+/// tenant.
 fn table(scheduler: &Scheduler<usize>) -> usize {
-    scheduler.queue.tenants.places()
+    scheduler.queue.tenants.table_size
 }
 
 #[test]
-fn a_million_tenants_pass_through_a_small_table() {
+fn million_unconfigured_tenants_fit_a_small_table() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(4), now);
     let mut call = ticket("", Lane::Standard, now);
@@ -25,7 +26,8 @@ fn a_million_tenants_pass_through_a_small_table() {
     assert!(table(&scheduler) <= 1100, "{}", table(&scheduler));
 }
 
-/// The same under overload, where virtual time stands still while all calls are of new tenants.
+/// Unconfigured tenants are removed under overload, too, although virtual time does not advance
+/// while all calls are of new tenants.
 #[test]
 fn queued_unconfigured_tenants_are_forgotten() {
     let now = epoch();
@@ -73,7 +75,7 @@ fn tenants_with_calls_are_not_forgotten() {
     assert!(of(&scheduler, "named").is_some(), "the configured stay");
 }
 
-/// After many tenants were busy at once, idle ones keep at most a quarter of the table.
+/// After many tenants were busy at once, idle ones take at most a quarter of the table.
 #[test]
 fn many_idle_tenants_are_forgotten() {
     let now = epoch();
@@ -89,7 +91,7 @@ fn many_idle_tenants_are_forgotten() {
     assert!(table(&scheduler) <= 20_002, "and their places are used again");
 }
 
-/// Tenants with own tokens: those in debt are kept until they have paid, and the table stays small.
+/// Tenants in debt for their own tokens are kept until they have paid, and the table stays small.
 #[test]
 fn tenants_in_debt_are_kept_until_they_have_paid() {
     let now = epoch();
@@ -105,7 +107,7 @@ fn tenants_in_debt_are_kept_until_they_have_paid() {
         call.tenant = name(k as usize);
         call.deadline = now + ms(1000);
         let mut grant = admit(&mut scheduler, now, &call);
-        grant.mark_sent();
+        grant.sent = true;
         scheduler.release(now, grant);
         most = most.max(table(&scheduler));
         if k % 100_000 == 99_999 {

@@ -94,7 +94,7 @@ async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
         let objective = Some(ms(3));
         let adaptive =
             adaptive::LimitSettings { max: 12, objective, latency: None, tpot: None, adaptive: config };
-        let admission = with_settings(&Settings { adaptive: Some(adaptive), ..settings(12) });
+        let admission = with_settings(&SchedulerSettings { adaptive: Some(adaptive), ..settings(12) });
         storm(&admission, seed, 2_500).await;
         let view = admission.view();
         let found = view.adaptive.expect("it is found").limit;

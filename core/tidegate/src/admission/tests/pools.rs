@@ -9,7 +9,7 @@ use crate::placement::Observation;
 #[tokio::test(start_paused = true)]
 async fn waiting_call_is_admitted_when_a_replica_recovers() {
     let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };
-    let admission = with_settings(&Settings { pool: Some(config), ..settings(65_536) });
+    let admission = with_settings(&SchedulerSettings { pool: Some(config), ..settings(65_536) });
     admission.set_members(&["http://a:8000", "http://b:8000"].map(ReplicaConfig::new));
     let mut held = Vec::new();
     for _ in 0..4 {

@@ -15,7 +15,7 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::Why;
+use crate::schedule::WaitExplanation;
 
 /// A response body that both its reader and the watch can close.
 pub(super) struct OpenBody {
@@ -140,7 +140,7 @@ impl Body for DeadlineBody {
 
 /// Returns the error of a call whose deadline has passed. `why` is the reason that the call is
 /// queued for, if it is.
-pub(super) fn overdue(call: &Call, why: Option<Why>) -> Error {
+pub(super) fn overdue(call: &Call, why: Option<WaitExplanation>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (
             ErrorKind::Refused(Reason::Deadline),

@@ -19,7 +19,7 @@ use crate::config::{PoolConfig, RateConfig, ReplicaSource, TargetConfig};
 use crate::error::Error;
 use crate::pool::dns::{Addresses, Resolve};
 use crate::pool::health_checker::HealthChecker;
-use crate::schedule::Settings;
+use crate::schedule::SchedulerSettings;
 use crate::transport::Transport;
 
 pub(super) fn transport<F>(
@@ -75,7 +75,8 @@ impl PoolFixture {
         let pool = PoolConfig { source, ..PoolConfig::default() };
         let target = TargetConfig { pool: Some(pool.clone()), ..TargetConfig::new("llama") };
         let budgets = BudgetSet::new(&RateConfig::default(), now());
-        let admission = Admission::new(target.name.clone(), &Settings::from(&target), budgets, None, "");
+        let admission =
+            Admission::new(target.name.clone(), &SchedulerSettings::from(&target), budgets, None, "");
         let checker = HealthChecker::resolving(&admission, &pool, transport, None, resolve);
         Self { admission, checker }
     }

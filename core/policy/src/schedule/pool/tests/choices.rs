@@ -8,12 +8,12 @@ use crate::cooldown::Hold;
 use crate::kv::Forecast;
 use crate::placement::{EngineMetrics, Fault, Observation};
 
-/// One replica is kept for the head, as for the front. The others are available to the calls behind
-/// it.
+/// The memory of one replica is kept for the aged first call of the line. The calls behind it may
+/// use the other replicas.
 #[test]
 fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     let now = epoch();
-    let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
+    let settings = SchedulerSettings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
     let held = [600, 700, 800].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
     let [nearest, second, _] = [0, 1, 2].map(|which: usize| at(&held[which]));
@@ -23,7 +23,7 @@ fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     let small = admit(&mut scheduler, now, &of_input(200, now));
     assert_eq!(at(&small), second, "the only other that has so much");
     let waits = queue(&mut scheduler, now, of_input(250, now), "medium");
-    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Held);
+    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Reserved);
     scheduler.release(now, small);
     let (who, medium) = scheduler.next(now).expect("there is room beside the one that is kept");
     assert_eq!((who, at(&medium)), ("medium", second));
@@ -35,11 +35,12 @@ fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     assert_empty(&scheduler, now);
 }
 
-/// The front is another tenant's, and a replica is reserved for it.
+/// The first call in order belongs to another tenant, and the memory of one replica is reserved for
+/// it.
 #[test]
 fn aged_head_of_another_line_keeps_only_one_replica() {
     let now = epoch();
-    let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
+    let settings = SchedulerSettings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
     for (name, serves) in [(0, "x"), (1, "y"), (2, "y")] {
         scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
@@ -70,8 +71,8 @@ fn aged_head_of_another_line_keeps_only_one_replica() {
     assert_empty(&scheduler, now);
 }
 
-/// A replica that rejected the call a moment ago may have room by now. One that is full of long
-/// answers has none.
+/// A replica that has just rejected the call may have room by now, in contrast to a replica that is
+/// full of long answers.
 #[test]
 fn call_returns_to_a_tried_replica_rather_than_wait() {
     let now = epoch();
@@ -101,7 +102,7 @@ fn forced_call_goes_to_a_replica_that_serves_its_model() {
     assert_empty(&scheduler, now);
 }
 
-/// One of several engines is missing from one poll of the metrics.
+/// One poll of the metrics reports the memory without one of several engines.
 #[test]
 fn resized_memory_keeps_its_calls() {
     let now = epoch();
@@ -123,7 +124,7 @@ fn resized_memory_keeps_its_calls() {
 }
 
 #[test]
-fn size_that_is_no_longer_configured_is_asked_again() {
+fn reported_memory_size_replaces_a_removed_configured_size() {
     let now = epoch();
     let told =
         |tokens| Observation::Metrics(EngineMetrics { kv_tokens: Some(tokens), ..EngineMetrics::default() });
@@ -140,7 +141,7 @@ fn size_that_is_no_longer_configured_is_asked_again() {
 #[test]
 fn slot_free_for_others_does_not_prevent_preemption() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..of_slots(2) };
+    let mut configured = SchedulerSettings { reclaim: true, ..of_slots(2) };
     let vip = tidegate_config::TenantConfig { floor: 0.5, ..Default::default() };
     configured.tenants.insert("vip".into(), vip);
     let mut scheduler = in_front_of(&configured, &members(0..2), now);
@@ -150,7 +151,7 @@ fn slot_free_for_others_does_not_prevent_preemption() {
     let borrowed: Vec<_> =
         (0..2).map(|_| admit(&mut scheduler, now, &wanting(Some("large"), &[], now))).collect();
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
-    assert_eq!(scheduler.preempt(now), Some(borrowed[1].id()), "the other replica has two slots");
+    assert_eq!(scheduler.preempt(now), Some(borrowed[1].id), "the other replica has two slots");
     assert_eq!(scheduler.preempt(now), None, "one is on its way");
     borrowed.into_iter().for_each(|grant| scheduler.release(now, grant));
     let (_, grant) = scheduler.next(now).expect("the owner");
@@ -159,12 +160,12 @@ fn slot_free_for_others_does_not_prevent_preemption() {
     assert_empty(&scheduler, now);
 }
 
-/// Two calls wait, each for a different replica: one slot is preempted at each, not two at the one
-/// with the youngest calls.
+/// Two calls wait, each for a different replica. One call is preempted at each replica, not two at
+/// the one with the youngest calls.
 #[test]
 fn slots_are_preempted_at_replicas_that_the_owner_may_use() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..of_slots(2) };
+    let mut configured = SchedulerSettings { reclaim: true, ..of_slots(2) };
     let vip = tidegate_config::TenantConfig { floor: 0.25, ..Default::default() };
     for name in ["vip", "other"] {
         configured.tenants.insert(name.into(), vip.clone());
@@ -184,8 +185,8 @@ fn slots_are_preempted_at_replicas_that_the_owner_may_use() {
             tenant,
         );
     }
-    assert_eq!(scheduler.preempt(now), Some(small[1].id()), "the youngest");
-    assert_eq!(scheduler.preempt(now), Some(large[1].id()), "the other is of no use to the owner");
+    assert_eq!(scheduler.preempt(now), Some(small[1].id), "the youngest");
+    assert_eq!(scheduler.preempt(now), Some(large[1].id), "the other is of no use to the owner");
     assert_eq!(scheduler.preempt(now), None);
     large.into_iter().chain(small).for_each(|grant| scheduler.release(now, grant));
 }
@@ -193,7 +194,7 @@ fn slots_are_preempted_at_replicas_that_the_owner_may_use() {
 #[test]
 fn nothing_is_preempted_at_a_replica_too_small_for_the_owner() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..of_slots(1) };
+    let mut configured = SchedulerSettings { reclaim: true, ..of_slots(1) };
     let vip = tidegate_config::TenantConfig { floor: 0.5, ..Default::default() };
     configured.tenants.insert("vip".into(), vip);
     let mut named = members(0..2);
@@ -203,7 +204,7 @@ fn nothing_is_preempted_at_a_replica_too_small_for_the_owner() {
     let at_large = admit(&mut scheduler, now, &wanting(None, &[small], now));
     let at_small = admit(&mut scheduler, now, &wanting(None, &[], now));
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..of_input(800, now) }, "vip");
-    assert_eq!(scheduler.preempt(now), Some(at_large.id()), "not the youngest");
+    assert_eq!(scheduler.preempt(now), Some(at_large.id), "not the youngest");
     assert_eq!(scheduler.preempt(now), None);
     [at_large, at_small].into_iter().for_each(|grant| scheduler.release(now, grant));
 }
@@ -211,7 +212,7 @@ fn nothing_is_preempted_at_a_replica_too_small_for_the_owner() {
 #[test]
 fn lowered_limit_of_a_pool_preempts_nothing() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..of_slots(2) };
+    let mut configured = SchedulerSettings { reclaim: true, ..of_slots(2) };
     let vip = tidegate_config::TenantConfig { floor: 0.5, ..Default::default() };
     configured.tenants.insert("vip".into(), vip);
     let mut scheduler = in_front_of(&configured, &members(0..2), now);
@@ -226,8 +227,8 @@ fn lowered_limit_of_a_pool_preempts_nothing() {
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// Each call is tried at once where it was not tried before. One that all replicas rejected waits a
-/// moment, whatever delay they ask for.
+/// A rejected call is tried at once at each replica where it was not tried. After all replicas have
+/// rejected it, it waits briefly, whatever delay they asked for.
 #[test]
 fn call_that_all_replicas_rejected_waits() {
     let now = epoch();
@@ -312,7 +313,7 @@ fn call_goes_to_the_replica_that_holds_its_prefix_if_only_that_one_has_memory() 
     assert_empty(&scheduler, now);
 }
 
-/// The first calls go before a replica has reported anything.
+/// The first calls are dispatched before a replica has reported its memory size.
 #[test]
 fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     let now = epoch();
@@ -329,7 +330,8 @@ fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     assert_empty(&scheduler, now);
 }
 
-/// A call elsewhere ends between the decision and the placement, so the forecast is longer then.
+/// The forecast of the call grows between the decision and the assignment, because a call at
+/// another replica ends.
 #[test]
 fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() {
     let now = epoch();
@@ -352,12 +354,12 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
     assert_empty(&scheduler, now);
 }
 
-/// Time alone does not restore memory, so the next wake time is found without a look at each call
-/// that waits for it.
+/// Time alone does not release memory, so that the next wake time is found without checking each
+/// call that waits for memory.
 #[test]
 fn few_calls_are_looked_at_for_the_next_wake_time() {
     let now = epoch();
-    let configured = Settings { aging: Duration::ZERO, ..of_slots(10) };
+    let configured = SchedulerSettings { aging: Duration::ZERO, ..of_slots(10) };
     let mut scheduler = in_front_of(&configured, &members(0..1), now);
     scheduler.observe(now, id_of(&scheduler, 0, now), told(1_000, false));
     let long = admit(&mut scheduler, now, &of_input(800, now));

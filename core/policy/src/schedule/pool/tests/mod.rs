@@ -6,7 +6,7 @@ use tidegate_config::ReplicaConfig;
 use super::*;
 use crate::placement::{Model, ReplicaId};
 use crate::schedule::tests::{admit, ms, queue, settings, ticket};
-use crate::schedule::{Grant, Rule, Settings, Ticket};
+use crate::schedule::{Grant, Rule, SchedulerSettings, Ticket};
 use crate::testing::epoch;
 use crate::{Lane, Reason};
 use tidegate_config::PoolConfig;
@@ -17,9 +17,14 @@ mod properties;
 mod rules;
 
 /// Settings for replicas with that many slots each, all in force at once.
-fn of_slots(cap: usize) -> Settings {
+fn of_slots(cap: usize) -> SchedulerSettings {
     let config = PoolConfig { cap, slow_start: None, ..PoolConfig::default() };
-    Settings { pool: Some(config), aging: Duration::from_secs(3600), kv_headroom: 0.0, ..settings(65_536) }
+    SchedulerSettings {
+        pool: Some(config),
+        aging: Duration::from_secs(3600),
+        kv_headroom: 0.0,
+        ..settings(65_536)
+    }
 }
 
 fn url(name: usize) -> String {
@@ -30,7 +35,7 @@ fn members(names: impl IntoIterator<Item = usize>) -> Vec<ReplicaConfig> {
     names.into_iter().map(|name| ReplicaConfig::new(&url(name))).collect()
 }
 
-fn in_front_of<W>(settings: &Settings, members: &[ReplicaConfig], now: Instant) -> Scheduler<W> {
+fn in_front_of<W>(settings: &SchedulerSettings, members: &[ReplicaConfig], now: Instant) -> Scheduler<W> {
     let mut scheduler = Scheduler::new(settings, now);
     scheduler.set_members(now, members);
     scheduler

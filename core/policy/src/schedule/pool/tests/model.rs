@@ -89,8 +89,8 @@ struct Running {
     others: ReplicaSet,
 }
 
-/// The replicas available at one moment.
-struct Room {
+/// The replicas that are available at one moment.
+struct AvailableReplicas {
     /// The eligible replicas, in the order of their indices.
     eligible: Vec<ReplicaId>,
     /// The eligible replicas with a free slot.
@@ -118,7 +118,7 @@ pub(super) struct PoolModel {
 }
 
 impl PoolModel {
-    pub(super) fn new(settings: &Settings, replicas: usize, now: Instant) -> Self {
+    pub(super) fn new(settings: &SchedulerSettings, replicas: usize, now: Instant) -> Self {
         // Placement seeds its generator from this thread's, so that each run is the same.
         fastrand::seed(1);
         let mut model = Self {
@@ -249,7 +249,7 @@ impl PoolModel {
         }
         let mut running = self.running.swap_remove(which % self.running.len());
         let id = running.grant.placed().expect("placed").id;
-        running.grant.mark_sent();
+        running.grant.sent = true;
         match fault {
             Some(fault) => {
                 let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
@@ -270,7 +270,7 @@ impl PoolModel {
             None => self.scheduler.on_success(self.now, &mut running.grant),
         }
         let charged = running.grant.charged();
-        self.preempted.retain(|called| *called != running.grant.id());
+        self.preempted.retain(|called| *called != running.grant.id);
         self.memories.get_mut(&id).expect("it has a call").release(running.place);
         let held: BTreeSet<u64> = self.begun(id);
         self.shared.retain(|(at, hash)| *at != id || held.contains(hash));
@@ -298,10 +298,10 @@ impl PoolModel {
         self.fall();
     }
 
-    /// Checks that each stranded call has no answer and was not returned before.
+    /// Checks each stranded call: it has no response head, and was not returned before.
     fn fall(&mut self) {
         while let Some(id) = self.scheduler.next_stranded() {
-            let running = self.running.iter().find(|running| running.grant.id() == id).expect("in flight");
+            let running = self.running.iter().find(|running| running.grant.id == id).expect("in flight");
             assert!(!running.answered && !self.preempted.contains(&id));
             self.preempted.push(id);
         }
@@ -397,7 +397,7 @@ impl PoolModel {
                 Rule::Slots | Rule::FirstTokens | Rule::Replicas | Rule::Kv => {
                     assert!(fits.is_empty() && !is_closed)
                 }
-                Rule::Held | Rule::Turn => assert!(!fits.is_empty()),
+                Rule::Reserved | Rule::Turn => assert!(!fits.is_empty()),
                 other => panic!("{other:?} is no rule here"),
             }
         }
@@ -405,7 +405,7 @@ impl PoolModel {
 
     /// Returns the replica kept for an aged head: one of its replicas has a slot, none enough
     /// memory, and of those the one with the most.
-    fn kept(&self, number: u64, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
+    fn kept(&self, number: u64, ticket: &Ticket, room: &AvailableReplicas) -> Vec<ReplicaId> {
         let line = |of: &Ticket| (of.tenant.clone(), of.lane);
         let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
         let head = of_line.min_by_key(|(number, other)| (other.ticket.queued_at, other.id.number, **number));
@@ -477,7 +477,7 @@ impl PoolModel {
             .collect()
     }
 
-    fn room(&mut self) -> Room {
+    fn room(&mut self) -> AvailableReplicas {
         let eligible = self.eligible();
         let views = self.scheduler.replicas(self.now);
         let full = self.running.len() >= self.cap;
@@ -490,18 +490,18 @@ impl PoolModel {
                 open.push(view.id);
             }
         }
-        Room { eligible, open }
+        AvailableReplicas { eligible, open }
     }
 
     /// Returns where the call could go.
-    fn fits(&self, ticket: &Ticket, room: &Room) -> Vec<ReplicaId> {
+    fn fits(&self, ticket: &Ticket, room: &AvailableReplicas) -> Vec<ReplicaId> {
         let mut fits = self.serving(ticket);
         fits.retain(|id| room.open.contains(id) && self.left(*id, ticket) >= 0.0);
         fits
     }
 
     /// Returns the same without what is reserved for others.
-    fn free(&self, ticket: &Ticket, room: &Room, held: &[ReplicaId]) -> Vec<ReplicaId> {
+    fn free(&self, ticket: &Ticket, room: &AvailableReplicas, held: &[ReplicaId]) -> Vec<ReplicaId> {
         let mut free = self.fits(ticket, room);
         free.retain(|id| ticket.demand.input == 0 || !held.contains(id));
         free

@@ -46,7 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// The size of the pool and its limits.
-fn pool() -> impl Strategy<Value = (Settings, usize)> {
+fn pool() -> impl Strategy<Value = (SchedulerSettings, usize)> {
     let awaiting = prop::option::of(1usize..3);
     let adaptive =
         prop::option::of((1usize..4, awaiting, 100u64..800).prop_map(|(start, awaiting, objective)| {
@@ -64,8 +64,13 @@ fn pool() -> impl Strategy<Value = (Settings, usize)> {
     (0usize..5, 1usize..5, prop::option::of(500u64..1_500), adaptive, aging, slow).prop_map(
         |(replicas, slots, kv_tokens, adaptive, aging, slow)| {
             let config = PoolConfig { cap: slots, slow_start: Some(ms(slow)), ..PoolConfig::default() };
-            let settings =
-                Settings { pool: Some(config), kv_tokens, adaptive, aging: ms(aging), ..of_slots(slots) };
+            let settings = SchedulerSettings {
+                pool: Some(config),
+                kv_tokens,
+                adaptive,
+                aging: ms(aging),
+                ..of_slots(slots)
+            };
             (settings, replicas)
         },
     )

@@ -62,7 +62,7 @@ fn call_waiting_for_a_replica_that_serves_it_is_overtaken() {
 #[test]
 fn aged_call_whose_replicas_have_no_slot_blocks_no_other_call() {
     let now = epoch();
-    let settings = Settings { aging: ms(100), ..of_slots(1) };
+    let settings = SchedulerSettings { aging: ms(100), ..of_slots(1) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
     for (name, serves) in [(0, "large"), (1, "small")] {
         scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model(serves)]));
@@ -87,7 +87,7 @@ fn aged_call_whose_replicas_have_no_slot_blocks_no_other_call() {
 #[test]
 fn memory_of_replicas_is_not_added_up() {
     let now = epoch();
-    let settings = Settings { kv_tokens: Some(1_000), ..of_slots(10) };
+    let settings = SchedulerSettings { kv_tokens: Some(1_000), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
     let held = [700, 700].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
     assert_ne!(at(&held[0]), at(&held[1]));
@@ -95,7 +95,7 @@ fn memory_of_replicas_is_not_added_up() {
     assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Kv);
     let beside = admit(&mut scheduler, now, &of_input(200, now));
     let refused = scheduler.try_admit(now, &of_input(1_001, now)).expect_err("no replica ever holds that");
-    assert_eq!((refused.reason, refused.most), (Reason::TooLarge, Some(1_000)));
+    assert_eq!((refused.reason, refused.max_tokens), (Reason::TooLarge, Some(1_000)));
     assert_eq!(scheduler.view(now).kv.map(|kv| (kv.capacity, kv.calls)), Some((2_000, 3)));
     let [first, second] = held;
     scheduler.release(now, first);
@@ -131,7 +131,7 @@ fn memory_size_is_configured_or_reported() {
     scheduler.release(now, grant);
     assert_eq!(capacities(&scheduler), [Some(300), Some(600)]);
     assert_empty(&scheduler, now);
-    let configured = Settings { kv_tokens: Some(900), ..of_slots(1) };
+    let configured = SchedulerSettings { kv_tokens: Some(900), ..of_slots(1) };
     let mut scheduler = in_front_of(&configured, &named, now);
     scheduler.observe(now, id_of(&scheduler, 1, now), told(600));
     assert_eq!(capacities(&scheduler), [Some(300), Some(900)]);
@@ -140,7 +140,7 @@ fn memory_size_is_configured_or_reported() {
 #[test]
 fn aged_call_without_memory_reserves_one_replica() {
     let now = epoch();
-    let settings = Settings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
+    let settings = SchedulerSettings { kv_tokens: Some(1_000), aging: ms(100), ..of_slots(10) };
     let mut scheduler = in_front_of(&settings, &members(0..3), now);
     let held = [600, 700, 800].map(|tokens| admit(&mut scheduler, now, &of_input(tokens, now)));
     let nearest = at(&held[0]);
@@ -153,7 +153,7 @@ fn aged_call_without_memory_reserves_one_replica() {
     let small: Vec<_> = (0..3).map(|_| admit(&mut scheduler, now, &batch(50))).collect();
     assert!(small.iter().all(|grant| at(grant) != nearest));
     let waits = queue(&mut scheduler, now, batch(350), "medium");
-    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Held);
+    assert_eq!(scheduler.explain(now, waits).expect("waits").rule, Rule::Reserved);
     let [first, others @ ..] = held;
     scheduler.release(now, first);
     let (who, large) = scheduler.next(now).expect("all of one replica is free");
@@ -164,7 +164,7 @@ fn aged_call_without_memory_reserves_one_replica() {
 }
 
 #[test]
-fn full_replica_is_left_alone_and_rejected_calls_go_elsewhere() {
+fn full_replica_gets_no_calls_and_rejected_calls_go_elsewhere() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &wanting(None, &[], now));
@@ -233,7 +233,7 @@ fn failure_of_a_call_that_may_have_run_counts_against_the_call() {
 #[test]
 fn refusal_says_when_the_first_rate_limited_replica_returns() {
     let now = epoch();
-    let settings = Settings { on_full: OnFull::Refuse, ..of_slots(4) };
+    let settings = SchedulerSettings { on_full: OnFull::Refuse, ..of_slots(4) };
     let mut scheduler: Scheduler<()> = in_front_of(&settings, &members(0..2), now);
     let delays = [ms(4_000), ms(3_000)];
     for delay in delays {
@@ -255,11 +255,14 @@ fn each_stranded_call_is_returned_once() {
     let mut held: Vec<_> = (0..8).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
     let falls = at(&held[0]);
     let answered = held.iter_mut().find(|grant| at(grant) == falls).expect("the first");
-    let answered_id = answered.id();
+    let answered_id = answered.id;
     scheduler.on_answer(answered);
-    let mut expected: Vec<_> =
-        held.iter().filter(|grant| at(grant) == falls && grant.id() != answered_id).map(Grant::id).collect();
-    let over = held.iter().position(|grant| grant.id() == expected[0]).expect("there");
+    let mut expected: Vec<_> = held
+        .iter()
+        .filter(|grant| at(grant) == falls && grant.id != answered_id)
+        .map(|grant| grant.id)
+        .collect();
+    let over = held.iter().position(|grant| grant.id == expected[0]).expect("there");
     assert_eq!(scheduler.next_stranded(), None);
     for observation in [Observation::ProbeOk, Observation::ConnectRefused, Observation::ConnectRefused] {
         assert_eq!(scheduler.next_stranded(), None);
@@ -290,7 +293,7 @@ fn wait_budgets_stop_while_a_pool_has_no_replicas() {
     assert!(scheduler.expired(now).is_empty() && scheduler.next(now).is_none());
     scheduler.set_members(now, &members(0..1));
     let (who, grant) = scheduler.next(now).expect("there is one");
-    assert_eq!((who, at(&grant), grant.spent()), ("waits", 0, Duration::ZERO));
+    assert_eq!((who, at(&grant), grant.spent), ("waits", 0, Duration::ZERO));
     scheduler.release(now, grant);
     assert_empty(&scheduler, now);
 }
@@ -366,7 +369,7 @@ fn forced_call_goes_where_it_may_without_room() {
 #[test]
 fn borrowed_slot_is_preempted_at_a_replica_that_the_owner_may_use() {
     let now = epoch();
-    let mut configured = Settings { reclaim: true, ..of_slots(1) };
+    let mut configured = SchedulerSettings { reclaim: true, ..of_slots(1) };
     let vip = tidegate_config::TenantConfig { floor: 0.5, ..Default::default() };
     configured.tenants.insert("vip".into(), vip);
     let mut scheduler = in_front_of(&configured, &members(0..2), now);
@@ -376,7 +379,7 @@ fn borrowed_slot_is_preempted_at_a_replica_that_the_owner_may_use() {
     let large = admit(&mut scheduler, now, &wanting(Some("large"), &[], now));
     let small = admit(&mut scheduler, now, &wanting(Some("small"), &[], now));
     queue(&mut scheduler, now, Ticket { tenant: "vip".into(), ..wanting(Some("large"), &[], now) }, "vip");
-    assert_eq!(scheduler.preempt(now), Some(large.id()), "not the youngest");
+    assert_eq!(scheduler.preempt(now), Some(large.id), "not the youngest");
     scheduler.release(now, large);
     let (who, large) = scheduler.next(now).expect("the owner");
     assert_eq!(who, "vip");
@@ -390,7 +393,7 @@ fn first_token_limit_applies_to_each_replica() {
     let keys = tidegate_config::AdaptiveConfig { start: 8, awaiting: Some(1), ..Default::default() };
     let objective = Some(ms(500));
     let adaptive = adaptive::LimitSettings { max: 16, objective, latency: None, tpot: None, adaptive: keys };
-    let settings = Settings { adaptive: Some(adaptive), ..of_slots(16) };
+    let settings = SchedulerSettings { adaptive: Some(adaptive), ..of_slots(16) };
     let mut scheduler = in_front_of(&settings, &members(0..2), now);
     let streaming = || Ticket { streams: true, ..call("a", now) };
     let mut held: Vec<_> = (0..2).map(|_| admit(&mut scheduler, now, &streaming())).collect();

@@ -25,7 +25,7 @@ fn overload(oracle: &mut Oracle) -> Option<String> {
         for _ in 0..2 {
             oracle.advance(ms(150));
             if let Some((call, mut grant)) = oracle.running.pop() {
-                grant.mark_sent();
+                grant.sent = true;
                 oracle.scheduler.release(oracle.now, grant);
                 oracle.model.release(oracle.now, &call, true, Ended::Cancelled);
             }

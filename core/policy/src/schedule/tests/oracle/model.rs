@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Returns whether only lanes and fair queueing decide the order.
+    /// Returns `true` if only lanes and fair queueing decide the order.
     pub(super) fn is_plain(&self) -> bool {
         self.floors.is_none() && !self.own
     }
@@ -131,7 +131,7 @@ impl World {
     }
 
     pub(super) fn build(self, now: Instant) -> (Scheduler<u64>, Model) {
-        let mut settings = Settings {
+        let mut settings = SchedulerSettings {
             queue: QUEUE,
             aging: ms(self.aging),
             on_full: if self.refuses { OnFull::Refuse } else { OnFull::Wait },
@@ -238,7 +238,7 @@ impl Holder {
         }
     }
 
-    /// Returns whether the call may go before by its tenant's floor, even a rounded one.
+    /// Returns `true` if the call may go before by its tenant's floor, even a rounded one.
     pub(super) fn yields_to(self, call: &Call) -> bool {
         matches!(self, Holder::Lane(_)) && TENANTS[call.tenant].0 == "c"
     }
@@ -360,7 +360,7 @@ impl Model {
             && self.in_flight(tenant) < TENANTS[tenant].1
     }
 
-    /// Returns whether the tenant's own tokens have certainly arrived. A line stays parked for
+    /// Returns `true` if the tenant's own tokens have certainly arrived. A line stays parked for
     /// [`LATE`] longer, so that rounding does not restore it too early.
     pub(super) fn is_back(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
@@ -371,7 +371,7 @@ impl Model {
         own.as_ref().is_none_or(|own| own.available(now) >= call.ticket.demand.total())
     }
 
-    /// Returns whether no request is left, and which resources are short.
+    /// Returns `true` if no request is left, and which resources are short.
     fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
         let (need, room) = (self.need(call), self.shared.lock().available(now));
         let most = room.max_need;
@@ -396,12 +396,12 @@ impl Model {
         need
     }
 
-    /// Returns whether the target's budgets or memory are all that the call lacks.
+    /// Returns `true` if the call lacks nothing but tokens of the target's rate budgets or memory.
     pub(super) fn lacks_only_what_is_shared(&self, now: Instant, call: &Call) -> bool {
         self.has_slot(call.tenant) && self.own_fits(now, call) && !self.admits(now, call)
     }
 
-    /// Returns whether one call lacks something that the other would take.
+    /// Returns `true` if one call lacks something that the other would take.
     pub(super) fn is_lacked_and_used(&self, now: Instant, one: &Call, other: &Call) -> bool {
         let need = self.need(other);
         let used = [need.tokens, need.input, need.output, need.kv].map(|need| need > 0);
@@ -414,7 +414,7 @@ impl Model {
         call.ticket.demand.min_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
     }
 
-    /// Returns whether the rule really keeps the call waiting.
+    /// Returns `true` if the rule really keeps the call waiting.
     pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
         let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
         match rule {
@@ -429,7 +429,7 @@ impl Model {
             Rule::OutputTokens => output,
             Rule::Kv => kv,
             Rule::Replicas => false,
-            Rule::Held | Rule::Turn => self.admits(now, call) && (excused || closed),
+            Rule::Reserved | Rule::Turn => self.admits(now, call) && (excused || closed),
         }
     }
 
@@ -454,12 +454,12 @@ impl Model {
         self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
     }
 
-    /// Returns whether a call lacks only a slot, or its tenant's cap.
+    /// Returns `true` if a call lacks only a slot, or its tenant's cap.
     pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
     }
 
-    /// Returns whether all borrowed slots are preempted at once. If calls may lack more than a
+    /// Returns `true` if all borrowed slots are preempted at once. If calls may lack more than a
     /// slot, it is not known how many would go.
     pub(super) fn reclaims(&self, in_flight: usize) -> bool {
         self.reclaims && !self.is_sized && in_flight == self.slots()
@@ -517,7 +517,7 @@ impl Model {
         unreachable!("calls run out")
     }
 
-    /// Returns whether a call in flight holds more than the floors of its tenant and its lane,
+    /// Returns `true` if a call in flight holds more than the floors of its tenant and its lane,
     /// after the preempted calls are released.
     pub(super) fn is_lent(&self, call: &Call, preempted: &BTreeSet<u64>) -> bool {
         let (of_c, of_batch) = self.floors().unwrap_or_default();

@@ -8,10 +8,11 @@ use super::{Call, model};
 
 /// The maximum rounding error.
 const CLOSE: f64 = 1e-6;
-/// A raised lane gets one part in this many; a line in debt goes once in this many rounds.
+/// A lane that was raised by age may use one part in this many of the capacity, and a line in debt
+/// gets one dispatch in this many rounds.
 const PARTS: usize = 8;
 
-/// A tenant's calls in one lane.
+/// The tenant and the lane of a line, that is, of the waiting calls of one tenant in one lane.
 pub(super) type Line = (usize, Lane);
 
 #[derive(Default)]
@@ -27,7 +28,7 @@ struct Account {
     passed: usize,
 }
 
-/// The virtual time of a lane.
+/// The virtual time of one lane.
 #[derive(Default)]
 struct Time {
     started: f64,
@@ -35,7 +36,7 @@ struct Time {
     latest: f64,
 }
 
-/// A call that went although one of a higher lane waited.
+/// A call that was dispatched although a call of a higher lane waited.
 struct Early {
     call: u64,
     lane: Lane,
@@ -49,14 +50,14 @@ struct Early {
     higher: f64,
 }
 
-/// The charge of an attempt in flight.
+/// What an attempt in flight was charged.
 struct Charge {
     tag: f64,
     cost: f64,
     moves: bool,
 }
 
-/// The state just before a call goes.
+/// The state of the target just before a call is dispatched.
 pub(super) struct Moment {
     pub(super) now: Instant,
     pub(super) slots: usize,
@@ -78,7 +79,7 @@ impl Moment {
     }
 }
 
-/// The order of dispatch. See [the module](self).
+/// The expected dispatch order. See [the module](self).
 pub(super) struct Order {
     aging: Duration,
     accounts: BTreeMap<Line, Account>,
@@ -153,7 +154,7 @@ impl Order {
         }
     }
 
-    /// Returns whether only the age of a line's debt lets the call go.
+    /// Returns `true` if only the age of a line's debt lets the call go.
     fn owes(&self, call: &Call, moment: &Moment) -> bool {
         let (account, now) = (&self.accounts[&line(call)], self.times[call.ticket.lane as usize].now);
         let since = account.went.max(Some(moment.heads[&line(call)].ticket.queued_at));
@@ -187,7 +188,7 @@ impl Order {
         !self.aging.is_zero() && ages.max().is_some_and(|age| age >= needed)
     }
 
-    /// Returns whether a lane had less than its early share: counting only what certainly was
+    /// Returns `true` if a lane had less than its early share: counting only what certainly was
     /// early, or all that may have been.
     fn has_share(&self, lane: Lane, moment: &Moment, is_sure: bool) -> bool {
         let early = self.early.iter().filter(|early| early.lane == lane && (early.is_sure || !is_sure));
