@@ -6,19 +6,19 @@ use tidegate::protocol::observe::{End, Observer};
 use tidegate::protocol::request::Dialect;
 use tidegate::protocol::sse::Scanner;
 
-/// The maximum event size in bytes, small so that the fuzzer exceeds it.
+/// Maximum size of an event in bytes. It is small, so that the fuzzer exceeds it.
 const LIMIT: usize = 64;
 
-type Shown = Vec<(Vec<u8>, Vec<u8>, bool)>;
+type EventList = Vec<(Vec<u8>, Vec<u8>, bool)>;
 
-fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Shown {
+fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> EventList {
     let mut scanner = Scanner::with_limit(LIMIT);
-    let mut shown = Vec::new();
+    let mut events = Vec::new();
     for piece in pieces {
-        scanner.push(piece, |event| shown.push((event.name.to_vec(), event.data.to_vec(), event.oversized)));
+        scanner.push(piece, |event| events.push((event.name.to_vec(), event.data.to_vec(), event.oversized)));
     }
-    scanner.finish(|event| shown.push((event.name.to_vec(), event.data.to_vec(), event.oversized)));
-    shown
+    scanner.finish(|event| events.push((event.name.to_vec(), event.data.to_vec(), event.oversized)));
+    events
 }
 
 fn end<'a>(dialect: Dialect, pieces: impl Iterator<Item = &'a [u8]>) -> (u64, End) {
@@ -32,14 +32,15 @@ fn end<'a>(dialect: Dialect, pieces: impl Iterator<Item = &'a [u8]>) -> (u64, En
     (observer.deltas(), observer.end())
 }
 
-/// Checks that an event stream is read the same in one piece and in pieces.
+/// Checks that a stream of server-sent events is parsed the same in one chunk and in small chunks.
 ///
-/// The first byte of `input` is the size of the pieces, and the rest is the body.
+/// The first byte of `input` is the size of the small chunks in bytes, where 0 counts as 1. The rest
+/// is the body of the stream.
 ///
 /// # Panics
 ///
-/// Panics if the pieces are read differently.
-pub(crate) fn same_wherever_it_is_cut(input: &[u8]) {
+/// Panics if the results differ.
+pub(crate) fn same_in_any_chunks(input: &[u8]) {
     let Some((size, body)) = input.split_first() else { return };
     let size = usize::from(*size).max(1);
     assert_eq!(events(std::iter::once(body)), events(body.chunks(size)));

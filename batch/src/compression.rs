@@ -1,8 +1,8 @@
 //! Compressed files, recognized by their extension.
 //!
-//! Files are written as a series of complete pieces (gzip members, zstd frames) that each contain
-//! complete lines. Any decompressor reads such a file as a whole, and a crash can only tear the
-//! last piece.
+//! A compressed file is written as a series of *pieces*: gzip members or zstd frames, each with
+//! complete lines. Any decompressor can read such a file as a whole, and a crash can leave only the
+//! last piece incomplete.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-/// The compression of a file.
+/// How a file is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not compressed.
@@ -27,7 +27,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Returns the compression that a file name indicates: `.gz`, `.zst`, or none.
+    /// Returns the compression that the extension of a file name indicates. An extension other than
+    /// `.gz` and `.zst`, in any case, means [`Compression::Plain`].
     pub fn from_path(path: &Path) -> Self {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some(extension) if extension.eq_ignore_ascii_case("gz") => Self::Gzip,
@@ -36,21 +37,22 @@ impl Compression {
         }
     }
 
-    /// Returns a reader of the uncompressed text of all pieces.
+    /// Returns a reader of the decompressed text of a whole file.
     pub fn reader<'a>(self, file: impl BufRead + Send + 'a) -> Box<dyn Read + Send + 'a> {
         match self {
             Self::Plain => Box::new(file),
             Self::Gzip => Box::new(MultiGzDecoder::new(file)),
-            Self::Zstd => Box::new(Frames::new(file)),
+            Self::Zstd => Box::new(ZstdFrames::new(file)),
         }
     }
 
-    /// Compresses one piece of a file. Plain text is returned unchanged.
+    /// Returns `text` compressed as one piece, or unchanged for [`Compression::Plain`].
     ///
     /// # Errors
     ///
-    /// Writing to memory does not fail in practice.
-    pub(crate) fn piece(self, text: Vec<u8>) -> io::Result<Vec<u8>> {
+    /// Returns an error if the encoder does, which it never does in practice because it writes to
+    /// memory.
+    pub(crate) fn compress_piece(self, text: Vec<u8>) -> io::Result<Vec<u8>> {
         match self {
             Self::Plain => Ok(text),
             Self::Gzip => {
@@ -62,9 +64,9 @@ impl Compression {
         }
     }
 
-    /// Returns `true` if a piece may start with these bytes, including zeros that a power failure
-    /// may leave.
-    pub(crate) fn could_begin(self, head: &[u8]) -> bool {
+    /// Returns `true` if a piece may start with the bytes `head`. Bytes from the first zero on are
+    /// not compared, because a power failure may leave zeros.
+    pub(crate) fn may_start_with(self, head: &[u8]) -> bool {
         let magic: &[u8] = match self {
             Self::Plain => &[],
             Self::Gzip => &[0x1f, 0x8b],
@@ -73,47 +75,47 @@ impl Compression {
         head.iter().zip(magic).take_while(|(is, _)| **is != 0).all(|(is, should)| is == should)
     }
 
-    /// Reads one piece of a compressed file, and nothing beyond it. Returns `None` at the end of
-    /// the file.
+    /// Reads and decompresses the next piece of a file, and reads nothing beyond it. Returns `None`
+    /// at the end of the file. Reads at most `max_bytes` of text.
     ///
     /// # Errors
     ///
-    /// Returns `UnexpectedEof` if the piece is torn, and other errors if it is damaged.
-    pub(crate) fn next_piece(self, file: &mut impl BufRead, most: u64) -> io::Result<Option<Vec<u8>>> {
+    /// Returns an error if the piece is incomplete or damaged.
+    pub(crate) fn next_piece(self, file: &mut impl BufRead, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         if file.fill_buf()?.is_empty() {
             return Ok(None);
         }
         let mut text = Vec::new();
         match self {
-            Self::Plain => file.take(most).read_to_end(&mut text)?,
-            Self::Gzip => GzDecoder::new(&mut *file).take(most).read_to_end(&mut text)?,
+            Self::Plain => file.take(max_bytes).read_to_end(&mut text)?,
+            Self::Gzip => GzDecoder::new(&mut *file).take(max_bytes).read_to_end(&mut text)?,
             Self::Zstd => {
-                let mut frame = Frames::new(file);
+                let mut frame = ZstdFrames::new(file);
                 frame.single = true;
-                frame.take(most).read_to_end(&mut text)?
+                frame.take(max_bytes).read_to_end(&mut text)?
             }
         };
         Ok(Some(text))
     }
 }
 
-/// Reads the text of consecutive zstd frames, because the decoder itself reads a single frame.
-/// Skippable frames are skipped.
-struct Frames<R> {
+/// Decompresses consecutive zstd frames, because the decoder itself reads a single frame. Skips
+/// skippable frames.
+struct ZstdFrames<R> {
     file: R,
     decoder: FrameDecoder,
     inside: bool,
-    /// Whether to stop after the first frame.
+    /// Whether to end after the first frame.
     single: bool,
 }
 
-impl<R: BufRead> Frames<R> {
+impl<R: BufRead> ZstdFrames<R> {
     fn new(file: R) -> Self {
         Self { file, decoder: FrameDecoder::new(), inside: false, single: false }
     }
 
-    /// Starts the next frame. Returns `false` at the end of the file.
-    fn begin(&mut self) -> io::Result<bool> {
+    /// Starts to decode the next frame. Returns `false` at the end of the file.
+    fn start_frame(&mut self) -> io::Result<bool> {
         loop {
             if self.file.fill_buf()?.is_empty() {
                 return Ok(false);
@@ -136,18 +138,18 @@ impl<R: BufRead> Frames<R> {
     }
 }
 
-impl<R: BufRead> Read for Frames<R> {
+impl<R: BufRead> Read for ZstdFrames<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if !self.inside {
-                if !self.begin()? {
+                if !self.start_frame()? {
                     return Ok(0);
                 }
                 self.inside = true;
             }
             while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
-                let one = BlockDecodingStrategy::UptoBlocks(1);
-                self.decoder.decode_blocks(&mut self.file, one).map_err(io::Error::other)?;
+                let one_block = BlockDecodingStrategy::UptoBlocks(1);
+                self.decoder.decode_blocks(&mut self.file, one_block).map_err(io::Error::other)?;
             }
             let read = self.decoder.read(into)?;
             if read > 0 || into.is_empty() {
@@ -171,7 +173,7 @@ mod tests {
     fn pieces_read_as_one_text_and_a_torn_piece_is_an_error() {
         for format in [Compression::Gzip, Compression::Zstd] {
             let texts = ["first\n".repeat(50_000), String::new(), "last\n".to_owned()];
-            let pieces = texts.clone().map(|text| format.piece(text.into()).unwrap());
+            let pieces = texts.clone().map(|text| format.compress_piece(text.into()).unwrap());
             let file = pieces.concat();
             let mut read = String::new();
             format.reader(&file[..]).read_to_string(&mut read).unwrap();
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn skippable_frames_are_skipped() {
         let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
-        let file = [skipped, Compression::Zstd.piece(b"text".to_vec()).unwrap()].concat();
+        let file = [skipped, Compression::Zstd.compress_piece(b"text".to_vec()).unwrap()].concat();
         let mut read = String::new();
         Compression::Zstd.reader(&file[..]).read_to_string(&mut read).unwrap();
         assert_eq!(read, "text");

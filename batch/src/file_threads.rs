@@ -1,4 +1,5 @@
-//! Connects blocking files with the asynchronous run. Each function needs a thread of its own.
+//! Connects blocking files with the asynchronous run. Each function blocks its thread until it
+//! returns.
 
 use std::io::{self, BufRead};
 
@@ -8,8 +9,9 @@ use crate::input::{Line, Lines};
 use crate::output::Sink;
 use crate::run::WriteJob;
 
-/// Sends lines into a channel until the lines end, `limit` lines were read, or the receiver is
-/// gone. Blocks.
+/// Sends lines into a channel until the lines end, reading fails, `limit` lines were read, or the
+/// receiver is dropped. Sends the error if reading fails. A `limit` of `None` reads all lines.
+/// Blocks the thread.
 pub fn read_lines<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
@@ -30,18 +32,18 @@ pub fn read_lines<R: BufRead>(
     }
 }
 
-/// Writes the jobs of a channel until its senders are gone, in batches of what is available.
-/// Blocks.
+/// Writes the records of a channel until all its senders are dropped, then syncs the files. Blocks
+/// the thread.
 ///
 /// # Errors
 ///
-/// Returns the error of the files.
+/// Returns an error if a file cannot be written.
 pub fn write_records(mut sink: Sink, mut jobs: mpsc::Receiver<WriteJob>) -> io::Result<()> {
     while let Some(job) = jobs.blocking_recv() {
         let mut next = Some(job);
         while let Some(job) = next {
             match job {
-                WriteJob::Record(record) => sink.put(&record)?,
+                WriteJob::Record(record) => sink.write_record(&record)?,
                 WriteJob::Tick => sink.tick()?,
             }
             next = jobs.try_recv().ok();

@@ -1,15 +1,16 @@
 //! Sends a file of requests through a gate, with OpenAI's batch format as input and output.
 //!
-//! [`Lines`] reads, [`Batch`] sends, and a [`Sink`] writes. Memory is bounded even for endless
-//! input: the calls in flight, and 16 bytes per line to recognize a repeated `custom_id`.
+//! [`Lines`] reads the file, [`Batch`] sends the requests, and a [`Sink`] writes the answers.
+//! Memory is bounded even for endless input, except for 16 bytes per line, which are needed to
+//! recognize a repeated `custom_id`.
 //!
 //! # Recovery after a crash
 //!
-//! The output only grows, one record per line, and each record contains the number and the checksum
-//! of the input line that it answers. The output therefore is its own journal: [`Outputs::resume`]
-//! reads it, removes a torn end, and returns the [`AnsweredLines`], which are not sent again. If
-//! the process is killed at any time, no line is lost and no line has two records. A call that was
-//! in flight is sent again, and the provider may bill it twice.
+//! Output files only grow. They contain one record per line, and each record contains the number
+//! and the checksum of the input line that it answers. The output therefore is its own journal:
+//! [`Outputs::resume`] reads it, removes an incomplete end, and returns the [`AnsweredLines`],
+//! which are not sent again. If the process is killed at any time, no line is lost and no line has
+//! two records. A call that was in flight is sent again, and the provider may bill it twice.
 
 mod compression;
 mod file_threads;

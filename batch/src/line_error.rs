@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
-/// Why there is no response.
+/// Why an input line has no response of a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineError {
-    /// Code for programs: OpenAI's codes for invalid lines, otherwise the error kind of the gate.
+    /// Code for programs. For an invalid line it is OpenAI's code; otherwise it is the reason or
+    /// the error kind that the gate reported.
     pub code: String,
-    /// Message for people.
+    /// What is wrong, and where possible what to do, for people.
     pub message: String,
 }
 

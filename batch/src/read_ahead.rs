@@ -1,71 +1,76 @@
-//! Decides how many lines are read ahead, so that the gate always finds a waiting call but memory
-//! stays bounded.
+//! Decides how many lines are read ahead, so that a call always waits in the gate, but memory stays
+//! bounded.
 //!
-//! The required number is not known in advance: a time window that opens takes hundreds of calls at
-//! once, a limit of eight takes one at a time. The number starts small, doubles whenever no call
-//! was left waiting, and slowly decreases when it was not needed. Pure: all events are inputs.
+//! The required number is not known in advance: when a rate limit's time window opens, hundreds of
+//! calls can be sent at once, whereas a concurrency limit of eight admits one at a time. The number
+//! starts at 16, doubles when a call is sent and no other waits, and decreases slowly while fewer
+//! calls would suffice. The type does no I/O and reads no clock.
 
-/// The number of lines to read ahead.
+/// Decides how many lines to read ahead of the calls that were sent.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAhead {
-    keep: usize,
-    /// Minimum number of waiting calls since the last tick.
-    low: usize,
+    target_waiting: usize,
+    /// Minimum number of waiting calls since the last tick. The target if no call was sent since
+    /// then.
+    min_waiting: usize,
 }
 
 const MIN_WAITING: usize = 16;
 const MAX_WAITING: usize = 2_048;
-/// Maximum number of calls that have not ended, which bounds memory and the calls that a crash may
-/// bill twice.
+/// Maximum number of open calls. It bounds the memory, and the calls that a crash may cause to be
+/// billed twice.
 const MAX_OPEN_CALLS: usize = 8_192;
-/// Maximum size of all open requests, in bytes, unless there is only one.
+/// Maximum size of the bodies of all open requests, in bytes. A single request may exceed it.
 const MAX_OPEN_BYTES: usize = 256 << 20;
 
-/// The calls that were handed to the gate.
+/// The open calls: those that were handed to the gate and have not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenCalls {
-    /// Calls that have not ended.
+    /// Number of open calls.
     pub calls: usize,
-    /// Calls that were not sent yet.
+    /// Number of open calls that were not sent to the provider yet.
     pub waiting: usize,
-    /// Total size of their requests, in bytes.
+    /// Total size of the bodies of the open calls, in bytes.
     pub bytes: usize,
 }
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        Self { keep: MIN_WAITING, low: MIN_WAITING }
+        Self { target_waiting: MIN_WAITING, min_waiting: MIN_WAITING }
     }
 }
 
 impl ReadAhead {
-    /// Returns `true` if another line should be read.
-    pub fn wants(&self, open: &OpenCalls) -> bool {
+    /// Returns `true` if another line should be read now. Always does so if no call is open.
+    pub fn wants_line(&self, open: &OpenCalls) -> bool {
         open.calls == 0
-            || (open.waiting < self.keep && open.calls < MAX_OPEN_CALLS && open.bytes < MAX_OPEN_BYTES)
+            || (open.waiting < self.target_waiting
+                && open.calls < MAX_OPEN_CALLS
+                && open.bytes < MAX_OPEN_BYTES)
     }
 
-    /// Records that a call was sent and how many calls still wait.
-    pub fn sent(&mut self, waiting: usize) {
-        self.low = self.low.min(waiting);
+    /// Records that a call was sent, after which `waiting` calls wait.
+    pub fn on_sent(&mut self, waiting: usize) {
+        self.min_waiting = self.min_waiting.min(waiting);
         if waiting == 0 {
-            self.keep = (2 * self.keep).min(MAX_WAITING);
+            self.target_waiting = (2 * self.target_waiting).min(MAX_WAITING);
             // The next calls show whether the new number is enough.
-            self.low = self.keep;
+            self.min_waiting = self.target_waiting;
         }
     }
 
-    /// Records that a second has passed.
-    pub fn tick(&mut self) {
-        if self.low > self.keep / 2 {
-            self.keep = (self.keep - self.keep / 8).max(MIN_WAITING);
+    /// Records that a second has passed. Decreases the target if more calls than half of it waited
+    /// all the time.
+    pub fn on_tick(&mut self) {
+        if self.min_waiting > self.target_waiting / 2 {
+            self.target_waiting = (self.target_waiting - self.target_waiting / 8).max(MIN_WAITING);
         }
-        self.low = self.keep;
+        self.min_waiting = self.target_waiting;
     }
 
-    /// Returns the intended number of waiting calls.
-    pub fn keep(&self) -> usize {
-        self.keep
+    /// Returns the target for the number of waiting calls, from 16 to 2,048.
+    pub fn target_waiting(&self) -> usize {
+        self.target_waiting
     }
 }
 
@@ -75,17 +80,18 @@ mod tests {
 
     use super::*;
 
-    /// Simulates a gate that sends `rate` calls per millisecond, in one burst per `every`
-    /// milliseconds. Returns how many calls were missing, and the maximum number of waiting calls.
+    /// Simulates a gate that can send `rate` calls per millisecond, but sends them once per `every`
+    /// milliseconds. Returns how many calls were missing in total, and the maximum number of
+    /// waiting calls.
     fn starved(rate: usize, every: usize, seconds: usize) -> (usize, usize) {
         let (mut window, mut open) = (ReadAhead::default(), OpenCalls::default());
-        let (mut missed, mut most) = (0, 0);
+        let (mut missed, mut max_waiting) = (0, 0);
         for ms in 0..1_000 * seconds {
-            while window.wants(&open) {
+            while window.wants_line(&open) {
                 open.calls += 1;
                 open.waiting += 1;
             }
-            most = most.max(open.waiting);
+            max_waiting = max_waiting.max(open.waiting);
             if ms % every == 0 {
                 let sent = open.waiting.min(rate * every);
                 // The first seconds are a learning phase.
@@ -93,41 +99,41 @@ mod tests {
                 for _ in 0..sent {
                     open.waiting -= 1;
                     open.calls -= 1;
-                    window.sent(open.waiting);
+                    window.on_sent(open.waiting);
                 }
             }
             if ms % 1_000 == 999 {
-                window.tick();
+                window.on_tick();
             }
         }
-        (missed, most)
+        (missed, max_waiting)
     }
 
     #[test]
     fn window_grows_for_bursts_and_stays_small_for_a_slow_gate() {
         assert_eq!(starved(1, 1, 20).0, 0);
         assert_eq!(starved(1, 500, 20).0, 0, "500 at once, twice a second");
-        let (missed, most) = starved(4, 1, 20);
-        assert!(missed == 0 && most <= 64, "{missed} {most}");
+        let (missed, max_waiting) = starved(4, 1, 20);
+        assert!(missed == 0 && max_waiting <= 64, "{missed} {max_waiting}");
     }
 
     proptest! {
-        /// Reading never blocks while nothing is open, and memory is bounded, for any sequence of
-        /// events.
+        /// For any sequence of events: a line is wanted while no call is open, and memory is
+        /// bounded.
         #[test]
         fn window_is_bounded_and_never_blocks(steps in prop::collection::vec((0u8..4, 0usize..5_000, 0usize..20_000, 0usize..600), 0..200)) {
             let mut window = ReadAhead::default();
-            for (what, waiting, calls, megabytes) in steps {
-                match what {
-                    0 => window.sent(waiting),
-                    1 => window.tick(),
+            for (event, waiting, calls, megabytes) in steps {
+                match event {
+                    0 => window.on_sent(waiting),
+                    1 => window.on_tick(),
                     _ => {}
                 }
-                prop_assert!((MIN_WAITING..=MAX_WAITING).contains(&window.keep()));
+                prop_assert!((MIN_WAITING..=MAX_WAITING).contains(&window.target_waiting()));
                 let open = OpenCalls { calls: calls.max(waiting), waiting, bytes: megabytes << 20 };
-                if open.calls >= MAX_OPEN_CALLS || (open.bytes >= MAX_OPEN_BYTES && open.calls > 0) { prop_assert!(!window.wants(&open)); }
+                if open.calls >= MAX_OPEN_CALLS || (open.bytes >= MAX_OPEN_BYTES && open.calls > 0) { prop_assert!(!window.wants_line(&open)); }
                 let idle = OpenCalls { calls: 0, waiting: 0, ..open };
-                prop_assert!(window.wants(&idle));
+                prop_assert!(window.wants_line(&idle));
             }
         }
     }

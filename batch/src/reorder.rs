@@ -1,33 +1,34 @@
-//! Restores the order in which items began.
+//! Restores the order of items that complete in another order.
 
 use std::collections::BTreeMap;
 
-/// Buffers items, numbered from 0, until all earlier items have been released.
+/// Holds completed items, numbered from 0, until all items with lower numbers have completed.
 #[derive(Debug)]
 pub struct ReorderBuffer<T> {
     next: u64,
-    early: BTreeMap<u64, T>,
+    buffered: BTreeMap<u64, T>,
 }
 
 impl<T> Default for ReorderBuffer<T> {
     fn default() -> Self {
-        Self { next: 0, early: BTreeMap::new() }
+        Self { next: 0, buffered: BTreeMap::new() }
     }
 }
 
 impl<T> ReorderBuffer<T> {
-    /// Adds a completed item, and passes every item whose turn has come to `hand`.
-    pub fn put(&mut self, number: u64, thing: T, mut hand: impl FnMut(T)) {
-        self.early.insert(number, thing);
-        while let Some(thing) = self.early.remove(&self.next) {
+    /// Adds the completed item `number`. Passes every item whose predecessors have all completed to
+    /// `release`, in order.
+    pub fn push(&mut self, number: u64, item: T, mut release: impl FnMut(T)) {
+        self.buffered.insert(number, item);
+        while let Some(item) = self.buffered.remove(&self.next) {
             self.next += 1;
-            hand(thing);
+            release(item);
         }
     }
 
-    /// Returns the number of buffered items.
-    pub fn early(&self) -> usize {
-        self.early.len()
+    /// Returns the number of items that have completed but were not released.
+    pub fn buffered(&self) -> usize {
+        self.buffered.len()
     }
 }
 
@@ -42,10 +43,10 @@ mod tests {
         fn releases_each_item_once_and_in_order(order in Just((0..50u64).collect::<Vec<_>>()).prop_shuffle()) {
             let (mut ordered, mut out) = (ReorderBuffer::default(), Vec::new());
             for number in order {
-                ordered.put(number, number, |number| out.push(number));
+                ordered.push(number, number, |number| out.push(number));
             }
             prop_assert_eq!(out, (0..50).collect::<Vec<_>>());
-            prop_assert_eq!(ordered.early(), 0);
+            prop_assert_eq!(ordered.buffered(), 0);
         }
     }
 }

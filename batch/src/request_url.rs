@@ -3,16 +3,16 @@
 use http::Uri;
 use http::uri::PathAndQuery;
 
-/// Returns the URL of `path` (which starts with `/v1/`) at a base URL.
+/// Returns the URL of a request. `path` starts with `/v1/`, which is omitted if the base URL has a
+/// path, because that path then contains the version. Keeps the query of the base URL.
 ///
-/// If the base URL has a path, that path contains the version; otherwise the version is taken from
-/// `path`.
+/// Returns `None` if the base URL has no scheme or no host.
 pub(crate) fn request_url(base: &Uri, path: &str) -> Option<Uri> {
     let (scheme, authority) = (base.scheme()?.clone(), base.authority()?.clone());
     let prefix = base.path().trim_end_matches('/');
-    let below = if prefix.is_empty() { path } else { path.strip_prefix("/v1").unwrap_or(path) };
+    let path_below = if prefix.is_empty() { path } else { path.strip_prefix("/v1").unwrap_or(path) };
     let query = base.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let path: PathAndQuery = format!("{prefix}{below}{query}").parse().ok()?;
+    let path: PathAndQuery = format!("{prefix}{path_below}{query}").parse().ok()?;
     Uri::builder().scheme(scheme).authority(authority).path_and_query(path).build().ok()
 }
 

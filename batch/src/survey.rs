@@ -1,4 +1,4 @@
-//! Summarizes an input before anything is sent.
+//! Summarizes an input before any request is sent.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -15,33 +15,40 @@ use crate::run::{Ceilings, Prices, RunError, Spend, SpendTracker};
 /// Summary of an input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Survey {
-    /// Number of lines, without blank lines.
+    /// Number of lines. Blank lines do not count.
     pub lines: u64,
-    /// Number of bytes.
+    /// Number of bytes read, line ends included.
     pub bytes: u64,
-    /// Lines that a previous run answered.
+    /// Number of lines that a previous run answered.
     pub done: u64,
-    /// Invalid lines by error code, with their number and the message of the first one.
+    /// Invalid lines by error code: their number, and the message of the first one. Empty if
+    /// requests were not parsed.
     pub malformed: BTreeMap<String, (u64, String)>,
-    /// Number of requests by model.
+    /// Number of requests by model, without those that a previous run answered. Further models than
+    /// 20 are counted together as `others`. Empty if requests were not parsed.
     pub models: BTreeMap<String, u64>,
-    /// Maximum usage of the remaining requests: input estimated from its bytes, and the output that
-    /// they allow, or 1,024 tokens if they set no limit.
-    pub most: Spend,
+    /// Maximum that the remaining requests can use: input tokens estimated from their bytes, and
+    /// the output tokens that they allow, or 1,024 each if they set no maximum. 0 if requests were
+    /// not parsed.
+    #[serde(rename = "most")]
+    pub max_spend: Spend,
 }
 
-/// Maximum number of models counted separately. Further models are counted as `others`.
+/// Maximum number of models that are counted separately.
 const MAX_MODELS: usize = 20;
 
-/// Counts lines and compares them with earlier answers. With `requests`, also parses the requests.
+/// Counts the lines of an input, and compares them with the lines that a previous run answered. If
+/// `requests` is `Some`, also parses the requests with these settings and prices. Reads at most
+/// `limit` lines, or all with `None`.
 ///
 /// # Errors
 ///
-/// Returns the error of the reader, and an error if the input has changed.
+/// Returns [`RunError::Input`] if reading fails. Returns [`RunError::InputChanged`] if an answered
+/// line has another text now, or if the input has become shorter than the last answered line.
 pub fn survey<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
-    found: &AnsweredLines,
+    answered: &AnsweredLines,
     requests: Option<(&RequestOverrides, Prices)>,
 ) -> Result<Survey, RunError> {
     let (mut survey, mut last) = (Survey::default(), 0);
@@ -52,29 +59,29 @@ pub fn survey<R: BufRead>(
         let Some(line) = lines.next_line()? else { break };
         survey.lines += 1;
         last = line.number;
-        let done = found.matches(&line);
+        let done = answered.matches(&line);
         if done == Some(false) {
             return Err(RunError::InputChanged(line.number));
         }
         survey.done += u64::from(done.is_some());
         let Some((overrides, _)) = requests else { continue };
-        let mut wrong = |code: &str, message: String| {
+        let mut record_invalid = |code: &str, message: String| {
             survey.malformed.entry(code.to_owned()).or_insert((0, message)).0 += 1;
         };
         match line.text.as_ref().map(|text| parse_request(line.number, text, overrides)) {
-            None => wrong("line_too_long", format!("line {} is too long", line.number)),
-            Some(Err((_, fault))) => wrong(&fault.code, fault.message),
+            None => record_invalid("line_too_long", format!("line {} is too long", line.number)),
+            Some(Err((_, error))) => record_invalid(&error.code, error.message),
             Some(Ok(request)) if !ids.insert(hasher.hash_one(&request.custom_id)) => {
                 let text = format!("line {}: its \"custom_id\" repeats that of an earlier line", line.number);
-                wrong("duplicate_custom_id", text);
+                record_invalid("duplicate_custom_id", text);
             }
             Some(Ok(_)) if done.is_some() => {}
             Some(Ok(request)) => survey.count(&request, &tracker),
         }
     }
     // A shortened file has changed too.
-    if limit.is_none() && found.last() > last {
-        return Err(RunError::InputChanged(found.last()));
+    if limit.is_none() && answered.last() > last {
+        return Err(RunError::InputChanged(answered.last()));
     }
     survey.bytes = lines.position();
     Ok(survey)
@@ -84,7 +91,7 @@ impl Survey {
     fn count(&mut self, request: &Request, tracker: &SpendTracker) {
         let Ok(uri) = request.path.parse::<Uri>() else { return };
         let facts = RequestFacts::read(&Method::POST, &uri, &HeaderMap::new(), Some(&request.body));
-        self.most.plus(&tracker.maximum(&facts));
+        self.max_spend.add(&tracker.max_spend(&facts));
         let model = facts.model.as_deref().unwrap_or("unknown");
         let known = self.models.contains_key(model) || self.models.len() < MAX_MODELS;
         *self.models.entry(if known { model } else { "others" }.to_owned()).or_default() += 1;

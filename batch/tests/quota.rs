@@ -1,4 +1,4 @@
-//! Measures how much of a quota a run uses.
+//! Measures how much of a rate limit's quota a run uses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,14 +20,15 @@ struct Took {
     failed: u64,
 }
 
-/// Runs lines of mixed sizes against a token bucket with a capacity of one minute.
+/// Runs requests of various sizes against a provider with a rate limit that saves up to one minute
+/// of its rate.
 fn run(lines: usize, rate: TokenRate) -> Took {
     let mut rng = fastrand::Rng::with_seed(5);
     let mut text = String::new();
     for n in 0..lines {
         let words = "tide ".repeat(rng.usize(10..400));
-        let most = rng.u32(8..64);
-        writeln!(text, r#"{{"custom_id":"{n}","url":"/v1/chat/completions","body":{{"model":"sim","max_tokens":{most},"messages":[{{"role":"user","content":"{n} {words}"}}]}}}}"#).unwrap();
+        let max_open = rng.u32(8..64);
+        writeln!(text, r#"{{"custom_id":"{n}","url":"/v1/chat/completions","body":{{"model":"sim","max_tokens":{max_open},"messages":[{{"role":"user","content":"{n} {words}"}}]}}}}"#).unwrap();
     }
     paused(async move {
         let simulator = simulator(Faults { token_rate: Some(rate), ..Faults::default() });
@@ -49,8 +50,8 @@ fn run(lines: usize, rate: TokenRate) -> Took {
     })
 }
 
-/// The saved quota counts too: the minimum duration is the work divided by the rate, minus one
-/// minute.
+/// A run also uses the quota saved before it starts. It takes little longer than the minimum
+/// duration, which is the work divided by the rate, minus one minute.
 #[test]
 fn saved_quota_is_used_too() {
     for (rpm, tpm) in [(Some(1_200.0), Some(300_000.0)), (Some(1_200.0), None), (None, Some(280_000.0))] {

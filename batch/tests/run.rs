@@ -1,4 +1,4 @@
-//! Runs against a simulated provider, in virtual time.
+//! Runs against the simulator, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,20 +40,20 @@ fn every_line_is_answered_once_whatever_the_file_contains() {
             play(&batch(Faults::default()), options(), text, AnsweredLines::default(), never()).await;
         let progress = played.progress();
         assert_eq!((progress.read, progress.good, progress.failed, progress.malformed), (55, 51, 4, 3));
-        assert_eq!(progress.ended, Some(BatchEnd::Whole));
+        assert_eq!(progress.ended, Some(BatchEnd::Complete));
         let mut numbers: Vec<_> = played.records.iter().map(|record| record.line).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (1..=50).chain(52..=56).collect::<Vec<_>>());
-        let told = |line: u64| {
+        let outcomes = |line: u64| {
             let record = played.records.iter().find(|record| record.line == line).unwrap();
-            let told = match &record.outcome {
+            let outcomes = match &record.outcome {
                 LineOutcome::Answered(answer) => answer.status.to_string(),
                 LineOutcome::Failed(fault) => fault.code.clone(),
             };
-            (record.custom_id.clone(), told)
+            (record.custom_id.clone(), outcomes)
         };
-        let told = [52, 53, 54, 55, 56].map(told);
-        let told = told.each_ref().map(|(id, what)| (&**id, &**what));
+        let outcomes = [52, 53, 54, 55, 56].map(outcomes);
+        let outcomes = outcomes.each_ref().map(|(id, what)| (&**id, &**what));
         let expected = [
             ("line-52", "invalid_json_line"),
             ("line-53", "200"),
@@ -61,7 +61,7 @@ fn every_line_is_answered_once_whatever_the_file_contains() {
             ("lost", "404"),
             ("line-56", "line_too_long"),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(outcomes, expected);
         assert!(progress.spend.output >= 50 * 8 && progress.spend.input > 50);
     });
 }
@@ -104,7 +104,7 @@ fn long_queues_do_not_fail_and_memory_is_bounded() {
                 .on_full(tidegate::config::OnFull::Refuse)
         };
         let batch = Batch::over(config(target), transport(&simulator)).unwrap();
-        let mut most = 0;
+        let mut max_open = 0;
         let (send, feed) = mpsc::channel(1);
         let mut text = Lines::new(std::io::Cursor::new(lines(0..600)), 1 << 20);
         tokio::spawn(async move {
@@ -118,13 +118,13 @@ fn long_queues_do_not_fail_and_memory_is_bounded() {
         tokio::spawn(async move { while jobs.recv().await.is_some() {} });
         let ran = batch
             .run(options(), AnsweredLines::default(), feed, records, never(), |progress| {
-                most = most.max(progress.open)
+                max_open = max_open.max(progress.open)
             })
             .await;
         let progress = ran.unwrap();
         assert_eq!((progress.good, progress.failed), (600, 0));
         // The burst sends two calls, and each may double the window of 16; one call is in flight.
-        assert!(progress.seconds > 1_000.0 && most <= 4 * 16 + 1, "{most} open at once");
+        assert!(progress.seconds > 1_000.0 && max_open <= 4 * 16 + 1, "{max_open} open at once");
     });
 }
 
@@ -233,7 +233,7 @@ fn broken_response_is_requested_again() {
     });
 }
 
-/// Uses real files. A run whose output is cut at any position is completed by the next run.
+/// Uses real files. If the output of a run is cut at any position, the next run completes it.
 #[test]
 fn next_run_completes_a_cut_output() {
     let folder = std::env::temp_dir().join(format!("tidegate-batch-{}", std::process::id()));
@@ -294,7 +294,7 @@ fn changed_input_is_an_error() {
     paused(async {
         let played =
             play(&batch(Faults::default()), options(), lines(0..3), AnsweredLines::default(), never()).await;
-        played.records.iter().for_each(|record| sink.put(record).unwrap());
+        played.records.iter().for_each(|record| sink.write_record(record).unwrap());
     });
     sink.finish().unwrap();
     let (_sink, found) = outputs.resume(false).unwrap();

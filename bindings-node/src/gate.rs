@@ -86,7 +86,7 @@ impl Gate {
         }
         let runtime = runtime::handle()?;
         let _context = runtime.enter();
-        let fresh = if worlds.knows(|_| true) {
+        let fresh = if worlds.has_value(|_| true) {
             None
         } else {
             let reopen = || {
@@ -96,7 +96,7 @@ impl Gate {
             };
             Some(reopen().map_err(|error| Error::from_reason(error.to_string()))?)
         };
-        let previous = worlds.change(fresh, |_| true);
+        let previous = worlds.switch_world(fresh, |_| true);
         let current = worlds.present().cloned();
         drop(worlds);
         drop(previous);

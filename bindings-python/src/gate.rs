@@ -79,9 +79,9 @@ impl Gate {
     /// Opens the gate if this world, or this forked child process, is new to it.
     fn enter_world(&self, py: Python<'_>) -> PyResult<()> {
         // Not under the lock: opening can fail, and raising the error runs Python code.
-        let is_known = self.worlds.lock().knows(RuntimeBound::is_usable);
+        let is_known = self.worlds.lock().has_value(RuntimeBound::is_usable);
         let fresh = if is_known { None } else { Some(self.reopen(py)?) };
-        let previous = self.worlds.lock().change(fresh, RuntimeBound::is_usable);
+        let previous = self.worlds.lock().switch_world(fresh, RuntimeBound::is_usable);
         drop(previous);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `tidegate check FILE`: validates a configuration and prints the settings in force.
+//! `tidegate check FILE`: validates a configuration, and prints all settings with their defaults.
 
 mod render;
 
@@ -11,16 +11,24 @@ use tidegate::config_file;
 use self::render::{OTHERS, render};
 use crate::Failure;
 
-/// Validate a configuration file. Prints each problem with its line, or, if there is none, every
-/// setting of each target, budget and tool, including defaults
+const AFTER_HELP: &str = "\
+Prints each problem with its line; or, if there is none, every setting of each target, budget and tool,
+including defaults.
+
+Exit codes:
+  0  the configuration is valid
+  2  the configuration or a flag is invalid";
+
+/// Check a configuration file, and print what each setting does
 #[derive(ClapArgs)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// TOML file of at most 16 MiB; `-` reads standard input
     file: PathBuf,
     /// Print only the name of the target that takes requests to this URL
     #[arg(long)]
     url: Option<http::Uri>,
-    /// Model that the request names
+    /// Model that the request to --url names
     #[arg(long, requires = "url", value_name = "NAME")]
     model: Option<String>,
 }

@@ -5,6 +5,7 @@ mod run;
 mod signals;
 mod sim;
 mod sweep;
+mod target;
 
 use std::process::ExitCode;
 
@@ -20,13 +21,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Simulate a vLLM deployment over HTTP
     Sim(sim::Args),
-    /// Measure the concurrency cap of a server, and print the configuration to paste
     Sweep(Box<sweep::Args>),
-    /// Send each line of a JSONL file to a model, and write each answer as a line; resumable
     Run(Box<run::Args>),
-    /// Check a configuration file, and print what each setting does
     Check(check::Args),
 }
 
@@ -46,19 +43,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// A failed subcommand: its exit code and the message for the user.
+/// The failure of a subcommand: the exit code of the process, and the message for the user.
 struct Failure {
     code: u8,
     text: String,
 }
 
 impl Failure {
-    /// Returns a usage error (exit code 2), as for an invalid flag.
+    /// Returns a failure with exit code 2: a flag, a file or the environment is wrong.
     fn usage(text: impl Into<String>) -> Self {
         Self { code: 2, text: text.into() }
     }
 
-    /// Returns a runtime error (exit code 1).
+    /// Returns a failure with exit code 1: the subcommand could not be completed.
     fn runtime(text: impl Into<String>) -> Self {
         Self { code: 1, text: text.into() }
     }

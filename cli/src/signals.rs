@@ -1,13 +1,14 @@
-//! Termination signals: the first requests a graceful end, the second an immediate one.
+//! Termination signals: the first requests a graceful end of a subcommand, the second an immediate
+//! one.
 
 use tokio::sync::watch;
 
 use crate::Failure;
 
-/// Starts to count termination signals: SIGINT and SIGTERM, or Ctrl-C and Ctrl-Break on Windows.
-/// Must be called inside a tokio runtime.
+/// Starts to count termination signals, and returns their number so far. These are SIGINT and
+/// SIGTERM, or on Windows Ctrl-C and Ctrl-Break. Must be called inside a tokio runtime.
 pub(crate) fn count_signals() -> Result<watch::Receiver<usize>, Failure> {
-    let (count, counted) = watch::channel(0);
+    let (count, receiver) = watch::channel(0);
     let mut next = TerminationSignals::new()
         .map_err(|e| Failure::runtime(format!("cannot install signal handlers: {e}")))?;
     tokio::spawn(async move {
@@ -16,7 +17,7 @@ pub(crate) fn count_signals() -> Result<watch::Receiver<usize>, Failure> {
             count.send_modify(|signals| *signals += 1);
         }
     });
-    Ok(counted)
+    Ok(receiver)
 }
 
 /// Waits until at least `count` signals have been received.
@@ -24,6 +25,18 @@ pub(crate) async fn received(mut signals: watch::Receiver<usize>, count: usize) 
     if signals.wait_for(|seen| *seen >= count).await.is_err() {
         std::future::pending().await
     }
+}
+
+/// Returns a flag that becomes `true` at the first signal. Must be called inside a tokio runtime.
+pub(crate) fn stop_flag(signals: watch::Receiver<usize>) -> watch::Receiver<bool> {
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        received(signals, 1).await;
+        let _ = stop.send(true);
+        // The sender is kept alive: its drop would look as if no stop could be requested any more.
+        std::future::pending::<()>().await
+    });
+    stopped
 }
 
 #[cfg(unix)]

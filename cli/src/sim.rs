@@ -11,16 +11,19 @@ use tokio::net::TcpListener;
 use crate::Failure;
 use crate::signals::{count_signals, received};
 
-/// Time that calls in flight have to finish after the first signal.
+/// Time after the first signal in which calls in flight can finish.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Simulates a vLLM deployment over HTTP. The default is two engines in real time.
-///
-/// Serves chat completions, completions, responses and Anthropic messages, streamed or not, and
-/// `/v1/models`, `/health` and `/metrics`. `GET /sim/stats` returns statistics, and `POST
-/// /sim/faults` replaces the injected faults. On SIGINT or SIGTERM, calls in flight have 5 s to
-/// finish; a second signal ends the process at once.
+const AFTER_HELP: &str = "\
+Serves chat completions, completions, Responses, Anthropic's messages and Gemini's generateContent, streamed or
+not, and /v1/models, /health and /metrics. GET /sim/stats returns statistics, and POST /sim/faults replaces the
+injected faults.
+
+At the first Ctrl-C, calls in flight have 5 s to finish; a second one ends at once.";
+
+/// Simulate a vLLM deployment over HTTP
 #[derive(ClapArgs)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
@@ -78,12 +81,15 @@ fn build_config(args: &Args) -> Result<SimConfig, Failure> {
 
 fn read_json<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, Failure> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{name}: cannot be read: {e}")))?;
     serde_json::from_str(&text).map_err(|e| Failure::usage(format!("{name}: {e}")))
 }
 
 async fn serve(args: &Args, config: SimConfig) -> Result<(), Failure> {
-    let cannot = |e: std::io::Error| Failure::runtime(format!("cannot listen on {}: {e}", args.listen));
+    let cannot = |e: std::io::Error| {
+        Failure::runtime(format!("cannot listen on {}: {e}; pass a free address with --listen", args.listen))
+    };
     let signals = count_signals()?;
     let listener = TcpListener::bind(&args.listen).await.map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

@@ -13,21 +13,20 @@ use tidegate::Transport;
 use tidegate::config::TransportConfig;
 use tidegate::transport::Http;
 use tidegate_sweep::{Binding, Plan, Sweep, SweepEnd, SweepError, SweepOutcome, report};
-use tokio::sync::watch;
 
 pub(crate) use self::args::Args;
 use self::progress::ProgressDisplay;
 use crate::Failure;
-use crate::signals::{count_signals, received};
+use crate::signals::{count_signals, received, stop_flag};
 
-/// Exit code when no cap was found.
+/// Exit code if no cap was found, or if the cap found is not the server's.
 const EXIT_NO_ANSWER: u8 = 3;
-/// Exit code when the cap is below `--at-least`.
+/// Exit code if the cap is below `--at-least`.
 const EXIT_CAP_TOO_LOW: u8 = 5;
-/// Exit code when a second signal ended the process, as shells report an interrupt.
+/// Exit code if a second signal ended the process. Shells report an interrupted process like this.
 const EXIT_INTERRUPTED: u8 = 130;
-/// Number of tokens above which a user at a terminal is asked for confirmation when no prices are
-/// given.
+/// Maximum number of tokens that a sweep can use without being confirmed at a terminal, if no prices
+/// are given.
 const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -70,15 +69,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     exit_status(&outcome, args.at_least)
 }
 
-/// Asks a user at a terminal to confirm a sweep that costs money or many tokens.
-/// Returns `true` without asking if the sweep is cheap or no terminal is attached.
+/// Asks the user to confirm a sweep that costs money, or can use more than [`CONFIRM_ABOVE_TOKENS`].
+/// Returns `true` without asking if it does neither, or if there is no terminal.
 fn confirm(plan: &Plan) -> Result<bool, Failure> {
     let costs = plan.money.as_ref().is_some_and(|money| money.most > 0.0);
     let tokens = plan.input_tokens.most + plan.output_tokens.most;
-    let asks = (costs || tokens > CONFIRM_ABOVE_TOKENS)
+    let needs_confirmation = (costs || tokens > CONFIRM_ABOVE_TOKENS)
         && std::io::stdin().is_terminal()
         && std::io::stderr().is_terminal();
-    if !asks {
+    if !needs_confirmation {
         return Ok(true);
     }
     eprint!("Start the sweep? [y/N] ");
@@ -97,17 +96,14 @@ async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
     let sweep = sweep.began(now());
     #[cfg(unix)]
     let sweep = sweep.cpu(tidegate_sweep::cpu_monitor());
-    let (stop, stopped) = watch::channel(false);
     let mut display = ProgressDisplay::new();
     let outcome = tokio::select! {
         biased;
-        () = received(signals.clone(), 2) => return Err(Failure { code: EXIT_INTERRUPTED, text: "interrupted".to_owned() }),
-        outcome = sweep.run(Transport::new(http), |progress| display.show(progress), stopped) => outcome,
-        () = async {
-            received(signals, 1).await;
-            stop.send_replace(true);
-            std::future::pending().await
-        } => return Err(Failure::runtime("interrupted")),
+        () = received(signals.clone(), 2) => {
+            let text = "ended without a result; a sweep with --out can be continued with --resume";
+            return Err(Failure { code: EXIT_INTERRUPTED, text: text.to_owned() });
+        }
+        outcome = sweep.run(Transport::new(http), |progress| display.show(progress), stop_flag(signals)) => outcome,
     };
     display.end();
     outcome.map_err(|error| match error {
@@ -116,7 +112,7 @@ async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
     })
 }
 
-/// Returns the current wall-clock time in RFC 3339 format. Only the report uses it.
+/// Returns the current date and time in RFC 3339 format, for the report.
 #[allow(clippy::disallowed_methods)]
 fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
@@ -135,7 +131,8 @@ fn write(directory: &Path, outcome: &SweepOutcome) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Maps the outcome to the exit code and the final error message.
+/// Returns a failure with an exit code and a message if the sweep found no cap, or one below
+/// `at_least`.
 fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });

@@ -1,4 +1,4 @@
-//! The `tidegate` binary, run as a user runs it.
+//! Tests of the `tidegate` binary, run as a user runs it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim`. The process is killed on drop.
+/// A running `tidegate sim`. Dropping it kills the process.
 struct Sim {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -49,7 +49,7 @@ fn check(toml: &str) -> Output {
     check_with(toml, &[])
 }
 
-/// Returns what `check` prints, with each key and its value separated by one space.
+/// Returns the standard output of `check`, with one space between each key and its value.
 fn settings(output: &Output) -> String {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let line = |line: &str| match line.strip_prefix("  ").and_then(|line| line.split_once("  ")) {
@@ -111,7 +111,7 @@ fn sim_rejects_invalid_options_and_names_them() {
     }
 }
 
-/// A temporary directory, removed on drop.
+/// A temporary directory. Dropping it removes the directory.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -140,10 +140,10 @@ fn check_reads_regular_files_up_to_a_limit() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     // A process is about to write to the FIFO, so opening the FIFO would not block.
     let mut writer = Command::new("sh").arg("-c").arg("echo mode = 7 > \"$0\"").arg(&fifo).spawn().unwrap();
-    let (code, said) = check(&fifo);
+    let (code, text) = check(&fifo);
     writer.kill().unwrap();
     writer.wait().unwrap();
-    assert!(said.contains("fifo: cannot be read: it is a FIFO or pipe; name a regular file"), "{said}");
+    assert!(text.contains("fifo: cannot be read: it is a FIFO or pipe; name a regular file"), "{text}");
     assert_eq!(code, Some(2));
     assert!(check(&folder.0).1.contains("it is a directory; name a regular file"));
     assert!(check("/dev/zero".as_ref()).1.contains("it is a device; name a regular file"));
@@ -284,7 +284,7 @@ fn check_prints_every_setting_that_was_set() {
 fn check_prints_the_proxies_of_the_environment_without_credentials() {
     let file = std::env::temp_dir().join(format!("tidegate-proxies-{}.toml", std::process::id()));
     std::fs::write(&file, "").unwrap();
-    for (variable, value, told) in [
+    for (variable, value, expected) in [
         (
             "https_proxy",
             "user:sesame@proxy:3128",
@@ -299,7 +299,7 @@ fn check_prints_the_proxies_of_the_environment_without_credentials() {
         command.env("HTTPS_PROXY", "http://127.0.0.1:2").env("NO_PROXY", "localhost,10.0.0.0/8");
         let output = command.env(variable, value).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains(told) && !text.contains("sesame"), "{text}");
+        assert!(text.contains(expected) && !text.contains("sesame"), "{text}");
     }
     std::fs::remove_file(&file).unwrap();
 }

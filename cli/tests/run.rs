@@ -1,4 +1,4 @@
-//! `tidegate run`, run as a user runs it, against `tidegate sim` over real sockets.
+//! Tests of `tidegate run` as a user runs it, with `tidegate sim` as the provider.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim` and a temporary directory. Drop kills the process and removes the
+/// A running `tidegate sim` and a temporary directory. Dropping it kills the process and removes the
 /// directory.
 struct Fixture {
     sim: Child,
@@ -70,7 +70,7 @@ fn lines(count: u32) -> String {
     })
 }
 
-/// Counts the records of each `custom_id`.
+/// Returns the number of records of each `custom_id` in an output.
 fn ids(text: &str) -> BTreeMap<String, u32> {
     let mut ids = BTreeMap::new();
     for line in text.lines() {
@@ -90,9 +90,9 @@ fn second_run_of_an_answered_file_sends_nothing() {
     let (input, output) = (fixture.write("in.jsonl", &lines(40)), fixture.path("out.jsonl"));
     let ran = fixture.run(&input, &output, &["--json"]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
-    let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let summary: Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!(
-        (&told["good"], &told["failed"], &told["spend"]["output"]),
+        (&summary["good"], &summary["failed"], &summary["spend"]["output"]),
         (&40.into(), &0.into(), &320.into())
     );
     let text = std::fs::read_to_string(&output).unwrap();
@@ -247,7 +247,9 @@ fn invalid_options_are_rejected_before_anything_is_sent() {
             "OTHER_KEY holds characters that an API key cannot have",
         ),
         (&["--url", "/v1"][..], 2, "not an absolute base URL"),
-        (&[][..], 2, "--url"),
+        (&["--url", &fixture.url, "--cap", "0"][..], 2, "--cap: expected a whole number from 1"),
+        (&["--url", &fixture.url, "--timeout", "x"][..], 2, "examples are 90s and 10m"),
+        (&[][..], 2, "pass --url or --config"),
         (&["--url", &fixture.url, "--max-cost", "3"][..], 2, "--price-in"),
         (&["--url", &fixture.url, "--errors", output.to_str().unwrap()][..], 2, "--errors is the output"),
     ] {

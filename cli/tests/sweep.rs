@@ -1,4 +1,4 @@
-//! `tidegate sweep`, run as a user runs it, against `tidegate sim` over real sockets.
+//! Tests of `tidegate sweep` as a user runs it, with `tidegate sim` as the server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim`. The process is killed on drop.
+/// A running `tidegate sim`. Dropping it kills the process.
 struct Sim {
     child: Child,
     address: String,
@@ -59,7 +59,7 @@ impl Drop for Sim {
     }
 }
 
-/// A temporary directory, removed on drop.
+/// A temporary directory. Dropping it removes the directory.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -100,16 +100,16 @@ fn text(bytes: &[u8]) -> String {
 fn sweep_of_a_url_prints_a_configuration_to_paste() {
     let (sim, out) = (Sim::start(), Directory::new("whole"));
     let output = sweep(&sim.url, &["--out", out.0.to_str().unwrap(), "--price-in", "1", "--price-out", "4"]);
-    let told = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{told}{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", text(&output.stderr));
     for part in ["least, likely, most", "cost", "a concurrency limit", "[targets.\"sim\"]", "report.html"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
     let result: Value = serde_json::from_str(&out.read("result.json")).unwrap();
     assert_eq!(result["answer"]["binding"], "concurrency_limit");
     // On a busy machine, the client frees a slot later than the server does, so one more call fits.
     let cap = result["answer"]["cap"].as_u64().unwrap();
-    assert!((6..=7).contains(&cap) && told.contains(&format!("cap {cap}")), "{cap}: {told}");
+    assert!((6..=7).contains(&cap) && printed.contains(&format!("cap {cap}")), "{cap}: {printed}");
     // A request that was cancelled while it was being sent may not have arrived.
     let (sent, arrived) = (result["spend"]["attempts"].as_u64().unwrap(), sim.requests());
     assert!(arrived <= sent && sent <= arrived + 8, "{arrived} of {sent}");
@@ -186,22 +186,36 @@ fn interrupt_writes_the_partial_result() {
 fn invalid_targets_are_rejected_with_a_hint() {
     let sim = Sim::start();
     let of = |output: Output| (output.status.code(), text(&output.stderr));
-    let (code, told) = of(sweep(&sim.url, &["--model", "other"]));
-    assert!(code == Some(2) && told.contains("--model"), "{told}");
+    let (code, printed) = of(sweep(&sim.url, &["--model", "other"]));
+    assert!(code == Some(2) && printed.contains("--model"), "{printed}");
     let mut other = Command::new(TIDEGATE);
     other.args(["sweep", "--url", &sim.url, "--model", "other"]).stdin(Stdio::null());
-    let (code, told) = of(other.output().unwrap());
+    let (code, printed) = of(other.output().unwrap());
     assert!(
-        code == Some(1) && told.contains("no model other") && told.contains("available models: sim"),
-        "{told}"
+        code == Some(1) && printed.contains("no model other") && printed.contains("available models: sim"),
+        "{printed}"
     );
-    let (code, told) = of(sweep("http://127.0.0.1:9", &[]));
-    assert!(code == Some(1) && told.contains("cannot be reached"), "{told}");
-    let (code, told) = of(sweep(&sim.url, &["--key-env", "TIDEGATE_NO_SUCH_KEY"]));
-    assert!(code == Some(2) && told.contains("TIDEGATE_NO_SUCH_KEY"), "{told}");
+    for (options, expected) in [
+        (&[][..], "pass --url, --target with --config, or --resume"),
+        (&["--url", &sim.url], "pass --model"),
+        (&["--url", &sim.url, "--model", "sim", "--start", "9", "--max-cap", "4"], "got 1, 9 and 4"),
+        (
+            &["--url", &sim.url, "--model", "sim", "--too-many", "2"],
+            "--too-many: must be above 0 and below 1; got 2",
+        ),
+        (&["--url", &sim.url, "--model", "sim", "--spread", "9"], "--spread: must be 0 to 3; got 9"),
+    ] {
+        let mut invalid = Command::new(TIDEGATE);
+        let (code, printed) = of(invalid.arg("sweep").args(options).output().unwrap());
+        assert!(code == Some(2) && printed.contains(expected), "{printed}");
+    }
+    let (code, printed) = of(sweep("http://127.0.0.1:9", &[]));
+    assert!(code == Some(1) && printed.contains("cannot be reached"), "{printed}");
+    let (code, printed) = of(sweep(&sim.url, &["--key-env", "TIDEGATE_NO_SUCH_KEY"]));
+    assert!(code == Some(2) && printed.contains("TIDEGATE_NO_SUCH_KEY"), "{printed}");
     let mut openai = command("https://api.openai.com/v1", &[]);
-    let (code, told) = of(openai.env_remove("OPENAI_API_KEY").output().unwrap());
-    assert!(code == Some(2) && told.contains("OPENAI_API_KEY"), "{told}");
-    let (code, told) = of(sweep(&sim.url, &["--max-cost", "1"]));
-    assert!(code == Some(2) && told.contains("--price-in"), "{told}");
+    let (code, printed) = of(openai.env_remove("OPENAI_API_KEY").output().unwrap());
+    assert!(code == Some(2) && printed.contains("OPENAI_API_KEY"), "{printed}");
+    let (code, printed) = of(sweep(&sim.url, &["--max-cost", "1"]));
+    assert!(code == Some(2) && printed.contains("--price-in"), "{printed}");
 }

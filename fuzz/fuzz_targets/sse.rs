@@ -1,8 +1,8 @@
-//! Checks that an event stream is read the same however it is cut, and that no input causes a
-//! panic.
+//! Checks that a stream of server-sent events is parsed the same in chunks of any size, and that no
+//! input causes a panic.
 //!
 //! Run with `cargo +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse`. The first byte is the
-//! size of the pieces, and the rest is the body.
+//! size of the chunks, and the rest is the body of the stream.
 
 #![no_main]
 
@@ -11,4 +11,4 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../property.rs"]
 mod property;
 
-fuzz_target!(|input: &[u8]| property::same_wherever_it_is_cut(input));
+fuzz_target!(|input: &[u8]| property::same_in_any_chunks(input));

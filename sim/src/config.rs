@@ -7,42 +7,44 @@ use crate::engine::EngineConfig;
 use crate::faults::Faults;
 use crate::pool::Routing;
 
-/// A simulated deployment. [`Default`] is [`SimConfig::calibrated`].
+/// Configuration of a simulated deployment. The [`Default`] is [`SimConfig::calibrated`].
 ///
-/// In JSON and TOML, every key is optional and unknown keys are errors.
+/// In JSON and TOML, every key is optional, and an unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SimConfig {
     /// Number of engines behind the router, 1 to 1,024. Default 2.
     pub workers: usize,
-    /// How the router picks an engine. Default round robin.
+    /// How the router picks an engine for a call. Default [`Routing::RoundRobin`].
     pub routing: Routing,
-    /// Size and speed of each engine.
+    /// Size and speed of every engine.
     pub engine: EngineConfig,
-    /// Models served. A request for another model gets a 404, as from vLLM. If empty, every name is
-    /// served. Default `["sim"]`.
+    /// Names of the served models. A request for another model gets a 404, as from vLLM. If empty,
+    /// every name is served. Default `["sim"]`.
     pub models: Vec<String>,
-    /// LoRA adapters served in addition, each as a model of its own name. Default none.
+    /// LoRA adapters, each served as a model under its own name. Default none.
     pub adapters: Vec<Adapter>,
-    /// Length, in tokens, of an answer whose request has no maximum. Default 128.
+    /// Tokens in the answer to a request that sets no maximum; above 0. Default 128.
     pub default_output_tokens: u32,
-    /// Simulated seconds per second of tokio's clock, which is real time unless paused. 0.001 to
-    /// 100,000. Default 1.
+    /// Simulated seconds per second of tokio's clock, from 0.001 to 100,000. Tokio's clock is real
+    /// time unless the runtime paused it. Default 1.
     pub time_scale: f64,
-    /// Number of attempts kept individually in [`crate::Stats`]. Older attempts remain in the sums.
-    /// Default 100,000.
+    /// Maximum number of attempts that [`Stats::attempts`](crate::Stats::attempts) lists. Older
+    /// attempts are removed from the list, but still counted. 0 lists none. Default 100,000.
     pub attempt_log: usize,
-    /// Faults in force from the start. See [`crate::Simulator::set_faults`].
+    /// Faults injected from the start. [`Simulator::set_faults`](crate::Simulator::set_faults)
+    /// replaces them. Default none.
     pub faults: Faults,
 }
 
-/// A LoRA adapter.
+/// A LoRA adapter of a served model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adapter {
-    /// Model name that requests use.
+    /// Name that requests use as their model.
     pub name: String,
-    /// Base model. Default: the first of [`SimConfig::models`].
+    /// Name of the base model, which must be one of [`SimConfig::models`]. `None`, the default,
+    /// means the first of them.
     #[serde(default)]
     pub parent: Option<String>,
 }
@@ -54,8 +56,8 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// Returns the two-worker cluster of the noisy-neighbour blog post, with the constants derived
-    /// in [`crate::scenario`].
+    /// Returns the two-worker cluster of the noisy-neighbour blog post. [`crate::scenario`] derives
+    /// its constants.
     pub fn calibrated() -> Self {
         Self {
             workers: 2,
@@ -74,7 +76,7 @@ impl SimConfig {
     ///
     /// # Errors
     ///
-    /// Returns the first key with an invalid value.
+    /// Returns an error with the first key whose value is invalid.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let engine = &self.engine;
         require("workers", "must be 1 to 1024", (1..=1024).contains(&self.workers))?;

@@ -1,11 +1,11 @@
-//! An iteration-level model of a vLLM deployment, usable in process and over HTTP.
+//! A model of a vLLM deployment at the level of engine steps, usable in process and over HTTP.
 //!
-//! - [`engine`] and [`pool`]: the model itself. Pure: no clock, no I/O, no async.
-//! - [`Simulator`]: the model on tokio's clock, answering HTTP requests in process. Under the
+//! - [`engine`] and [`pool`]: the model itself. No clock, no I/O, no async.
+//! - [`Simulator`]: the model on tokio's clock, which answers HTTP requests in process. Under the
 //!   paused clock, a run takes virtual time.
-//! - [`serve`]: the simulator over real sockets.
-//! - [`faults`]: the faults that can be injected, by configuration or at run time.
-//! - [`scenario`]: the calibration of the model's constants, and its remaining errors.
+//! - [`serve`]: the simulator behind an HTTP server.
+//! - [`faults`]: faults to inject, from the start or at run time.
+//! - [`scenario`]: how the model's constants were calibrated, and the errors that remain.
 //!
 //! ```
 //! use bytes::Bytes;

@@ -1,7 +1,7 @@
-//! HTTP server that passes every request to [`Simulator::respond`].
+//! The HTTP server, which passes every request to [`Simulator::respond`].
 //!
-//! Serves HTTP/1.1 and HTTP/2 (with prior knowledge, at hyper's default of 200 streams per
-//! connection) on one port. A client that disconnects drops the response future or body, which
+//! One port serves HTTP/1.1 and HTTP/2 (with prior knowledge, at hyper's default of 200 streams per
+//! connection). When a client disconnects, the server drops the response future or body, which
 //! aborts the sequence.
 
 use std::io;
@@ -22,7 +22,8 @@ use crate::driver::{ConnectionRefused, SimBody, Simulator};
 /// Maximum length of a request body, in bytes. A longer body gets a 413.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Serves until the future is dropped. Open connections continue in their own tasks.
+/// Serves a simulator on a listener until the returned future is dropped. Connections that are open
+/// then continue in their own tasks.
 ///
 /// # Errors
 ///
@@ -31,11 +32,12 @@ pub async fn serve(listener: TcpListener, simulator: Simulator) -> io::Result<()
     serve_until(listener, simulator, std::future::pending()).await
 }
 
-/// Serves until `end` is ready, then closes the listener, waits for calls in flight, and returns.
+/// Serves a simulator on a listener until `end` is ready. Then closes the listener, waits for calls
+/// in flight, and returns.
 ///
 /// # Errors
 ///
-/// As for [`serve`].
+/// Returns an error only if the listener becomes unusable.
 pub async fn serve_until(
     listener: TcpListener,
     simulator: Simulator,
@@ -57,9 +59,9 @@ pub async fn serve_until(
         let simulator = simulator.clone();
         let service = service_fn(move |request| handle(simulator.clone(), request));
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let watched = graceful.watch(connection);
+        let connection_task = graceful.watch(connection);
         // An error is a broken connection, caused by the client or by an injected fault.
-        tokio::spawn(async move { drop(watched.await) });
+        tokio::spawn(async move { drop(connection_task.await) });
     }
     drop(listener);
     graceful.shutdown().await;
@@ -86,8 +88,8 @@ fn is_connection_error(e: &io::Error) -> bool {
     matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers one request. A [`ConnectionRefused`] error makes hyper close the connection or reset the
-/// stream without a response.
+/// Answers one request. If the simulator refuses the connection, hyper closes it, or resets the
+/// HTTP/2 stream, without a response.
 async fn handle(
     simulator: Simulator,
     request: Request<Incoming>,

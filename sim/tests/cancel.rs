@@ -1,4 +1,4 @@
-//! Dropping a response future or body aborts the sequence in the engine.
+//! A dropped response future or body aborts its sequence in the engine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

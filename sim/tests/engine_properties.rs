@@ -24,7 +24,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Small enough that preemptions and full batches are common.
+/// Generates configurations so small that preemptions and full batches are common.
 fn config() -> impl Strategy<Value = EngineConfig> {
     (1u32..=16, 12u32..80, 1u32..12, 16u32..200).prop_map(|(block_size, blocks, seqs, budget)| {
         let num_blocks = blocks.max(180u32.div_ceil(block_size));

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
 use tidegate_sim::pool::{EnginePool, Routing};
 
-/// A step takes 10 ms, plus 1 ms per prompt token and 2 ms per sequence.
+/// Returns a configuration in which a step takes 10 ms, plus 1 ms per prompt token and 2 ms per
+/// sequence.
 fn config() -> EngineConfig {
     EngineConfig {
         block_size: 4,
@@ -134,7 +135,7 @@ fn abort_during_a_step_frees_blocks_at_once() {
 fn sequences_that_can_never_fit_are_rejected() {
     let mut engine = Engine::new(config());
     let refused = engine.submit(ms(0), SequenceId(0), 40, 1).unwrap_err();
-    assert_eq!((refused.tokens, refused.longest), (41, 40));
+    assert_eq!((refused.tokens, refused.max_tokens), (41, 40));
     assert!(engine.submit(ms(0), SequenceId(1), u32::MAX, u32::MAX).is_err());
     assert_eq!(engine.next_event(), None);
 }

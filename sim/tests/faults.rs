@@ -1,4 +1,4 @@
-//! Every fault, in virtual time.
+//! Tests of every fault, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -234,12 +234,12 @@ fn outage(from_s: f64, mode: OutageMode) -> Faults {
     Faults { outages: vec![Outage { from_s, until_s: 60.0, mode }], ..Faults::default() }
 }
 
-fn question() -> Request<Bytes> {
+fn chat_request() -> Request<Bytes> {
     let body = json!({"model": "sim", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]});
     post("/v1/chat/completions", &body)
 }
 
-/// Reads a stream until it has yielded two frames.
+/// Sends a streaming call, and reads its body until it has yielded two frames.
 async fn start_stream(sim: &Simulator) -> SimBody {
     let mut body = sim.respond(chat(20)).await.unwrap().into_body();
     for _ in 0..2 {
@@ -257,7 +257,7 @@ async fn hang_outage_accepts_requests_without_answering() {
     let sim = with(Faults::default());
     let mut open = start_stream(&sim).await;
     sim.set_faults(outage(0.0, OutageMode::Hang)).unwrap();
-    let (health, call) = (sim.respond(get("/health")), sim.respond(question()));
+    let (health, call) = (sim.respond(get("/health")), sim.respond(chat_request()));
     let (health, call, open) = tokio::join!(
         ends_within_an_hour(health),
         ends_within_an_hour(call),
@@ -273,9 +273,13 @@ async fn dead_engine_outage_answers_with_errors() {
     let sim = with(Faults::default());
     sim.set_faults(outage(0.2, OutageMode::Dead)).unwrap();
     let open = sim.respond(chat(20)).await.unwrap();
-    let (open, whole) = tokio::join!(text(open), sim.respond(question()));
-    let told = events(&open);
-    assert_eq!(told[told.len() - 2]["error"]["code"], 500, "after some tokens, under status 200: {open}");
+    let (open, whole) = tokio::join!(text(open), sim.respond(chat_request()));
+    let events_seen = events(&open);
+    assert_eq!(
+        events_seen[events_seen.len() - 2]["error"]["code"],
+        500,
+        "after some tokens, under status 200: {open}"
+    );
     assert_eq!(whole.unwrap().status(), 500);
     assert_eq!(status(&sim).await, 500);
     assert_eq!(sim.respond(get("/health")).await.unwrap().status(), 503);
@@ -293,7 +297,7 @@ async fn kill_outage_breaks_open_streams() {
     let sim = with(Faults::default());
     sim.set_faults(outage(0.2, OutageMode::Kill)).unwrap();
     let open = sim.respond(chat(20)).await.unwrap().into_body().collect();
-    let (open, whole) = tokio::join!(open, sim.respond(question()));
+    let (open, whole) = tokio::join!(open, sim.respond(chat_request()));
     assert!(open.is_err(), "the stream breaks off");
     assert_eq!(
         (whole.err(), sim.respond(get("/health")).await.err()),

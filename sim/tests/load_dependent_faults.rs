@@ -24,7 +24,7 @@ fn with(faults: Faults) -> Simulator {
     simulator(|c| c.faults = faults)
 }
 
-/// Sends `calls` calls at once and holds them. Returns how many were accepted.
+/// Sends `calls` calls at once, and keeps their responses open. Returns how many were accepted.
 async fn taken(sim: &Simulator, calls: usize) -> usize {
     let mut held = Vec::new();
     for _ in 0..calls {
@@ -128,8 +128,8 @@ async fn invalid_load_faults_are_rejected_by_key() {
     }
 }
 
-/// A client that keeps exactly as many calls as are accepted is never rejected, because the server
-/// counts the end of a call before the client can see it.
+/// A client that keeps exactly as many calls in flight as the limit allows is never rejected,
+/// because the server counts the end of a call before the client can see it.
 #[tokio::test(start_paused = true)]
 async fn client_at_the_limit_is_never_rejected_in_process() {
     let sim = with(Faults { concurrency_limit: Some(5), ..Faults::default() });
@@ -149,8 +149,9 @@ async fn client_at_the_limit_is_never_rejected_in_process() {
     assert_eq!(sim.stats().peak_in_flight, 5);
 }
 
-/// The same over sockets and several threads. In addition, a rejected call no longer counts as in
-/// flight when the client sees its rejection.
+/// As [`client_at_the_limit_is_never_rejected_in_process`], but over sockets and with several
+/// threads. In addition, a rejected call no longer counts as in flight when the client sees its
+/// rejection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn client_at_the_limit_is_never_rejected_over_http() {
     let sim = simulator(|c| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_sim::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, StepCost};
 
-/// A step takes 10 ms, plus 1 ms per prompt token.
+/// Returns a configuration in which a step takes 10 ms, plus 1 ms per prompt token.
 fn config() -> EngineConfig {
     EngineConfig {
         block_size: 4,
@@ -25,7 +25,7 @@ fn config() -> EngineConfig {
     }
 }
 
-/// Runs the engine until it is idle.
+/// Advances the engine until it is idle, and returns its events.
 fn run(engine: &mut Engine) -> Vec<EngineEvent> {
     let mut events = Vec::new();
     while let Some(at) = engine.next_event() {
@@ -34,7 +34,7 @@ fn run(engine: &mut Engine) -> Vec<EngineEvent> {
     events
 }
 
-/// Returns the time to first token of one sequence alone, in milliseconds.
+/// Submits one sequence to an idle engine, and returns its time to first token in milliseconds.
 fn first_token_ms(engine: &mut Engine, id: u64, prompt: u32, hashes: &[u64]) -> u128 {
     let now = Duration::from_secs(id);
     engine.submit_with(now, SequenceId(id), prompt, 1, hashes).unwrap();
@@ -131,7 +131,8 @@ fn load() -> impl Strategy<Value = Load> {
         .prop_map(|(after_ms, path, prompt, output)| Load { after_ms, path, prompt, output })
 }
 
-/// Returns the events and the engine at the end. With `own`, no sequence shares blocks.
+/// Runs all loads to their end, and returns the events and the engine. If `own` is `true`, each
+/// sequence gets hashes of its own, so that no blocks are shared.
 fn play(config: EngineConfig, loads: &[Load], own: bool) -> (Vec<EngineEvent>, Engine) {
     let mut engine = Engine::new(config);
     let (mut now, mut events) = (Duration::ZERO, Vec::new());

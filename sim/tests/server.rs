@@ -46,7 +46,8 @@ fn request(server: &Server, output: u32) -> Request<Full<Bytes>> {
     Request::post(url).header("authorization", "Bearer a").body(Full::from(body.to_string())).unwrap()
 }
 
-/// Polls until `holds` returns `true`. The limit only keeps a failure from hanging.
+/// Polls until `holds` returns `true`. Panics after a time limit, so that a failing test does not
+/// hang.
 async fn until(mut holds: impl FnMut() -> bool) {
     let poll = async {
         while !holds() {

@@ -1,4 +1,4 @@
-//! Compares the in-process simulator with the pure model: both give the same figures.
+//! The in-process simulator in virtual time gives the same figures as the model without a clock.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! Responses as callers read them, in virtual time.
+//! Tests of responses as clients read them, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -145,8 +145,11 @@ async fn gemini_answers_vertex_paths_and_rejects_invalid_requests() {
         (none.status().as_u16(), &value(none).await["error"]["status"]),
         (400, &json!("INVALID_ARGUMENT"))
     );
-    let gone = sim.respond(post("/v1beta/models/gone:generateContent", &gemini(2))).await.unwrap();
-    assert_eq!((gone.status().as_u16(), &value(gone).await["error"]["status"]), (404, &json!("NOT_FOUND")));
+    let unknown = sim.respond(post("/v1beta/models/gone:generateContent", &gemini(2))).await.unwrap();
+    assert_eq!(
+        (unknown.status().as_u16(), &value(unknown).await["error"]["status"]),
+        (404, &json!("NOT_FOUND"))
+    );
     let two = json!({"contents": [{}], "generationConfig": {"candidateCount": 2}});
     assert_eq!(sim.respond(post("/v1beta/models/sim:generateContent", &two)).await.unwrap().status(), 400);
 }
@@ -283,12 +286,12 @@ async fn repeated_prefix_hits_the_cache_and_shortens_ttft() {
     // 800 of 801 or 802 tokens are cached, and each saves 0.27 ms.
     assert_eq!((took[0] - took[1]).as_millis(), 216);
     let metrics = sim.metrics();
-    let told = |series: &str, value: u32| {
+    let events_seen = |series: &str, value: u32| {
         metrics.contains(&format!(
             "vllm:prefix_cache_{series}_total{{engine=\"0\",model_name=\"sim\"}} {value}\n"
         ))
     };
-    assert!(told("queries", 1603) && told("hits", 800), "{metrics}");
+    assert!(events_seen("queries", 1603) && events_seen("hits", 800), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,7 +333,7 @@ async fn metrics_exist_from_the_start_and_count() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any bytes, on any path, get an answer.
+    /// Whatever the body and the path of a request, it gets an answer.
     #[test]
     fn arbitrary_requests_get_an_answer(path in 0usize..7, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
         let paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",

@@ -1,7 +1,8 @@
-//! Writes a file on a thread of its own, so that a slow disk does not delay the client and distort
-//! the measurement.
+//! Writes a file on its own thread, because a slow disk would delay the client and distort the
+//! measurement.
 //!
-//! Bytes are written in order. An error is reported by the next call and by [`Writer::finish`].
+//! Bytes are written in order. After an error the thread ends, and the next call of any method
+//! returns the error.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,46 +20,46 @@ enum WriteRequest {
     Sync,
 }
 
-/// Dropping the writer waits until everything is written.
+/// Handle of a thread that writes one file. Dropping it blocks until everything is written.
 #[derive(Debug)]
 pub(crate) struct Writer {
     path: PathBuf,
     requests: Option<Sender<WriteRequest>>,
     thread: Option<JoinHandle<()>>,
-    failed: Arc<Mutex<Option<std::io::Error>>>,
+    first_error: Arc<Mutex<Option<std::io::Error>>>,
 }
 
 impl Writer {
     pub(crate) fn new(path: &Path, file: File) -> Result<Self, SweepError> {
-        let (requests, told) = channel();
-        let failed = Arc::new(Mutex::new(None));
-        let failures = failed.clone();
+        let (requests, receiver) = channel();
+        let first_error = Arc::new(Mutex::new(None));
+        let thread_error = first_error.clone();
         let thread = std::thread::Builder::new()
             .name("sweep-files".to_owned())
-            .spawn(move || work(file, &told, &failures))
+            .spawn(move || run_thread(file, &receiver, &thread_error))
             .map_err(|error| SweepError::file(path, error))?;
-        Ok(Self { path: path.to_owned(), requests: Some(requests), thread: Some(thread), failed })
+        Ok(Self { path: path.to_owned(), requests: Some(requests), thread: Some(thread), first_error })
     }
 
-    /// Appends bytes.
+    /// Queues bytes to be appended to the file. Does not block.
     ///
     /// # Errors
     ///
-    /// Returns the error of an earlier write.
+    /// Returns the error of an earlier write or sync.
     pub(crate) fn write(&self, bytes: Vec<u8>) -> Result<(), SweepError> {
-        self.hand_over(WriteRequest::Write(bytes))
+        self.submit(WriteRequest::Write(bytes))
     }
 
-    /// Starts to sync the file to disk.
+    /// Queues a sync of the file to disk. Does not block.
     ///
     /// # Errors
     ///
     /// As for [`Writer::write`].
     pub(crate) fn sync(&self) -> Result<(), SweepError> {
-        self.hand_over(WriteRequest::Sync)
+        self.submit(WriteRequest::Sync)
     }
 
-    /// Waits until everything is synced to disk.
+    /// Blocks until everything is written and synced to disk.
     ///
     /// # Errors
     ///
@@ -66,19 +67,19 @@ impl Writer {
     pub(crate) fn finish(mut self) -> Result<(), SweepError> {
         let _ = self.sync();
         self.join();
-        self.trouble()
+        self.take_error()
     }
 
-    fn hand_over(&self, request: WriteRequest) -> Result<(), SweepError> {
+    fn submit(&self, request: WriteRequest) -> Result<(), SweepError> {
         if let Some(requests) = &self.requests {
             // The thread ends early only if it failed.
             let _ = requests.send(request);
         }
-        self.trouble()
+        self.take_error()
     }
 
-    fn trouble(&self) -> Result<(), SweepError> {
-        match self.failed.lock().take() {
+    fn take_error(&self) -> Result<(), SweepError> {
+        match self.first_error.lock().take() {
             Some(error) => Err(SweepError::file(&self.path, error)),
             None => Ok(()),
         }
@@ -98,14 +99,18 @@ impl Drop for Writer {
     }
 }
 
-fn work(mut file: File, told: &Receiver<WriteRequest>, failures: &Mutex<Option<std::io::Error>>) {
-    while let Ok(request) = told.recv() {
+fn run_thread(
+    mut file: File,
+    receiver: &Receiver<WriteRequest>,
+    thread_error: &Mutex<Option<std::io::Error>>,
+) {
+    while let Ok(request) = receiver.recv() {
         let done = match request {
             WriteRequest::Write(bytes) => file.write_all(&bytes),
             WriteRequest::Sync => file.sync_data(),
         };
         if let Err(error) = done {
-            *failures.lock() = Some(error);
+            *thread_error.lock() = Some(error);
             return;
         }
     }

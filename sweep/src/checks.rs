@@ -1,4 +1,4 @@
-//! Checks that the measurement is valid, such as the work-conserving and the stability check.
+//! Checks whether a measurement is valid: for example, whether the cap was in full use.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,22 @@ use crate::outcome::{CallOutcomes, Check, CheckResult};
 use crate::result::{StepResult, StepVerdict, SweepAnswer};
 use crate::search::{SearchAction, SearchSettings};
 
-/// Minimum number of calls of a step whose means are compared.
+/// Minimum number of calls or attempts for a check.
 const MIN_CALLS: usize = 30;
-/// Minimum share of the cap that must be in flight while calls wait.
+/// Minimum share of the cap that must be in use while calls wait.
 const MIN_CAP_SHARE: f64 = 0.95;
-/// Maximum relative difference between two figures that should be equal.
+/// Maximum relative difference between the mean tokens per call of two steps. The check of Little's
+/// law allows twice as much.
 const MAX_DIFFERENCE: f64 = 0.1;
-/// Timer delay, in seconds, above which the machine was evidently busy with other work.
+/// Timer delay in seconds above which other work on this machine has affected the measurement.
 const MAX_LAG_S: f64 = 0.5;
 
-/// Sums over each step, updated by events.
+/// Sums over the events of each step, for the checks.
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
     steps: BTreeMap<usize, StepSums>,
-    now: Option<usize>,
-    last: Option<LoadSample>,
+    current_step: Option<usize>,
+    last_sample: Option<LoadSample>,
     completed: usize,
     failed: usize,
 }
@@ -35,26 +36,31 @@ struct StepSums {
     failures: usize,
     calls: usize,
     completed: usize,
-    ends: CallOutcomes,
+    outcomes: CallOutcomes,
     slot_seconds: f64,
     input: u64,
     output: u64,
     counted: usize,
-    /// Seconds in which calls waited and only the cap limited them; the shares of the cap in
-    /// flight, times those seconds; and those of the seconds in which slots were free.
-    pressed: f64,
-    pressed_slots: f64,
-    gap: f64,
-    slots: f64,
-    cpu: f64,
-    cpu_seconds: f64,
+    /// Seconds in which calls waited and no rate limit or cool-down applied.
+    cap_limited_s: f64,
+    /// Those seconds, each times the share of the cap in use.
+    cap_limited_share_s: f64,
+    /// Those of these seconds in which slots were free.
+    gap_s: f64,
+    /// Sum over the slots of the seconds for which each was in use.
+    slot_s: f64,
+    /// Seconds of CPU time used, divided by the number of CPUs.
+    cpu_busy_s: f64,
+    /// Seconds in which the CPU usage was measured.
+    cpu_measured_s: f64,
+    /// Largest timer delay in seconds.
     lag: f64,
 }
 
 impl StepTally {
-    pub(crate) fn moved(&mut self, next: &SearchAction, now: f64) {
-        self.last = None;
-        self.now = match next {
+    pub(crate) fn on_action(&mut self, next: &SearchAction, now: f64) {
+        self.last_sample = None;
+        self.current_step = match next {
             SearchAction::Hold { step, cap, .. } => {
                 self.steps
                     .insert(*step, StepSums { cap: *cap, began: now, ended: now, ..StepSums::default() });
@@ -64,22 +70,22 @@ impl StepTally {
         };
     }
 
-    pub(crate) fn attempt(&mut self, seen: &AttemptObservation) {
+    pub(crate) fn on_attempt(&mut self, seen: &AttemptObservation) {
         self.failed += usize::from(seen.failure.is_some());
-        let Some(sums) = self.now.and_then(|step| self.steps.get_mut(&step)) else { return };
+        let Some(sums) = self.current_step.and_then(|step| self.steps.get_mut(&step)) else { return };
         sums.attempts += 1;
         sums.failures += usize::from(seen.failure.is_some());
     }
 
-    pub(crate) fn call(&mut self, seen: &CallObservation) {
+    pub(crate) fn on_call(&mut self, seen: &CallObservation) {
         self.completed += usize::from(seen.failure.is_none());
         let Some(sums) = self.steps.get_mut(&seen.step) else { return };
         sums.calls += 1;
         sums.completed += usize::from(seen.failure.is_none());
         match &seen.failure {
-            None if seen.attempts > 1 => sums.ends.retried += 1,
-            None => sums.ends.first_try += 1,
-            Some(failure) => *sums.ends.failed.entry(failure.cause).or_default() += 1,
+            None if seen.attempts > 1 => sums.outcomes.retried += 1,
+            None => sums.outcomes.first_try += 1,
+            Some(failure) => *sums.outcomes.failed.entry(failure.cause).or_default() += 1,
         }
         sums.slot_seconds += seen.slot_seconds;
         if seen.counted && seen.failure.is_none() {
@@ -89,46 +95,48 @@ impl StepTally {
         }
     }
 
-    pub(crate) fn pulse(&mut self, pulse: &LoadSample) {
-        let last = self.last.replace(*pulse);
-        let Some(sums) = self.now.and_then(|step| self.steps.get_mut(&step)) else { return };
-        sums.ended = pulse.at;
-        sums.lag = sums.lag.max(pulse.client_lag);
+    pub(crate) fn on_load_sample(&mut self, sample: &LoadSample) {
+        let last = self.last_sample.replace(*sample);
+        let Some(sums) = self.current_step.and_then(|step| self.steps.get_mut(&step)) else { return };
+        sums.ended = sample.at;
+        sums.lag = sums.lag.max(sample.client_lag);
         let Some(last) = last else { return };
-        let time = (pulse.at - last.at).max(0.0);
-        sums.slots += time * last.in_flight as f64;
-        if let Some(cpu) = pulse.client_cpu {
-            sums.cpu += cpu * time;
-            sums.cpu_seconds += time;
+        let time = (sample.at - last.at).max(0.0);
+        sums.slot_s += time * last.in_flight as f64;
+        if let Some(cpu) = sample.client_cpu {
+            sums.cpu_busy_s += cpu * time;
+            sums.cpu_measured_s += time;
         }
         let free = last.in_flight < last.cap;
-        let forbidden = free && !matches!(last.held_by, None | Some(BlockedBy::Nothing));
-        if last.waiting > 0 && !forbidden {
-            sums.pressed += time;
-            sums.pressed_slots += time * last.in_flight.min(last.cap) as f64 / last.cap.max(1) as f64;
-            sums.gap += if free { time } else { 0.0 };
+        let is_blocked = free && !matches!(last.held_by, None | Some(BlockedBy::Nothing));
+        if last.waiting > 0 && !is_blocked {
+            sums.cap_limited_s += time;
+            sums.cap_limited_share_s += time * last.in_flight.min(last.cap) as f64 / last.cap.max(1) as f64;
+            sums.gap_s += if free { time } else { 0.0 };
         }
     }
 
-    /// Returns the outcomes of the calls of each step.
-    pub(crate) fn ends(&self) -> Vec<CallOutcomes> {
-        self.steps.iter().map(|(step, sums)| CallOutcomes { step: *step, ..sums.ends.clone() }).collect()
+    /// Returns how the calls of each step ended, in order of the steps.
+    pub(crate) fn call_outcomes(&self) -> Vec<CallOutcomes> {
+        self.steps.iter().map(|(step, sums)| CallOutcomes { step: *step, ..sums.outcomes.clone() }).collect()
     }
 
-    /// Returns the number of calls answered completely and of attempts failed so far.
-    pub(crate) fn so_far(&self) -> (usize, usize) {
+    /// Returns the total number of completely answered calls, and the total number of failed
+    /// attempts.
+    pub(crate) fn totals(&self) -> (usize, usize) {
         (self.completed, self.failed)
     }
 
-    /// Computes all checks. `cached` is the share of input tokens from a cache, and `given` tells
-    /// whether the prompts are the user's own.
+    /// Computes all checks for the steps of a finished search. `cached` is the share of input
+    /// tokens, 0 to 1, that the server read from its cache. `user_prompts` states whether the
+    /// prompts come from a file of the user.
     pub(crate) fn checks(
         &self,
         answer: &SweepAnswer,
         steps: &[StepResult],
         settings: &SearchSettings,
         cached: f64,
-        given: bool,
+        user_prompts: bool,
     ) -> Vec<Check> {
         let valid: Vec<(&StepResult, &StepSums)> = steps
             .iter()
@@ -141,7 +149,7 @@ impl StepTally {
             success(&valid, answer, settings),
             littles_law(&valid),
             self.client(steps),
-            mix(&valid, cached, given),
+            mix(&valid, cached, user_prompts),
         ]
     }
 
@@ -151,59 +159,59 @@ impl StepTally {
         let cpu = self
             .steps
             .values()
-            .filter(|sums| sums.cpu_seconds > 0.0)
-            .map(|sums| sums.cpu / sums.cpu_seconds)
+            .filter(|sums| sums.cpu_measured_s > 0.0)
+            .map(|sums| sums.cpu_busy_s / sums.cpu_measured_s)
             .reduce(f64::max);
         let cpu = cpu.map_or_else(
             || "CPU usage was not measured".to_owned(),
             |cpu| format!("at most {:.0} % CPU usage in a step", 100.0 * cpu),
         );
-        let told = format!(
+        let finding = format!(
             "this client: {cpu}, timers at most {:.0} ms late; in {invalid} of {} steps the cap was not kept busy",
             1e3 * lag,
             steps.len()
         );
-        let told = if lag > MAX_LAG_S {
-            format!("{told}; other work on this machine affected the measurement")
+        let finding = if lag > MAX_LAG_S {
+            format!("{finding}; other work on this machine affected the measurement")
         } else {
-            told
+            finding
         };
-        check("client", if steps.is_empty() { None } else { Some(invalid == 0 && lag <= MAX_LAG_S) }, told)
+        check("client", if steps.is_empty() { None } else { Some(invalid == 0 && lag <= MAX_LAG_S) }, finding)
     }
 }
 
-fn check(name: &str, passed: Option<bool>, told: String) -> Check {
+fn check(name: &str, passed: Option<bool>, finding: String) -> Check {
     let passed = match passed {
         Some(true) => CheckResult::Yes,
         Some(false) => CheckResult::No,
         None => CheckResult::Unknown,
     };
-    Check { name: name.to_owned(), passed, told }
+    Check { name: name.to_owned(), passed, finding }
 }
 
 fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
-    let near = |sums: &StepSums| sums.pressed_slots / sums.pressed;
+    let used_share = |sums: &StepSums| sums.cap_limited_share_s / sums.cap_limited_s;
     // A step that was rejected at once only shows how its cap was filled.
     let long = steps
         .iter()
-        .filter(|(step, sums)| step.calls > 1 && sums.pressed > 0.0 && sums.calls >= MIN_CALLS)
+        .filter(|(step, sums)| step.calls > 1 && sums.cap_limited_s > 0.0 && sums.calls >= MIN_CALLS)
         .map(|(_, sums)| *sums);
-    let worst = long.min_by(|a, b| near(a).total_cmp(&near(b)));
+    let worst = long.min_by(|a, b| used_share(a).total_cmp(&used_share(b)));
     let Some(worst) = worst else {
         return check("work_conserving", None, "calls never waited only for a slot".to_owned());
     };
-    let told = format!(
+    let finding = format!(
         "while calls waited and no rate limit or cool-down applied, {:.1} % of the cap was in flight in the worst step (cap {}); slots were free for {:.1} % of that time",
-        100.0 * near(worst),
+        100.0 * used_share(worst),
         worst.cap,
-        100.0 * worst.gap / worst.pressed
+        100.0 * worst.gap_s / worst.cap_limited_s
     );
-    check("work_conserving", Some(near(worst) >= MIN_CAP_SHARE), told)
+    check("work_conserving", Some(used_share(worst) >= MIN_CAP_SHARE), finding)
 }
 
-/// Returns the share of failed attempts over the steps with a matching cap, and the number of
-/// attempts, or `None` if there are too few.
-fn failing(steps: &[(&StepResult, &StepSums)], which: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
+/// Returns the share of failed attempts, 0 to 1, and the number of attempts over the steps whose
+/// cap satisfies `which`. Returns `None` with fewer than [`MIN_CALLS`] attempts.
+fn failure_share(steps: &[(&StepResult, &StepSums)], which: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
     let (failures, attempts) = steps
         .iter()
         .filter(|(step, _)| which(step.cap))
@@ -215,13 +223,13 @@ fn stability(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings:
     let Some(cap) = answer.cap else {
         return check("stability", None, "there is no answer".to_owned());
     };
-    let Some((at, _)) = failing(steps, |c| c == cap) else {
+    let Some((at, _)) = failure_share(steps, |c| c == cap) else {
         return check("stability", None, format!("fewer than {MIN_CALLS} attempts were made at cap {cap}"));
     };
-    let above = failing(steps, |c| c > cap)
+    let above = failure_share(steps, |c| c > cap)
         .map_or_else(String::new, |(share, _)| format!(", {:.2} % above it", 100.0 * share));
-    let told = format!("{:.2} % of attempts failed and were retried at cap {cap}{above}", 100.0 * at);
-    check("stability", Some(at <= settings.too_many), told)
+    let finding = format!("{:.2} % of attempts failed and were retried at cap {cap}{above}", 100.0 * at);
+    check("stability", Some(at <= settings.too_many), finding)
 }
 
 fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &SearchSettings) -> Check {
@@ -247,31 +255,32 @@ fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &
     )
 }
 
-/// Checks Little's law: calls in flight equal calls per second times seconds per call.
+/// Checks Little's law in each long step: the mean number of calls in flight must equal calls per
+/// second times seconds per call.
 fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
-    let (mut worst, mut looked_at) = (None::<(f64, usize)>, 0);
+    let (mut worst, mut checked_steps) = (None::<(f64, usize)>, 0);
     for (step, sums) in steps {
         let time = sums.ended - sums.began;
         // A step that is short compared with its calls shows waves of completions, not a rate.
         let mean = sums.slot_seconds / sums.calls.max(1) as f64;
-        if sums.calls < MIN_CALLS || time < 5.0 * mean || sums.slots <= 0.0 {
+        if sums.calls < MIN_CALLS || time < 5.0 * mean || sums.slot_s <= 0.0 {
             continue;
         }
-        looked_at += 1;
-        let apart = (sums.slot_seconds / sums.slots - 1.0).abs();
-        if worst.is_none_or(|(most, _)| apart > most) {
-            worst = Some((apart, step.cap));
+        checked_steps += 1;
+        let difference = (sums.slot_seconds / sums.slot_s - 1.0).abs();
+        if worst.is_none_or(|(max, _)| difference > max) {
+            worst = Some((difference, step.cap));
         }
     }
     match worst {
-        Some((apart, cap)) => {
+        Some((difference, cap)) => {
             // Calls in flight at the edges of a step are counted on one side only. The difference
             // is in the order of one call time over the length of the step.
-            let told = format!(
-                "calls in flight and rate times call time differ by at most {:.1} %, at cap {cap}, over {looked_at} steps",
-                100.0 * apart
+            let finding = format!(
+                "calls in flight and rate times call time differ by at most {:.1} %, at cap {cap}, over {checked_steps} steps",
+                100.0 * difference
             );
-            check("littles_law", Some(apart <= 2.0 * MAX_DIFFERENCE), told)
+            check("littles_law", Some(difference <= 2.0 * MAX_DIFFERENCE), finding)
         }
         None => check(
             "littles_law",
@@ -281,29 +290,29 @@ fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
     }
 }
 
-fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, given: bool) -> Check {
+fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, user_prompts: bool) -> Check {
     let means: Vec<f64> = steps
         .iter()
         .filter(|(_, sums)| sums.counted >= MIN_CALLS)
         .map(|(_, sums)| (sums.input + sums.output) as f64 / sums.counted as f64)
         .collect();
-    let (Some(least), Some(most)) =
+    let (Some(min), Some(max)) =
         (means.iter().copied().reduce(f64::min), means.iter().copied().reduce(f64::max))
     else {
         return check("mix", None, "too few calls have token counts from the server".to_owned());
     };
-    let apart = if least > 0.0 { most / least - 1.0 } else { 0.0 };
-    let why = if given && cached > 0.05 {
+    let difference = if min > 0.0 { max / min - 1.0 } else { 0.0 };
+    let why = if user_prompts && cached > 0.05 {
         "; your own prompts repeat in every step, so later steps look faster than they are"
     } else {
         ""
     };
-    let told = format!(
+    let finding = format!(
         "the mean tokens per call differ by {:.1} % between steps; {:.1} % of the input came from a cache{why}",
-        100.0 * apart,
+        100.0 * difference,
         100.0 * cached
     );
-    check("mix", Some(apart <= MAX_DIFFERENCE && cached <= 0.05), told)
+    check("mix", Some(difference <= MAX_DIFFERENCE && cached <= 0.05), finding)
 }
 
 #[cfg(test)]
@@ -311,13 +320,13 @@ mod tests {
     use super::*;
     use crate::result::Purpose;
 
-    /// Returns the sums of a step of one minute in which `in_flight` of ten slots were held while
-    /// calls waited.
+    /// Returns the sums of a step of 60 s in which `in_flight` of ten slots were in use while calls
+    /// waited.
     fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
         let mut tally = StepTally::default();
-        tally.moved(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
+        tally.on_action(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
         for at in 0..=60 {
-            tally.pulse(&LoadSample {
+            tally.on_load_sample(&LoadSample {
                 at: f64::from(at),
                 cap: 10,
                 in_flight,
@@ -329,7 +338,7 @@ mod tests {
             });
         }
         for work in 0..60 {
-            tally.call(&CallObservation {
+            tally.on_call(&CallObservation {
                 work,
                 step: 0,
                 queued_at: 0.0,
@@ -415,6 +424,6 @@ mod tests {
         let sums = held(10, None);
         assert_eq!(mix(&[(&step(), &sums)], 0.0, true).passed, CheckResult::Yes);
         let check = mix(&[(&step(), &sums)], 0.4, true);
-        assert!(check.passed == CheckResult::No && check.told.contains("your own prompts"), "{check:?}");
+        assert!(check.passed == CheckResult::No && check.finding.contains("your own prompts"), "{check:?}");
     }
 }

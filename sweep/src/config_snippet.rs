@@ -1,12 +1,12 @@
-//! The configuration to paste.
+//! Renders the answer of a sweep as configuration in TOML.
 
 use std::fmt::Write as _;
 
 use crate::outcome::Provenance;
 use crate::result::{Binding, SweepAnswer};
 
-/// Returns a target with the cap, and with its rates if a rate limit determines the cap, or an
-/// empty string if there is no answer. `tidegate check` accepts the text.
+/// Returns a target table with the recommended cap, or an empty string if no cap is recommended. If
+/// a rate limit determines the cap, the table also has `rpm` and `tpm`.
 pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
     let Some(cap) = answer.cap else { return String::new() };
     let mut text = String::new();
@@ -28,7 +28,7 @@ pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> S
     text
 }
 
-/// Quotes a string as both TOML and JSON do.
+/// Quotes and escapes a string in the way that both TOML and JSON accept.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

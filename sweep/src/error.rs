@@ -1,27 +1,28 @@
 //! Errors of a sweep.
 
-/// An error with its cause and what to do about it. Contains no API key.
+/// Error of a sweep. The message states what happened and what to do, and contains no API key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// The options are invalid.
+    /// An option is invalid, or options contradict each other.
     #[error("{0}")]
     Options(String),
-    /// The preflight call failed.
+    /// The preflight call failed, so the server cannot be measured.
     #[error("{0}")]
     Preflight(String),
-    /// The journal cannot be resumed.
+    /// A sweep cannot be resumed from its directory, or the directory of a new sweep already
+    /// contains one.
     #[error("{0}")]
     Resume(String),
     /// A file cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("{path}: cannot be read or written: {error}")]
     File {
         /// Path of the file.
         path: String,
-        /// The I/O error.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// The gate cannot be created.
+    /// The gate rejected the target's configuration.
     #[error("{0}")]
     Gate(#[from] tidegate::Error),
 }

@@ -1,9 +1,9 @@
-//! The journal: the observations of a sweep in order, from which a sweep can be resumed.
+//! The journal of a sweep: its decisions and observations in order, from which it can be resumed.
 //!
-//! A search is pure, so the same observations give the same decisions. The journal holds the
-//! observations and each decision, and a replay must reproduce the decisions. Entries are written
-//! and synced to disk when their step ends. A step that was cut off is repeated, and only its cost
-//! is kept.
+//! The search is pure, so the same observations lead to the same decisions. Resuming replays the
+//! observations and requires that the search repeats its decisions. The entries of a step are
+//! written and synced to disk when the step ends. A step that was cut off is repeated, and only its
+//! cost remains in the journal.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -20,20 +20,20 @@ use crate::options::SweepOptions;
 use crate::search::SearchAction;
 use crate::spend::SweepSpend;
 
-/// Version of the journal format.
+/// Version of the journal format. A journal of another version cannot be resumed.
 const FORMAT: u32 = 1;
-/// File name in the directory of a sweep.
-pub(crate) const NAME: &str = "journal.jsonl";
+/// File name of the journal in the directory of a sweep.
+pub(crate) const JOURNAL_FILE: &str = "journal.jsonl";
 
-/// The first line: what is swept. Contains no API key.
+/// First line of the journal: the options of the sweep. Contains no API key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JournalHeader {
     pub(crate) format: u32,
     pub(crate) version: String,
     pub(crate) options: SweepOptions,
-    /// Digest of the files that the prompts came from.
+    /// Hash of the file that the mix names, or a constant if it names none.
     pub(crate) digest: u64,
-    /// Maximum number of attempts per call.
+    /// Maximum number of attempts per call, including the first.
     pub(crate) attempts: u32,
     pub(crate) began: Option<String>,
 }
@@ -51,140 +51,143 @@ impl JournalHeader {
     }
 }
 
-/// One entry of the journal, on a line of its own after the header.
+/// A line of the journal after the header.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalEntry {
-    /// Result of the preflight call.
+    /// The preflight call succeeded with this result.
     Preflight(PreflightResult),
-    /// Time and decision of the search.
+    /// Decision of the search, with its time in seconds since the sweep began.
     Next(f64, SearchAction),
     Attempt(AttemptObservation),
     Call(CallObservation),
-    Pulse(LoadSample),
-    /// Resources used so far.
+    #[serde(rename = "pulse")]
+    LoadSample(LoadSample),
+    /// Total cost up to this point, which replaces earlier entries of this kind.
     Spend(SweepSpend),
-    /// The sweep was resumed here.
+    /// Marks that the sweep was resumed at this point.
     Resumed,
 }
 
-/// What the preflight call showed about the server.
+/// What the preflight call showed about the server. All fields have their defaults if the server
+/// was too busy to answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PreflightResult {
-    /// Number of tokens that the server counted for the first prompt.
+    /// Prompt tokens that the server counted for the preflight call, or `None` without a count.
     pub(crate) counted: Option<u64>,
-    /// Whether the server needs `max_completion_tokens`.
+    /// Whether the server accepts only `max_completion_tokens` as the output limit.
     pub(crate) completion_tokens: bool,
-    /// Duration of the call, in seconds.
+    /// Duration of the call in seconds, or `None` if it was not answered.
     pub(crate) seconds: Option<f64>,
-    /// Value of the `server` response header.
+    /// Value of the `server` response header, or `None` without the header.
     pub(crate) server: Option<String>,
 }
 
 impl PreflightResult {
-    /// Applies the result to a mix, as it was applied when the preflight call was made.
+    /// Sets the output limit key and the prompt length scale of `mix`, as the preflight call did.
     pub(crate) fn apply(&self, mix: &mut Mix, endpoint: &Endpoint) {
         if self.completion_tokens {
-            mix.use_maximum(OutputLimitKey::CompletionTokens);
+            mix.set_output_limit_key(OutputLimitKey::CompletionTokens);
         }
-        if let Some(counted) = self.counted.filter(|_| !mix.is_given()) {
+        if let Some(counted) = self.counted.filter(|_| !mix.has_user_prompts()) {
             let work = mix.work(endpoint, 0, 0);
             mix.calibrate(&work, counted);
         }
     }
 }
 
-/// Returns the error for a directory that already holds a sweep.
-pub(crate) fn taken(directory: &Path) -> SweepError {
+/// Returns the error for a directory that already contains a journal.
+pub(crate) fn already_in_use(directory: &Path) -> SweepError {
     let name = directory.display();
     SweepError::Resume(format!(
         "{name} already holds a sweep; pass --resume {name} to continue it, or another directory with --out"
     ))
 }
 
-/// A journal that is being written.
+/// A journal that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Writer,
-    /// Lines of the current step.
-    step: Vec<u8>,
+    /// Lines of the current step, which [`Journal::sync`] writes.
+    pending: Vec<u8>,
 }
 
 impl Journal {
-    /// Creates a journal in a directory, creating the directory if necessary.
+    /// Creates the journal in `directory`, and the directory if it does not exist.
     ///
     /// # Errors
     ///
-    /// Returns `Resume` if the directory already holds a journal. Nothing is overwritten.
-    pub(crate) fn begin(directory: &Path, head: &JournalHeader) -> Result<Self, SweepError> {
+    /// Returns `Resume` if the directory already contains a journal, which stays unchanged, and
+    /// `File` if a file or directory cannot be created.
+    pub(crate) fn create(directory: &Path, header: &JournalHeader) -> Result<Self, SweepError> {
         std::fs::create_dir_all(directory).map_err(|error| SweepError::file(directory, error))?;
-        let path = directory.join(NAME);
+        let path = directory.join(JOURNAL_FILE);
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
         let file = match file {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(taken(directory));
+                return Err(already_in_use(directory));
             }
             file => file.map_err(|error| SweepError::file(&path, error))?,
         };
-        let mut journal = Self { file: Writer::new(&path, file)?, step: Vec::new() };
-        journal.line(head)?;
+        let mut journal = Self { file: Writer::new(&path, file)?, pending: Vec::new() };
+        journal.line(header)?;
         journal.sync()?;
         Ok(journal)
     }
 
-    /// Adds an entry to the current step.
-    pub(crate) fn note(&mut self, entry: &JournalEntry) -> Result<(), SweepError> {
+    /// Adds an entry to the current step. Nothing is written before [`Journal::sync`].
+    pub(crate) fn append(&mut self, entry: &JournalEntry) -> Result<(), SweepError> {
         self.line(entry)
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), SweepError> {
-        let failed = |error: serde_json::Error| SweepError::file(Path::new(NAME), error.into());
-        serde_json::to_writer(&mut self.step, value).map_err(failed)?;
-        self.step.push(b'\n');
+        let failed = |error: serde_json::Error| SweepError::file(Path::new(JOURNAL_FILE), error.into());
+        serde_json::to_writer(&mut self.pending, value).map_err(failed)?;
+        self.pending.push(b'\n');
         Ok(())
     }
 
-    /// Ends the step, and writes and syncs its entries.
+    /// Hands the entries of the current step to the writer thread, which writes and syncs them.
     pub(crate) fn sync(&mut self) -> Result<(), SweepError> {
-        self.file.write(std::mem::take(&mut self.step))?;
+        self.file.write(std::mem::take(&mut self.pending))?;
         self.file.sync()
     }
 
-    /// Waits until everything is on disk.
+    /// Blocks until all entries are synced to disk.
     pub(crate) fn finish(self) -> Result<(), SweepError> {
         self.file.finish()
     }
 
-    /// Discards the entries of the current step, and writes only what was spent.
-    pub(crate) fn break_off(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
-        self.step.clear();
+    /// Drops the entries of the current step, and writes only the total cost.
+    pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
+        self.pending.clear();
         self.line(&JournalEntry::Spend(spend))?;
         self.sync()
     }
 }
 
-/// A journal that was read.
+/// The content of a journal that was read.
 #[derive(Debug)]
 pub(crate) struct SavedJournal {
-    pub(crate) head: JournalHeader,
-    /// Entries up to the last decision. Later entries belong to a step that was cut off.
+    pub(crate) header: JournalHeader,
+    /// Entries of complete steps. The entries of a step that was cut off are not included.
     pub(crate) entries: Vec<JournalEntry>,
     pub(crate) spend: SweepSpend,
-    /// How often the sweep was resumed before.
+    /// Number of times that the sweep was resumed before.
     pub(crate) resumed: u32,
 }
 
-/// Reads a journal and opens it for appending. An incomplete step at the end is removed from the
-/// file.
+/// Reads the journal in `directory`, and opens it for appending. Removes the entries of a step that
+/// was cut off from the file.
 pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepError> {
-    let path = directory.join(NAME);
-    let cannot = |error| SweepError::file(&path, error);
-    let wrong = |problem: &str| SweepError::Resume(format!("{}: {problem}", path.display()));
-    let mut file = OpenOptions::new().read(true).append(true).open(&path).map_err(cannot)?;
-    let (mut head, mut entries) = (None, Vec::new());
+    let path = directory.join(JOURNAL_FILE);
+    let io_error = |error| SweepError::file(&path, error);
+    let invalid = |problem: &str| SweepError::Resume(format!("{}: {problem}", path.display()));
+    let mut file = OpenOptions::new().read(true).append(true).open(&path).map_err(io_error)?;
+    let (mut header, mut entries) = (None, Vec::new());
     let (mut spend, mut resumed) = (SweepSpend::default(), 0);
     // Length of the file in complete steps: bytes and entries.
-    let (mut at, mut whole) = (0, (0, 0));
+    let (mut offset, mut complete) = (0, (0, 0));
     let mut line = String::new();
     let mut reader = BufReader::new(&mut file);
     loop {
@@ -193,32 +196,32 @@ pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepE
         if reader.read_line(&mut line).unwrap_or(0) == 0 || !line.ends_with('\n') {
             break;
         }
-        at += line.len() as u64;
-        if head.is_none() {
+        offset += line.len() as u64;
+        if header.is_none() {
             let found: JournalHeader = serde_json::from_str(&line)
-                .map_err(|_| wrong("is not a sweep journal of this version of tidegate"))?;
+                .map_err(|_| invalid("is not a sweep journal of this version of tidegate"))?;
             if found.format != FORMAT {
-                return Err(wrong("was written by another version of tidegate"));
+                return Err(invalid("was written by another version of tidegate"));
             }
-            head = Some(found);
-            whole.0 = at;
+            header = Some(found);
+            complete.0 = offset;
             continue;
         }
         let Ok(entry) = serde_json::from_str(&line) else { break };
-        let ends =
-            !matches!(entry, JournalEntry::Attempt(_) | JournalEntry::Call(_) | JournalEntry::Pulse(_));
+        let ends_step =
+            !matches!(entry, JournalEntry::Attempt(_) | JournalEntry::Call(_) | JournalEntry::LoadSample(_));
         match entry {
-            JournalEntry::Spend(told) => spend = told,
+            JournalEntry::Spend(saved) => spend = saved,
             JournalEntry::Resumed => resumed += 1,
             entry => entries.push(entry),
         }
-        if ends {
-            whole = (at, entries.len());
+        if ends_step {
+            complete = (offset, entries.len());
         }
     }
-    let head = head.ok_or_else(|| wrong("is empty; start a new sweep"))?;
-    entries.truncate(whole.1);
-    file.set_len(whole.0).map_err(cannot)?;
-    let journal = Journal { file: Writer::new(&path, file)?, step: Vec::new() };
-    Ok((SavedJournal { head, entries, spend, resumed }, journal))
+    let header = header.ok_or_else(|| invalid("is empty; start a new sweep"))?;
+    entries.truncate(complete.1);
+    file.set_len(complete.0).map_err(io_error)?;
+    let journal = Journal { file: Writer::new(&path, file)?, pending: Vec::new() };
+    Ok((SavedJournal { header, entries, spend, resumed }, journal))
 }

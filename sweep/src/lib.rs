@@ -1,17 +1,31 @@
 //! Measures the concurrency cap at which a language model server's throughput stops to rise, and
 //! the limit that determines it.
 //!
-//! A sweep keeps a constant mix of requests under a fixed backlog, varies the cap, and evaluates
-//! the responses. Data flows in one direction through three parts:
+//! A sweep sends a constant mix of requests to one server, changes the cap step by step, and
+//! evaluates the responses. Data flows in one direction through three parts:
 //!
-//! 1. [`search`] decides, and is pure. It receives every attempt, call and load sample with their
-//!    times, and returns which cap to hold next, and finally the answer with its interval and its
-//!    limit. No clock, no I/O, no async.
+//! 1. [`search`] decides which cap to measure next, and finally computes the answer. It is pure:
+//!    every attempt, call and load sample is an input, with its time. It reads no clock and does no
+//!    I/O.
 //! 2. `driver` carries out the decisions through the production path: a [`tidegate::Gate`] with its
 //!    retries and its handling of Retry-After.
 //! 3. [`report`] renders the outcome.
 //!
 //! The parts exchange [`observation`]s and [`result`]s.
+//!
+//! # Terms
+//!
+//! - **Cap**: the maximum number of concurrent calls, which the gate enforces.
+//! - **Call** and **attempt**: a call is one request of the mix with its retries; an attempt is one
+//!   HTTP exchange.
+//! - **Step**: a period in which one cap is in force and more calls wait than slots are free.
+//! - **Position** of an attempt: the number of exchanges that were open just after it was sent,
+//!   including itself.
+//! - **Throughput**: answered calls per second. **Goodput**: those of them that met the latency
+//!   objectives.
+//! - **Knee**: the smallest cap whose goodput is within the tolerance of the best goodput.
+//! - **Credit**: what a rate limit with a token bucket has saved up, so that a burst is accepted at
+//!   first.
 
 mod background_writer;
 mod checks;

@@ -2,14 +2,14 @@
 
 use fastrand::Rng;
 
-/// Draws a number with the Box-Muller transform.
+/// Draws a standard normal number, with the Box-Muller transform.
 pub(crate) fn draw(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// Returns the quantile at `p`, by P. J. Acklam's rational approximation (relative error at most
-/// 1.2e-9).
+/// Returns the standard normal quantile at `p`, which is clamped to 1e-12 and 1 - 1e-12. Uses P. J.
+/// Acklam's rational approximation, with a relative error of at most 1.2e-9.
 pub(crate) fn quantile(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969683028665376e1,

@@ -1,166 +1,174 @@
-//! What a sweep observes. Times are in seconds since the sweep began.
+//! Inputs of the search: what the driver observes. Times are in seconds since the sweep began.
 
 use serde::{Deserialize, Serialize};
 
-/// A completed exchange with the server.
+/// An attempt (one exchange with the server) that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptObservation {
-    /// Time at which the request was sent.
+    /// Time at which the request was sent, in seconds since the sweep began.
     pub sent_at: f64,
-    /// Time of the last byte, the failure or the cancellation.
+    /// Time at which the last byte arrived, or the attempt failed or was cancelled, in seconds
+    /// since the sweep began.
     pub ended_at: f64,
-    /// Number of open exchanges just after the request was sent, including this one.
+    /// Number of open exchanges just after the request was sent, including this one; at least 1.
     pub position: usize,
-    /// `None`: it was answered.
+    /// Why the attempt failed, or `None` if it was answered completely.
     pub failure: Option<AttemptFailure>,
-    /// Rate limits in the response headers.
+    /// Rate limits that the response headers reported.
     pub rates: ReportedRates,
 }
 
-/// Why an attempt or a call failed.
+/// Failure of an attempt, or of a call's last attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptFailure {
-    /// The cause.
+    /// Class of the failure, by status or by what went wrong.
     pub cause: FailureCause,
-    /// HTTP status, if there was one.
+    /// HTTP status, or `None` if no response head arrived.
     pub status: Option<u16>,
-    /// Delay that Retry-After asked for, in seconds.
+    /// Delay of the `Retry-After` header in seconds, or `None` without the header.
     pub retry_after: Option<f64>,
-    /// The limit that the server named, if any.
+    /// Limit that the error message or an exhausted rate header names, or `None` if neither does.
     pub hint: Option<LimitHint>,
 }
 
-/// Causes of failure.
+/// Class of an attempt's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCause {
-    /// 429.
+    /// The server rejected the attempt with status 429.
     Limited,
-    /// 503 or 529: the server is overloaded.
+    /// Status 503 or 529: the server is overloaded.
     Overloaded,
-    /// Another 5xx, or an error event in a stream.
+    /// Another 5xx status, or an error event in a stream.
     Server,
-    /// No response or no token in time.
+    /// No response head or no token arrived within the timeout.
     Timeout,
-    /// No connection, or a connection that broke before the response.
+    /// The connection could not be opened, or broke before the response head.
     Connection,
-    /// A stream that ended early.
+    /// The stream ended without its terminal event.
     Truncated,
-    /// Another 4xx: the request itself is rejected.
+    /// Another 4xx status: the server rejects the request itself.
     Request,
 }
 
-/// The limit that the text or the type of an error names.
+/// Kind of limit that an error response names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitHint {
-    /// A rate of requests.
+    /// The error names a limit on requests per period.
     Requests,
-    /// A rate of tokens.
+    /// The error names a limit on tokens per period.
     Tokens,
-    /// A number of concurrent calls.
+    /// The error names a limit on concurrent calls.
     Concurrency,
 }
 
-/// Rate limits in response headers.
+/// Rate limits in the headers of one response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportedRates {
-    /// Requests per minute.
+    /// Limit on requests, or `None` if no header reports one.
     pub requests: Option<ReportedRate>,
-    /// Tokens per minute, of whatever kind the server counts.
+    /// Limit on tokens, or `None` if no header reports one. Total tokens if reported, otherwise
+    /// input tokens, otherwise output tokens.
     pub tokens: Option<ReportedRate>,
 }
 
 /// One rate limit in response headers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportedRate {
-    /// The limit per minute.
+    /// Limit per minute, or `None` if only the remaining amount was reported.
     pub limit: Option<f64>,
-    /// The remaining amount.
+    /// Amount left in the current window, or `None` if not reported.
     pub remaining: Option<f64>,
 }
 
-/// A completed call.
+/// A call that has ended, with all its attempts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallObservation {
-    /// Index in the mix. The same index is the same work at each cap.
+    /// Index of the call's work in the mix. Every step sends the works in the order of their
+    /// indices, from 0.
     pub work: usize,
-    /// Step in which the call began.
+    /// Number of the step in which the call was queued.
     pub step: usize,
-    /// Time at which the call was queued at the gate.
+    /// Time at which the call was queued at the gate, in seconds since the sweep began.
     pub queued_at: f64,
-    /// Time at which the call first got a slot.
+    /// Time at which the call's first attempt got a slot, in seconds since the sweep began.
     pub admitted_at: f64,
-    /// Time at which the call ended.
+    /// Time at which the last slot of the call was released, in seconds since the sweep began.
     pub ended_at: f64,
-    /// Total time for which its attempts held slots, in seconds.
+    /// Total time for which the call's attempts occupied slots, in seconds.
     pub slot_seconds: f64,
-    /// Number of attempts.
+    /// Number of attempts, including the first.
     pub attempts: u32,
-    /// Time from `admitted_at` to the first token, in seconds, including retries. Queueing is
-    /// excluded, because the queue is the sweep's own backlog.
+    /// Time from `admitted_at` to the first token in seconds, including retries. Excludes the time
+    /// in the queue, which the sweep itself keeps filled. `None` without a token.
     pub ttft: Option<f64>,
-    /// Mean time between tokens, in seconds.
+    /// Mean time between output tokens in seconds, or `None` if the call failed or returned fewer
+    /// than two tokens.
     pub tpot: Option<f64>,
-    /// Longest pause between two events of the stream after the first token, in seconds.
+    /// Longest time in seconds between two events of the stream after the first token, or `None`
+    /// with fewer than two events.
     pub longest_pause: Option<f64>,
-    /// Input tokens, as counted by the server or otherwise estimated.
+    /// Input tokens as counted by the server, or as estimated if `counted` is `false`.
     pub input_tokens: u64,
-    /// Output tokens, as counted by the server or otherwise the maximum requested.
+    /// Output tokens as counted by the server, or the requested maximum if `counted` is `false`.
     pub output_tokens: u64,
-    /// Whether the server counted the tokens.
+    /// Whether the server reported token counts.
     pub counted: bool,
-    /// Why the call failed, or `None` if the call was answered completely.
+    /// Failure of the last attempt, or `None` if the call was answered completely.
     pub failure: Option<AttemptFailure>,
 }
 
-/// The state at one moment. Sampled on every change, and at least ten times per second.
+/// Load of the gate at one time. Taken on every change of the load, and at least every 100 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSample {
-    /// Time of the sample.
+    /// Time of the sample, in seconds since the sweep began.
     pub at: f64,
-    /// The cap.
+    /// Cap of the gate at that time.
     pub cap: usize,
-    /// Slots held.
+    /// Number of requests that were sent and whose responses have not ended.
     pub in_flight: usize,
-    /// Calls waiting in the gate.
+    /// Number of calls that wait in the gate.
     pub waiting: usize,
-    /// What holds the first waiting call back while slots are free.
+    /// What keeps the first waiting call from a free slot, or `None` if no call waits or no slot is
+    /// free.
     pub held_by: Option<BlockedBy>,
-    /// Share of the available CPU time that this process used since the previous sample, or `None`
-    /// if unknown.
+    /// Share of the available CPU time that this process used since the previous sample, 0 to 1, or
+    /// `None` if not measured.
     pub client_cpu: Option<f64>,
-    /// Delay of this process's timers, in seconds.
+    /// Time in seconds by which the sampling timer fired late, or 0 if an event caused the sample.
     pub client_lag: f64,
-    /// The engine's own metrics, if available.
+    /// Metrics of the inference engine, or `None` if they are not polled or not available.
     pub engine: Option<EngineObservation>,
 }
 
-/// What holds calls back while slots are free.
+/// What keeps waiting calls from free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
-    /// A request rate that is configured or was reported by the server.
+    /// A request rate limit that is configured or that response headers reported.
     Requests,
-    /// A token rate that is configured or was reported by the server.
+    /// A token rate limit that is configured or that response headers reported.
     Tokens,
-    /// A Retry-After, an outage, or the recovery from one.
+    /// A cool-down after Retry-After or an outage, or the ramp that follows it.
     CoolDown,
-    /// Configured KV memory.
+    /// The configured KV memory of the target.
     Kv,
-    /// Nothing: the calls are about to be sent.
+    /// No limit: the gate is about to send the calls.
     Nothing,
 }
 
-/// Metrics of an engine.
+/// Metrics of an inference engine (vLLM's `/metrics`). A value is `None` if the engine does not
+/// report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EngineObservation {
-    /// Sequences preempted since the engine started.
+    /// Number of sequences preempted since the engine started, summed over engines. `None` if the
+    /// engine does not report it.
     pub preemptions: Option<u64>,
-    /// Share of the KV cache in use, 0 to 1.
+    /// Share of the KV cache in use, 0 to 1. `None` if the engine does not report it.
     pub kv_usage: Option<f64>,
-    /// Requests in the engine's own queue.
+    /// Number of requests in the engine's own queue. `None` if the engine does not report it.
     pub waiting: Option<u64>,
 }

@@ -9,33 +9,36 @@ use crate::mix::MixOptions;
 use crate::search::SearchSettings;
 use crate::spend::{SweepCeilings, TokenPrices};
 
-/// All options of a sweep except the API key. In JSON, unknown keys are errors, and missing keys
-/// have their defaults.
+/// Options of a sweep, except the API key. In JSON, unknown keys are errors and missing keys have
+/// their defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweepOptions {
     /// Base URL of the server, or URL of the endpoint; see [`crate::Endpoint::new`].
     pub url: String,
-    /// Model that the calls name.
+    /// Model name that the requests contain.
     pub model: String,
-    /// Kind of endpoint. Default: inferred from the URL, otherwise chat completions.
+    /// API of the endpoint. Default: inferred from the URL, or chat completions if the URL does not
+    /// tell.
     pub api: Option<Api>,
-    /// Name of the target in the configuration to paste. Default: the model.
+    /// Name of the target in the configuration that the sweep prints. Default: the model name.
     pub name: Option<String>,
-    /// The requests to send. Default: synthetic prompts of 512 tokens with answers of at most 128.
+    /// Source of the requests. Default: synthetic prompts of 512 tokens with answers of at most 128
+    /// tokens.
     pub mix: MixOptions,
-    /// Whether to force answers to their maximum length with vLLM's `ignore_eos` and `min_tokens`,
-    /// which hosted providers reject. Default: no.
+    /// Whether requests contain vLLM's `ignore_eos` and `min_tokens`, so that each answer has its
+    /// maximum length. Hosted providers reject these keys. Default `false`.
     pub exact_output: bool,
-    /// Settings of the search.
+    /// Caps to try, failure thresholds and latency objectives.
     pub search: SearchSettings,
-    /// Seed of the prompts, the lengths and their order. Default 1.
+    /// Seed of prompt texts, their lengths and their order. Default 1.
     pub seed: u64,
-    /// Token prices. Default: unknown.
+    /// Prices per million tokens. Default `None`: the cost is not computed.
     pub prices: Option<TokenPrices>,
-    /// Ceilings on the resources used. Default: none.
+    /// Ceilings on cost, tokens, time and requests. Default: no ceilings.
     pub ceilings: SweepCeilings,
-    /// Whether to read vLLM's `/metrics` at the same origin, if available. Default: no.
+    /// Whether to poll `/metrics` at the server's origin for preemptions and KV usage. A server
+    /// without vLLM metrics is ignored after three polls. Default `false`.
     pub engine_metrics: bool,
 }
 
@@ -58,8 +61,9 @@ impl Default for SweepOptions {
 }
 
 impl SweepOptions {
-    /// Takes the name, URL, model and objective from a configured target. The model is taken only
-    /// if the target names exactly one.
+    /// Copies the name, URL, model and latency objectives of a configured target into these
+    /// options. Leaves the model unchanged unless the target has exactly one model without a
+    /// wildcard.
     pub fn take_from(&mut self, target: &TargetConfig) {
         self.name = Some(target.name.to_string());
         if let Some(url) = target.matches.urls.first() {
@@ -77,43 +81,55 @@ impl SweepOptions {
     }
 
     pub(crate) fn check(&self) -> Result<(), SweepError> {
-        let wrong = |text: &str| Err(SweepError::options(text));
+        let wrong = |text: String| Err(SweepError::options(text));
         let search = &self.search;
         if self.model.trim().is_empty() {
-            return wrong("--model: a model name is required");
+            return wrong("--model: a model name is required".to_owned());
         }
         if search.min_cap == 0 || search.min_cap > search.start || search.start > search.max_cap {
-            return wrong("caps must be ordered: 1 <= min-cap <= start <= max-cap");
+            return wrong(format!(
+                "the caps must be ordered: 1 <= --min-cap <= --start <= --max-cap; got {}, {} and {}",
+                search.min_cap, search.start, search.max_cap
+            ));
         }
         if search.max_cap > 65_536 {
-            return wrong("--max-cap: must be at most 65536");
+            return wrong(format!("--max-cap: must be at most 65536; got {}", search.max_cap));
         }
-        let share = |value: f64| value > 0.0 && value < 1.0;
-        if ![search.tolerance, search.fine, search.too_many, search.error_rate, search.confidence]
-            .into_iter()
-            .all(share)
-        {
-            return wrong("tolerance, fine, too-many, error-rate and confidence must be above 0 and below 1");
+        for (name, share) in [
+            ("--tolerance", search.tolerance),
+            ("--too-many", search.too_many),
+            ("--confidence", search.confidence),
+            ("fine", search.fine),
+            ("error_rate", search.error_rate),
+        ] {
+            if !(share > 0.0 && share < 1.0) {
+                return wrong(format!("{name}: must be above 0 and below 1; got {share}"));
+            }
         }
         if search.fine >= search.too_many {
-            return wrong("fine must be below too-many");
+            return wrong(format!(
+                "--too-many: must be above {}, the share that is accepted; got {}",
+                search.fine, search.too_many
+            ));
         }
         for (what, objective) in [("--ttft", search.ttft), ("--tpot", search.tpot)] {
             if objective.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 3_600.0)) {
-                return wrong(&format!("{what}: must be above 0 and at most one hour"));
+                return wrong(format!("{what}: must be above 0 and at most one hour"));
             }
         }
-        if let Some(TokenPrices { input, output }) = self.prices
-            && !(input.is_finite() && output.is_finite() && input >= 0.0 && output >= 0.0)
-        {
-            return wrong("prices must be at least 0");
-        }
         let SweepCeilings { cost, tokens: _, seconds, calls: _ } = self.ceilings;
-        if [cost, seconds].into_iter().flatten().any(|most| !(most >= 0.0 && most.is_finite())) {
-            return wrong("ceilings must be at least 0");
+        for (name, value) in [
+            ("--price-in", self.prices.map(|prices| prices.input)),
+            ("--price-out", self.prices.map(|prices| prices.output)),
+            ("--max-cost", cost),
+            ("--max-time", seconds),
+        ] {
+            if let Some(value) = value.filter(|value| !(*value >= 0.0 && value.is_finite())) {
+                return wrong(format!("{name}: must be at least 0; got {value}"));
+            }
         }
         if cost.is_some() && self.prices.is_none() {
-            return wrong("--max-cost needs --price-in and --price-out, per million tokens");
+            return wrong("--max-cost needs --price-in and --price-out, per million tokens".to_owned());
         }
         Ok(())
     }

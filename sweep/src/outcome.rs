@@ -1,4 +1,4 @@
-//! The complete outcome of a sweep: the content of `result.json` and the source of reports.
+//! The complete outcome of a sweep: the content of `result.json` and the source of every report.
 
 use std::collections::BTreeMap;
 
@@ -9,137 +9,140 @@ use crate::result::{StepResult, SweepAnswer};
 use crate::search::SearchSettings;
 use crate::spend::{Ceiling, SweepSpend, TokenPrices};
 
-/// Version of [`SweepOutcome`] as JSON. A reader rejects an unknown version.
+/// Version of the JSON form of [`SweepOutcome`]. Readers must reject versions that they do not
+/// know.
 pub const FORMAT: u32 = 1;
 
-/// The complete outcome of a sweep. Times are in seconds since the sweep began.
+/// Outcome of a sweep, complete or partial. Times are in seconds since the sweep began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepOutcome {
-    /// [`FORMAT`] of the version that wrote the outcome.
+    /// Version of the JSON form: the [`FORMAT`] of the program that wrote it.
     pub format: u32,
-    /// The cap and its explanation.
+    /// Recommended cap, with its interval and its explanation.
     pub answer: SweepAnswer,
-    /// Every step, in order of time.
+    /// Results of all steps, in order of time.
     pub steps: Vec<StepResult>,
-    /// Resources used.
+    /// Calls, tokens, cost and time that the sweep used.
     pub spend: SweepSpend,
-    /// Checks of the measurement.
+    /// Checks of whether the measurement is valid.
     pub checks: Vec<Check>,
-    /// TOML to paste into a configuration, or empty if there is no answer.
+    /// Target configuration in TOML with the recommended cap. Empty if no cap is recommended.
     pub lines: String,
-    /// How the sweep ended.
+    /// Whether the search finished, and otherwise what ended the sweep early.
     pub ended: SweepEnd,
-    /// What was measured, and with which settings.
+    /// Server, model, requests and settings of the sweep.
     pub provenance: Provenance,
-    /// Outcomes of the calls of each step.
+    /// Numbers of answered, retried and failed calls, by step. Empty in files of older versions.
     #[serde(default)]
     pub calls: Vec<CallOutcomes>,
-    /// Slots and queue over time, thinned to at most [`SeriesPoint::MOST`] points.
+    /// Calls in flight and waiting over time, at most [`SeriesPoint::MAX_POINTS`] points.
     pub series: Vec<SeriesPoint>,
 }
 
-/// Outcomes of the calls that began in a step, including its warm-up.
+/// Numbers of calls that started in one step, including its warm-up, by how they ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallOutcomes {
-    /// Number of the step.
+    /// Number of the step, from 0.
     pub step: usize,
-    /// Calls answered completely by the first attempt.
+    /// Number of calls whose first attempt was answered completely.
     pub first_try: usize,
-    /// Calls answered completely by a later attempt.
+    /// Number of calls that were answered completely after at least one failed attempt.
     pub retried: usize,
-    /// Calls given up, by the cause of the last failure.
+    /// Number of calls that failed after their retries, by the cause of the last failure.
     pub failed: BTreeMap<FailureCause, usize>,
 }
 
-/// How a sweep ended.
+/// Why a sweep ended, early or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", content = "which", rename_all = "snake_case")]
 pub enum SweepEnd {
-    /// The search found its answer.
+    /// The search finished, with or without a recommended cap.
     Found,
     /// The user stopped the sweep. The result is partial.
     Interrupted,
-    /// The next call could have exceeded a ceiling.
+    /// A further request could have exceeded this ceiling. The result is partial.
     Ceiling(Ceiling),
-    /// The server rejects all further calls with this key, because the key was revoked or its quota
-    /// is exhausted.
+    /// The server rejects every further call with this key: the key was revoked or its quota is
+    /// exhausted. The result is partial.
     Refused,
 }
 
-/// A condition that must hold for the measurement to be valid.
+/// Check of a condition without which the measurement is not valid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Name: `work_conserving`, `stability`, `success`, `littles_law`, `client` or `mix`.
+    /// Name of the check: `work_conserving`, `stability`, `success`, `littles_law`, `client` or
+    /// `mix`.
     pub name: String,
     /// Whether the condition holds.
     pub passed: CheckResult,
-    /// What was compared, with figures, in a sentence.
-    pub told: String,
+    /// Sentence that states what was compared, with the measured figures.
+    #[serde(rename = "told")]
+    pub finding: String,
 }
 
-/// Result of a check.
+/// Whether the condition of a [`Check`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckResult {
     /// The condition holds.
     Yes,
-    /// The condition does not hold.
+    /// The condition does not hold, so the answer may be wrong.
     No,
-    /// There was too little data.
+    /// Too few calls were observed to check the condition.
     Unknown,
 }
 
-/// What was measured, and with which settings. Contains no API key, and no user, password or query
-/// of a URL.
+/// Server, model, requests and settings of a sweep. Contains no API key, and no user, password or
+/// query of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Provenance {
-    /// Version of Tidegate.
+    /// Version of Tidegate that ran the sweep.
     pub version: String,
-    /// Name of the target in the configuration to paste.
+    /// Name of the target in the printed configuration.
     pub target: String,
-    /// Base URL of the server.
+    /// Base URL of the server, without query.
     pub url: String,
-    /// Model that the calls named.
+    /// Model name that the requests contained.
     pub model: String,
-    /// `chat`, `completions`, `responses` or `messages`.
+    /// API of the endpoint: `chat`, `completions`, `responses` or `messages`.
     pub api: String,
-    /// `server` header of the preflight response.
+    /// `server` header of the preflight response, or `None` if there was none.
     pub server: Option<String>,
-    /// Description of the mix: the source of the prompts and their lengths.
+    /// Description of the requests: where they come from and how long they are.
     pub mix: String,
-    /// Seed of the prompts and lengths.
+    /// Seed of prompt texts, lengths and order.
     pub seed: u64,
-    /// Settings of the search.
+    /// Caps, thresholds and objectives of the search.
     pub settings: SearchSettings,
-    /// Maximum number of attempts per call.
+    /// Maximum number of attempts per call, including the first.
     pub attempts: u32,
-    /// Token prices, if known.
+    /// Token prices, or `None` if no prices were given.
     pub prices: Option<TokenPrices>,
-    /// Start time in RFC 3339, or `None` if unknown, as under a virtual clock.
+    /// Start time in RFC 3339, or `None` if unknown, as in virtual time.
     pub began: Option<String>,
-    /// How often the sweep was resumed.
+    /// Number of times that the sweep was resumed from its journal.
     pub resumed: u32,
 }
 
-/// Slots and queue at one moment.
+/// Numbers of calls at one time of the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
     /// Time in seconds since the sweep began.
     pub at: f64,
-    /// The cap.
+    /// Cap of the gate at that time.
     pub cap: usize,
-    /// Calls in flight.
+    /// Number of exchanges that were open.
     pub in_flight: usize,
-    /// Calls waiting for a slot.
+    /// Number of calls that waited for a slot.
     pub waiting: usize,
-    /// Calls answered completely so far.
+    /// Number of calls answered completely since the sweep began.
     pub completed: usize,
-    /// Attempts failed so far.
+    /// Number of attempts that failed since the sweep began.
     pub failed: usize,
 }
 
 impl SeriesPoint {
-    /// Maximum number of points in a series.
-    pub const MOST: usize = 2_000;
+    /// Maximum number of points in [`SweepOutcome::series`].
+    pub const MAX_POINTS: usize = 2_000;
 }

@@ -1,69 +1,70 @@
-//! Estimates the resources of a sweep before anything is sent.
+//! Estimates the calls, tokens, cost and time of a sweep before anything is sent.
 
 use serde::Serialize;
 
 use crate::spend::{Ceiling, SweepCeilings, TokenPrices};
 
-/// A lower bound, a likely value and an upper bound.
+/// An estimate with a lower bound and an upper bound, in the unit of the field that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// If everything goes well.
+    /// Lower bound, if the search repeats no step.
     pub least: f64,
-    /// In a typical sweep.
+    /// Value that a typical sweep reaches.
     pub likely: f64,
-    /// If the search has to repeat steps, or a ceiling ends it.
+    /// Upper bound, if the search repeats steps. Never above the ceiling of the sweep, if there is
+    /// one.
     pub most: f64,
 }
 
 impl Range {
-    fn of((least, likely, most): (usize, usize, usize)) -> Self {
+    fn from_counts((least, likely, most): (usize, usize, usize)) -> Self {
         Self { least: least as f64, likely: likely as f64, most: most as f64 }
     }
 
-    fn map(self, by: impl Fn(f64) -> f64) -> Self {
-        Self { least: by(self.least), likely: by(self.likely), most: by(self.most) }
+    fn map(self, convert: impl Fn(f64) -> f64) -> Self {
+        Self { least: convert(self.least), likely: convert(self.likely), most: convert(self.most) }
     }
 
-    fn below(self, ceiling: Option<f64>) -> Self {
+    fn capped_at(self, ceiling: Option<f64>) -> Self {
         let Some(ceiling) = ceiling else { return self };
         self.map(|value| value.min(ceiling))
     }
 }
 
-/// The expected resources of a sweep.
+/// Estimate of what a sweep will use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// Description of the mix.
+    /// Description of the requests: where they come from and how long they are.
     pub mix: String,
-    /// Number of calls.
+    /// Number of calls, without retries.
     pub calls: Range,
-    /// Prompt tokens.
+    /// Number of prompt tokens over all calls.
     pub input_tokens: Range,
-    /// Answer tokens, if each answer has its maximum length.
+    /// Total answer tokens, if each answer has its maximum length.
     pub output_tokens: Range,
-    /// Cost in the currency of the prices, if prices are known.
+    /// Total cost in the currency of the prices, or `None` without prices.
     pub money: Option<Range>,
-    /// Duration in seconds.
+    /// Duration of the sweep, in seconds.
     pub seconds: Range,
-    /// Assumed duration of a call, in seconds.
+    /// Assumed duration of one call, in seconds.
     pub latency: f64,
-    /// The ceilings.
+    /// Ceilings of the sweep, which bound the estimates.
     pub ceilings: SweepCeilings,
 }
 
-/// Assumed timing of a call before any was made, in seconds: half a second to the first token, then
-/// 40 tokens per second.
+/// Assumed time to the first token before any call was made, in seconds.
 const FIRST_TOKEN_S: f64 = 0.5;
+/// Assumed time per output token before any call was made, in seconds.
 const TOKEN_S: f64 = 1.0 / 40.0;
-/// Seconds for rests and the transitions between steps.
+/// Assumed total time for rests and transitions between steps, in seconds.
 const OVERHEAD_S: f64 = 20.0;
 
-/// Inputs of the estimate: the number of calls, and the properties of one call.
-pub(crate) struct Basis {
+/// Inputs of [`Plan::new`].
+pub(crate) struct PlanInputs {
     pub(crate) calls: (usize, usize, usize),
     pub(crate) start: usize,
     pub(crate) max_cap: usize,
-    /// Mean input and output tokens per call.
+    /// Mean input tokens and mean output tokens of a call.
     pub(crate) means: (f64, f64),
     pub(crate) latency: Option<f64>,
     pub(crate) prices: Option<TokenPrices>,
@@ -71,18 +72,19 @@ pub(crate) struct Basis {
 }
 
 impl Plan {
-    pub(crate) fn new(mix: String, basis: Basis) -> Self {
-        let Basis { calls, start, max_cap, means: (input, output), latency, prices, ceilings } = basis;
+    pub(crate) fn new(mix: String, inputs: PlanInputs) -> Self {
+        let PlanInputs { calls, start, max_cap, means: (input, output), latency, prices, ceilings } = inputs;
         let latency = latency.unwrap_or(FIRST_TOKEN_S + TOKEN_S * output);
         // Ceilings on tokens and cost also bound the number of calls.
         let tokens = input + output;
         let money = prices
-            .map(|prices| prices.of(1_000_000, 0) * input / 1e6 + prices.of(0, 1_000_000) * output / 1e6);
-        let by = |most: Option<f64>, each: f64| most.filter(|_| each > 0.0).map(|most| (most / each).floor());
-        let calls = Range::of(calls)
-            .below(ceilings.calls.map(|most| most as f64))
-            .below(by(ceilings.tokens.map(|most| most as f64), tokens))
-            .below(money.and_then(|each| by(ceilings.cost, each)));
+            .map(|prices| prices.cost(1_000_000, 0) * input / 1e6 + prices.cost(0, 1_000_000) * output / 1e6);
+        let calls_within =
+            |most: Option<f64>, each: f64| most.filter(|_| each > 0.0).map(|most| (most / each).floor());
+        let calls = Range::from_counts(calls)
+            .capped_at(ceilings.calls.map(|most| most as f64))
+            .capped_at(calls_within(ceilings.tokens.map(|most| most as f64), tokens))
+            .capped_at(money.and_then(|each| calls_within(ceilings.cost, each)));
         // The number of concurrent calls is that of the caps tried: between the first and the
         // highest, in the likely case their geometric mean.
         let middle = (start as f64 * max_cap as f64).sqrt();
@@ -97,7 +99,7 @@ impl Plan {
             input_tokens: calls.map(|calls| calls * input),
             output_tokens: calls.map(|calls| calls * output),
             money: money.map(|each| calls.map(|calls| calls * each)),
-            seconds: seconds.below(ceilings.seconds),
+            seconds: seconds.capped_at(ceilings.seconds),
             latency,
             ceilings,
         }
@@ -105,7 +107,7 @@ impl Plan {
 }
 
 impl Ceiling {
-    /// Returns the command-line flag that sets the ceiling.
+    /// Returns the command-line flag that sets this ceiling, such as `--max-cost`.
     pub fn flag(self) -> &'static str {
         match self {
             Ceiling::Cost => "--max-cost",
@@ -120,8 +122,8 @@ impl Ceiling {
 mod tests {
     use super::*;
 
-    fn basis() -> Basis {
-        Basis {
+    fn inputs() -> PlanInputs {
+        PlanInputs {
             calls: (400, 900, 2_000),
             start: 4,
             max_cap: 256,
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn plan_estimates_calls_tokens_cost_and_time() {
-        let plan = Plan::new(String::new(), basis());
+        let plan = Plan::new(String::new(), inputs());
         assert_eq!(plan.input_tokens, Range { least: 200_000.0, likely: 450_000.0, most: 1_000_000.0 });
         let money = plan.money.unwrap();
         assert!((money.likely - 1.35).abs() < 1e-9 && (money.most - 3.0).abs() < 1e-9);
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn ceilings_bound_the_plan() {
         let ceilings = SweepCeilings { cost: Some(0.3), seconds: Some(60.0), ..SweepCeilings::default() };
-        let plan = Plan::new(String::new(), Basis { ceilings, ..basis() });
+        let plan = Plan::new(String::new(), PlanInputs { ceilings, ..inputs() });
         assert_eq!(plan.calls.most, 200.0);
         assert!(plan.money.unwrap().most <= 0.3 && plan.seconds.most <= 60.0);
     }

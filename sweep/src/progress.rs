@@ -5,49 +5,50 @@ use serde::Serialize;
 use crate::result::{Purpose, StepResult};
 use crate::spend::SweepSpend;
 
-/// A progress report, sent after each event and at least ten times per second.
+/// Progress report, made after each step and at least ten times per second.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepProgress {
-    /// What the sweep is doing.
+    /// What the sweep does now.
     pub state: SweepState,
-    /// Highest cap known to be good.
+    /// Highest cap known to be usable, or `None` if none is known.
     pub good: Option<usize>,
-    /// Lowest cap known to be bad.
+    /// Lowest cap known to be unusable, or `None` if none is known.
     pub bad: Option<usize>,
-    /// Resources used so far.
+    /// Calls, tokens, cost and time used so far.
     pub spend: SweepSpend,
-    /// Number of remaining calls: lower bound, likely value and upper bound.
+    /// Remaining number of calls: lower bound, likely value and upper bound.
     pub calls_to_come: (usize, usize, usize),
-    /// Estimated remaining seconds at the pace so far, or `None` before the first call has ended.
+    /// Estimated remaining time in seconds, or `None` before the first answered call and during the
+    /// shutdown.
     pub eta: Option<f64>,
-    /// Exchanges in flight.
+    /// Number of requests that were sent and whose responses have not ended.
     pub in_flight: usize,
-    /// Calls waiting for a slot.
+    /// Number of calls that wait for a slot.
     pub waiting: usize,
-    /// The step that has just ended, if any.
+    /// Result of the step that has just ended, or `None` if this report has another cause.
     pub step_ended: Option<StepResult>,
 }
 
-/// What a sweep is doing.
+/// What a sweep does at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SweepState {
-    /// Making the preflight call.
+    /// The sweep makes the preflight call, which checks the server, the model and the key.
     Preflight,
-    /// Holding a cap.
+    /// The sweep measures a cap in a step.
     Holding {
-        /// Number of the step.
+        /// Number of the step, from 0.
         step: usize,
-        /// The cap.
+        /// Cap that the step measures.
         cap: usize,
-        /// Why the step is made.
+        /// Why the search measures this cap.
         purpose: Purpose,
     },
-    /// Sending nothing for a while.
+    /// The sweep sends nothing, so that the server recovers from an overload.
     Resting {
-        /// Duration of the rest in seconds, from when nothing is in flight.
+        /// Duration of the rest in seconds, counted from when no exchange is in flight.
         seconds: f64,
     },
-    /// Shutting down: calls in flight have a few seconds to finish.
+    /// Shutting down: exchanges in flight have up to 5 s to finish.
     Ending,
 }

@@ -1,4 +1,4 @@
-//! Results that a search derives from its observations.
+//! Results that the search derives from its observations.
 
 use std::collections::BTreeMap;
 
@@ -6,150 +6,157 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::FailureCause;
 
-/// A value with its confidence interval at [`crate::SearchSettings::confidence`].
+/// An estimated value with its confidence interval.
+/// [`SearchSettings::confidence`](crate::SearchSettings::confidence) is the level of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The value.
+    /// Best estimate of the value.
     pub value: f64,
-    /// Lower end of the interval.
+    /// Lower end of the confidence interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the confidence interval.
     pub high: f64,
 }
 
-/// The limit that determines the answer.
+/// What limits the server's useful concurrency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binding {
     /// The server rejects calls above a number of concurrent calls.
     ConcurrencyLimit,
-    /// The server limits the rate of requests.
+    /// The server limits requests per minute.
     RequestRate,
-    /// The server limits the rate of tokens.
+    /// The server limits tokens per minute.
     TokenRate,
-    /// More concurrency does not raise the server's throughput.
+    /// A higher cap does not raise the server's throughput.
     Saturation,
-    /// The engine's KV cache is full, so sequences are preempted and recomputed.
+    /// Above the cap, the engine's KV cache is full, so sequences are preempted and recomputed.
     KvCliff,
-    /// This client could not keep a higher cap busy.
+    /// This client could not keep a higher cap in use, so the server's limit is unknown.
     Client,
-    /// No limit was reached up to the highest cap tried.
+    /// Nothing limited the server up to
+    /// [`SearchSettings::max_cap`](crate::SearchSettings::max_cap).
     NotReached,
 }
 
-/// The answer of a sweep.
+/// Answer of a sweep: the recommended cap and the reason for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepAnswer {
-    /// The smallest confirmed cap whose goodput is within the tolerance of the best stable one.
-    /// `None` if there is no answer; `because` then states the reason.
+    /// Smallest measured cap whose goodput is within the tolerance of the best goodput, or `None`
+    /// if no cap can be recommended. `because` then states the reason.
     pub cap: Option<usize>,
-    /// Confidence interval of the cap.
+    /// Confidence interval of the cap, both ends inclusive. `None` if `cap` is `None`.
     pub interval: Option<(usize, usize)>,
-    /// Whether the upper end of the interval is only the highest cap tried.
+    /// Whether no cap above the upper end of the interval was measured, so that the true value may
+    /// be higher.
     pub open_above: bool,
-    /// The limit that determines the cap.
+    /// What limits the server at the cap, or `None` if `cap` is `None`.
     pub binding: Option<Binding>,
-    /// Whether the cap was accepted again, interleaved with the cap above it.
+    /// Whether the cap was measured again and accepted, alternating with a higher cap.
     pub confirmed: bool,
-    /// Explanation in one or two sentences.
+    /// Explanation for the user, in one or two sentences.
     pub because: String,
-    /// Completed calls per second at the cap.
+    /// Answered calls per second at the cap, or `None` if unknown.
     pub throughput: Option<Estimate>,
-    /// Calls per second at the cap that met the objective.
+    /// Calls per second at the cap that met the latency objectives, or `None` if unknown. Equals
+    /// the throughput without objectives.
     pub goodput: Option<Estimate>,
-    /// Requests per minute that the server accepts, if a rate limit determines the cap.
+    /// Requests per minute that the server accepts, or `None` unless a rate limit determines the
+    /// cap.
     pub rpm: Option<Estimate>,
-    /// Tokens per minute that the server accepts, if a rate limit determines the cap.
+    /// Tokens per minute that the server accepts, or `None` unless a rate limit determines the cap.
     pub tpm: Option<Estimate>,
-    /// Remarks for the reader: drift, hysteresis, background failures, client-bound steps.
+    /// Remarks for the user, such as a server that became slower during the sweep. Usually empty.
     pub notes: Vec<String>,
 }
 
-/// Why a step was made.
+/// Why the search measures a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// To raise the cap.
+    /// To raise the cap until calls fail or goodput stops rising.
     Ramp,
-    /// To narrow the range between a good and a bad cap.
+    /// To find the answer between a usable cap and an unusable one.
     Narrow,
-    /// To check that a good cap still is good.
+    /// To check that a cap that was measured before still behaves the same.
     Reference,
-    /// To use up the saved credit of a rate limit.
+    /// To use up the saved credit of a rate limit, so that only its refill rate counts.
     Drain,
-    /// To confirm the answer, interleaved with other caps.
+    /// To confirm the answer, alternating with a higher cap.
     Confirm,
 }
 
-/// The evaluation of a step.
+/// Result of a step for its cap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "why", rename_all = "snake_case")]
 pub enum StepVerdict {
-    /// The cap is stable.
+    /// The server serves the cap: the share of failed attempts is acceptable.
     Accepted,
-    /// The cap is not stable: too many attempts fail. Contains the reason.
+    /// Too many attempts failed at the cap. Contains the explanation.
     Rejected(String),
-    /// The step shows nothing about the server, because the client did not keep the cap busy or a
-    /// rate limit did not allow it. Contains the reason.
+    /// The step shows nothing about the server, because this client or a rate limit kept slots
+    /// free. Contains the explanation.
     Invalid(String),
-    /// The step ended before a decision. Contains the reason.
+    /// The step ended before the share of failures was known well enough. Contains the explanation.
     Undecided(String),
 }
 
-/// One step: a cap that was held for a while.
+/// Result of one step: a period in which one cap was in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
-    /// Sequence number.
+    /// Number of the step, from 0.
     pub step: usize,
-    /// The cap.
+    /// Cap in force during the step.
     pub cap: usize,
-    /// Why the step was made.
+    /// Why the search made the step.
     pub purpose: Purpose,
-    /// Start, in seconds since the sweep began.
+    /// Start of the step, in seconds since the sweep began.
     pub began: f64,
-    /// End, in seconds since the sweep began.
+    /// End of the step, in seconds since the sweep began.
     pub ended: f64,
-    /// Number of calls at the start that were excluded as warm-up.
+    /// Number of calls that were not evaluated, because they started before the cap was in full
+    /// use.
     pub warm_up: usize,
     /// Number of calls that were evaluated.
     pub calls: usize,
     /// Number of attempts that were evaluated.
     pub attempts: usize,
-    /// Number of failed attempts by cause.
+    /// Number of failed attempts, by cause. Causes without failures are absent.
     pub failures: BTreeMap<FailureCause, usize>,
-    /// The evaluation.
+    /// Whether the server serves the cap, with the explanation.
     #[serde(flatten)]
     pub verdict: StepVerdict,
-    /// Completed calls per second.
+    /// Answered calls per second, or `None` with fewer than eight answered calls.
     pub throughput: Option<Estimate>,
-    /// Completed calls per second that met the objective.
+    /// Calls per second that met the latency objectives, or `None` with fewer than eight answered
+    /// calls.
     pub goodput: Option<Estimate>,
-    /// End-to-end latency from admission, in seconds.
+    /// Time from admission to the end of a call, in seconds.
     pub latency: LatencyQuantiles,
     /// Time from admission to the first token, in seconds.
     pub ttft: LatencyQuantiles,
-    /// Time between tokens, in seconds.
+    /// Mean time between the tokens of a call, in seconds.
     pub tpot: LatencyQuantiles,
-    /// Mean number of slots held.
+    /// Mean number of slots in use.
     pub in_flight: f64,
-    /// Share of the time in which calls waited although slots were free and no rate limit or
-    /// cool-down applied.
+    /// Share of the step's time, 0 to 1, in which calls waited although slots were free and no rate
+    /// limit or cool-down applied.
     pub gap_fraction: f64,
-    /// Share of the time in which a rate limit or a cool-down held calls back.
+    /// Share of the step's time, 0 to 1, in which a rate limit or a cool-down kept slots free.
     pub forbidden: f64,
 }
 
-/// Quantiles of a latency. A quantile is present only if there are enough samples to bound it from
-/// above at 95 %: 59 for p95, 299 for p99.
+/// Quantiles of a duration, in seconds. A quantile is `None` if the samples do not bound it from
+/// above at 95 % confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyQuantiles {
-    /// Number of samples.
+    /// Number of samples from which the quantiles are computed.
     pub n: usize,
-    /// Median.
+    /// Median, or `None` without samples.
     pub p50: Option<f64>,
-    /// 95th percentile. `None` if `n` is below 59.
+    /// 95th percentile, or `None` with fewer than 59 samples.
     pub p95: Option<f64>,
-    /// 99th percentile. `None` if `n` is below 299.
+    /// 99th percentile, or `None` with fewer than 299 samples.
     pub p99: Option<f64>,
 }

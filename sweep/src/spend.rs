@@ -1,100 +1,103 @@
-//! The resources that a sweep uses, and their ceilings.
+//! What a sweep spends (calls, tokens, cost, time), and its ceilings.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Resources used so far. Tokens are counted by the server, or otherwise estimated.
+/// Calls, tokens, cost and time used so far. Exchanges whose tokens the server did not count are
+/// included with an upper estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepSpend {
-    /// Calls sent, including the preflight call.
+    /// Calls that were sent, including the preflight call.
     pub calls: usize,
     /// Exchanges with the server, including retries.
     pub attempts: usize,
-    /// Prompt tokens.
+    /// Number of prompt tokens.
     pub input_tokens: u64,
-    /// Prompt tokens that the server read from a cache, if the server reports them.
+    /// Prompt tokens that the server read from its prefix cache, a part of `input_tokens`. 0 if the
+    /// server does not report them.
     pub cached_tokens: u64,
-    /// Answer tokens.
+    /// Number of answer tokens.
     pub output_tokens: u64,
-    /// Cost in the currency of the prices, or `None` if prices are unknown.
+    /// Cost in the currency of the prices, or `None` without prices.
     pub money: Option<f64>,
-    /// Seconds since the first call. The pause of a resumed sweep is not counted.
+    /// Running time in seconds. Excludes the time between an interruption and the resumption.
     pub seconds: f64,
 }
 
-/// Ceilings on the resources of a sweep. No request is sent that could exceed one.
+/// Ceilings on what a sweep may spend. `None`: no ceiling.
 ///
-/// Until the server has counted, an exchange is charged at its estimated prompt tokens plus a
-/// quarter, and at its maximum output tokens.
+/// No request is sent that could exceed a ceiling. While an exchange is open, it counts with 1.25
+/// times its estimated prompt tokens (more if the server has counted more) and with its maximum
+/// output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweepCeilings {
-    /// Cost in the currency of the prices.
+    /// Maximum cost, in the currency of the prices. `None` is no limit.
     pub cost: Option<f64>,
-    /// Tokens of prompts and answers together.
+    /// Maximum number of tokens, prompts and answers together. `None` is no limit.
     pub tokens: Option<u64>,
-    /// Duration in seconds. Calls in flight are then cancelled.
+    /// Maximum duration in seconds, after which calls in flight are cancelled. `None` is no limit.
     pub seconds: Option<f64>,
-    /// Exchanges with the server, including retries.
+    /// Maximum number of requests sent, including retries. `None` is no limit.
     pub calls: Option<usize>,
 }
 
-/// A ceiling on the resources of a sweep.
+/// Names one of the limits in [`SweepCeilings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ceiling {
-    /// The cost, limited by `--max-cost`.
+    /// Cost (`--max-cost`).
     Cost,
-    /// The tokens, limited by `--max-tokens`.
+    /// Tokens (`--max-tokens`).
     Tokens,
-    /// The time, limited by `--max-time`.
+    /// Time (`--max-time`).
     Time,
-    /// The requests, limited by `--max-calls`.
+    /// Requests sent (`--max-calls`).
     Calls,
 }
 
-/// Token prices, in any currency.
+/// Prices of tokens, both in the same currency, whatever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPrices {
-    /// Price per million prompt tokens.
+    /// Price of one million prompt tokens.
     pub input: f64,
-    /// Price per million answer tokens.
+    /// Price of one million answer tokens.
     pub output: f64,
 }
 
 impl TokenPrices {
-    /// Returns the cost of a number of tokens. Cached input counts in full, because discounts
-    /// differ between providers.
-    pub fn of(&self, input: u64, output: u64) -> f64 {
+    /// Returns the cost of `input` prompt tokens and `output` answer tokens. Cached prompt tokens
+    /// cost the full price, because discounts differ between providers.
+    pub fn cost(&self, input: u64, output: u64) -> f64 {
         (self.input * input as f64 + self.output * output as f64) / 1e6
     }
 }
 
-/// Tracks what a sweep spends. Shared by all senders.
+/// Counts what a sweep spends, and reserves the maximum for each open exchange.
 #[derive(Debug)]
-pub(crate) struct SpendTracker(Mutex<Inner>);
+pub(crate) struct SpendTracker(Mutex<TrackerState>);
 
 #[derive(Debug)]
-struct Inner {
+struct TrackerState {
     ceilings: SweepCeilings,
     prices: Option<TokenPrices>,
     spent: SweepSpend,
-    /// Reserved input and output tokens of open exchanges.
-    held: (u64, u64),
-    /// Largest ratio of counted to estimated prompt tokens so far.
-    excess: f64,
-    hit: Option<Ceiling>,
+    /// Total input and output tokens reserved for open exchanges.
+    reserved: (u64, u64),
+    /// Largest ratio of counted to estimated prompt tokens so far; at least [`INITIAL_RATIO`].
+    max_ratio: f64,
+    ceiling_hit: Option<Ceiling>,
 }
 
-/// Assumed ratio of counted to estimated prompt tokens before any were counted.
-const INITIAL_EXCESS: f64 = 1.25;
+/// Assumed ratio of counted to estimated prompt tokens before the server has counted any.
+const INITIAL_RATIO: f64 = 1.25;
 
-/// The reservation of one exchange. If dropped unsettled, it counts as spent, because the server
-/// may have run the request.
+/// Tokens reserved for one open exchange. Dropping the reservation without settling it charges all
+/// of it, because the server may have run the request.
 #[derive(Debug)]
 pub(crate) struct SpendReservation {
     tracker: Arc<SpendTracker>,
@@ -107,91 +110,97 @@ pub(crate) struct SpendReservation {
 impl SpendTracker {
     pub(crate) fn new(ceilings: SweepCeilings, prices: Option<TokenPrices>, spent: SweepSpend) -> Arc<Self> {
         let spent = SweepSpend {
-            money: prices.map(|prices| prices.of(spent.input_tokens, spent.output_tokens)),
+            money: prices.map(|prices| prices.cost(spent.input_tokens, spent.output_tokens)),
             ..spent
         };
-        Arc::new(Self(Mutex::new(Inner {
+        Arc::new(Self(Mutex::new(TrackerState {
             ceilings,
             prices,
             spent,
-            held: (0, 0),
-            excess: INITIAL_EXCESS,
-            hit: None,
+            reserved: (0, 0),
+            max_ratio: INITIAL_RATIO,
+            ceiling_hit: None,
         })))
     }
 
-    /// Reserves the most that an exchange can use.
+    /// Reserves the maximum that an exchange with `input` estimated prompt tokens and at most
+    /// `output` answer tokens can use. `is_first_attempt` states whether the exchange begins a new
+    /// call.
     ///
     /// # Errors
     ///
-    /// Returns the ceiling that the exchange could exceed. Nothing is reserved then.
+    /// Returns the ceiling that the exchange could exceed. Nothing is reserved in that case.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         input: u64,
         output: u64,
-        first: bool,
+        is_first_attempt: bool,
     ) -> Result<SpendReservation, Ceiling> {
         let mut inner = self.0.lock();
-        let most = inner.most(input);
-        if let Some(ceiling) = inner.breaks(most, output) {
-            inner.hit = Some(ceiling);
+        let max = inner.worst_case_input(input);
+        if let Some(ceiling) = inner.exceeded_ceiling(max, output) {
+            inner.ceiling_hit = Some(ceiling);
             return Err(ceiling);
         }
-        inner.held.0 += most;
-        inner.held.1 += output;
+        inner.reserved.0 += max;
+        inner.reserved.1 += output;
         inner.spent.attempts += 1;
-        inner.spent.calls += usize::from(first);
+        inner.spent.calls += usize::from(is_first_attempt);
         drop(inner);
-        Ok(SpendReservation { tracker: self.clone(), input: most, output, estimated: input, settled: false })
+        Ok(SpendReservation { tracker: self.clone(), input: max, output, estimated: input, settled: false })
     }
 
-    /// Returns the ceiling that another such exchange could exceed, in addition to `waiting` calls
-    /// that were not sent yet.
-    pub(crate) fn would_break(&self, input: u64, output: u64, waiting: usize) -> Option<Ceiling> {
+    /// Returns a ceiling that one more exchange of this size could exceed after `waiting` unsent
+    /// calls of the same size, or `None` if none could be.
+    pub(crate) fn ceiling_of_next(&self, input: u64, output: u64, waiting: usize) -> Option<Ceiling> {
         let inner = self.0.lock();
         let waiting = waiting as u64;
         let more = |tokens: u64| tokens.saturating_mul(waiting + 1);
-        let calls = inner.ceilings.calls.is_some_and(|most| inner.spent.attempts + waiting as usize >= most);
-        if calls { Some(Ceiling::Calls) } else { inner.breaks(more(inner.most(input)), more(output)) }
+        let calls = inner.ceilings.calls.is_some_and(|max| inner.spent.attempts + waiting as usize >= max);
+        if calls {
+            Some(Ceiling::Calls)
+        } else {
+            inner.exceeded_ceiling(more(inner.worst_case_input(input)), more(output))
+        }
     }
 
-    /// Returns the ceiling because of which an exchange was not sent.
-    pub(crate) fn hit(&self) -> Option<Ceiling> {
-        self.0.lock().hit
+    /// Returns the ceiling that made [`SpendTracker::reserve`] fail, or `None` if it never failed.
+    pub(crate) fn ceiling_hit(&self) -> Option<Ceiling> {
+        self.0.lock().ceiling_hit
     }
 
-    /// Returns what was spent so far. The caller fills in `seconds`.
+    /// Returns the total spent so far, without the time: `seconds` is that of the previous run.
     pub(crate) fn spent(&self) -> SweepSpend {
         self.0.lock().spent
     }
 
-    fn settle(&self, hold: &SpendReservation, input: u64, cached: u64, output: u64) {
+    fn settle(&self, reservation: &SpendReservation, input: u64, cached: u64, output: u64) {
         let mut inner = self.0.lock();
-        inner.held.0 = inner.held.0.saturating_sub(hold.input);
-        inner.held.1 = inner.held.1.saturating_sub(hold.output);
+        inner.reserved.0 = inner.reserved.0.saturating_sub(reservation.input);
+        inner.reserved.1 = inner.reserved.1.saturating_sub(reservation.output);
         inner.spent.input_tokens += input;
         inner.spent.cached_tokens += cached;
         inner.spent.output_tokens += output;
         inner.spent.money =
-            inner.prices.map(|prices| prices.of(inner.spent.input_tokens, inner.spent.output_tokens));
+            inner.prices.map(|prices| prices.cost(inner.spent.input_tokens, inner.spent.output_tokens));
     }
 }
 
-impl Inner {
-    fn most(&self, input: u64) -> u64 {
-        (input as f64 * self.excess).ceil() as u64
+impl TrackerState {
+    fn worst_case_input(&self, input: u64) -> u64 {
+        (input as f64 * self.max_ratio).ceil() as u64
     }
 
-    fn breaks(&self, input: u64, output: u64) -> Option<Ceiling> {
+    fn exceeded_ceiling(&self, input: u64, output: u64) -> Option<Ceiling> {
         let SweepCeilings { cost, tokens, seconds: _, calls } = self.ceilings;
-        let input = self.spent.input_tokens + self.held.0 + input;
-        let output = self.spent.output_tokens + self.held.1 + output;
-        let money = self.prices.map(|prices| prices.of(input, output));
-        if calls.is_some_and(|most| self.spent.attempts >= most) {
+        let input = self.spent.input_tokens + self.reserved.0 + input;
+        let output = self.spent.output_tokens + self.reserved.1 + output;
+        let money = self.prices.map(|prices| prices.cost(input, output));
+        if calls.is_some_and(|max| self.spent.attempts >= max) {
             Some(Ceiling::Calls)
-        } else if tokens.is_some_and(|most| input.saturating_add(output) > most) {
+        } else if tokens.is_some_and(|max| input.saturating_add(output) > max) {
             Some(Ceiling::Tokens)
-        } else if cost.zip(money).is_some_and(|(most, money)| money > most) {
+        } else if cost.zip(money).is_some_and(|(max, money)| money > max) {
             Some(Ceiling::Cost)
         } else {
             None
@@ -200,18 +209,18 @@ impl Inner {
 }
 
 impl SpendReservation {
-    /// Settles the reservation with the server's counts.
-    pub(crate) fn counted(mut self, input: u64, cached: u64, output: u64) {
+    /// Settles the reservation with the token counts of the server. `cached` is a part of `input`.
+    pub(crate) fn settle_counted(mut self, input: u64, cached: u64, output: u64) {
         self.settled = true;
         if self.estimated > 0 {
             let mut inner = self.tracker.0.lock();
-            inner.excess = inner.excess.max(input as f64 / self.estimated as f64);
+            inner.max_ratio = inner.max_ratio.max(input as f64 / self.estimated as f64);
         }
         self.tracker.settle(&self, input, cached, output);
     }
 
-    /// Settles the reservation of a rejected exchange, which costs nothing.
-    pub(crate) fn refused(mut self) {
+    /// Releases the reservation without a charge, because the server rejected the exchange.
+    pub(crate) fn release(mut self) {
         self.settled = true;
         self.tracker.settle(&self, 0, 0, 0);
     }
@@ -238,19 +247,19 @@ mod tests {
     #[test]
     fn open_exchanges_reserve_their_cost() {
         let tracker = tracker(SweepCeilings { cost: Some(0.005), ..SweepCeilings::default() });
-        let hold = tracker.reserve(400, 200, true).unwrap();
+        let reservation = tracker.reserve(400, 200, true).unwrap();
         assert_eq!(tracker.reserve(400, 200, true).unwrap_err(), Ceiling::Cost);
-        assert_eq!(tracker.hit(), Some(Ceiling::Cost));
-        hold.counted(400, 0, 20);
+        assert_eq!(tracker.ceiling_hit(), Some(Ceiling::Cost));
+        reservation.settle_counted(400, 0, 20);
         let spent = tracker.spent();
         assert_eq!((spent.calls, spent.attempts, spent.money), (1, 1, Some(0.001)));
-        tracker.reserve(400, 200, false).unwrap().refused();
+        tracker.reserve(400, 200, false).unwrap().release();
         assert_eq!(tracker.spent().money, Some(0.001));
     }
 
     proptest! {
-        /// No ceiling is exceeded, whatever exchanges return, if prompts are estimated within a
-        /// quarter.
+        /// No ceiling is exceeded, however exchanges end, if no prompt is longer than 1.25 times
+        /// its estimate.
         #[test]
         fn ceilings_are_never_exceeded(
             tokens in 0u64..20_000,
@@ -262,18 +271,18 @@ mod tests {
             let tracker = tracker(ceilings);
             let mut open = Vec::new();
             for (input, output, part, used, what) in exchanges {
-                if let Ok(hold) = tracker.reserve(input, output, true) {
+                if let Ok(reservation) = tracker.reserve(input, output, true) {
                     let counted = ((input as f64 * part) as u64, (output as f64 * used) as u64);
                     match what {
-                        0 => hold.counted(counted.0, 0, counted.1),
-                        1 => hold.refused(),
-                        2 => drop(hold),
-                        _ => open.push((hold, counted)),
+                        0 => reservation.settle_counted(counted.0, 0, counted.1),
+                        1 => reservation.release(),
+                        2 => drop(reservation),
+                        _ => open.push((reservation, counted)),
                     }
                 }
             }
-            for (hold, (input, output)) in open {
-                hold.counted(input, 0, output);
+            for (reservation, (input, output)) in open {
+                reservation.settle_counted(input, 0, output);
             }
             let spent = tracker.spent();
             prop_assert!(spent.attempts <= calls);

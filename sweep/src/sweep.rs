@@ -22,20 +22,22 @@ use crate::journal::{self, Journal, JournalEntry, JournalHeader, PreflightResult
 use crate::mix::Mix;
 use crate::options::SweepOptions;
 use crate::outcome::{FORMAT, Provenance, SweepOutcome};
-use crate::plan::{Basis, Plan};
+use crate::plan::{Plan, PlanInputs};
 use crate::progress::{SweepProgress, SweepState};
 use crate::search::{Search, SearchAction};
 use crate::spend::{Ceiling, SpendTracker, SweepSpend};
 use crate::waiting::{sleep_until, stop_requested};
 
-/// File name of the call log in the directory of a sweep.
+/// File name of the call log, one [`CallLine`] in JSON per line, in the directory of
+/// [`Sweep::keep`].
 pub const CALL_LOG_FILE: &str = "calls.jsonl";
 
 /// A sweep that has not started.
 ///
-/// A sweep reads no clock other than tokio's, starts no threads, and touches files only if the mix
-/// or [`Sweep::keep`] names some. Under a paused clock and over an in-process transport it runs in
-/// virtual time, and is deterministic except for the jitter of retries (seed `fastrand` for that).
+/// A sweep reads no clock other than tokio's. It starts a thread and writes files only after
+/// [`Sweep::keep`], and reads a file only if the mix names one. Under a paused clock and over an
+/// in-process transport it runs in virtual time, and is deterministic except for the jitter of
+/// retries (seed `fastrand` for that).
 #[derive(Debug)]
 pub struct Sweep {
     options: SweepOptions,
@@ -45,24 +47,25 @@ pub struct Sweep {
     monitors: Monitors,
     began: Option<String>,
     keep: Option<PathBuf>,
-    told: Option<(SavedJournal, Journal)>,
+    saved: Option<(SavedJournal, Journal)>,
 }
 
 impl Sweep {
-    /// Reads and checks the options. Sends nothing.
+    /// Checks the options, and reads the file that the mix names, if any. Sends nothing.
     ///
     /// # Errors
     ///
-    /// Returns `Options` if an option is invalid, and `File` if the file of the mix cannot be read.
+    /// Returns [`SweepError::Options`] if an option is invalid, and [`SweepError::File`] if the
+    /// file of the mix cannot be read.
     pub fn new(options: SweepOptions) -> Result<Self, SweepError> {
         options.check()?;
         let endpoint = Endpoint::new(&options.url, options.api)?;
         let mix = Mix::load(&options.mix, options.seed, &options.model, options.exact_output)?;
-        let bounded = options.ceilings.tokens.is_some() || options.ceilings.cost.is_some();
-        if let Some(place) = mix.unbounded().filter(|_| bounded) {
+        let has_token_ceiling = options.ceilings.tokens.is_some() || options.ceilings.cost.is_some();
+        if let Some(index) = mix.first_unbounded().filter(|_| has_token_ceiling) {
             return Err(SweepError::options(format!(
                 "request {} of the file has no output limit, which --max-tokens and --max-cost need; pass --output-tokens",
-                place + 1
+                index + 1
             )));
         }
         let name = options.name.clone().unwrap_or_else(|| options.model.clone());
@@ -75,55 +78,56 @@ impl Sweep {
             monitors: Monitors::default(),
             began: None,
             keep: None,
-            told: None,
+            saved: None,
         })
     }
 
-    /// Continues the sweep in a directory, with the options of its journal. `change` may only raise
-    /// ceilings.
+    /// Continues the sweep whose journal is in `directory`, with the options of the journal after
+    /// `change`. `change` may only modify [`SweepOptions::ceilings`].
     ///
     /// # Errors
     ///
-    /// Returns `Resume` if the journal cannot be resumed, or if a setting or the file of the mix
-    /// has changed.
+    /// Returns [`SweepError::Resume`] if the journal is not from this version, or if another option
+    /// or the file of the mix has changed. Returns [`SweepError::File`] if the journal cannot be
+    /// read.
     pub fn resume(directory: &Path, change: impl FnOnce(&mut SweepOptions)) -> Result<Self, SweepError> {
-        let (told, journal) = journal::resume(directory)?;
-        let mut options = told.head.options.clone();
+        let (saved, journal) = journal::resume(directory)?;
+        let mut options = saved.header.options.clone();
         change(&mut options);
-        let same = SweepOptions { ceilings: told.head.options.ceilings, ..options.clone() };
-        if let Some(key) = changed(&told.head.options, &same) {
+        let with_saved_ceilings = SweepOptions { ceilings: saved.header.options.ceilings, ..options.clone() };
+        if let Some(key) = first_changed_setting(&saved.header.options, &with_saved_ceilings) {
             return Err(SweepError::Resume(format!(
                 "{}: {key} has changed; a sweep can only be resumed with the same settings, except ceilings",
                 directory.display()
             )));
         }
         let mut sweep = Self::new(options)?;
-        if sweep.mix.digest() != told.head.digest {
+        if sweep.mix.digest() != saved.header.digest {
             return Err(SweepError::Resume("the prompt file has changed; start a new sweep".to_owned()));
         }
-        sweep.target.retry.attempts = told.head.attempts;
-        sweep.began.clone_from(&told.head.began);
+        sweep.target.retry.attempts = saved.header.attempts;
+        sweep.began.clone_from(&saved.header.began);
         sweep.keep = Some(directory.to_owned());
-        sweep.told = Some((told, journal));
+        sweep.saved = Some((saved, journal));
         Ok(sweep)
     }
 
-    /// Sets the API key.
+    /// Sets the API key, which every request carries. Default: requests carry no key.
     ///
     /// # Errors
     ///
-    /// Returns `Options` if the key cannot be put into a header.
+    /// Returns [`SweepError::Options`] if the key contains characters that are invalid in a header.
     pub fn key(mut self, key: &str) -> Result<Self, SweepError> {
         self.endpoint = self.endpoint.with_key(key)?;
         Ok(self)
     }
 
-    /// Takes the retries, rates and timeouts of a configured target. Its cap, limit, queue,
-    /// tenants, lanes and fallback are replaced.
+    /// Uses the retries, rates and timeouts of a configured target for the calls. The sweep
+    /// overrides the target's cap, limit, queue, tenants, lanes and fallback.
     ///
     /// # Errors
     ///
-    /// Returns `Options` for a pool, because a cap applies to one replica.
+    /// Returns [`SweepError::Options`] for a pool, because a cap applies to one replica.
     pub fn target(mut self, target: TargetConfig) -> Result<Self, SweepError> {
         if target.pool.is_some() {
             return Err(SweepError::options(format!(
@@ -135,39 +139,42 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Sets the CPU monitor. Without one, only late timers show that the client does not keep up.
+    /// Sets the monitor of this process's CPU usage. Without a monitor, only late timers show that
+    /// this client is too slow for the cap.
     pub fn cpu(mut self, cpu: CpuMonitor) -> Self {
         self.monitors.cpu = Some(cpu);
         self
     }
 
-    /// Sets the start time for the outcome, on the wall clock in RFC 3339.
+    /// Sets the start time that the outcome reports, in RFC 3339. A resumed sweep keeps the start
+    /// time of its journal.
     pub fn began(mut self, at: String) -> Self {
         self.began.get_or_insert(at);
         self
     }
 
-    /// Writes a journal to resume from, and a log of calls, into a directory. Calls `fsync` at the
-    /// end of each step.
+    /// Writes the journal, from which the sweep can be resumed, and the call log into `directory`.
+    /// [`Sweep::run`] creates the directory after the preflight call, and syncs the files to disk
+    /// at the end of each step.
     pub fn keep(mut self, directory: &Path) -> Self {
         self.keep = Some(directory.to_owned());
         self
     }
 
-    /// Returns the options in force.
+    /// Returns the options of the sweep.
     pub fn options(&self) -> &SweepOptions {
         &self.options
     }
 
-    /// Returns the endpoint.
+    /// Returns the endpoint that the calls are sent to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Estimates the resources of the sweep. Sends nothing.
+    /// Estimates the calls, tokens, cost and time of the whole sweep. Sends nothing.
     pub fn plan(&self) -> Plan {
         let search = &self.options.search;
-        let basis = Basis {
+        let inputs = PlanInputs {
             calls: Search::new(search.clone()).remaining_calls(),
             start: search.start,
             max_cap: search.max_cap,
@@ -176,58 +183,65 @@ impl Sweep {
             prices: self.options.prices,
             ceilings: self.options.ceilings,
         };
-        Plan::new(self.mix.describe(), basis)
+        Plan::new(self.mix.describe(), inputs)
     }
 
     /// Makes the preflight call, and then sweeps until the search is done, a ceiling is reached, or
-    /// `stop` becomes true. Calls `progress` at least ten times per second.
+    /// `stop` becomes `true`. Calls `progress` after each step and at least ten times per second.
     ///
-    /// # Cancellation safety
+    /// # Cancel safety
     ///
-    /// Dropping the future ends every exchange at once. The journal can be resumed.
+    /// Dropping the future ends every open exchange at once. The sweep can be resumed from its
+    /// journal.
     ///
     /// # Errors
     ///
-    /// Returns `Preflight` if the preflight call fails, `File` if the journal or the log cannot be
-    /// written, and `Options` or `Resume` if the settings do not fit. Rejected calls and ceilings
-    /// are not errors: the outcome states how the sweep ended.
+    /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::File`] if the
+    /// journal or the call log cannot be written, [`SweepError::Resume`] if the directory already
+    /// holds a sweep or the journal does not match, [`SweepError::Options`] if a ceiling does not
+    /// allow one call, and [`SweepError::Gate`] if the target's configuration is invalid. Rejected
+    /// calls and reached ceilings are not errors: [`SweepOutcome::ended`] states how the sweep
+    /// ended.
     pub async fn run(
         self,
         transport: Transport,
         mut progress: impl FnMut(&SweepProgress) + Send,
         stop: watch::Receiver<bool>,
     ) -> Result<SweepOutcome, SweepError> {
-        let Self { options, endpoint, mut mix, target, mut monitors, began, keep, told } = self;
-        let mut past = Past::recall(told, &options)?;
-        let clock = Clock::new(past.seconds());
-        let tracker = SpendTracker::new(options.ceilings, options.prices, past.spend);
+        let Self { options, endpoint, mut mix, target, mut monitors, began, keep, saved } = self;
+        let mut prior = PriorState::restore(saved, &options)?;
+        let clock = Clock::new(prior.resume_seconds());
+        let tracker = SpendTracker::new(options.ceilings, options.prices, prior.spend);
         let (hub, events) = EventHub::new(clock, tracker.clone(), endpoint.api().dialect());
-        progress(&starting(&past.session.search, past.spend));
-        let shown = match past.shown.take() {
-            Some(shown) => {
-                shown.apply(&mut mix, &endpoint);
-                shown
+        progress(&starting_progress(&prior.session.search, prior.spend));
+        let preflight_result = match prior.preflight_result.take() {
+            Some(preflight_result) => {
+                preflight_result.apply(&mut mix, &endpoint);
+                preflight_result
             }
             None => {
-                let directory = keep.as_deref().map(vacant).transpose()?;
+                let directory = keep.as_deref().map(check_unused).transpose()?;
                 let first_call = preflight(&transport, &endpoint, &mut mix, &options.model, &hub);
-                let shown = in_time(first_call, &clock, options.ceilings.seconds, stop.clone()).await?;
+                let preflight_result =
+                    within_max_time(first_call, &clock, options.ceilings.seconds, stop.clone()).await?;
                 // The directory is created only after the preflight call succeeded.
                 if let Some(directory) = directory {
-                    let head = JournalHeader::new(
+                    let header = JournalHeader::new(
                         options.clone(),
                         mix.digest(),
                         target.retry.attempts,
                         began.clone(),
                     );
-                    let mut journal = Journal::begin(directory, &head)?;
-                    journal.note(&JournalEntry::Preflight(shown.clone()))?;
-                    journal
-                        .note(&JournalEntry::Spend(SweepSpend { seconds: clock.now(), ..tracker.spent() }))?;
+                    let mut journal = Journal::create(directory, &header)?;
+                    journal.append(&JournalEntry::Preflight(preflight_result.clone()))?;
+                    journal.append(&JournalEntry::Spend(SweepSpend {
+                        seconds: clock.now(),
+                        ..tracker.spent()
+                    }))?;
                     journal.sync()?;
-                    past.session.keep(journal);
+                    prior.session.set_journal(journal);
                 }
-                shown
+                preflight_result
             }
         };
         let provenance = Provenance {
@@ -236,30 +250,30 @@ impl Sweep {
             url: endpoint.base(),
             model: options.model.clone(),
             api: endpoint.api().as_str().to_owned(),
-            server: shown.server,
+            server: preflight_result.server,
             mix: mix.describe(),
             seed: options.seed,
             settings: options.search.clone(),
             attempts: target.retry.attempts,
             prices: options.prices,
             began,
-            resumed: past.resumed,
+            resumed: prior.resumed,
         };
-        let given = mix.is_given();
+        let user_prompts = mix.has_user_prompts();
         let endpoint = Arc::new(endpoint);
         if options.engine_metrics {
             monitors.engine = Some(watch_engine(transport.clone(), endpoint.clone()));
         }
         let gate = Gate::over(
-            configured(target, options.search.max_cap),
+            sweep_config(target, options.search.max_cap),
             MeteringTransport::over(transport, hub.clone()),
         )?;
         if gate.mode() != Mode::Enforce {
             return Err(SweepError::options(
-                "the environment variable TIDEGATE disables gates; a sweep needs an enforcing gate",
+                "the environment variable TIDEGATE disables gates, but a sweep needs one; unset it",
             ));
         }
-        let mut log = Log::open(keep.as_deref())?;
+        let mut log = CallLog::open(keep.as_deref())?;
         let parts = DriverParts {
             gate,
             target: provenance.target.clone(),
@@ -267,79 +281,92 @@ impl Sweep {
             events,
             endpoint,
             mix,
-            session: past.session,
+            session: prior.session,
             monitors,
             stop,
             max_seconds: options.ceilings.seconds,
-            latency: shown.seconds,
+            latency: preflight_result.seconds,
             progress: &mut progress,
             log: &mut |line| log.write(line),
         };
-        let driven = Driver::new(parts).run(past.next.map(|(_, next)| next)).await?;
+        let driver_result = Driver::new(parts).run(prior.next.map(|(_, next)| next)).await?;
         log.finish()?;
         let spend = SweepSpend { seconds: clock.now(), ..tracker.spent() };
-        Ok(outcome(driven, spend, provenance, given))
+        Ok(outcome(driver_result, spend, provenance, user_prompts))
     }
 }
 
-/// State from before this run: empty, or read from a journal.
-struct Past {
+/// State at the start of [`Sweep::run`]: empty for a new sweep, or restored from a journal.
+struct PriorState {
     session: SearchSession,
-    /// The step that was cut off, and when it was decided.
+    /// Last decision in the journal and its time in seconds. Its step was cut off and is repeated.
+    /// `None` for a new sweep.
     next: Option<(f64, SearchAction)>,
-    shown: Option<PreflightResult>,
+    preflight_result: Option<PreflightResult>,
     spend: SweepSpend,
     resumed: u32,
 }
 
-impl Past {
-    fn recall(told: Option<(SavedJournal, Journal)>, options: &SweepOptions) -> Result<Self, SweepError> {
+impl PriorState {
+    fn restore(saved: Option<(SavedJournal, Journal)>, options: &SweepOptions) -> Result<Self, SweepError> {
         let session = SearchSession::new(Search::new(options.search.clone()));
-        let mut past = Self { session, next: None, shown: None, spend: SweepSpend::default(), resumed: 0 };
-        let Some((told, mut journal)) = told else { return Ok(past) };
-        past.next = past.session.replay(&told.entries)?;
-        past.shown = told.entries.into_iter().find_map(|entry| match entry {
-            JournalEntry::Preflight(shown) => Some(shown),
+        let mut prior =
+            Self { session, next: None, preflight_result: None, spend: SweepSpend::default(), resumed: 0 };
+        let Some((saved, mut journal)) = saved else { return Ok(prior) };
+        prior.next = prior.session.replay(&saved.entries)?;
+        prior.preflight_result = saved.entries.into_iter().find_map(|entry| match entry {
+            JournalEntry::Preflight(preflight_result) => Some(preflight_result),
             _ => None,
         });
-        (past.spend, past.resumed) = (told.spend, told.resumed + 1);
-        journal.note(&JournalEntry::Resumed)?;
+        (prior.spend, prior.resumed) = (saved.spend, saved.resumed + 1);
+        journal.append(&JournalEntry::Resumed)?;
         journal.sync()?;
-        past.session.keep(journal);
-        Ok(past)
+        prior.session.set_journal(journal);
+        Ok(prior)
     }
 
-    /// Returns the time at which the clock continues: the last event, and not before the time that
-    /// was spent.
-    fn seconds(&self) -> f64 {
+    /// Returns the time in seconds at which the sweep's clock continues: the last decision or the
+    /// time already spent, whichever is later.
+    fn resume_seconds(&self) -> f64 {
         self.spend.seconds.max(self.next.as_ref().map_or(0.0, |(now, _)| *now))
     }
 }
 
-/// Checks that a directory holds no sweep, before a call is paid for.
-fn vacant(directory: &Path) -> Result<&Path, SweepError> {
-    if directory.join(journal::NAME).exists() { Err(journal::taken(directory)) } else { Ok(directory) }
+/// Returns `directory`, or an error if a sweep's journal exists in it. Called before the first paid
+/// call.
+fn check_unused(directory: &Path) -> Result<&Path, SweepError> {
+    if directory.join(journal::JOURNAL_FILE).exists() {
+        Err(journal::already_in_use(directory))
+    } else {
+        Ok(directory)
+    }
 }
 
-fn outcome(driven: DriverResult, spend: SweepSpend, provenance: Provenance, given: bool) -> SweepOutcome {
-    let DriverResult { session, ended, series, last_word } = driven;
+fn outcome(
+    driver_result: DriverResult,
+    spend: SweepSpend,
+    provenance: Provenance,
+    user_prompts: bool,
+) -> SweepOutcome {
+    let DriverResult { session, ended, series, rejection } = driver_result;
     let mut answer = session.search.answer();
-    answer
-        .notes
-        .extend(last_word.map(|said| format!("the server rejects all further calls with this key: {said}")));
+    answer.notes.extend(
+        rejection.map(|message| format!("the server rejects all further calls with this key: {message}")),
+    );
     let steps = session.search.steps().to_vec();
     let cached = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
-    let checks = session.tally.checks(&answer, &steps, &provenance.settings, cached, given);
-    let calls = session.tally.ends();
+    let checks = session.tally.checks(&answer, &steps, &provenance.settings, cached, user_prompts);
+    let calls = session.tally.call_outcomes();
     let lines = config_snippet(&answer, &provenance);
     SweepOutcome { format: FORMAT, answer, steps, spend, checks, lines, ended, provenance, calls, series }
 }
 
-/// Returns a configuration with a single target for every request. The cap is the sweep's own;
-/// everything else is as in production.
-fn configured(target: TargetConfig, max_cap: usize) -> Config {
-    /// The backlog waits for a long time, so the production deadline would expire.
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3_600);
+/// Returns a gate configuration whose only target takes every request. The sweep sets the cap, an
+/// unlimited queue and no fallback; retries, rates and timeouts are those of `target`.
+fn sweep_config(target: TargetConfig, max_cap: usize) -> Config {
+    /// Minimum deadline of a call. A call waits behind the whole backlog, so a shorter deadline of
+    /// the target would expire in the queue.
+    const MIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(3_600);
     let target = TargetConfig {
         matches: TargetMatch::default(),
         cap: max_cap,
@@ -348,7 +375,7 @@ fn configured(target: TargetConfig, max_cap: usize) -> Config {
         backlog: 1_000_000,
         wait: None,
         on_full: OnFull::Wait,
-        deadline: target.deadline.max(PATIENCE),
+        deadline: target.deadline.max(MIN_DEADLINE),
         ttft: None,
         tpot: None,
         lanes: <[LaneConfig; 3]>::default(),
@@ -363,7 +390,7 @@ fn configured(target: TargetConfig, max_cap: usize) -> Config {
     Config { targets: vec![target], ..Config::default() }
 }
 
-fn starting(search: &Search, spend: SweepSpend) -> SweepProgress {
+fn starting_progress(search: &Search, spend: SweepSpend) -> SweepProgress {
     let (good, bad) = search.bracket();
     SweepProgress {
         state: SweepState::Preflight,
@@ -378,36 +405,38 @@ fn starting(search: &Search, spend: SweepSpend) -> SweepProgress {
     }
 }
 
-/// Runs the preflight call. Returns an error if the call is interrupted or takes all the available
-/// time, because no result exists yet.
-async fn in_time(
+/// Returns the result of `first_call`, or an error if `stop` becomes `true` or `max_seconds` is
+/// reached first.
+async fn within_max_time(
     first_call: impl Future<Output = Result<PreflightResult, SweepError>>,
     clock: &Clock,
-    most: Option<f64>,
+    max_seconds: Option<f64>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<PreflightResult, SweepError> {
     tokio::select! {
         biased;
         () = stop_requested(&mut stop) => Err(SweepError::Preflight("interrupted during the preflight call".to_owned())),
-        () = sleep_until(most.and_then(|most| clock.at(most))) => {
+        () = sleep_until(max_seconds.and_then(|max_seconds| clock.instant_at(max_seconds))) => {
             let flag = Ceiling::Time.flag();
-            Err(SweepError::Preflight(format!("the preflight call did not finish within {flag}")))
+            Err(SweepError::Preflight(format!("the preflight call did not finish within {flag}; raise it")))
         }
-        shown = first_call => shown,
+        preflight_result = first_call => preflight_result,
     }
 }
 
-/// Returns the name of the first setting that has changed.
-fn changed(was: &SweepOptions, is: &SweepOptions) -> Option<String> {
-    let (Ok(was), Ok(is)) = (serde_json::to_value(was), serde_json::to_value(is)) else { return None };
-    let (was, is) = (was.as_object()?, is.as_object()?);
-    is.iter().find(|(key, value)| was.get(*key) != Some(*value)).map(|(key, _)| key.clone())
+/// Returns the JSON key of the first option whose value differs, or `None` if all are equal.
+fn first_changed_setting(before: &SweepOptions, after: &SweepOptions) -> Option<String> {
+    let (Ok(before), Ok(after)) = (serde_json::to_value(before), serde_json::to_value(after)) else {
+        return None;
+    };
+    let (before, after) = (before.as_object()?, after.as_object()?);
+    after.iter().find(|(key, value)| before.get(*key) != Some(*value)).map(|(key, _)| key.clone())
 }
 
-/// The log of calls, if a directory was given.
-struct Log(Option<Writer>);
+/// Writer of the call log, or `None` if the sweep keeps no files.
+struct CallLog(Option<Writer>);
 
-impl Log {
+impl CallLog {
     fn open(directory: Option<&Path>) -> Result<Self, SweepError> {
         let Some(directory) = directory else { return Ok(Self(None)) };
         let path = directory.join(CALL_LOG_FILE);

@@ -1,9 +1,9 @@
-//! Waits that end a sweep.
+//! Futures that wait for a deadline or for a stop request.
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Waits until `when`, or forever without one.
+/// Waits until `when`. Never completes if `when` is `None`.
 pub(crate) async fn sleep_until(when: Option<Instant>) {
     match when {
         Some(when) => tokio::time::sleep_until(when).await,
@@ -11,7 +11,7 @@ pub(crate) async fn sleep_until(when: Option<Instant>) {
     }
 }
 
-/// Waits until a stop is requested. Waits forever if no stop can be requested any more.
+/// Waits until `stop` becomes `true`. Never completes if its sender was dropped before.
 pub(crate) async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await

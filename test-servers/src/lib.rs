@@ -1,7 +1,6 @@
-//! Servers in process, for the tests and experiments of Tidegate's own crates.
+//! In-process servers for the tests and experiments of Tidegate's own crates.
 //!
-//! Each server is a `Transport`, so that no socket is needed and tests can run on tokio's paused
-//! clock.
+//! Each server is a `Transport`, so it needs no socket, and tests can run on tokio's paused clock.
 
 mod simulator;
 mod virtual_time;

@@ -1,4 +1,4 @@
-//! The simulator as a transport.
+//! The simulator of `tidegate-sim` as a transport.
 
 use std::time::Duration;
 
@@ -8,31 +8,34 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sim::{Faults, SimConfig, Simulator};
 
-/// Returns a transport that sends each request to the simulator, over a network with this round trip.
+/// Returns a transport that passes each request to the simulator. Half of `round_trip` passes
+/// before the request arrives, and half after the response head was sent.
 pub fn simulator_transport(simulator: &Simulator, round_trip: Duration) -> Transport {
     let simulator = simulator.clone();
     Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
         let simulator = simulator.clone();
         async move {
-            travel(round_trip / 2).await;
+            delay(round_trip / 2).await;
             let response = respond(&simulator, request).await;
-            travel(round_trip / 2).await;
+            delay(round_trip / 2).await;
             response
         }
     }))
 }
 
-async fn travel(time: Duration) {
+async fn delay(time: Duration) {
     if !time.is_zero() {
         tokio::time::sleep(time).await;
     }
 }
 
-/// Returns the simulator's response. The request body must be in memory, otherwise it is empty.
+/// Passes a request to the simulator, and returns its response. The request body must be in memory;
+/// any other body counts as empty.
 ///
 /// # Errors
 ///
-/// `Connect` if the simulator refuses the connection.
+/// Returns [`ErrorKind::Connect`] if the simulator refuses the connection. Reading the response
+/// body can fail with [`ErrorKind::Transport`].
 pub async fn respond(
     simulator: &Simulator,
     request: Request<RequestBody>,
@@ -45,8 +48,9 @@ pub async fn respond(
     }))
 }
 
-/// Returns a simulator whose engine takes `step_ms` milliseconds for each step, however many calls there
-/// are. An answer takes one step per token, and a call begins at the next step.
+/// Returns the configuration of a simulator with one engine, whose steps take `step_ms`
+/// milliseconds each, however many calls there are. An answer takes one step per token, and a call
+/// begins at the next step.
 pub fn constant_steps(step_ms: f64, faults: Faults) -> SimConfig {
     SimConfig {
         workers: 1,

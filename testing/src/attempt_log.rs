@@ -1,4 +1,4 @@
-//! Records the attempts that a fake target received.
+//! The attempts that a fake target received.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidegate::internals::Call;
 use tidegate::protocol::request::RequestFacts;
 use tokio::time::Instant;
 
-/// Headers that carry credentials.
+/// Names of headers whose values are not recorded, because they carry credentials.
 const CREDENTIAL_HEADERS: [&str; 8] = [
     "authorization",
     "proxy-authorization",
@@ -22,53 +22,56 @@ const CREDENTIAL_HEADERS: [&str; 8] = [
     "cookie",
 ];
 
-/// How far an attempt has come.
+/// The progress of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptState {
     /// The attempt is in flight.
     InFlight,
-    /// The scripted answer was sent to its end, whatever the answer was.
+    /// The script's answer was sent completely, whatever the answer was.
     Answered,
-    /// The caller dropped the attempt before its end.
+    /// The caller dropped the attempt before the answer was complete.
     Cancelled,
 }
 
-/// One attempt, as it was received. Times are in seconds since the target's start.
+/// One attempt, as the fake target received it. Times are in seconds since the start of the target,
+/// in whole microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordedAttempt {
-    /// Number of the call that the attempt belongs to, from 0 in order of arrival.
+    /// Number of the call, from 0 in order of the calls' first attempts. A request that no gate
+    /// sent is a call of its own.
     pub call: usize,
     /// Number of the attempt within its call, from 1.
     pub attempt: usize,
-    /// HTTP method.
+    /// HTTP method of the request.
     pub method: String,
-    /// URL without its query, which may contain a key.
+    /// URL without its query, because the query may contain a key.
     pub url: String,
     /// Path of the URL.
     pub path: String,
-    /// Model, if the request names one.
+    /// Model that the request names, or `None` if it names none.
     pub model: Option<String>,
     /// Whether the request asks for a stream.
     pub stream: bool,
-    /// Headers, with `***` as the value of credentials.
+    /// Names and values of the headers. The value of a credential is `***`.
     pub headers: Vec<(String, String)>,
-    /// Body as text.
+    /// Body as text. Bytes that are not UTF-8 are replaced.
     pub body: String,
     /// Kind of the answer: `reply`, `status`, `overloaded`, `refuse`, `capacity`, `rate` or
-    /// `unmatched`.
+    /// `unmatched`. The last means that the script had no answer.
     pub answer: &'static str,
-    /// HTTP status, if there was a response.
+    /// HTTP status of the answer, or `None` if the connection was refused or the script had no
+    /// answer.
     pub status: Option<u16>,
-    /// How far the attempt has come.
+    /// The progress of the attempt.
     pub outcome: AttemptState,
-    /// Arrival time.
+    /// Time of arrival, in seconds since the target's start.
     pub arrived: f64,
-    /// End time, if the attempt has ended.
+    /// End time, in seconds since the target's start. `None` while the attempt is in flight.
     pub ended: Option<f64>,
 }
 
-/// All attempts so far.
+/// Records all attempts of a fake target, and counts those in flight.
 #[derive(Debug)]
 pub(crate) struct AttemptLog {
     pub(crate) start: Instant,
@@ -98,8 +101,13 @@ impl AttemptLog {
         &self.attempts
     }
 
-    pub(crate) fn begin<B>(&mut self, request: &Request<B>, facts: &RequestFacts, body: &Bytes) -> usize {
-        let (call, attempt) = self.number(request.extensions().get::<Call>());
+    pub(crate) fn start_attempt<B>(
+        &mut self,
+        request: &Request<B>,
+        facts: &RequestFacts,
+        body: &Bytes,
+    ) -> usize {
+        let (call, attempt) = self.call_and_attempt(request.extensions().get::<Call>());
         let uri = request.uri();
         self.attempts.push(RecordedAttempt {
             call,
@@ -109,12 +117,12 @@ impl AttemptLog {
             path: uri.path().to_owned(),
             model: facts.model.as_deref().map(str::to_owned),
             stream: facts.stream,
-            headers: shown(request.headers()),
+            headers: redacted_headers(request.headers()),
             body: String::from_utf8_lossy(body).into_owned(),
             answer: "unmatched",
             status: None,
             outcome: AttemptState::InFlight,
-            arrived: self.since(Instant::now()),
+            arrived: self.seconds_since_start(Instant::now()),
             ended: None,
         });
         self.in_flight += 1;
@@ -122,21 +130,21 @@ impl AttemptLog {
         self.attempts.len() - 1
     }
 
-    pub(crate) fn answered(&mut self, attempt: usize, answer: &'static str, status: Option<u16>) {
+    pub(crate) fn set_answer(&mut self, attempt: usize, answer: &'static str, status: Option<u16>) {
         if let Some(attempt) = self.attempts.get_mut(attempt) {
             (attempt.answer, attempt.status) = (answer, status);
         }
     }
 
-    pub(crate) fn end(&mut self, attempt: usize, outcome: AttemptState) {
-        let now = self.since(Instant::now());
+    pub(crate) fn end_attempt(&mut self, attempt: usize, outcome: AttemptState) {
+        let now = self.seconds_since_start(Instant::now());
         if let Some(attempt) = self.attempts.get_mut(attempt) {
             (attempt.outcome, attempt.ended) = (outcome, Some(now));
         }
         self.in_flight -= 1;
     }
 
-    fn number(&mut self, call: Option<&Call>) -> (usize, usize) {
+    fn call_and_attempt(&mut self, call: Option<&Call>) -> (usize, usize) {
         let next = self.next_call;
         let Some(call) = call else {
             self.next_call += 1;
@@ -150,7 +158,7 @@ impl AttemptLog {
         (*number, *attempts)
     }
 
-    fn since(&self, moment: Instant) -> f64 {
+    fn seconds_since_start(&self, moment: Instant) -> f64 {
         // Whole microseconds, so that the values of two runs compare equal.
         let passed: Duration = moment.saturating_duration_since(self.start);
         passed.as_micros() as f64 / 1e6
@@ -158,10 +166,10 @@ impl AttemptLog {
 }
 
 fn without_query(url: &str) -> &str {
-    url.split_once('?').map_or(url, |(place, _)| place)
+    url.split_once('?').map_or(url, |(base, _)| base)
 }
 
-fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
+fn redacted_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     let value = |name: &str, value: &http::HeaderValue| {
         if CREDENTIAL_HEADERS.contains(&name) {
             "***".to_owned()

@@ -13,33 +13,34 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::attempt_log::{AttemptLog, RecordedAttempt};
-use crate::in_flight::{InFlight, State};
+use crate::in_flight::{InFlight, TargetState};
 use crate::router::{RouteDecision, RouteSlot, Router};
 use crate::script::Script;
 use crate::scripted_body::ScriptedBody;
 use crate::wire::{self, RequestShape};
 
-/// A transport that answers from a script, and records every attempt. Clones share the same target.
+/// A transport that answers from a [`Script`] and records every attempt. Clones share one target.
 ///
-/// # Cancellation safety
+/// # Cancel safety
 ///
-/// An attempt whose future or body is dropped before its end is recorded as cancelled at that time.
+/// An attempt whose future or body is dropped before its end is recorded as
+/// [`AttemptState::Cancelled`](crate::AttemptState::Cancelled) at that time.
 #[derive(Clone)]
-pub struct FakeTarget(Arc<Mutex<State>>);
+pub struct FakeTarget(Arc<Mutex<TargetState>>);
 
 impl FakeTarget {
-    /// Returns a target that answers from `script`. Its times count from now, unless
-    /// [`FakeTarget::start`] sets another start.
+    /// Returns a target that answers from `script`. The times of its attempts count from now, or
+    /// from a start that [`FakeTarget::start`] sets later.
     pub fn new(script: Script) -> Self {
-        Self(Arc::new(Mutex::new(State { router: Router::new(script, 0), log: AttemptLog::new() })))
+        Self(Arc::new(Mutex::new(TargetState { router: Router::new(script, 0), log: AttemptLog::new() })))
     }
 
-    /// Sets the start from which the times of attempts count.
+    /// Sets the start from which the times of later attempts count.
     pub fn start(&self, at: Instant) {
         self.0.lock().log.start = at;
     }
 
-    /// Answers from another script from now on. Attempts in flight continue with their script.
+    /// Replaces the script for later attempts. Attempts in flight get the rest of their answers.
     pub fn follow(&self, script: Script) {
         let mut state = self.0.lock();
         let script_version = state.router.script_version() + 1;
@@ -52,7 +53,7 @@ impl FakeTarget {
         Transport::new(tower::service_fn(move |request| this.clone().exchange(request)))
     }
 
-    /// Returns every attempt so far, in order of arrival.
+    /// Returns copies of all attempts so far, in order of arrival.
     pub fn attempts(&self) -> Vec<RecordedAttempt> {
         self.0.lock().log.attempts().to_vec()
     }
@@ -62,13 +63,14 @@ impl FakeTarget {
         self.0.lock().log.in_flight
     }
 
-    /// Returns the maximum number of attempts that were in flight at the same time.
+    /// Returns the maximum number of attempts in flight at the same time since the target was
+    /// created.
     pub fn max_in_flight(&self) -> usize {
         self.0.lock().log.max_in_flight
     }
 
-    /// Returns descriptions of the requests that no route matched. Each of them failed, even if its
-    /// caller hid the error.
+    /// Returns a description of each request for which the script had no answer. The attempts
+    /// failed, but a caller may have ignored the error.
     pub fn unmatched(&self) -> Vec<String> {
         self.0.lock().log.unmatched.clone()
     }
@@ -78,50 +80,50 @@ impl FakeTarget {
         let body = read_body(body).await?;
         let request = Request::from_parts(head, ());
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), Some(&body));
-        let (mut in_flight, chosen) = self.begin(&request, &facts, &body);
-        let (place, choice) = match chosen {
+        let (mut in_flight, chosen) = self.start_attempt(&request, &facts, &body);
+        let (route_slot, decision) = match chosen {
             Ok(chosen) => chosen,
             Err(why) => {
                 in_flight.answered();
                 return Err(self.report_unmatched(&request, why));
             }
         };
-        let shape = RequestShape::of(request.uri().path(), &facts, &body, in_flight.attempt);
-        let played = match choice {
+        let shape = RequestShape::from_request(request.uri().path(), &facts, &body, in_flight.attempt);
+        let response = match decision {
             RouteDecision::Scripted(answer) => {
-                in_flight.place = Some(place);
+                in_flight.route_slot = Some(route_slot);
                 wire::scripted(&answer, &shape)
             }
             RouteDecision::OverCapacity(after) => wire::limited("capacity", after, &shape),
             RouteDecision::OverRate(after) => wire::limited("rate", Some(after), &shape),
         };
-        self.0.lock().log.answered(
+        self.0.lock().log.set_answer(
             in_flight.attempt,
-            played.answer,
-            played.head.as_ref().map(|h| h.status.as_u16()),
+            response.answer,
+            response.head.as_ref().map(|h| h.status.as_u16()),
         );
-        tokio::time::sleep(played.after).await;
-        let Some(head) = played.head else {
+        tokio::time::sleep(response.after).await;
+        let Some(head) = response.head else {
             in_flight.answered();
             return Err(Error::new(
                 ErrorKind::Connect,
                 "cannot connect: the fake target refuses the connection",
             ));
         };
-        let body = ScriptedBody::new(played.steps, head.length, in_flight);
+        let body = ScriptedBody::new(response.steps, head.length, in_flight);
         let mut response = Response::new(ResponseBody::new(body));
         (*response.status_mut(), *response.headers_mut()) = (head.status, head.headers);
         Ok(response)
     }
 
-    fn begin(
+    fn start_attempt(
         &self,
         request: &Request<()>,
         facts: &RequestFacts,
         body: &Bytes,
     ) -> (InFlight, Result<(RouteSlot, RouteDecision), &'static str>) {
         let mut state = self.0.lock();
-        let attempt = state.log.begin(request, facts, body);
+        let attempt = state.log.start_attempt(request, facts, body);
         let chosen = state.router.choose(request.uri(), facts, body, Instant::now());
         let runtime = Handle::try_current().ok();
         (InFlight::new(self.0.clone(), attempt, runtime), chosen)
@@ -129,11 +131,10 @@ impl FakeTarget {
 
     fn report_unmatched(&self, request: &Request<()>, why: &str) -> Error {
         let uri = request.uri();
-        let place =
-            format!("{} {}{}", request.method(), uri.authority().map_or("", |a| a.as_str()), uri.path());
-        let said = format!("{place}: {why}");
-        self.0.lock().log.unmatched.push(said.clone());
-        Error::new(ErrorKind::Request, format!("the fake target has no answer for {said}"))
+        let host = uri.authority().map_or("", |a| a.as_str());
+        let description = format!("{} {host}{}: {why}", request.method(), uri.path());
+        self.0.lock().log.unmatched.push(description.clone());
+        Error::new(ErrorKind::Request, format!("the fake target has no answer for {description}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The state of a fake target, and its attempts in flight.
+//! The state of a fake target, and its guards for attempts in flight.
 
 use std::sync::Arc;
 
@@ -8,29 +8,29 @@ use tokio::runtime::Handle;
 use crate::attempt_log::{AttemptLog, AttemptState};
 use crate::router::{RouteSlot, Router};
 
-/// The state of a fake target, shared by its clones.
-pub(crate) struct State {
+/// The state that the clones of a fake target share.
+pub(crate) struct TargetState {
     pub(crate) router: Router,
     pub(crate) log: AttemptLog,
 }
 
-/// An attempt in flight. Dropping the value before [`InFlight::answered`] records the attempt as
-/// cancelled.
+/// Guard of an attempt in flight. Dropping it ends the attempt: as [`AttemptState::Cancelled`],
+/// unless [`InFlight::answered`] was called.
 pub(crate) struct InFlight {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TargetState>>,
     pub(crate) attempt: usize,
-    pub(crate) place: Option<RouteSlot>,
+    pub(crate) route_slot: Option<RouteSlot>,
     answered: bool,
     // The body may be dropped outside of the runtime whose clock gives the time.
     runtime: Option<Handle>,
 }
 
 impl InFlight {
-    pub(crate) fn new(state: Arc<Mutex<State>>, attempt: usize, runtime: Option<Handle>) -> Self {
-        Self { state, attempt, place: None, answered: false, runtime }
+    pub(crate) fn new(state: Arc<Mutex<TargetState>>, attempt: usize, runtime: Option<Handle>) -> Self {
+        Self { state, attempt, route_slot: None, answered: false, runtime }
     }
 
-    /// Records that the answer was sent to its end.
+    /// Ends the attempt as [`AttemptState::Answered`].
     pub(crate) fn answered(mut self) {
         self.answered = true;
     }
@@ -41,9 +41,9 @@ impl Drop for InFlight {
         let _context = self.runtime.as_ref().map(Handle::enter);
         let outcome = if self.answered { AttemptState::Answered } else { AttemptState::Cancelled };
         let mut state = self.state.lock();
-        state.log.end(self.attempt, outcome);
-        if let Some(place) = self.place {
-            state.router.free(place);
+        state.log.end_attempt(self.attempt, outcome);
+        if let Some(route_slot) = self.route_slot {
+            state.router.release(route_slot);
         }
     }
 }

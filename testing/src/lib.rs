@@ -1,11 +1,11 @@
-//! Test doubles for programs that call models: a [`FakeTarget`] answers from a [`Script`], without
-//! a network, and records what it received.
+//! Test doubles for programs that call language models. A [`FakeTarget`] answers requests from a
+//! [`Script`], without a network, and records what it received.
 //!
-//! A fake target is a transport, so queueing, retries, cool-downs and cancellation above it are the
-//! real ones. Its answers have the shape of the API that the request uses (chat completions,
-//! completions, Responses, Anthropic's messages, Gemini's generateContent, embeddings), so that the
-//! official SDKs can parse them. All delays use tokio's clock: under the paused clock, hours pass
-//! in milliseconds, and runs are deterministic.
+//! A fake target is a transport, so the gate on top of it is the real one, with its queueing,
+//! retries, cool-downs and cancellation. The answers have the format of the API that the request
+//! uses (chat completions, completions, Responses, Anthropic's messages, Gemini's generateContent,
+//! embeddings), so that the official SDKs can parse them. All delays use tokio's clock: under the
+//! paused clock, hours pass in milliseconds, and runs are deterministic.
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a test fails by panicking"))]
 
 mod attempt_log;

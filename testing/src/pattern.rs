@@ -1,6 +1,6 @@
-//! Text patterns in which `*` matches any run of characters.
+//! Text patterns in which `*` stands for any number of characters.
 
-/// Returns `true` if the pattern matches the whole text.
+/// Returns `true` if the pattern matches the whole text. Upper and lower case differ.
 pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };

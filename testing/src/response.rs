@@ -1,4 +1,4 @@
-//! A scripted response, before it is played.
+//! The response to one request, made from a script's answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tidegate::ErrorKind;
 
-/// A part of the body, and its time after the response head.
+/// A part of the response body, and its time after the response head.
 pub(crate) struct BodyStep {
     pub(crate) at: Duration,
-    pub(crate) what: BodyEvent,
+    pub(crate) event: BodyEvent,
 }
 
 pub(crate) enum BodyEvent {
     Chunk(Bytes),
-    /// Nothing, forever.
+    /// Nothing more is ever sent, and the body never ends.
     Silence,
-    /// The exchange fails with this error.
+    /// The body ends with this error.
     Fail(ErrorKind, &'static str),
 }
 
-/// A response that is ready to be played.
+/// A response with the times at which its parts are sent.
 pub(crate) struct ScriptedResponse {
     pub(crate) answer: &'static str,
-    /// Delay before the response head or the refusal.
+    /// Delay before the response head is sent or the connection is refused.
     pub(crate) after: Duration,
     /// Response head, or `None` if the connection is refused.
     pub(crate) head: Option<ResponseHead>,
@@ -44,7 +44,7 @@ impl ScriptedResponse {
         let steps = if body.is_empty() {
             VecDeque::new()
         } else {
-            [BodyStep { at: Duration::ZERO, what: BodyEvent::Chunk(body) }].into()
+            [BodyStep { at: Duration::ZERO, event: BodyEvent::Chunk(body) }].into()
         };
         Self {
             answer: "status",

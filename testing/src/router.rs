@@ -1,5 +1,5 @@
-//! Selects the answer to a request. Tracks the attempts in flight and the attempts of the last
-//! minute; the time is an input.
+//! Selects the answer to a request. Counts the attempts in flight and those of the last minute for
+//! each route. Reads no clock; the caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,13 +13,15 @@ use crate::script::{Script, ScriptRoute, ScriptedAnswer};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The answer to a request.
+/// What a route answers.
 pub(crate) enum RouteDecision {
-    /// An answer of the script.
+    /// The next answer of the route's script.
     Scripted(ScriptedAnswer),
-    /// The route is at its capacity. Contains the `Retry-After`.
+    /// A 429, because [`ScriptRoute::capacity`] attempts are in flight. Contains the `Retry-After`,
+    /// if the route has one.
     OverCapacity(Option<Duration>),
-    /// The route is at its rate. Contains the time until the next attempt is accepted.
+    /// A 429, because the last minute had [`ScriptRoute::rate`] attempts. Contains the time until
+    /// the next one is accepted.
     OverRate(Duration),
 }
 
@@ -28,7 +30,7 @@ pub(crate) struct Router {
     script_version: usize,
 }
 
-/// A place that an attempt holds in its route.
+/// The route that an attempt counts for while it is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteSlot {
     script_version: usize,
@@ -38,24 +40,31 @@ pub(crate) struct RouteSlot {
 struct RouteState {
     route: ScriptRoute,
     next: usize,
-    given: usize,
+    times_given: usize,
     in_flight: usize,
     recent: VecDeque<Instant>,
 }
 
 impl Router {
     pub(crate) fn new(script: Script, script_version: usize) -> Self {
-        let states = |route| RouteState { route, next: 0, given: 0, in_flight: 0, recent: VecDeque::new() };
-        Self { states: script.routes.into_iter().map(states).collect(), script_version }
+        let state =
+            |route| RouteState { route, next: 0, times_given: 0, in_flight: 0, recent: VecDeque::new() };
+        Self { states: script.routes.into_iter().map(state).collect(), script_version }
     }
 
-    /// Returns the number of this script. Places of other scripts are ignored.
+    /// Returns the number of the current script. [`Router::release`] ignores slots of other
+    /// scripts.
     pub(crate) fn script_version(&self) -> usize {
         self.script_version
     }
 
-    /// Selects an answer, or returns why there is none. A scripted answer holds a place of its
-    /// route until [`Router::free`].
+    /// Selects the route and the answer for a request that arrives at `now`. For
+    /// [`RouteDecision::Scripted`], counts the attempt as in flight until [`Router::release`].
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the reason if no route matches, or if the route that matches has no
+    /// answer left.
     pub(crate) fn choose(
         &mut self,
         uri: &Uri,
@@ -64,16 +73,16 @@ impl Router {
         now: Instant,
     ) -> Result<(RouteSlot, RouteDecision), &'static str> {
         let found =
-            self.states.iter_mut().enumerate().find(|(_, states)| states.route.takes(uri, facts, body));
-        let (number, states) = found.ok_or("no route of the script matches")?;
-        Ok((RouteSlot { script_version: self.script_version, route: number }, states.choose(now)?))
+            self.states.iter_mut().enumerate().find(|(_, state)| state.route.matches(uri, facts, body));
+        let (number, state) = found.ok_or("no route of the script matches")?;
+        Ok((RouteSlot { script_version: self.script_version, route: number }, state.choose(now)?))
     }
 
-    pub(crate) fn free(&mut self, place: RouteSlot) {
-        if place.script_version == self.script_version
-            && let Some(states) = self.states.get_mut(place.route)
+    pub(crate) fn release(&mut self, slot: RouteSlot) {
+        if slot.script_version == self.script_version
+            && let Some(state) = self.states.get_mut(slot.route)
         {
-            states.in_flight -= 1;
+            state.in_flight -= 1;
         }
     }
 }
@@ -102,26 +111,26 @@ impl RouteState {
 
     fn answer(&mut self) -> Option<ScriptedAnswer> {
         while let Some(answer) = self.route.answers.get(self.next) {
-            if self.given < answer.times() {
-                self.given += 1;
+            if self.times_given < answer.times() {
+                self.times_given += 1;
                 return Some(answer.clone());
             }
-            (self.next, self.given) = (self.next + 1, 0);
+            (self.next, self.times_given) = (self.next + 1, 0);
         }
         self.route.otherwise.clone()
     }
 }
 
 impl ScriptRoute {
-    fn takes(&self, uri: &Uri, facts: &RequestFacts, body: &[u8]) -> bool {
-        let fit = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
+    fn matches(&self, uri: &Uri, facts: &RequestFacts, body: &[u8]) -> bool {
+        let condition_matches = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
             (None, _) => true,
             (Some(pattern), Some(text)) => matches_pattern(pattern, text),
             (Some(_), None) => false,
         };
-        fit(&self.host, uri.host())
-            && fit(&self.path, Some(uri.path()))
-            && fit(&self.model, facts.model.as_deref())
+        condition_matches(&self.host, uri.host())
+            && condition_matches(&self.path, Some(uri.path()))
+            && condition_matches(&self.model, facts.model.as_deref())
             && self.contains.as_ref().is_none_or(|text| String::from_utf8_lossy(body).contains(text.as_str()))
     }
 }

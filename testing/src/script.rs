@@ -1,7 +1,7 @@
-//! The script of a fake target. The same JSON keys are used in every language.
+//! The script of a fake target. The JSON keys are the same in every language.
 //!
 //! All times are in seconds, and may be fractions. A time that is negative, not a number, or longer
-//! than a year is an error.
+//! than 366 days is an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,49 +9,53 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// The routes of a fake target. The first matching route answers; a request without a match fails
-/// and is reported.
+/// A list of routes. The first route that matches a request answers it. A request that no route
+/// matches fails, and [`FakeTarget::unmatched`](crate::FakeTarget::unmatched) reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
-    /// The routes, in order of priority.
+    /// The routes. If several match a request, the first one is used.
     pub routes: Vec<ScriptRoute>,
 }
 
-/// Conditions for requests, and their answers. Unset conditions match everything.
+/// Conditions for requests, and the answers to those that fulfil all of them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptRoute {
-    /// Host of the URL; `*` matches any run of characters.
+    /// Pattern for the host of the URL, where `*` stands for any number of characters. `None`: any
+    /// host.
     pub host: Option<String>,
-    /// Path of the URL; `*` matches any run of characters.
+    /// Pattern for the path of the URL, where `*` stands for any number of characters. `None`: any
+    /// path.
     pub path: Option<String>,
-    /// Model; `*` matches any run of characters.
+    /// Pattern for the model, where `*` stands for any number of characters. `None`: any model, or
+    /// none.
     pub model: Option<String>,
-    /// Text that the request body contains.
+    /// Text that the request body must contain. `None`: any body.
     pub contains: Option<String>,
-    /// Answers given in order, each as often as its `times` says.
+    /// Answers in order. Each one is given as often as its `times` says. Default none.
     pub answers: Vec<ScriptedAnswer>,
-    /// Answer given when `answers` are used up. Without it, further requests fail as unmatched.
+    /// Answer that is given without limit after all `answers`. `None`: further requests fail as if
+    /// no route matched.
     pub otherwise: Option<ScriptedAnswer>,
-    /// Maximum number of attempts in flight. A further attempt gets a 429 and uses up no answer.
-    /// Default: unlimited.
+    /// Maximum number of scripted answers in flight. A further request gets a 429, which is not one
+    /// of the `answers`. `None`: no limit.
     pub capacity: Option<usize>,
-    /// Maximum number of attempts per minute. A further attempt gets a 429 with a `Retry-After`.
-    /// Default: unlimited.
+    /// Maximum number of requests per minute. A further request gets a 429 with `Retry-After`,
+    /// which is not one of the `answers`. `None`: no limit.
     pub rate: Option<usize>,
-    /// `Retry-After` of the 429s because of `capacity`, in seconds. Default: none.
-    #[serde(deserialize_with = "maybe_seconds")]
+    /// `Retry-After` of the 429s that `capacity` causes, in seconds. `None`: no such header.
+    #[serde(deserialize_with = "optional_seconds")]
     pub retry_after: Option<Duration>,
 }
 
-/// One answer.
+/// One answer of a route.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptedAnswer {
-    /// An answer of a model, streamed if the request asks for a stream.
+    /// The answer of a model, streamed if the request asks for a stream.
     Reply(ModelReply),
-    /// Any status with any body.
+    /// A response with any status and body.
     Status(StatusAnswer),
     /// An overload error: 529 in Anthropic's API, otherwise 503.
     Overloaded(OverloadedAnswer),
@@ -70,28 +74,30 @@ impl ScriptedAnswer {
     }
 }
 
-/// An answer of a model.
+/// The answer of a model. Every key is optional.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelReply {
-    /// Text of the answer. Default: `ok`.
+    /// Text of the answer. Default `ok`, or no text if there are tool calls.
     pub text: String,
-    /// Chunks of the text for streaming, instead of `text`, which is streamed word by word.
+    /// Text of the answer as the chunks in which it is streamed. If this is not empty, `text` is
+    /// ignored; otherwise `text` is streamed word by word. Default empty.
     pub chunks: Vec<String>,
-    /// Tool calls after the text.
+    /// Tool calls that follow the text. Default none.
     pub tool_calls: Vec<ToolCall>,
-    /// Delay before the first chunk. An answer that is not streamed arrives when its stream would
-    /// have ended.
+    /// Delay before the first chunk. An answer that is not streamed is sent when its last chunk
+    /// would have been. Default 0.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
-    /// Delay between two chunks.
+    /// Delay between two chunks. Default 0.
     #[serde(deserialize_with = "seconds")]
     pub every: Duration,
-    /// How the answer ends.
+    /// How the answer ends. Default [`ReplyEnd::Complete`].
     pub end: ReplyEnd,
-    /// Number of chunks before an `end` other than `complete`. Default: all chunks.
+    /// Number of chunks, tool calls included, before an `end` other than `Complete`. `None`: all
+    /// chunks.
     pub end_after: Option<usize>,
-    /// How often the answer is given.
+    /// Number of times that the answer is given before the next one. Default 1.
     pub times: usize,
 }
 
@@ -110,20 +116,21 @@ impl Default for ModelReply {
     }
 }
 
-/// How an answer ends.
+/// How the answer of a model ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyEnd {
-    /// The answer ends normally.
+    /// The answer is complete.
     Complete,
-    /// The stream ends without its terminal event, or the body is shorter than its content length.
+    /// A stream ends without its last events. An answer that is not streamed ends after half of its
+    /// body.
     Truncate,
-    /// Nothing more is sent, and the answer never ends.
+    /// Nothing more is sent, but the connection stays open forever.
     Stall,
-    /// The stream ends with an error event under status 200. An answer that is not streamed is a
+    /// A stream with status 200 ends with an error event. An answer that is not streamed becomes a
     /// 500.
     Error,
-    /// The connection breaks.
+    /// The connection breaks during the body.
     Break,
 }
 
@@ -133,45 +140,47 @@ pub enum ReplyEnd {
 pub struct ToolCall {
     /// Name of the tool.
     pub name: String,
-    /// Arguments of the call.
+    /// Arguments of the call: a JSON value, or a string that contains the arguments as JSON.
+    /// Default an empty object.
     #[serde(default)]
     pub arguments: Value,
 }
 
-/// Any status with any body.
+/// A response with any status and body.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusAnswer {
-    /// HTTP status, 100 to 599.
+    /// HTTP status, from 100 to 599.
     pub status: u16,
-    /// Body: a string is sent as text, other values as JSON. Default: an error in the API's format.
+    /// Body. A string is sent as text, any other value as JSON. `None`: for a status of 400 or
+    /// above, an error in the format of the request's API; otherwise an empty body.
     #[serde(default)]
     pub body: Option<Value>,
-    /// Additional headers.
+    /// Additional headers. Default none.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// `Retry-After` in seconds.
-    #[serde(default, deserialize_with = "maybe_seconds")]
+    /// `Retry-After`, in seconds. `None`: no such header.
+    #[serde(default, deserialize_with = "optional_seconds")]
     pub retry_after: Option<Duration>,
-    /// Delay before the response.
+    /// Delay before the response. Default 0.
     #[serde(default, deserialize_with = "seconds")]
     pub after: Duration,
-    /// How often the answer is given.
+    /// Number of times that the answer is given before the next one. Default 1.
     #[serde(default = "once")]
     pub times: usize,
 }
 
-/// An overload error.
+/// An overload error: status 529 in Anthropic's API, otherwise 503.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverloadedAnswer {
-    /// `Retry-After` in seconds.
-    #[serde(deserialize_with = "maybe_seconds")]
+    /// `Retry-After`, in seconds. `None`: no such header.
+    #[serde(deserialize_with = "optional_seconds")]
     pub retry_after: Option<Duration>,
-    /// Delay before the response.
+    /// Delay before the response. Default 0.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
-    /// How often the answer is given.
+    /// Number of times that the answer is given before the next one. Default 1.
     pub times: usize,
 }
 
@@ -185,10 +194,10 @@ impl Default for OverloadedAnswer {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RefusedConnection {
-    /// Delay before the refusal.
+    /// Delay before the connection is refused. Default 0.
     #[serde(deserialize_with = "seconds")]
     pub after: Duration,
-    /// How often the connection is refused.
+    /// Number of times that the connection is refused before the next answer. Default 1.
     pub times: usize,
 }
 
@@ -202,14 +211,14 @@ fn once() -> usize {
     1
 }
 
-/// Longer than any test, and safe to add to any instant.
+/// Maximum for times in a script, in seconds: longer than any test, and safe to add to any instant.
 const YEAR: f64 = 366.0 * 86_400.0;
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    maybe_seconds(deserializer).map(Option::unwrap_or_default)
+    optional_seconds(deserializer).map(Option::unwrap_or_default)
 }
 
-fn maybe_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let Some(seconds) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
     Some(seconds)
         .filter(|seconds| *seconds <= YEAR)

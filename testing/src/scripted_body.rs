@@ -1,4 +1,4 @@
-//! A response body that is played on tokio's clock.
+//! A response body whose parts are sent at their times on tokio's clock.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,8 +12,7 @@ use tokio::time::{Instant, Sleep};
 use crate::in_flight::InFlight;
 use crate::response::{BodyEvent, BodyStep};
 
-/// A scripted body. Its attempt ends with its last step, or is recorded as cancelled if the body is
-/// dropped before.
+/// A response body. Its attempt ends with its last part, or when the body is dropped before that.
 pub(crate) struct ScriptedBody {
     start: Instant,
     steps: VecDeque<BodyStep>,
@@ -25,11 +24,11 @@ pub(crate) struct ScriptedBody {
 impl ScriptedBody {
     pub(crate) fn new(steps: VecDeque<BodyStep>, length: Option<u64>, in_flight: InFlight) -> Self {
         let mut body = Self { start: Instant::now(), steps, sleep: None, length, in_flight: Some(in_flight) };
-        body.end_if_over();
+        body.end_if_done();
         body
     }
 
-    fn end_if_over(&mut self) {
+    fn end_if_done(&mut self) {
         if self.steps.is_empty()
             && let Some(in_flight) = self.in_flight.take()
         {
@@ -53,12 +52,12 @@ impl Body for ScriptedBody {
             ready!(sleep.as_mut().poll(cx));
         }
         self.sleep = None;
-        if matches!(self.steps.front(), Some(BodyStep { what: BodyEvent::Silence, .. })) {
+        if matches!(self.steps.front(), Some(BodyStep { event: BodyEvent::Silence, .. })) {
             return Poll::Pending;
         }
         let step = self.steps.pop_front();
-        self.end_if_over();
-        Poll::Ready(match step.map(|step| step.what) {
+        self.end_if_done();
+        Poll::Ready(match step.map(|step| step.event) {
             Some(BodyEvent::Chunk(bytes)) => Some(Ok(Frame::data(bytes))),
             Some(BodyEvent::Fail(kind, why)) => Some(Err(Error::new(kind, why))),
             Some(BodyEvent::Silence) | None => None,

@@ -1,9 +1,9 @@
-//! Virtual time: a runtime whose clock stands still while there is work, and otherwise jumps to the
-//! next timer.
+//! Virtual time: a runtime whose clock stops while there is work, and otherwise jumps to the next
+//! timer.
 //!
-//! The runtime has no worker thread: a thread that waits drives it with [`VirtualTime::run`]. Tasks
-//! and waiting threads therefore share one order of events, 90 seconds pass in milliseconds, and
-//! runs are deterministic.
+//! The runtime has no worker thread. A thread that waits for a result drives it with
+//! [`VirtualTime::run`]. Thus there is one order of events for tasks and waiting threads, 90
+//! seconds pass in milliseconds, and runs are deterministic.
 
 use std::future::Future;
 use std::io;
@@ -14,14 +14,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Real-time interval after which a wait without progress returns to its thread.
+/// Interval of real time at which unfinished calls of [`VirtualTime::run`] return.
 const TICK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Number of scheduler rounds that let a cancellation propagate: a cancelled call wakes its task,
-/// which drops what it holds, which wakes other tasks.
+/// Number of rounds of the scheduler that a cancellation may need: a cancelled call wakes its task,
+/// which drops what it owns, which wakes other tasks.
 const WAKE_ROUNDS: usize = 4;
 
-/// A runtime on virtual time.
+/// A runtime with a virtual clock. Only threads that call [`VirtualTime::run`] or
+/// [`VirtualTime::turn`] run its tasks.
 #[derive(Debug)]
 pub struct VirtualTime {
     runtime: Runtime,
@@ -30,11 +31,11 @@ pub struct VirtualTime {
 }
 
 impl VirtualTime {
-    /// Returns a runtime at 0 seconds.
+    /// Returns a runtime whose virtual time is 0.
     ///
     /// # Errors
     ///
-    /// Returns an error if the thread cannot be started.
+    /// Returns an error if the runtime or its helper thread cannot be started.
     pub fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
         let start = {
@@ -49,12 +50,12 @@ impl VirtualTime {
         Ok(Self { runtime, start, tick })
     }
 
-    /// Returns the handle for spawning tasks on the runtime.
+    /// Returns a handle with which other threads can spawn tasks on the runtime.
     pub fn handle(&self) -> &Handle {
         self.runtime.handle()
     }
 
-    /// Returns the time at which the runtime was created.
+    /// Returns the instant of the runtime's clock at which the runtime was created.
     pub fn start(&self) -> Instant {
         self.start
     }
@@ -65,10 +66,11 @@ impl VirtualTime {
         self.start.elapsed()
     }
 
-    /// Runs all tasks, advancing time when nothing is ready, until `future` completes.
+    /// Runs all tasks until `future` completes. Whenever no task is ready, advances the clock to
+    /// the next timer.
     ///
-    /// Returns `None` and drops the future if neither it nor time made progress for a moment of
-    /// real time (at most 50 ms).
+    /// Returns `None` and drops `future` if it has not completed after at most 50 ms of real time,
+    /// for example because it waits for another thread.
     pub fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         self.runtime.block_on(async {
             tokio::select! {
@@ -79,7 +81,8 @@ impl VirtualTime {
         })
     }
 
-    /// Runs the tasks that are ready, and those that they wake at once, without advancing time.
+    /// Runs the tasks that are ready, and those that become ready because of them, without
+    /// advancing the clock.
     pub fn turn(&self) {
         self.runtime.block_on(async {
             for _ in 0..WAKE_ROUNDS {
@@ -89,7 +92,8 @@ impl VirtualTime {
     }
 }
 
-/// Notifies waiting threads until the runtime is dropped.
+/// Makes unfinished calls of [`VirtualTime::run`] return every [`TICK_INTERVAL`], until the runtime
+/// is dropped.
 fn notify_periodically(tick: &Weak<Notify>) {
     loop {
         std::thread::sleep(TICK_INTERVAL);

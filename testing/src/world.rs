@@ -1,18 +1,21 @@
-//! Worlds: temporary replacements of the network, or of time, for the whole process.
+//! Worlds: temporary replacements of the network for the whole process, as tests need them.
 //!
-//! In each world, every gate of a binding starts anew from its configuration ([`Worlds`]), so tests
-//! do not share cool-downs, queues or counts. When a world is left, the previous state is restored.
-//! Outside of tests, a call only compares one number.
+//! A test *enters* a world and *leaves* it at its end; worlds can be nested, and the *current*
+//! world is the innermost. In each world, every gate of a binding starts anew from its
+//! configuration ([`Worlds`]), so that tests share no cool-downs, queues or counts. After a world
+//! is left, the gates of the enclosing world are used again. Outside of tests, this costs a call
+//! one comparison of two numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use tidegate::Transport;
 
-/// The world of the process, which is never left.
+/// Number of the world in which the process starts, and which is never left.
 const PROCESS_WORLD: u64 = 0;
 
-/// Changes whenever a world is entered or left, and at a fork.
+/// The epoch: a number that changes whenever a world is entered or left, and when the process
+/// forks.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(PROCESS_WORLD + 1);
 // Innermost world last. The lock is only taken by threads attached to the interpreter and never
@@ -25,33 +28,36 @@ struct World {
     transport: Option<Transport>,
 }
 
-/// Returns the current epoch, which changes whenever the current world may have changed.
+/// Returns the current epoch. While it is unchanged, the current world is too.
 pub fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// Returns the epoch and the number of the innermost world.
+/// Returns the current epoch and the number of the current world.
 pub fn present() -> (u64, u64) {
     let worlds = WORLDS.read();
     (epoch(), worlds.last().map_or(PROCESS_WORLD, |world| world.number))
 }
 
-/// Returns `true` if a world has not been left.
-pub fn lasts(number: u64) -> bool {
+/// Returns `true` if the world with this number has not been left.
+pub fn is_active(number: u64) -> bool {
     number == PROCESS_WORLD || WORLDS.read().iter().any(|world| world.number == number)
 }
 
-/// Returns the transport that replaces the network, if any.
+/// Returns the transport that replaces the network in the current world. Returns `None` if requests
+/// use the network.
 pub fn transport() -> Option<Transport> {
     WORLDS.read().iter().rev().find_map(|world| world.transport.clone())
 }
 
-/// Returns `true` if the network is replaced, and with it a client's own transport.
+/// Returns `true` if a transport replaces the network. It then also replaces transports that
+/// clients bring themselves.
 pub fn is_faked() -> bool {
     transport().is_some()
 }
 
-/// Enters a world inside the current one, and returns its number.
+/// Enters a new world inside the current one, and returns its number. `transport` replaces the
+/// network; with `None`, the enclosing world's transport stays in use.
 pub fn enter(transport: Option<Transport>) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     WORLDS.write().push(World { number, transport });
@@ -59,7 +65,8 @@ pub fn enter(transport: Option<Transport>) -> u64 {
     number
 }
 
-/// Leaves a world, which need not be the innermost one. Unknown numbers are ignored.
+/// Leaves the world with this number, even if worlds inside it have not been left. Ignores a number
+/// of no active world.
 pub fn leave(number: u64) {
     let left = {
         let mut worlds = WORLDS.write();
@@ -70,60 +77,66 @@ pub fn leave(number: u64) {
     drop(left);
 }
 
-/// Marks everything as outdated in the child of a fork.
+/// Changes the epoch in the child process of a fork, so that values of the parent are examined
+/// again.
 pub fn forked() {
     EPOCH.fetch_add(1, Ordering::Release);
 }
 
-/// An item with a separate value in each world. The value of the current world is last.
+/// A separate value for each active world, for example a gate. Reading it costs one comparison
+/// unless the epoch has changed.
 #[derive(Debug)]
 pub struct Worlds<T> {
     epoch: u64,
-    each: Vec<(u64, T)>,
+    values: Vec<(u64, T)>,
 }
 
 impl<T> Worlds<T> {
-    /// Returns a holder with the value for the current world.
+    /// Returns a set with a value for the current world only.
     pub fn new(item: T) -> Self {
         let (epoch, number) = present();
-        Self { epoch, each: vec![(number, item)] }
+        Self { epoch, values: vec![(number, item)] }
     }
 
-    /// Returns the value for the current world, or `None` if the world has changed since the last
-    /// call of [`Worlds::change`].
+    /// Returns the value of the current world. Returns `None` if the epoch has changed since the
+    /// last call of [`Worlds::switch_world`], even if the current world has a value.
     pub fn present(&self) -> Option<&T> {
-        self.each.last().filter(|_| self.epoch == epoch()).map(|(_, item)| item)
+        self.values.last().filter(|_| self.epoch == epoch()).map(|(_, item)| item)
     }
 
-    /// Returns `true` if the current world has a value that is still valid.
-    pub fn knows(&self, good: impl Fn(&T) -> bool) -> bool {
+    /// Returns `true` if the current world has a value for which `is_valid` returns `true`.
+    pub fn has_value(&self, is_valid: impl Fn(&T) -> bool) -> bool {
         let (_, world) = present();
-        self.each.iter().any(|(number, item)| *number == world && good(item))
+        self.values.iter().any(|(number, item)| *number == world && is_valid(item))
     }
 
-    /// Switches to the current world, with `fresh` if it has no value yet. Returns outdated values,
-    /// which must be dropped without holding a lock.
-    pub fn change(&mut self, fresh: Option<T>, good: impl Fn(&T) -> bool) -> Vec<T> {
+    /// Makes [`Worlds::present`] return the value of the current world. Uses `fresh` if the world
+    /// has no valid value, and changes nothing more if `fresh` is `None` then.
+    ///
+    /// Returns the values of worlds that were left, the values for which `is_valid` returned
+    /// `false`, and an unused `fresh`. Drop them without holding a lock.
+    pub fn switch_world(&mut self, fresh: Option<T>, is_valid: impl Fn(&T) -> bool) -> Vec<T> {
         let (epoch, world) = present();
-        let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.each)
+        let (kept, outdated): (Vec<_>, Vec<_>) = std::mem::take(&mut self.values)
             .into_iter()
-            .partition(|(number, item)| good(item) && lasts(*number));
-        self.each = kept;
-        let mut gone: Vec<T> = gone.into_iter().map(|(_, item)| item).collect();
-        let known = self.each.iter().position(|(number, _)| *number == world).map(|at| self.each.remove(at));
+            .partition(|(number, item)| is_valid(item) && is_active(*number));
+        self.values = kept;
+        let mut outdated: Vec<T> = outdated.into_iter().map(|(_, item)| item).collect();
+        let known =
+            self.values.iter().position(|(number, _)| *number == world).map(|at| self.values.remove(at));
         // If two threads arrive at once, the value of the first one is used.
-        let it = match known {
+        let current = match known {
             Some(known) => {
-                gone.extend(fresh);
+                outdated.extend(fresh);
                 Some(known)
             }
             None => fresh.map(|item| (world, item)),
         };
-        if let Some(it) = it {
-            self.each.push(it);
+        if let Some(current) = current {
+            self.values.push(current);
             self.epoch = epoch;
         }
-        gone
+        outdated
     }
 }
 
@@ -131,13 +144,13 @@ impl<T> Worlds<T> {
 mod tests {
     use super::*;
 
-    fn come(
+    fn enter_or_create(
         worlds: &mut Worlds<&'static str>,
         fresh: &'static str,
     ) -> (Option<&'static str>, Vec<&'static str>) {
-        let fresh = (!worlds.knows(|_| true)).then_some(fresh);
-        let gone = worlds.change(fresh, |_| true);
-        (worlds.present().copied(), gone)
+        let fresh = (!worlds.has_value(|_| true)).then_some(fresh);
+        let outdated = worlds.switch_world(fresh, |_| true);
+        (worlds.present().copied(), outdated)
     }
 
     #[test]
@@ -145,19 +158,19 @@ mod tests {
         let mut worlds = Worlds::new("own");
         let outer = enter(None);
         assert_eq!(worlds.present(), None, "it was not asked since");
-        assert_eq!(come(&mut worlds, "outer"), (Some("outer"), vec![]));
+        assert_eq!(enter_or_create(&mut worlds, "outer"), (Some("outer"), vec![]));
         let inner = enter(None);
-        assert_eq!(come(&mut worlds, "inner"), (Some("inner"), vec![]));
+        assert_eq!(enter_or_create(&mut worlds, "inner"), (Some("inner"), vec![]));
         leave(inner);
-        assert_eq!(come(&mut worlds, "never"), (Some("outer"), vec!["inner"]));
+        assert_eq!(enter_or_create(&mut worlds, "never"), (Some("outer"), vec!["inner"]));
         leave(outer);
         let other = enter(None);
-        assert_eq!(come(&mut worlds, "other"), (Some("other"), vec!["outer"]));
+        assert_eq!(enter_or_create(&mut worlds, "other"), (Some("other"), vec!["outer"]));
         leave(other);
-        assert_eq!(come(&mut worlds, "never"), (Some("own"), vec!["other"]));
+        assert_eq!(enter_or_create(&mut worlds, "never"), (Some("own"), vec!["other"]));
         forked();
         assert_eq!(worlds.present(), None);
-        let gone = worlds.change(Some("child"), |item| *item != "own");
-        assert_eq!((worlds.present(), gone), (Some(&"child"), vec!["own"]));
+        let outdated = worlds.switch_world(Some("child"), |item| *item != "own");
+        assert_eq!((worlds.present(), outdated), (Some(&"child"), vec!["own"]));
     }
 }

@@ -1,4 +1,4 @@
-//! The fake target below a whole gate, on the paused clock.
+//! Tests of the fake target with a whole gate on top of it, on the paused clock.
 #![allow(clippy::expect_used, reason = "a test fails by panicking, its helpers too")]
 
 use http::{Request, Response, StatusCode};
@@ -100,8 +100,8 @@ async fn gate_accepts_the_streams_of_every_api() {
     ] {
         let target = target(script.clone());
         let response = gate(&target).client().call(request(path, streamed.clone())).await.expect(path);
-        let said = text(response).await.expect(path);
-        assert!(said.contains("the ") && said.contains("tide"), "{said}");
+        let text = text(response).await.expect(path);
+        assert!(text.contains("the ") && text.contains("tide"), "{text}");
         assert_eq!(target.in_flight(), 0);
     }
 }
@@ -164,13 +164,13 @@ async fn unmatched_requests_fail_and_are_reported_without_secrets() {
 
 #[test]
 fn invalid_scripts_are_rejected_with_a_reason() {
-    for (script, said) in [
+    for (script, text) in [
         (json!({"routes": [{"otherwise": {"reply": {"after": -1}}}]}), "is not a number of seconds"),
         (json!({"routes": [{"otherwise": {"reply": {"afetr": 1}}}]}), "afetr"),
         (json!({"routes": [{"otherwise": {"replay": {}}}]}), "replay"),
         (json!({"route": []}), "route"),
     ] {
-        let error = serde_json::from_value::<Script>(script).expect_err(said).to_string();
-        assert!(error.contains(said), "{error}");
+        let error = serde_json::from_value::<Script>(script).expect_err(text).to_string();
+        assert!(error.contains(text), "{error}");
     }
 }

@@ -15,50 +15,50 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// A line that is not blank.
+/// A line of the input that is not blank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Line number from 1, counting blank lines, as editors do.
+    /// Line number, counted from 1. Blank lines count, as in editors.
     pub number: u64,
-    /// Checksum, also for a line that is too long.
+    /// Checksum of the whole line, even if `text` is `None`.
     pub sum: Checksum,
-    /// Text without the line end, or `None` if the line is too long.
+    /// Text without the line end, or `None` if the line is longer than the limit of [`Lines::new`].
     pub text: Option<Bytes>,
 }
 
-/// Reads lines that end with LF or CRLF. The last line needs no end, a byte order mark at the start
-/// is removed, and blank lines are skipped.
+/// Reads lines that end with LF or CRLF. The last line needs no line end. Removes a byte order mark
+/// at the start, and skips blank lines.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
-    most: usize,
+    max_bytes: usize,
     number: u64,
-    /// Number of bytes read so far.
-    read: u64,
+    /// Number of bytes read from `reader`.
+    bytes_read: u64,
 }
 
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
-    /// Returns a reader of lines of at most `most` bytes. Only the number and checksum of longer
-    /// lines are kept.
-    pub fn new(reader: R, most: usize) -> Self {
-        Self { reader, most, number: 0, read: 0 }
+    /// Returns a reader that returns the text of lines of at most `max_bytes` bytes. Of a longer
+    /// line it returns only the number and the checksum.
+    pub fn new(reader: R, max_bytes: usize) -> Self {
+        Self { reader, max_bytes, number: 0, bytes_read: 0 }
     }
 
-    /// Returns the number of bytes read so far.
+    /// Returns the number of bytes read so far, line ends included.
     pub fn position(&self) -> u64 {
-        self.read
+        self.bytes_read
     }
 
-    /// Returns the next line, or `None` at the end.
+    /// Returns the next line, or `None` at the end of the input.
     ///
     /// # Errors
     ///
-    /// Returns the error of the reader.
+    /// Returns an error if reading fails.
     pub fn next_line(&mut self) -> io::Result<Option<Line>> {
         loop {
-            let Some((mut text, sum)) = self.raw()? else { return Ok(None) };
+            let Some((mut text, sum)) = self.read_raw_line()? else { return Ok(None) };
             self.number += 1;
             let Some(text) = &mut text else {
                 return Ok(Some(Line { number: self.number, sum: Checksum(sum), text: None }));
@@ -66,8 +66,8 @@ impl<R: BufRead> Lines<R> {
             if text.last() == Some(&b'\r') {
                 text.pop();
             }
-            if self.number == 1 && text.starts_with(MARK) {
-                text.drain(..MARK.len());
+            if self.number == 1 && text.starts_with(BYTE_ORDER_MARK) {
+                text.drain(..BYTE_ORDER_MARK.len());
             }
             if text.iter().any(|byte| !byte.is_ascii_whitespace()) {
                 let sum = Checksum(crc32fast::hash(text));
@@ -80,8 +80,9 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Reads up to the next LF. Returns the text if it is short enough, or otherwise its checksum.
-    fn raw(&mut self) -> io::Result<Option<(Option<Vec<u8>>, u32)>> {
+    /// Reads up to the next LF. Returns the text, or `None` for the text if it is too long, and the
+    /// checksum of the text if it is too long. Returns `None` at the end of the input.
+    fn read_raw_line(&mut self) -> io::Result<Option<(Option<Vec<u8>>, u32)>> {
         let (mut kept, mut sum, mut any) = (Some(Vec::new()), crc32fast::Hasher::new(), false);
         loop {
             let chunk = match self.reader.fill_buf() {
@@ -95,7 +96,7 @@ impl<R: BufRead> Lines<R> {
             any = true;
             let end = memchr::memchr(b'\n', chunk);
             let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or_default();
-            if let Some(text) = kept.as_mut().filter(|text| text.len() + part.len() <= self.most) {
+            if let Some(text) = kept.as_mut().filter(|text| text.len() + part.len() <= self.max_bytes) {
                 text.extend_from_slice(part);
             } else {
                 if let Some(text) = kept.take() {
@@ -105,7 +106,7 @@ impl<R: BufRead> Lines<R> {
             }
             let used = part.len() + usize::from(end.is_some());
             self.reader.consume(used);
-            self.read += used as u64;
+            self.bytes_read += used as u64;
             if end.is_some() {
                 return Ok(Some((kept, sum.finalize())));
             }
@@ -121,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    fn all(text: &[u8], most: usize, buffer: usize) -> Vec<(u64, Option<String>)> {
-        let mut lines = Lines::new(BufReader::with_capacity(buffer, text), most);
+    fn all(text: &[u8], max_bytes: usize, buffer: usize) -> Vec<(u64, Option<String>)> {
+        let mut lines = Lines::new(BufReader::with_capacity(buffer, text), max_bytes);
         let mut all = Vec::new();
         while let Some(line) = lines.next_line().unwrap() {
             all.push((line.number, line.text.map(|text| String::from_utf8_lossy(&text).into_owned())));
@@ -134,28 +135,28 @@ mod tests {
     #[test]
     fn handles_line_ends_byte_order_marks_and_blank_lines() {
         let text = b"\xef\xbb\xbfa\r\n\n  \r\nb\nlong line\nc";
-        let told: Vec<_> = [(1, Some("a")), (4, Some("b")), (5, None), (6, Some("c"))].into();
+        let expected: Vec<_> = [(1, Some("a")), (4, Some("b")), (5, None), (6, Some("c"))].into();
         for buffer in [1, 2, 7, 100] {
             let all = all(text, 5, buffer);
-            assert_eq!(all.iter().map(|(n, text)| (*n, text.as_deref())).collect::<Vec<_>>(), told);
+            assert_eq!(all.iter().map(|(n, text)| (*n, text.as_deref())).collect::<Vec<_>>(), expected);
         }
         assert!(all(b"", 5, 10).is_empty());
     }
 
     proptest! {
-        /// Every line that is not blank is returned once and in order, however the text is split
-        /// into chunks.
+        /// Every line that is not blank is returned once and in order, no matter how the text is
+        /// split into chunks.
         #[test]
-        fn every_line_is_returned_once(texts in prop::collection::vec("[a-c ]{0,12}", 0..30), most in 1usize..12, buffer in 1usize..20, ended: bool) {
+        fn every_line_is_returned_once(texts in prop::collection::vec("[a-c ]{0,12}", 0..30), max_bytes in 1usize..12, buffer in 1usize..20, ended: bool) {
             let mut text = texts.join("\n");
             if ended { text.push('\n'); }
-            let mut lines = Lines::new(BufReader::with_capacity(buffer, text.as_bytes()), most);
+            let mut lines = Lines::new(BufReader::with_capacity(buffer, text.as_bytes()), max_bytes);
             for (number, expected) in texts.iter().enumerate() {
-                if expected.trim().is_empty() && expected.len() <= most { continue; }
+                if expected.trim().is_empty() && expected.len() <= max_bytes { continue; }
                 let line = lines.next_line().unwrap().unwrap();
                 prop_assert_eq!(line.number, number as u64 + 1);
                 prop_assert_eq!(line.sum, Checksum(crc32fast::hash(expected.as_bytes())));
-                prop_assert_eq!(line.text.as_deref(), (expected.len() <= most).then_some(expected.as_bytes()));
+                prop_assert_eq!(line.text.as_deref(), (expected.len() <= max_bytes).then_some(expected.as_bytes()));
             }
             prop_assert!(lines.next_line().unwrap().is_none());
         }

@@ -1,4 +1,4 @@
-//! The input: lines, and the request in each line.
+//! The input: its lines, and the request in each line.
 
 mod lines;
 mod request;

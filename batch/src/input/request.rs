@@ -1,4 +1,5 @@
-//! Parses a line as a request: a line of OpenAI's batch format, or only a request body.
+//! Parses a line as a request. A line is either a request of OpenAI's batch format, or only a
+//! request body.
 
 use std::borrow::Cow;
 
@@ -10,28 +11,30 @@ use serde_json::value::RawValue;
 
 use crate::line_error::LineError;
 
-/// A request to a provider.
+/// A valid request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The user's identifier, or `line-N` if the line has none.
+    /// The line's `custom_id`, or `line-N` with the line number if it has none.
     pub custom_id: String,
-    /// Path of the endpoint, starting with `/v1/`.
+    /// Path of the endpoint, one of [`ENDPOINT_PATHS`] or [`RequestOverrides::path`].
     pub path: String,
-    /// Request body.
+    /// JSON body of the request.
     pub body: Bytes,
 }
 
-/// Settings that apply to every line.
+/// Settings that apply to every line. By default, each line is sent as it is.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOverrides {
-    /// Model to use instead of the model of the line. Default: the model of the line.
+    /// Model to use in every request. `None` uses the model of each line.
     pub model: Option<String>,
-    /// Endpoint path for lines that are only bodies. Default: inferred from their fields
-    /// (`messages`: chat completions, `prompt`: completions).
+    /// Endpoint path of lines that name none, starting with `/v1/`. With `None`, a line that is
+    /// only a body goes to chat completions if it has `messages`, or to completions if it has
+    /// `prompt`; another line without a path is invalid.
     pub path: Option<String>,
 }
 
-/// Endpoint paths that a file may contain: those of OpenAI and of Anthropic.
+/// Paths that the `url` of a line may have: those of OpenAI and of Anthropic. The `url` may omit
+/// `/v1`.
 pub const ENDPOINT_PATHS: [&str; 6] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -41,7 +44,7 @@ pub const ENDPOINT_PATHS: [&str; 6] = [
     "/v1/messages",
 ];
 
-/// Maximum length of a `custom_id` in bytes, as in OpenAI's API.
+/// Maximum length of a `custom_id` in bytes, as in OpenAI's API. The minimum is 1.
 const MAX_CUSTOM_ID_BYTES: usize = 512;
 
 #[derive(Deserialize)]
@@ -64,12 +67,12 @@ struct Body<'a> {
     stream: Option<Value>,
 }
 
-/// Parses a line.
+/// Parses the text of line `number` as a request.
 ///
 /// # Errors
 ///
-/// Returns the identifier of the line and what is wrong with it, with OpenAI's error codes where
-/// they exist.
+/// Returns the line's `custom_id`, or `line-N` if it has no valid one, and what is wrong with the
+/// line. The error codes are OpenAI's where OpenAI defines one.
 pub fn parse_request(
     number: u64,
     text: &Bytes,
@@ -79,11 +82,11 @@ pub fn parse_request(
     let entry: Entry<'_> = match serde_json::from_slice(text) {
         Ok(entry) => entry,
         Err(error) => {
-            let fault = LineError::new(
+            let error = LineError::new(
                 "invalid_json_line",
                 format!("line {number} is not a JSON request object: {error}"),
             );
-            return Err((unnamed(), fault));
+            return Err((unnamed(), error));
         }
     };
     let Some(raw) = entry.body.filter(|_| entry.messages.is_none()) else {
@@ -134,8 +137,8 @@ pub fn parse_request(
     finish(number, custom_id, path, body, overrides)
 }
 
-/// Returns the endpoint path of a URL with or without its version, if it is one of
-/// [`ENDPOINT_PATHS`].
+/// Returns the path of [`ENDPOINT_PATHS`] that `url` is, with or without `/v1`. Returns `None` if
+/// it is none of them.
 pub(crate) fn endpoint_path(url: &str) -> Option<String> {
     let versioned =
         if url.starts_with("/v1/") { Cow::Borrowed(url) } else { Cow::Owned(format!("/v1{url}")) };
@@ -152,11 +155,11 @@ fn finish(
     let read: Body<'_> = match serde_json::from_slice(&body) {
         Ok(read) => read,
         Err(error) => {
-            let fault = LineError::new(
+            let error = LineError::new(
                 "invalid_request",
                 format!("line {number}: the body is not a JSON object: {error}"),
             );
-            return Err((custom_id, fault));
+            return Err((custom_id, error));
         }
     };
     if read.stream == Some(Value::Bool(true)) {
@@ -217,9 +220,9 @@ mod tests {
         assert_eq!((&*bare.custom_id, &*bare.path), ("line-7", "/v1/chat/completions"));
         assert_eq!(read(r#"{"model":"m","prompt":""}"#, &plain).unwrap().path, "/v1/completions");
         let overrides = RequestOverrides { model: Some("other".into()), path: Some("/v1/responses".into()) };
-        let told = read(r#"{"input":"x","model":"m","seed":1}"#, &overrides).unwrap();
-        assert_eq!(told.path, "/v1/responses");
-        assert_eq!(told.body, r#"{"input":"x","model":"other","seed":1}"#);
+        let request = read(r#"{"input":"x","model":"m","seed":1}"#, &overrides).unwrap();
+        assert_eq!(request.path, "/v1/responses");
+        assert_eq!(request.body, r#"{"input":"x","model":"other","seed":1}"#);
         assert_eq!(
             read(r#"{"url":"/chat/completions","body":{"model":"m"}}"#, &plain).unwrap().custom_id,
             "line-7"
@@ -248,9 +251,9 @@ mod tests {
             (r#"{"custom_id":"a","url":"/v1/embeddings","body":{}}"#, "missing_required_parameter"),
             (r#"{"model":"m","messages":[],"stream":true}"#, "streaming_not_supported"),
         ] {
-            let (_, fault) = read(text, &RequestOverrides::default()).unwrap_err();
-            assert_eq!(fault.code, code, "{text}");
-            assert!(fault.message.contains("line 7"), "{}", fault.message);
+            let (_, error) = read(text, &RequestOverrides::default()).unwrap_err();
+            assert_eq!(error.code, code, "{text}");
+            assert!(error.message.contains("line 7"), "{}", error.message);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Reads the output of a previous run, and finds where its complete part ends.
 //!
-//! A kill tears at most the last line, or the last piece of a compressed file. A power failure may
-//! leave zeros at the end. Such ends are removed, and their lines are sent again. Anything else
-//! that is wrong with a file is an error, because the file belongs to something else or was
-//! modified.
+//! A killed run leaves at most the last line, or the last piece of a compressed file, incomplete. A
+//! power failure may leave zeros at the end. Such an end is *torn*: it is removed, and its lines
+//! are sent again. Anything else that is wrong with a file is an error, because the file belongs to
+//! something else or was modified.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
@@ -12,41 +12,44 @@ use super::record::{self, RECORD_PREFIX};
 use crate::compression::Compression;
 use crate::input::{Checksum, Line};
 
-/// Maximum length of a record or a compressed piece, in bytes.
+/// Maximum length of a record, or of the text of a compressed piece, in bytes.
 const MAX_RECORD_BYTES: u64 = 1 << 30;
 
-/// The input lines that previous runs have answered.
+/// The input lines that previous runs have answered, with a response or with an error.
 #[derive(Debug, Default)]
 pub struct AnsweredLines {
     lines: HashMap<u64, Checksum>,
-    /// Number of lines with a successful answer.
+    /// Number of lines answered with a status from 200 to 299.
     pub good: u64,
-    /// Number of lines that failed.
+    /// Number of lines answered with another status or with an error.
     pub failed: u64,
-    /// Number of bytes removed from torn ends.
+    /// Total number of bytes in the torn ends of the files.
     pub torn: u64,
 }
 
-/// An existing output that cannot be used.
+/// Why an existing output cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// The file cannot be read.
-    #[error(transparent)]
+    #[error("cannot be opened or read: {0}")]
     Io(#[from] io::Error),
-    /// The file was not written by a run.
-    #[error("line {0} was not written by a run; choose another file, or overwrite this one")]
+    /// The line of the output with this number was not written by a run.
+    #[error("line {0} was not written by a run; choose another file, or start again with --overwrite")]
     Foreign(u64),
-    /// The file was written by a run, and is damaged before its end.
-    #[error("the file is damaged at byte {0}, before its end; restore it, or overwrite it")]
+    /// The file was written by a run, and is damaged at this byte, before its end.
+    #[error("the file is damaged at byte {0}, before its end; restore it, or start again with --overwrite")]
     Damaged(u64),
-    /// Two records answer the same input line.
-    #[error("two records answer input line {0}, because two runs wrote to the file at once; overwrite it")]
+    /// Two records answer the input line with this number.
+    #[error(
+        "two records answer input line {0}, because two runs wrote to the file at once; start again with --overwrite"
+    )]
     Duplicate(u64),
 }
 
 impl AnsweredLines {
-    /// Returns whether a line was answered: `Some(false)` if the line had another text then, `None`
-    /// if it was not answered.
+    /// Returns `Some(true)` if previous runs answered the line, `Some(false)` if they answered a
+    /// line with the same number but another text, and `None` if they did not answer a line with
+    /// this number.
     pub fn matches(&self, line: &Line) -> Option<bool> {
         self.lines.get(&line.number).map(|sum| *sum == line.sum)
     }
@@ -61,19 +64,19 @@ impl AnsweredLines {
         self.lines.is_empty()
     }
 
-    /// Returns the highest number of an answered line.
+    /// Returns the highest line number among the answered lines, or 0 if none was answered.
     pub fn last(&self) -> u64 {
         self.lines.keys().copied().max().unwrap_or(0)
     }
 
-    /// Adds the records of a file. Returns the length of its complete part in bytes.
+    /// Adds the records in a file. Returns the length of the file without its torn end, in bytes.
     pub(crate) fn scan(&mut self, format: Compression, file: &mut impl BufRead) -> Result<u64, ScanError> {
-        let (whole, all) = match format {
+        let (complete, all) = match format {
             Compression::Plain => self.scan_lines(file)?,
             Compression::Gzip | Compression::Zstd => self.scan_pieces(format, file)?,
         };
-        self.torn += all - whole;
-        Ok(whole)
+        self.torn += all - complete;
+        Ok(complete)
     }
 
     fn add(&mut self, read: record::ParsedRecord) -> Result<(), ScanError> {
@@ -97,8 +100,8 @@ impl AnsweredLines {
                 return Ok((torn.unwrap_or(at), at));
             }
             number += 1;
-            let whole = text.strip_suffix(b"\n").and_then(record::read);
-            match (whole, torn) {
+            let complete = text.strip_suffix(b"\n").and_then(record::parse);
+            match (complete, torn) {
                 (Some(_), Some(torn)) => return Err(ScanError::Damaged(torn)),
                 (Some(read), None) => self.add(read)?,
                 (None, _) if !could_be_torn(&text) => return Err(ScanError::Foreign(number)),
@@ -112,25 +115,33 @@ impl AnsweredLines {
         let mut file = CountingReader { file, count: 0 };
         let mut number = 0;
         loop {
-            let begin = file.count;
-            if !format.could_begin(file.fill_buf()?) {
-                return Err(if begin == 0 { ScanError::Foreign(1) } else { ScanError::Damaged(begin) });
+            let piece_start = file.count;
+            if !format.may_start_with(file.fill_buf()?) {
+                return Err(if piece_start == 0 {
+                    ScanError::Foreign(1)
+                } else {
+                    ScanError::Damaged(piece_start)
+                });
             }
             let piece = match format.next_piece(&mut file, MAX_RECORD_BYTES) {
                 Ok(Some(piece)) => piece,
-                Ok(None) => return Ok((begin, begin)),
+                Ok(None) => return Ok((piece_start, piece_start)),
                 // Torn, because only zeros or nothing follow.
-                Err(_) if only_zeros(&mut file)? => return Ok((begin, file.count)),
-                Err(_) => return Err(ScanError::Damaged(begin)),
+                Err(_) if only_zeros(&mut file)? => return Ok((piece_start, file.count)),
+                Err(_) => return Err(ScanError::Damaged(piece_start)),
             };
             let lines = || piece.split_inclusive(|byte| *byte == b'\n');
-            let read: Option<Vec<_>> = lines().map(|line| record::read(line.strip_suffix(b"\n")?)).collect();
+            let read: Option<Vec<_>> = lines().map(|line| record::parse(line.strip_suffix(b"\n")?)).collect();
             match read {
                 Some(read) => read.into_iter().try_for_each(|read| self.add(read))?,
                 // A piece that ends in zeros may be decoded to garbage.
                 None if lines().next().is_some_and(could_be_torn) => {
                     let torn = only_zeros(&mut file)?;
-                    return if torn { Ok((begin, file.count)) } else { Err(ScanError::Damaged(begin)) };
+                    return if torn {
+                        Ok((piece_start, file.count))
+                    } else {
+                        Err(ScanError::Damaged(piece_start))
+                    };
                 }
                 None => return Err(ScanError::Foreign(number + 1)),
             }
@@ -139,15 +150,15 @@ impl AnsweredLines {
     }
 }
 
-/// Returns `true` if the text may be the start of a record, or the remains of one after a power
-/// failure.
+/// Returns `true` if `text` may be what remains of a record after a kill or a power failure: the
+/// start of one, or text with a zero byte.
 fn could_be_torn(text: &[u8]) -> bool {
-    let beginning = RECORD_PREFIX.as_bytes();
-    let common = beginning.len().min(text.len());
-    text.get(..common) == beginning.get(..common) || text.contains(&0)
+    let prefix = RECORD_PREFIX.as_bytes();
+    let common = prefix.len().min(text.len());
+    text.get(..common) == prefix.get(..common) || text.contains(&0)
 }
 
-/// Reads to the end of the file. Returns `true` if it contains only zeros.
+/// Reads to the end of the file. Returns `true` if the rest contains only zeros, or nothing.
 fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let chunk = file.fill_buf()?;
@@ -162,7 +173,7 @@ fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Counts the bytes read from a file.
+/// A reader that counts the bytes read from a file.
 struct CountingReader<'a, R> {
     file: &'a mut R,
     count: u64,
@@ -201,12 +212,13 @@ mod tests {
         Record { line, sum: Checksum(line as u32 * 3), custom_id: format!("id {line}"), outcome }
     }
 
-    /// Returns the output of a run for these lines, which ends a piece after every `every` records.
+    /// Returns the output of a run that answered these lines. A compressed output has `every`
+    /// records per piece.
     fn written(format: Compression, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
         let file = crate::output::sink::MemoryFile::default();
         let mut sink = Sink::new(format, Box::new(file.clone()), None);
         for (n, line) in lines.enumerate() {
-            sink.put(&record(line)).unwrap();
+            sink.write_record(&record(line)).unwrap();
             if n % every == every - 1 {
                 sink.tick().unwrap();
             }
@@ -216,34 +228,34 @@ mod tests {
     }
 
     fn scan(format: Compression, bytes: &[u8]) -> Result<(AnsweredLines, u64), ScanError> {
-        let mut found = AnsweredLines::default();
-        let whole = found.scan(format, &mut io::BufReader::with_capacity(11, bytes))?;
-        Ok((found, whole))
+        let mut answered = AnsweredLines::default();
+        let complete = answered.scan(format, &mut io::BufReader::with_capacity(11, bytes))?;
+        Ok((answered, complete))
     }
 
     proptest! {
-        /// After any number of crashes, which may leave anything of a file, each line has exactly
-        /// one record.
+        /// After any number of crashes, each of which may leave a file of any length, each line has
+        /// exactly one record.
         #[test]
         fn every_line_is_written_once_after_any_crashes(count in 1u64..40, every in 1usize..8, cuts in prop::collection::vec((0.0f64..1.0, 0usize..30), 0..6)) {
             for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {
                 let mut file = Vec::new();
                 for (cut, zeros) in cuts.iter().copied().chain([(1.0, 0)]) {
-                    let (found, whole) = scan(format, &file).unwrap();
-                    file.truncate(whole as usize);
-                    let missing = (1..=count).filter(|line| !found.lines.contains_key(line));
+                    let (answered, complete) = scan(format, &file).unwrap();
+                    file.truncate(complete as usize);
+                    let missing = (1..=count).filter(|line| !answered.lines.contains_key(line));
                     let more = written(format, missing, every);
                     file.extend(&more[..(more.len() as f64 * cut).ceil() as usize]);
                     file.extend(std::iter::repeat_n(0, zeros));
                 }
-                let (found, whole) = scan(format, &file).unwrap();
-                prop_assert_eq!((found.len(), found.last(), whole, found.torn), (count, count, file.len() as u64, 0));
+                let (answered, complete) = scan(format, &file).unwrap();
+                prop_assert_eq!((answered.len(), answered.last(), complete, answered.torn), (count, count, file.len() as u64, 0));
                 let mut text = String::new();
                 format.reader(&file[..]).read_to_string(&mut text).unwrap();
-                let mut lines: Vec<u64> = text.lines().map(|line| record::read(line.as_bytes()).unwrap().line).collect();
+                let mut lines: Vec<u64> = text.lines().map(|line| record::parse(line.as_bytes()).unwrap().line).collect();
                 lines.sort_unstable();
                 prop_assert_eq!(lines, (1..=count).collect::<Vec<_>>());
-                prop_assert_eq!(found.failed, count / 7);
+                prop_assert_eq!(answered.failed, count / 7);
             }
         }
     }
@@ -252,7 +264,7 @@ mod tests {
     fn foreign_and_damaged_files_are_left_alone() {
         for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {
             assert!(matches!(scan(format, b"my notes\n"), Err(ScanError::Foreign(1))), "{format:?}");
-            let notes = format.piece(b"my notes".to_vec()).unwrap();
+            let notes = format.compress_piece(b"my notes".to_vec()).unwrap();
             assert!(matches!(scan(format, &notes), Err(ScanError::Foreign(1))), "{format:?}");
             let one = written(format, 1..3, 1);
             assert!(

@@ -1,7 +1,7 @@
-//! One line of the output, in OpenAI's batch format.
+//! One record of the output, in OpenAI's batch format.
 //!
-//! The `id` contains the number and the checksum of the input line, which is all that is needed to
-//! resume after a crash.
+//! The `id` of a record contains the number and the checksum of the input line, which is all that
+//! is needed to resume after a crash.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -10,62 +10,63 @@ use serde_json::value::RawValue;
 use crate::input::Checksum;
 use crate::line_error::LineError;
 
-/// Prefix of every `id`.
-const ID: &str = "batch_req_";
+/// Prefix of the `id` of every record.
+const ID_PREFIX: &str = "batch_req_";
 
-/// Prefix of every line of the output.
+/// Text with which every record starts.
 pub(crate) const RECORD_PREFIX: &str = "{\"id\":\"batch_req_";
 
-/// The result of one input line.
+/// The result of one input line, which becomes one line of the output.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Number of the input line.
+    /// Number of the input line, from 1.
     pub line: u64,
     /// Checksum of the input line.
     pub sum: Checksum,
-    /// The user's identifier of the line.
+    /// The line's `custom_id`, or `line-N` if it has none.
     pub custom_id: String,
-    /// The result.
+    /// The response, or the error if there is none.
     pub outcome: LineOutcome,
 }
 
-/// The result of a request.
+/// What came of an input line.
 #[derive(Clone, Debug)]
 pub enum LineOutcome {
-    /// The provider answered, with any status.
+    /// The provider answered, with any HTTP status.
     Answered(ProviderResponse),
-    /// The provider did not answer, or was not asked.
+    /// The provider did not answer, or the request was not sent because the line is invalid.
     Failed(LineError),
 }
 
-/// The response of a provider.
+/// The complete response of a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderResponse {
-    /// HTTP status.
+    /// HTTP status of the response.
     pub status: u16,
-    /// The provider's identifier of the request, or empty if it gave none.
+    /// The provider's identifier of the request, or empty if its headers have none.
     pub request_id: String,
-    /// Body as JSON on a single line.
+    /// Body as JSON without line ends.
     pub body: Box<RawValue>,
 }
 
 impl LineOutcome {
-    /// Returns `true` if the provider answered with a success status.
+    /// Returns `true` if the provider answered with a status from 200 to 299.
     pub fn is_good(&self) -> bool {
         matches!(self, Self::Answered(ProviderResponse { status: 200..300, .. }))
     }
 }
 
 impl ProviderResponse {
-    /// Returns a response. Line ends in the body are replaced by spaces, and a body that is not
-    /// JSON becomes a JSON string.
+    /// Returns a response with the body of an HTTP response. Replaces line ends in it by spaces. A
+    /// body that is not JSON becomes a JSON string.
     pub fn new(status: u16, request_id: impl Into<String>, body: &Bytes) -> Self {
         Self { status, request_id: request_id.into(), body: one_line(body) }
     }
 }
 
-/// Replaces line ends by spaces. Between JSON values a line end is whitespace, and JSON strings
-/// contain none.
+/// Returns a body as JSON without line ends. Replacing them by spaces does not change the value,
+/// because in JSON a line end is whitespace and strings contain none. A body that is not JSON
+/// becomes a JSON string.
 fn one_line(body: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(body);
     let text = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
@@ -79,41 +80,41 @@ fn one_line(body: &[u8]) -> Box<RawValue> {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct RecordJson<'a> {
     id: String,
     custom_id: &'a str,
-    response: Option<Response<'a>>,
+    response: Option<ResponseJson<'a>>,
     error: Option<&'a LineError>,
 }
 
 #[derive(Serialize)]
-struct Response<'a> {
+struct ResponseJson<'a> {
     status_code: u16,
     request_id: &'a str,
     body: &'a RawValue,
 }
 
 impl Record {
-    /// Appends the record with a line end.
+    /// Appends the record as one line, with a line end.
     ///
     /// # Errors
     ///
-    /// Serializing text does not fail in practice.
+    /// Returns an error if the serializer does, which it never does in practice.
     pub(crate) fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         let (response, error) = match &self.outcome {
             LineOutcome::Answered(ProviderResponse { status, request_id, body }) => {
-                (Some(Response { status_code: *status, request_id, body }), None)
+                (Some(ResponseJson { status_code: *status, request_id, body }), None)
             }
-            LineOutcome::Failed(fault) => (None, Some(fault)),
+            LineOutcome::Failed(error) => (None, Some(error)),
         };
-        let id = format!("{ID}{}_{:08x}", self.line, self.sum.0);
-        serde_json::to_writer(&mut *into, &Written { id, custom_id: &self.custom_id, response, error })?;
+        let id = format!("{ID_PREFIX}{}_{:08x}", self.line, self.sum.0);
+        serde_json::to_writer(&mut *into, &RecordJson { id, custom_id: &self.custom_id, response, error })?;
         into.push(b'\n');
         Ok(())
     }
 }
 
-/// The relevant fields of an existing record.
+/// The fields of an existing record that are needed to resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedRecord {
     pub(crate) line: u64,
@@ -121,10 +122,10 @@ pub(crate) struct ParsedRecord {
     pub(crate) good: bool,
 }
 
-/// Parses an existing record. Returns `None` if the line is not a complete record.
-pub(crate) fn read(text: &[u8]) -> Option<ParsedRecord> {
+/// Parses a line of an existing output. Returns `None` if it is not a complete record.
+pub(crate) fn parse(text: &[u8]) -> Option<ParsedRecord> {
     #[derive(Deserialize)]
-    struct Whole<'a> {
+    struct RecordHead<'a> {
         id: &'a str,
         response: Option<Status>,
     }
@@ -132,9 +133,9 @@ pub(crate) fn read(text: &[u8]) -> Option<ParsedRecord> {
     struct Status {
         status_code: u16,
     }
-    let whole: Whole<'_> = serde_json::from_slice(text).ok()?;
-    let (line, sum) = whole.id.strip_prefix(ID)?.split_once('_')?;
-    let good = whole.response.is_some_and(|response| (200..300).contains(&response.status_code));
+    let head: RecordHead<'_> = serde_json::from_slice(text).ok()?;
+    let (line, sum) = head.id.strip_prefix(ID_PREFIX)?.split_once('_')?;
+    let good = head.response.is_some_and(|response| (200..300).contains(&response.status_code));
     Some(ParsedRecord { line: line.parse().ok()?, sum: Checksum(u32::from_str_radix(sum, 16).ok()?), good })
 }
 
@@ -161,7 +162,7 @@ mod tests {
         let expected = json!({"id": "batch_req_12_000000ab", "custom_id": "a\n\"b",
             "response": {"status_code": 200, "request_id": "req_1", "body": {"choices": [1.0], "text": "a\nb"}}, "error": null});
         assert_eq!(value, expected);
-        assert_eq!(read(&text), Some(ParsedRecord { line: 12, sum: Checksum(0xab), good: true }));
+        assert_eq!(parse(&text), Some(ParsedRecord { line: 12, sum: Checksum(0xab), good: true }));
 
         let text = written(LineOutcome::Answered(ProviderResponse::new(
             502,
@@ -170,13 +171,13 @@ mod tests {
         )));
         let value: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["response"]["body"], "<html>\u{fffd}\n");
-        assert!(read(&text).is_some_and(|read| !read.good));
+        assert!(parse(&text).is_some_and(|read| !read.good));
 
         let text = written(LineOutcome::Failed(LineError::new("invalid_url", "no")));
         let value: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["error"], json!({"code": "invalid_url", "message": "no"}));
         assert_eq!(value["response"], Value::Null);
-        assert!(read(&text).is_some_and(|read| !read.good));
+        assert!(parse(&text).is_some_and(|read| !read.good));
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
             "{\"id\":\"batch_req_1_zz\"}",
             "{\"id\":\"batch_req_1_00000000\"",
         ] {
-            assert_eq!(read(text.as_bytes()), None, "{text}");
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Writes records such that a kill loses no written record and tears at most one line.
+//! Writes records such that a kill loses no written record and leaves at most one line incomplete.
 //!
 //! Plain text is written at once, in one write per batch of records. Compressed text is collected
-//! into pieces that are written after a second or a megabyte, so a kill loses the answers of that
-//! second. Written data survive the process. They survive a power failure once they are synced,
-//! every five seconds and at the end.
+//! into pieces that are written after one second or one mebibyte, so a kill loses the answers of at
+//! most that second. Written data survive a kill of the process. They survive a power failure once
+//! they are synced, which happens every five seconds and at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,14 +12,15 @@ use std::mem::take;
 use super::record::Record;
 use crate::compression::Compression;
 
-/// Number of ticks, of one second each, between two syncs.
+/// A sink syncs its files at every fifth call of [`Sink::tick`], which is every five seconds.
 pub const SYNC_EVERY: u32 = 5;
-/// Size at which a compressed piece is written without waiting longer, in bytes.
+/// Number of pending bytes from which on they are written at once, even to a compressed file.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A file that can be synced to disk.
 pub(crate) trait SyncWrite: Write + Send {
-    /// Waits until the written data survive a power failure.
+    /// Waits until the data written so far would survive a power failure. Does nothing for standard
+    /// output.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -35,18 +36,18 @@ impl SyncWrite for io::Stdout {
     }
 }
 
-/// The destination of records. Its methods block.
+/// Writes records to one or two files, or to standard output. The methods block the thread.
 pub struct Sink {
     good: OutputStream,
-    /// Separate destination of failed records, if any.
+    /// Destination of failed records. With `None`, they are written to `good`.
     failed: Option<OutputStream>,
     ticks: u32,
 }
 
 struct OutputStream {
     format: Compression,
-    store: Box<dyn SyncWrite>,
-    text: Vec<u8>,
+    file: Box<dyn SyncWrite>,
+    pending: Vec<u8>,
     unsynced: bool,
 }
 
@@ -56,91 +57,97 @@ impl Sink {
         good: Box<dyn SyncWrite>,
         failed: Option<(Compression, Box<dyn SyncWrite>)>,
     ) -> Self {
-        let stream = |format, store| OutputStream { format, store, text: Vec::new(), unsynced: false };
-        let failed = failed.map(|(format, store)| stream(format, store));
+        let stream = |format, file| OutputStream { format, file, pending: Vec::new(), unsynced: false };
+        let failed = failed.map(|(format, file)| stream(format, file));
         Self { good: stream(format, good), failed, ticks: 0 }
     }
 
-    /// Returns a sink for standard output, which cannot be resumed.
+    /// Returns a sink that writes to standard output. Such an output cannot be resumed.
     pub fn stdout() -> Self {
         Self::new(Compression::Plain, Box::new(io::stdout()), None)
     }
 
-    /// Adds a record, which the next [`Sink::flush`] or [`Sink::tick`] writes.
+    /// Adds a record to those that the next [`Sink::flush`] or [`Sink::tick`] writes. Writes them
+    /// at once if they exceed one mebibyte.
     ///
     /// # Errors
     ///
-    /// Returns the error of the file. The sink cannot be used any more.
-    pub fn put(&mut self, record: &Record) -> io::Result<()> {
+    /// Returns an error if the file cannot be written. The sink must not be used after an error.
+    pub fn write_record(&mut self, record: &Record) -> io::Result<()> {
         let stream = match &mut self.failed {
             Some(failed) if !record.outcome.is_good() => failed,
             _ => &mut self.good,
         };
-        record.write(&mut stream.text)?;
-        if stream.text.len() >= PIECE_BYTES { stream.write() } else { Ok(()) }
+        record.write(&mut stream.pending)?;
+        if stream.pending.len() >= PIECE_BYTES { stream.write() } else { Ok(()) }
     }
 
-    /// Writes the pending records, unless the output is compressed.
+    /// Writes the pending records of plain files. Compressed files are written by [`Sink::tick`].
     ///
     /// # Errors
     ///
-    /// As for [`Sink::put`].
+    /// Returns an error if a file cannot be written. The sink must not be used after an error.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.each(|stream| if stream.format == Compression::Plain { stream.write() } else { Ok(()) })
+        self.for_each_stream(
+            |stream| if stream.format == Compression::Plain { stream.write() } else { Ok(()) },
+        )
     }
 
-    /// Writes all pending records, and syncs every [`SYNC_EVERY`] calls. Must be called once per
+    /// Writes all pending records. Every fifth call also syncs the files. Call this once per
     /// second.
     ///
     /// # Errors
     ///
-    /// As for [`Sink::put`].
+    /// Returns an error if a file cannot be written. The sink must not be used after an error.
     pub fn tick(&mut self) -> io::Result<()> {
         self.ticks += 1;
         let sync = self.ticks.is_multiple_of(SYNC_EVERY);
-        self.each(|stream| {
+        self.for_each_stream(|stream| {
             stream.write()?;
             if sync { stream.sync() } else { Ok(()) }
         })
     }
 
-    /// Writes and syncs all pending records.
+    /// Writes all pending records, and syncs the files.
     ///
     /// # Errors
     ///
-    /// As for [`Sink::put`].
+    /// Returns an error if a file cannot be written.
     pub fn finish(mut self) -> io::Result<()> {
-        self.each(|stream| {
+        self.for_each_stream(|stream| {
             stream.write()?;
             stream.sync()
         })
     }
 
-    fn each(&mut self, mut what: impl FnMut(&mut OutputStream) -> io::Result<()>) -> io::Result<()> {
-        what(&mut self.good)?;
-        self.failed.as_mut().map_or(Ok(()), what)
+    fn for_each_stream(
+        &mut self,
+        mut action: impl FnMut(&mut OutputStream) -> io::Result<()>,
+    ) -> io::Result<()> {
+        action(&mut self.good)?;
+        self.failed.as_mut().map_or(Ok(()), action)
     }
 }
 
 impl OutputStream {
     fn write(&mut self) -> io::Result<()> {
-        if self.text.is_empty() {
+        if self.pending.is_empty() {
             return Ok(());
         }
-        let piece = self.format.piece(take(&mut self.text))?;
+        let piece = self.format.compress_piece(take(&mut self.pending))?;
         self.unsynced = true;
-        self.store.write_all(&piece)?;
-        self.store.flush()
+        self.file.write_all(&piece)?;
+        self.file.flush()
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        if take(&mut self.unsynced) { self.store.sync() } else { Ok(()) }
+        if take(&mut self.unsynced) { self.file.sync() } else { Ok(()) }
     }
 }
 
 impl std::fmt::Debug for Sink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sink").field("apart", &self.failed.is_some()).finish_non_exhaustive()
+        f.debug_struct("Sink").field("separate_failures", &self.failed.is_some()).finish_non_exhaustive()
     }
 }
 

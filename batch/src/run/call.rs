@@ -1,4 +1,4 @@
-//! The call of one line.
+//! Sends the request of one line, and reads the response.
 
 use std::time::Duration;
 
@@ -13,31 +13,32 @@ use super::queue_meter::QueuedCall;
 use crate::line_error::LineError;
 use crate::output::{LineOutcome, ProviderResponse};
 
-/// Maximum number of times a call is made if its response breaks off. The gate does not retry a
-/// response that is being read.
+/// Maximum number of times a request is sent if its response breaks off. The gate retries a call
+/// only until its response begins.
 const MAX_READ_ATTEMPTS: u32 = 3;
 
-/// Response headers that may contain the provider's identifier of the request.
+/// Response headers that may contain the provider's identifier of the request, in order of
+/// preference.
 const REQUEST_ID_HEADERS: [&str; 3] = ["x-request-id", "request-id", "apim-request-id"];
 
-/// A request that is ready to be sent.
+/// A request with its headers, ready to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct PreparedRequest {
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) facts: RequestFacts,
-    /// Maximum silence of the server.
+    /// Time without data from the provider after which the call fails.
     pub(super) read_timeout: Duration,
 }
 
-/// The result of a call.
+/// What a call returned, and what it used.
 #[derive(Debug)]
 pub(super) struct CallResult {
     pub(super) outcome: LineOutcome,
     pub(super) usage: Option<Usage>,
-    /// Whether a request was sent whose usage is unknown.
-    pub(super) broke_off: bool,
+    /// Whether tokens may have been used that no response reported.
+    pub(super) usage_unknown: bool,
 }
 
 impl PreparedRequest {
@@ -48,7 +49,7 @@ impl PreparedRequest {
         Self { uri, headers, body, facts, read_timeout }
     }
 
-    fn request(&self, unsent: Option<QueuedCall>) -> HttpRequest<RequestBody> {
+    fn request(&self, queued: Option<QueuedCall>) -> HttpRequest<RequestBody> {
         let mut request = HttpRequest::new(RequestBody::from(self.body.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -56,23 +57,25 @@ impl PreparedRequest {
         let extensions = request.extensions_mut();
         extensions.insert(Context { lane: Lane::Batch, ..Context::default() });
         extensions.insert(Timeouts { read: Some(self.read_timeout), pool: None });
-        if let Some(unsent) = unsent {
-            extensions.insert(unsent);
+        if let Some(queued) = queued {
+            extensions.insert(queued);
         }
         request
     }
 
-    /// Makes the call.
-    pub(super) async fn ask(self, client: Client, unsent: QueuedCall) -> CallResult {
-        let mut unsent = Some(unsent);
-        let mut reading = 1;
+    /// Sends the request and reads the whole response. Sends it again if the response breaks off,
+    /// up to [`MAX_READ_ATTEMPTS`] times in total. `queued` is attached to the first of these
+    /// requests.
+    pub(super) async fn send_until_read(self, client: Client, queued: QueuedCall) -> CallResult {
+        let mut queued = Some(queued);
+        let mut attempts = 1;
         loop {
-            match self.once(&client, unsent.take()).await {
-                Ok((outcome, usage)) => return CallResult { outcome, usage, broke_off: false },
-                Err((_, true)) if reading < MAX_READ_ATTEMPTS => reading += 1,
+            match self.attempt(&client, queued.take()).await {
+                Ok((outcome, usage)) => return CallResult { outcome, usage, usage_unknown: false },
+                Err((_, true)) if attempts < MAX_READ_ATTEMPTS => attempts += 1,
                 Err((error, _)) => {
                     // A request that was never sent has used nothing.
-                    let broke_off = !matches!(
+                    let usage_unknown = !matches!(
                         error.kind(),
                         ErrorKind::Refused(_)
                             | ErrorKind::Connect
@@ -80,22 +83,23 @@ impl PreparedRequest {
                             | ErrorKind::Request
                     );
                     return CallResult {
-                        outcome: LineOutcome::Failed(fault(&error)),
+                        outcome: LineOutcome::Failed(line_error(&error)),
                         usage: None,
-                        broke_off,
+                        usage_unknown,
                     };
                 }
             }
         }
     }
 
-    /// Makes one call. The error contains whether it occurred while the body was read.
-    async fn once(
+    /// Sends the request once and reads the whole response. The flag in the error is `true` if the
+    /// error occurred after the response began.
+    async fn attempt(
         &self,
         client: &Client,
-        unsent: Option<QueuedCall>,
+        queued: Option<QueuedCall>,
     ) -> Result<(LineOutcome, Option<Usage>), (Error, bool)> {
-        let response = client.call(self.request(unsent)).await.map_err(|error| (error, false))?;
+        let response = client.call(self.request(queued)).await.map_err(|error| (error, false))?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| (error, true))?.to_bytes();
         let id = REQUEST_ID_HEADERS
@@ -105,12 +109,12 @@ impl PreparedRequest {
         let mut observer = Observer::new(self.facts.dialect, &head.headers, false);
         observer.push(&body, |_| {});
         observer.finish(|_| {});
-        let answer = ProviderResponse::new(head.status.as_u16(), id, &body);
-        Ok((LineOutcome::Answered(answer), observer.usage()))
+        let response_record = ProviderResponse::new(head.status.as_u16(), id, &body);
+        Ok((LineOutcome::Answered(response_record), observer.usage()))
     }
 }
 
-fn fault(error: &Error) -> LineError {
+fn line_error(error: &Error) -> LineError {
     let code = error.kind().reason().map_or(error.kind().as_str(), |reason| reason.as_str());
     LineError::new(code, error.to_string())
 }

@@ -1,74 +1,79 @@
-//! Stops a run in which nothing works any more: a wrong key, an unknown model, no credit, or a
-//! server that is down.
+//! Stops a run in which nothing works any more, for example because of a wrong key, an unknown
+//! model, no credit, or a server that is down.
 //!
-//! Such failures are not caused by the lines. Records of consecutive failures are therefore held
-//! back, and are written only once something works again. If the failures continue, the run stops
-//! without having marked the remaining lines as failed. Held records were not written, so the next
-//! run sends their lines again.
+//! Such failures are not caused by the lines. Therefore the records of consecutive failures are
+//! *held*, which means that they are not written until something works again. If the failures
+//! continue, the run stops without writing the held records, and the next run sends their lines
+//! again.
 
 use crate::output::{LineOutcome, ProviderResponse, Record};
 
-/// Holds back the records of consecutive failures.
+/// Holds the records of consecutive failures.
 #[derive(Debug)]
 pub(super) struct FailureStreak<T> {
-    most: usize,
-    any_good: bool,
+    max_failures: usize,
+    had_success: bool,
     held: Vec<T>,
 }
 
-/// What to do with records.
+/// What to do after a call has ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum StreakDecision<T> {
-    /// Write these records.
+    /// Write these records: the held ones, then that of the call.
     Write(Vec<T>),
-    /// Write nothing yet.
+    /// Write nothing; the record is held.
     Hold,
-    /// Stop the run.
+    /// Stop the run, because there were too many consecutive failures.
     Stop,
 }
 
 impl<T> FailureStreak<T> {
-    /// Returns a streak that stops the run after `most` consecutive failures; 0 disables it.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, any_good: false, held: Vec::new() }
+    /// Returns a streak that stops the run at the `max_failures`th consecutive failure. With 0, it
+    /// never stops the run, and holds no records.
+    pub(super) fn new(max_failures: usize) -> Self {
+        Self { max_failures, had_success: false, held: Vec::new() }
     }
 
-    /// Handles an ended call.
-    pub(super) fn put(&mut self, thing: T, blame: FailureSource) -> StreakDecision<T> {
-        let counts = match blame {
+    /// Adds the record of an ended call, and decides what to do.
+    pub(super) fn push(&mut self, item: T, source: FailureSource) -> StreakDecision<T> {
+        let counts = match source {
             FailureSource::None => false,
-            FailureSource::Request => !self.any_good,
+            FailureSource::Request => !self.had_success,
             FailureSource::Provider => true,
         };
-        self.any_good |= blame == FailureSource::None;
-        if counts && self.most > 0 {
-            self.held.push(thing);
-            return if self.held.len() >= self.most { StreakDecision::Stop } else { StreakDecision::Hold };
+        self.had_success |= source == FailureSource::None;
+        if counts && self.max_failures > 0 {
+            self.held.push(item);
+            return if self.held.len() >= self.max_failures {
+                StreakDecision::Stop
+            } else {
+                StreakDecision::Hold
+            };
         }
         let mut all = std::mem::take(&mut self.held);
-        all.push(thing);
+        all.push(item);
         StreakDecision::Write(all)
     }
 
-    /// Returns the records that are held back. At the end of a run they are written.
+    /// Removes and returns the held records, which are written when the input ends.
     pub(super) fn take_held(&mut self) -> Vec<T> {
         std::mem::take(&mut self.held)
     }
 }
 
-/// The source of a failure.
+/// What caused a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureSource {
-    /// No failure.
+    /// The call did not fail.
     None,
-    /// The request, unless nothing has worked yet.
+    /// Probably the request. Counts as a consecutive failure only until a first call has succeeded.
     Request,
-    /// The provider.
+    /// Probably the provider, the key or the account. Counts as a consecutive failure.
     Provider,
 }
 
 impl FailureSource {
-    pub(super) fn of(record: &Record) -> Self {
+    pub(super) fn from_record(record: &Record) -> Self {
         match &record.outcome {
             LineOutcome::Answered(ProviderResponse { status: 200..400, .. }) => Self::None,
             // These statuses concern the key, the account or its rate. Other client errors concern
@@ -78,7 +83,7 @@ impl FailureSource {
             }
             LineOutcome::Answered(ProviderResponse { status: 400..500, .. }) => Self::Request,
             LineOutcome::Answered(_) => Self::Provider,
-            LineOutcome::Failed(fault) if fault.code == "too_large" || fault.code == "request" => {
+            LineOutcome::Failed(error) if error.code == "too_large" || error.code == "request" => {
                 Self::Request
             }
             LineOutcome::Failed(_) => Self::Provider,
@@ -93,19 +98,19 @@ mod tests {
     #[test]
     fn success_releases_held_failures() {
         let mut streak = FailureStreak::new(3);
-        assert_eq!(streak.put(1, FailureSource::Request), StreakDecision::Hold);
-        assert_eq!(streak.put(2, FailureSource::Provider), StreakDecision::Hold);
-        assert_eq!(streak.put(3, FailureSource::None), StreakDecision::Write(vec![1, 2, 3]));
+        assert_eq!(streak.push(1, FailureSource::Request), StreakDecision::Hold);
+        assert_eq!(streak.push(2, FailureSource::Provider), StreakDecision::Hold);
+        assert_eq!(streak.push(3, FailureSource::None), StreakDecision::Write(vec![1, 2, 3]));
         assert_eq!(
-            streak.put(4, FailureSource::Request),
+            streak.push(4, FailureSource::Request),
             StreakDecision::Write(vec![4]),
             "after a success, it is the line's own failure"
         );
-        assert_eq!(streak.put(5, FailureSource::Provider), StreakDecision::Hold);
-        assert_eq!(streak.put(6, FailureSource::Provider), StreakDecision::Hold);
-        assert_eq!(streak.put(7, FailureSource::Provider), StreakDecision::Stop);
+        assert_eq!(streak.push(5, FailureSource::Provider), StreakDecision::Hold);
+        assert_eq!(streak.push(6, FailureSource::Provider), StreakDecision::Hold);
+        assert_eq!(streak.push(7, FailureSource::Provider), StreakDecision::Stop);
         assert_eq!(streak.take_held(), [5, 6, 7]);
         let mut never = FailureStreak::new(0);
-        assert!((0..100).all(|n| never.put(n, FailureSource::Provider) == StreakDecision::Write(vec![n])));
+        assert!((0..100).all(|n| never.push(n, FailureSource::Provider) == StreakDecision::Write(vec![n])));
     }
 }

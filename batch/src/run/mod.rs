@@ -1,4 +1,4 @@
-//! Runs lines through a gate.
+//! Sends the requests of a batch through a gate.
 
 mod call;
 mod failure_streak;
@@ -31,40 +31,44 @@ use crate::read_ahead::{OpenCalls, ReadAhead};
 use crate::reorder::ReorderBuffer;
 use crate::request_url::request_url;
 
-/// Maximum time that a call may wait: in the queue, for quotas, and for cool-downs. The longest
-/// that a gate allows.
+/// Maximum time that a call may wait in the queue, for quotas, and for cool-downs: 30 days, the
+/// longest that a gate allows.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
-/// Minimum number of attempts per call.
+/// Minimum number of attempts per call, even if the configuration has fewer.
 const MIN_ATTEMPTS: u32 = 8;
-/// Minimum retry ratio and reserve. Nobody waits for a single call, and slots and quotas bound
-/// retries anyway.
+/// Minimum ratio and reserve of the retry budget, even if the configuration has less. A batch can
+/// afford many retries, because nobody waits for a single call, and slots and quotas bound the
+/// retries.
 const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
-/// Maximum number of records that wait for an earlier one if their order matters.
+/// Maximum number of completed records that wait for an earlier one. Beyond it, no more lines are
+/// read.
 const MAX_EARLY_RECORDS: usize = 4_096;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
-    /// Base URL of the provider, with or without a version.
+    /// Base URL of the provider. If it has a path, the path must contain the version, as in
+    /// `https://api.example/v1`.
     pub base: Uri,
-    /// Headers of every request, such as the credential.
+    /// Headers of every request, such as the credential. Default none.
     pub headers: HeaderMap,
     /// Settings that apply to every line.
     pub overrides: RequestOverrides,
-    /// Whether records are written in input order.
+    /// Whether records are written in the order of the input. Otherwise they are written as calls
+    /// end. Default `false`.
     pub ordered: bool,
-    /// Prices per million tokens.
+    /// Prices for the cost of the run. Default 0.
     pub prices: Prices,
-    /// Ceilings on cost and tokens.
+    /// Ceilings on the cost and tokens of the run. Default none.
     pub ceilings: Ceilings,
-    /// Maximum silence of the server. Default: 10 min.
+    /// Time without data from the provider after which a call fails. Default 10 min.
     pub read_timeout: Duration,
-    /// Number of consecutive failures after which the run stops; 0 disables. Default: 20.
+    /// Number of consecutive failures at which the run stops. 0 never stops it. Default 20.
     pub max_consecutive_failures: usize,
 }
 
 impl BatchOptions {
-    /// Returns options with defaults for a base URL.
+    /// Returns the default options for a base URL.
     pub fn new(base: Uri) -> Self {
         Self {
             base,
@@ -79,50 +83,50 @@ impl BatchOptions {
     }
 }
 
-/// A job for the writer.
+/// A job for the thread that writes the output; see [`write_records`](crate::write_records).
 #[derive(Debug)]
 pub enum WriteJob {
     /// Write this record.
     Record(Record),
-    /// A second has passed.
+    /// Call [`Sink::tick`](crate::Sink::tick), because a second has passed.
     Tick,
 }
 
-/// Why a run cannot continue. Written records remain, and the next run resumes from them.
+/// Why a run failed. Records that were written remain, and the next run resumes from them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The input cannot be read.
+    /// Reading the input failed.
     #[error("cannot read the input: {0}")]
     Input(#[from] io::Error),
-    /// The receiver of records is gone.
+    /// The receiver of the records was dropped, for example because writing failed.
     #[error("cannot write the output")]
     Output,
-    /// An input line differs from the line that was answered before.
+    /// The input line with this number has another text than when a previous run answered it.
     #[error(
         "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
     )]
     InputChanged(u64),
-    /// Too many consecutive calls have failed.
+    /// As many consecutive calls failed as [`BatchOptions::max_consecutive_failures`] allows.
     #[error(
         "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again"
     )]
     TooManyFailures {
-        /// Number of failures.
+        /// Number of consecutive failures.
         count: usize,
-        /// Message of the last failure.
+        /// Message of the last of them.
         last: String,
     },
-    /// The base URL is invalid.
+    /// The URL has no scheme or no host.
     #[error("{0} is not the base URL of an API")]
     InvalidBase(Uri),
-    /// A call panicked, which is a bug.
+    /// The task of a call panicked, which is a bug.
     #[error("a call panicked: {0}")]
     Panicked(#[from] JoinError),
 }
 
-/// A gate for batches. No call is given up because of the queue, because nobody waits for a single
-/// call.
+/// A gate that is configured for batches: calls wait as long as necessary, because nobody waits for
+/// a single call.
 #[derive(Clone, Debug)]
 pub struct Batch {
     gate: Gate,
@@ -130,78 +134,82 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Creates a gate with the limits, rates and pools of a configuration. Waits, deadlines and
-    /// predictions for interactive use are disabled, and calls are retried more often.
+    /// Creates a gate on top of `transport`, with the limits, rates and pools of `config`. Settings
+    /// for interactive use are replaced: calls wait up to 30 days, no call is refused because of
+    /// its predicted wait, queues have at least their default length, and calls have at least 8
+    /// attempts.
     ///
     /// # Errors
     ///
-    /// As for [`Gate::over`].
+    /// Returns an error if [`Gate::over`] does.
     pub fn over(mut config: Config, transport: Transport) -> Result<Self, tidegate::Error> {
         config.targets.iter_mut().chain([&mut config.default_target]).for_each(configure_for_batch);
         let meter = QueueMeter::default();
         Ok(Self { gate: Gate::over(config, meter.over(transport))?, meter })
     }
 
-    /// Returns the gate.
+    /// Returns the gate through which all runs of this batch send.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Sends lines until there are no more, or `stop` becomes true. After a stop, calls in flight
-    /// finish before the run ends.
+    /// Sends the requests in `lines` through the gate, and sends their results into `records`.
+    /// Returns the final progress when the input has ended, a ceiling is reached, or `stop` became
+    /// `true`, and all calls have ended.
     ///
-    /// Each line gets one record, except lines in `found`, which a previous run has answered, and
-    /// lines that a stop has left. `tell` is called on every change and once per second.
+    /// Each line gets one record, except the lines in `answered` and the lines that were not sent
+    /// because of a stop or ceiling. Calls `on_progress` after every change and once per second.
     ///
-    /// # Cancellation safety
+    /// # Cancel safety
     ///
-    /// Dropping the future ends all calls in flight at once. Their lines have no record, and may be
-    /// billed.
+    /// Dropping the future ends all calls in flight at once. Their lines get no record, and the
+    /// provider may bill them.
     ///
     /// # Errors
     ///
-    /// See [`RunError`].
+    /// Returns [`RunError`] if the input, the output or a call prevents the run from continuing.
+    /// Calls in flight end at once.
     pub async fn run(
         &self,
         options: BatchOptions,
-        found: AnsweredLines,
+        answered: AnsweredLines,
         mut lines: mpsc::Receiver<io::Result<Line>>,
         records: mpsc::Sender<WriteJob>,
         mut stop: watch::Receiver<bool>,
-        mut tell: impl FnMut(&BatchProgress),
+        mut on_progress: impl FnMut(&BatchProgress),
     ) -> Result<BatchProgress, RunError> {
-        let mut run = RunState::new(self, options, found, records);
+        let mut run = RunState::new(self, options, answered, records);
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
         loop {
-            run.begin_held();
-            let pull = run.pulls();
+            run.start_held_call();
+            let pull = run.wants_line();
             if !pull && run.calls.is_empty() && run.is_over() {
                 break;
             }
             tokio::select! {
-                line = lines.recv(), if pull => run.read(line.transpose()?).await?,
-                Some(ended) = run.calls.join_next() => run.ended(ended?).await?,
-                () = self.meter.changed() => run.window.sent(self.meter.waiting()),
+                line = lines.recv(), if pull => run.on_line(line.transpose()?).await?,
+                Some(ended) = run.calls.join_next() => run.on_call_ended(ended?).await?,
+                () = self.meter.changed() => run.read_ahead.on_sent(self.meter.waiting()),
                 _ = tick.tick() => {
-                    run.window.tick();
+                    run.read_ahead.on_tick();
                     run.send(WriteJob::Tick).await?;
                 }
                 () = stop_requested(&mut stop), if run.progress.ended.is_none() => run.progress.ended = Some(BatchEnd::Stopped),
             }
             run.update_progress();
-            tell(&run.progress);
+            on_progress(&run.progress);
         }
-        let rest = run.streak.take_held();
-        run.write(rest).await?;
+        let held_records = run.streak.take_held();
+        run.write(held_records).await?;
         run.update_progress();
-        tell(&run.progress);
+        on_progress(&run.progress);
         Ok(run.progress)
     }
 }
 
-/// Waits until a stop is requested. Waits forever if no stop can be requested any more.
+/// Waits until a stop is requested. Never returns if the sender was dropped without requesting one.
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
@@ -213,9 +221,9 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.wait = None;
     target.on_full = OnFull::Wait;
     target.predict = Predict::Off;
-    let room = TargetConfig::new("");
-    target.queue = target.queue.max(room.queue);
-    target.backlog = target.backlog.max(room.backlog);
+    let defaults = TargetConfig::new("");
+    target.queue = target.queue.max(defaults.queue);
+    target.backlog = target.backlog.max(defaults.backlog);
     for tenant in target.tenants.values_mut().chain([&mut target.default_tenant]) {
         tenant.queue = None;
     }
@@ -227,38 +235,40 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.retry.reserve = target.retry.reserve.max(MIN_RETRY_BUDGET.1);
 }
 
-/// A request that may have to wait for a ceiling.
+/// A valid request whose call was not started yet, because a ceiling may not allow it.
 struct HeldRequest {
     number: u64,
     line: (u64, crate::input::Checksum),
     custom_id: String,
     ready: PreparedRequest,
-    most: Spend,
+    max_spend: Spend,
 }
 
-/// A call that has ended.
+/// The results of a call that has ended.
 struct EndedCall {
     number: u64,
     record: Record,
-    came: (Option<tidegate::protocol::Usage>, bool),
-    most: Spend,
+    usage: Option<tidegate::protocol::Usage>,
+    usage_unknown: bool,
+    max_spend: Spend,
     bytes: usize,
 }
 
-/// State of a run.
+/// State of [`Batch::run`].
 struct RunState<'a> {
     batch: &'a Batch,
     options: BatchOptions,
-    found: AnsweredLines,
+    answered: AnsweredLines,
     records: mpsc::Sender<WriteJob>,
-    window: ReadAhead,
+    read_ahead: ReadAhead,
     calls: JoinSet<EndedCall>,
     bytes: usize,
     tracker: SpendTracker,
     streak: FailureStreak<(u64, Record)>,
     order: ReorderBuffer<Record>,
-    /// Number of lines that have become records or calls so far.
-    begun: u64,
+    /// Number of lines so far that got a record or a call. It is the number of the next line in
+    /// [`RunState::order`].
+    started_lines: u64,
     held: Option<HeldRequest>,
     ids: HashSet<u64>,
     hasher: RandomState,
@@ -270,26 +280,26 @@ impl<'a> RunState<'a> {
     fn new(
         batch: &'a Batch,
         options: BatchOptions,
-        found: AnsweredLines,
+        answered: AnsweredLines,
         records: mpsc::Sender<WriteJob>,
     ) -> Self {
         Self {
             batch,
             records,
-            window: ReadAhead::default(),
+            read_ahead: ReadAhead::default(),
             calls: JoinSet::new(),
             bytes: 0,
             tracker: SpendTracker::new(options.prices, options.ceilings),
             streak: FailureStreak::new(options.max_consecutive_failures),
             order: ReorderBuffer::default(),
-            begun: 0,
+            started_lines: 0,
             held: None,
             ids: HashSet::new(),
             hasher: RandomState::new(),
             progress: BatchProgress::default(),
             started: Instant::now(),
             options,
-            found,
+            answered,
         }
     }
 
@@ -297,37 +307,37 @@ impl<'a> RunState<'a> {
         OpenCalls { calls: self.calls.len(), waiting: self.batch.meter.waiting(), bytes: self.bytes }
     }
 
-    fn pulls(&self) -> bool {
+    fn wants_line(&self) -> bool {
         self.progress.ended.is_none()
             && self.held.is_none()
-            && self.window.wants(&self.open())
-            && (!self.options.ordered || self.order.early() < MAX_EARLY_RECORDS || self.calls.is_empty())
+            && self.read_ahead.wants_line(&self.open())
+            && (!self.options.ordered || self.order.buffered() < MAX_EARLY_RECORDS || self.calls.is_empty())
     }
 
     fn is_over(&self) -> bool {
         self.progress.ended.is_some()
     }
 
-    /// Handles the next line, or the end of the input.
-    async fn read(&mut self, line: Option<Line>) -> Result<(), RunError> {
+    /// Processes the next line. With `None`, which is the end of the input, ends the reading.
+    async fn on_line(&mut self, line: Option<Line>) -> Result<(), RunError> {
         let Some(line) = line else {
-            self.progress.ended = Some(BatchEnd::Whole);
+            self.progress.ended = Some(BatchEnd::Complete);
             return Ok(());
         };
         self.progress.read += 1;
         self.progress.line = line.number;
-        let asked = match &line.text {
+        let parsed = match &line.text {
             Some(text) => parse_request(line.number, text, &self.options.overrides),
             None => {
                 let text = format!("line {} is too long", line.number);
                 Err((format!("line-{}", line.number), LineError::new("line_too_long", text)))
             }
         };
-        let id = match &asked {
+        let id = match &parsed {
             Ok(Request { custom_id, .. }) | Err((custom_id, _)) => custom_id,
         };
         let is_new = self.ids.insert(self.hasher.hash_one(id));
-        match self.found.matches(&line) {
+        match self.answered.matches(&line) {
             Some(true) => {
                 self.progress.skipped += 1;
                 return Ok(());
@@ -335,63 +345,67 @@ impl<'a> RunState<'a> {
             Some(false) => return Err(RunError::InputChanged(line.number)),
             None => {}
         }
-        let number = self.begun;
-        self.begun += 1;
-        let (custom_id, fault) = match asked {
+        let number = self.started_lines;
+        self.started_lines += 1;
+        let (custom_id, error) = match parsed {
             Ok(Request { custom_id, path, body }) if is_new => {
                 let base = &self.options.base;
                 let uri = request_url(base, &path).ok_or_else(|| RunError::InvalidBase(base.clone()))?;
                 let ready = PreparedRequest::new(uri, &self.options.headers, body, self.options.read_timeout);
-                let most = self.tracker.maximum(&ready.facts);
+                let max_spend = self.tracker.max_spend(&ready.facts);
                 self.held =
-                    Some(HeldRequest { number, line: (line.number, line.sum), custom_id, ready, most });
+                    Some(HeldRequest { number, line: (line.number, line.sum), custom_id, ready, max_spend });
                 return Ok(());
             }
             Ok(Request { custom_id, .. }) => {
                 let text = format!("line {}: its \"custom_id\" repeats that of an earlier line", line.number);
                 (custom_id, LineError::new("duplicate_custom_id", text))
             }
-            Err(wrong) => wrong,
+            Err(invalid) => invalid,
         };
         let record =
-            Record { line: line.number, sum: line.sum, custom_id, outcome: LineOutcome::Failed(fault) };
+            Record { line: line.number, sum: line.sum, custom_id, outcome: LineOutcome::Failed(error) };
         self.progress.malformed += 1;
         self.write(vec![(number, record)]).await
     }
 
-    /// Starts the held call, if ceilings allow it.
-    fn begin_held(&mut self) {
-        let Some(HeldRequest { number, line, custom_id, ready, most }) = self.held.take() else { return };
+    /// Starts the call of the held request if the ceilings allow it. If they do not and no call is
+    /// open, ends the run; if a stop was requested, drops the request.
+    fn start_held_call(&mut self) {
+        let Some(HeldRequest { number, line, custom_id, ready, max_spend }) = self.held.take() else {
+            return;
+        };
         if self.progress.ended == Some(BatchEnd::Stopped) {
             return;
         }
-        if !self.tracker.allows(&most) {
+        if !self.tracker.allows(&max_spend) {
             if self.calls.is_empty() {
                 self.progress.ended = Some(BatchEnd::Ceiling);
             } else {
                 // The calls in flight may use less than they could.
-                self.held = Some(HeldRequest { number, line, custom_id, ready, most });
+                self.held = Some(HeldRequest { number, line, custom_id, ready, max_spend });
             }
             return;
         }
-        self.tracker.begin(&most);
+        self.tracker.reserve(&max_spend);
         let bytes = ready.body.len();
         self.bytes += bytes;
-        let (client, unsent) = (self.batch.gate.client(), self.batch.meter.call());
+        let (client, queued) = (self.batch.gate.client(), self.batch.meter.register_call());
         self.calls.spawn(async move {
-            let CallResult { outcome, usage, broke_off } = ready.ask(client, unsent).await;
+            let CallResult { outcome, usage, usage_unknown } = ready.send_until_read(client, queued).await;
             let record = Record { line: line.0, sum: line.1, custom_id, outcome };
-            EndedCall { number, record, came: (usage, broke_off), most, bytes }
+            EndedCall { number, record, usage, usage_unknown, max_spend, bytes }
         });
     }
 
-    /// Handles an ended call.
-    async fn ended(&mut self, over: EndedCall) -> Result<(), RunError> {
-        let EndedCall { number, record, came: (usage, broke_off), most, bytes } = over;
+    /// Settles the cost of an ended call. Writes its record, holds it, or stops the run, as
+    /// [`FailureStreak`] decides.
+    async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
+        let EndedCall { number, record, usage, usage_unknown, max_spend, bytes } = call;
         self.bytes -= bytes;
-        self.tracker.end(&most, usage, broke_off);
-        let (blame, last) = (FailureSource::of(&record), failure_message(&record));
-        match self.streak.put((number, record), blame) {
+        self.tracker.settle(&max_spend, usage, usage_unknown);
+        let (source, last) = (FailureSource::from_record(&record), failure_message(&record));
+        match self.streak.push((number, record), source) {
             StreakDecision::Write(records) => self.write(records).await,
             StreakDecision::Hold => Ok(()),
             StreakDecision::Stop => {
@@ -400,7 +414,8 @@ impl<'a> RunState<'a> {
         }
     }
 
-    /// Sends records to the writer, in input order if requested.
+    /// Counts records as good or failed, and sends them to the writer. With
+    /// [`BatchOptions::ordered`], sends each one after all earlier lines.
     async fn write(&mut self, records: Vec<(u64, Record)>) -> Result<(), RunError> {
         let mut due = Vec::with_capacity(records.len());
         for (number, record) in records {
@@ -410,7 +425,7 @@ impl<'a> RunState<'a> {
                 self.progress.failed += 1;
             }
             if self.options.ordered {
-                self.order.put(number, record, |record| due.push(record));
+                self.order.push(number, record, |record| due.push(record));
             } else {
                 due.push(record);
             }
@@ -434,13 +449,14 @@ impl<'a> RunState<'a> {
     }
 }
 
-/// Returns the message of a failure.
+/// Returns a text that describes the failure of a record: the error message, or the status and the
+/// first 300 characters of the body.
 fn failure_message(record: &Record) -> String {
     match &record.outcome {
         LineOutcome::Answered(ProviderResponse { status, body, .. }) => {
             let text: String = body.get().chars().take(300).collect();
             format!("{status} {text}")
         }
-        LineOutcome::Failed(fault) => fault.message.clone(),
+        LineOutcome::Failed(error) => error.message.clone(),
     }
 }

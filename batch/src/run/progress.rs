@@ -1,44 +1,46 @@
-//! Progress of a run.
+//! The progress of a run.
 
 use serde::Serialize;
 
 use super::spend::Spend;
 
-/// Progress of a run, and its final summary.
+/// The progress of a run, or its final summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct BatchProgress {
-    /// Lines read, without blank lines.
+    /// Number of lines read. Blank lines do not count.
     pub read: u64,
-    /// Number of the last line read.
+    /// Number of the last line read, where blank lines count. 0 if none was read.
     pub line: u64,
-    /// Lines skipped because a previous run answered them.
+    /// Number of lines that were not sent because a previous run answered them.
     pub skipped: u64,
-    /// Lines answered successfully by this run.
+    /// Number of records of this run with a status from 200 to 299.
     pub good: u64,
-    /// Lines that failed in this run, including malformed lines.
+    /// Number of other records of this run, including those of malformed lines.
     pub failed: u64,
-    /// Lines that are not valid requests, or repeat a `custom_id`.
+    /// Number of lines that were not sent because they are not valid requests or repeat a
+    /// `custom_id`.
     pub malformed: u64,
-    /// Calls that have not ended.
+    /// Number of open calls: those that were handed to the gate and have not ended.
     pub open: u64,
-    /// Calls that were not sent yet.
+    /// Number of open calls that were not sent to the provider yet.
     pub waiting: u64,
-    /// Usage of this run.
+    /// Tokens and cost of the calls that have ended in this run.
     pub spend: Spend,
-    /// Duration of the run, in seconds.
+    /// Time since the start of the run, in seconds.
     pub seconds: f64,
-    /// Why no more lines are read.
+    /// Why no more lines are read, or `None` while lines are read.
     pub ended: Option<BatchEnd>,
 }
 
-/// Why no more lines are read.
+/// Why a run reads no more lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchEnd {
-    /// The input has ended.
-    Whole,
+    /// All lines were read.
+    #[serde(rename = "whole")]
+    Complete,
     /// A stop was requested.
     Stopped,
-    /// Another call could exceed a ceiling.
+    /// The next call could exceed a ceiling.
     Ceiling,
 }

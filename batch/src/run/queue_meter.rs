@@ -1,4 +1,5 @@
-//! Counts the calls that wait in the gate, with a thin layer between the gate and the transport.
+//! Counts the calls that wait in the gate. A transport between the gate and the real transport sees
+//! when a call is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use tidegate::{RequestBody, Transport};
 use tokio::sync::Notify;
 use tower::Service;
 
-/// The number of calls that wait in the gate.
+/// The number of calls that wait in the gate. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMeter(Arc<Counts>);
 
@@ -19,8 +20,8 @@ struct Counts {
     changed: Notify,
 }
 
-/// A queued call, until it is sent or dropped. Travels with its request; clones refer to the same
-/// call.
+/// A call that waits in the gate. It stops counting when it is sent, or when all its clones are
+/// dropped. It is an extension of its request, so that the transport finds it.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedCall(Arc<QueueEntry>);
 
@@ -31,13 +32,13 @@ struct QueueEntry {
 }
 
 impl QueueMeter {
-    /// Wraps the transport below the gate.
+    /// Returns a transport that counts each call as sent when it passes, and then uses `transport`.
     pub(super) fn over(&self, transport: Transport) -> Transport {
         Transport::new(WatchedTransport(transport))
     }
 
-    /// Registers a queued call.
-    pub(super) fn call(&self) -> QueuedCall {
+    /// Counts one more waiting call.
+    pub(super) fn register_call(&self) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false) }))
     }
@@ -46,14 +47,15 @@ impl QueueMeter {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits until a call was sent since the last wait.
+    /// Waits until a waiting call is sent or dropped. Returns at once if one was since the last
+    /// call of this method.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 }
 
 impl QueueEntry {
-    fn leave(&self) {
+    fn mark_sent(&self) {
         if !self.sent.swap(true, Ordering::Relaxed) {
             self.meter.0.waiting.fetch_sub(1, Ordering::Relaxed);
             self.meter.0.changed.notify_one();
@@ -63,7 +65,7 @@ impl QueueEntry {
 
 impl Drop for QueueEntry {
     fn drop(&mut self) {
-        self.leave();
+        self.mark_sent();
     }
 }
 
@@ -80,8 +82,8 @@ impl Service<Request<RequestBody>> for WatchedTransport {
     }
 
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
-        if let Some(QueuedCall(place)) = request.extensions_mut().remove() {
-            place.leave();
+        if let Some(QueuedCall(entry)) = request.extensions_mut().remove() {
+            entry.mark_sent();
         }
         self.0.call(request)
     }

@@ -1,39 +1,39 @@
-//! Tracks the usage of a run and its ceilings.
+//! Tracks the tokens and the cost of a run, and compares them with ceilings.
 
 use serde::Serialize;
 use tidegate::protocol::{RequestFacts, Usage};
 use tidegate::tokens::{COLD_OUTPUT, COLD_RATIO};
 
-/// Prices per million tokens.
+/// Prices per million tokens, in any currency. Default 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// Price of input.
+    /// Price of a million input tokens.
     pub input: f64,
-    /// Price of output.
+    /// Price of a million output tokens.
     pub output: f64,
 }
 
-/// Ceilings of a run. None by default.
+/// Limits on what a run may use. Default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ceilings {
-    /// Maximum cost in the currency of the prices.
+    /// Maximum cost, in the currency of the prices. `None` is no limit.
     pub money: Option<f64>,
-    /// Maximum number of input and output tokens together.
+    /// Maximum number of input and output tokens together. `None` is no limit.
     pub tokens: Option<u64>,
 }
 
-/// Tokens and their cost.
+/// Numbers of tokens, and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spend {
-    /// Input tokens.
+    /// Number of input tokens.
     pub input: u64,
-    /// Output tokens.
+    /// Number of output tokens.
     pub output: u64,
-    /// Cost in the currency of the prices; 0 without prices.
+    /// Cost, in the currency of the prices. 0 if there are no prices.
     pub money: f64,
 }
 
-/// Tracks the usage of a run, and the reservations of its open calls.
+/// Tracks what a run has used, and the maximum that its open calls can still use.
 #[derive(Debug)]
 pub(crate) struct SpendTracker {
     prices: Prices,
@@ -43,20 +43,20 @@ pub(crate) struct SpendTracker {
 }
 
 impl Prices {
-    fn of(&self, input: u64, output: u64) -> Spend {
+    fn spend_for(&self, input: u64, output: u64) -> Spend {
         let money = (input as f64 * self.input + output as f64 * self.output) / 1e6;
         Spend { input, output, money }
     }
 }
 
 impl Spend {
-    pub(crate) fn plus(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
         self.money += other.money;
     }
 
-    fn minus(&mut self, other: &Self) {
+    fn subtract(&mut self, other: &Self) {
         self.input = self.input.saturating_sub(other.input);
         self.output = self.output.saturating_sub(other.output);
         self.money = (self.money - other.money).max(0.0);
@@ -68,37 +68,37 @@ impl SpendTracker {
         Self { prices, ceilings, spent: Spend::default(), reserved: Spend::default() }
     }
 
-    /// Returns the maximum usage of a request: its input estimated from its bytes, and the output
-    /// that it allows.
-    pub(crate) fn maximum(&self, facts: &RequestFacts) -> Spend {
+    /// Returns the maximum that a request can use: its input tokens, estimated from its bytes, and
+    /// the output tokens that it allows, or 1,024 if it sets no maximum.
+    pub(crate) fn max_spend(&self, facts: &RequestFacts) -> Spend {
         let prompt = facts.prompt.unwrap_or_default();
-        self.prices.of(prompt.input(COLD_RATIO), prompt.max_output().unwrap_or(COLD_OUTPUT))
+        self.prices.spend_for(prompt.input(COLD_RATIO), prompt.max_output().unwrap_or(COLD_OUTPUT))
     }
 
-    /// Returns `true` if a call may start, assuming that all open calls use their maximum.
-    pub(crate) fn allows(&self, most: &Spend) -> bool {
+    /// Returns `true` if a call that uses at most `max_spend` cannot exceed a ceiling, even if all
+    /// open calls use their maximum.
+    pub(crate) fn allows(&self, max_spend: &Spend) -> bool {
         let mut all = self.spent;
-        all.plus(&self.reserved);
-        all.plus(most);
+        all.add(&self.reserved);
+        all.add(max_spend);
         self.ceilings.money.is_none_or(|money| all.money <= money)
             && self.ceilings.tokens.is_none_or(|tokens| all.input.saturating_add(all.output) <= tokens)
     }
 
-    pub(crate) fn begin(&mut self, most: &Spend) {
-        self.reserved.plus(most);
+    pub(crate) fn reserve(&mut self, max_spend: &Spend) {
+        self.reserved.add(max_spend);
     }
 
-    /// Settles an ended call with the provider's count. A call that broke off without a count is
-    /// charged at its maximum.
-    pub(crate) fn end(&mut self, most: &Spend, counted: Option<Usage>, broke_off: bool) -> Spend {
-        self.reserved.minus(most);
-        let took = match counted {
-            Some(usage) => self.prices.of(usage.input, usage.output),
-            None if broke_off => *most,
+    /// Removes the reservation of an ended call, and adds what it used. That is `counted` if the
+    /// provider reported it, `max_spend` if `usage_unknown`, and nothing otherwise.
+    pub(crate) fn settle(&mut self, max_spend: &Spend, counted: Option<Usage>, usage_unknown: bool) {
+        self.reserved.subtract(max_spend);
+        let actual = match counted {
+            Some(usage) => self.prices.spend_for(usage.input, usage.output),
+            None if usage_unknown => *max_spend,
             None => Spend::default(),
         };
-        self.spent.plus(&took);
-        took
+        self.spent.add(&actual);
     }
 }
 
@@ -109,26 +109,26 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The ceilings are never exceeded if no call exceeds its own limits.
+        /// If no call uses more than it reserved, the run never exceeds a ceiling.
         #[test]
         fn ceilings_are_never_exceeded(calls in prop::collection::vec((0u64..1_000, 0u64..1_000, 0.0f64..1.0, any::<bool>()), 0..100), tokens in 0u64..20_000, money in 0.0f64..0.1) {
             let ceilings = Ceilings { money: Some(money), tokens: Some(tokens) };
             let mut tracker = SpendTracker::new(Prices { input: 1.0, output: 4.0 }, ceilings);
             let mut open = Vec::new();
             for (input, output, share, ends) in calls {
-                let most = tracker.prices.of(input, output);
-                if tracker.allows(&most) {
-                    tracker.begin(&most);
-                    open.push((most, share));
+                let max_spend = tracker.prices.spend_for(input, output);
+                if tracker.allows(&max_spend) {
+                    tracker.reserve(&max_spend);
+                    open.push((max_spend, share));
                 }
-                if ends && let Some((most, share)) = open.pop() {
+                if ends && let Some((max_spend, share)) = open.pop() {
                     let part = |of: u64| (of as f64 * share) as u64;
-                    let usage = Usage { input: part(most.input), output: part(most.output), cached_input: 0 };
-                    tracker.end(&most, Some(usage), false);
+                    let usage = Usage { input: part(max_spend.input), output: part(max_spend.output), cached_input: 0 };
+                    tracker.settle(&max_spend, Some(usage), false);
                 }
                 prop_assert!(tracker.spent.input + tracker.spent.output <= tokens && tracker.spent.money <= money + 1e-9);
             }
-            for (most, _) in open { tracker.end(&most, None, true); }
+            for (max_spend, _) in open { tracker.settle(&max_spend, None, true); }
             prop_assert!(tracker.spent.input + tracker.spent.output <= tokens && tracker.spent.money <= money + 1e-9);
             prop_assert_eq!(tracker.reserved.input, 0);
         }

@@ -1,4 +1,4 @@
-//! A provider in virtual time: the simulator as a transport, and lines to send.
+//! Helpers for runs against the simulator in virtual time.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -31,7 +31,7 @@ pub(crate) fn config(target: impl FnOnce(Target) -> Target) -> Config {
     Config::builder().target(target(Target::new("provider").url("http://provider.example"))).build().unwrap()
 }
 
-/// The result of a run in memory.
+/// The result of a run, and its records.
 pub(crate) struct Played {
     pub(crate) ran: Result<BatchProgress, RunError>,
     pub(crate) records: Vec<Record>,
@@ -86,7 +86,7 @@ pub(crate) fn never() -> watch::Receiver<bool> {
     watch::channel(false).1
 }
 
-/// Runs a future in virtual time.
+/// Runs a future to its end in virtual time, with a fixed random seed.
 pub(crate) fn paused<T>(what: impl Future<Output = T>) -> T {
     fastrand::seed(7);
     run_paused(what).unwrap()

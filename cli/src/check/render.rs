@@ -1,4 +1,4 @@
-//! Renders a configuration: every setting that is in force, by its key.
+//! Renders a configuration as text: the value of every setting, by its key.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
-/// The heading of targets that are not configured.
+/// Heading of the settings that apply to requests that no configured target matches.
 pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";
 
-/// The objective of an adaptive limit for which none is configured.
+/// Description of the objective of an adaptive limit that has no configured latency.
 const DEFAULT_OBJECTIVE: &str = "three times the latency of calls of the same kind at low load";
 
 pub(super) fn render(config: &Config) -> String {
@@ -37,7 +37,7 @@ pub(super) fn render(config: &Config) -> String {
     text
 }
 
-/// Appends a heading and lines whose values are aligned.
+/// Appends a heading, and one line per setting with its key and value. Aligns the values.
 fn block(text: &mut String, heading: &str, lines: Vec<(String, String)>) {
     let width = lines.iter().map(|(key, _)| key.chars().count()).max().unwrap_or_default();
     let _ = writeln!(text, "\n{heading}");
@@ -72,7 +72,7 @@ fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
     with_objective(tool.settings(), &tool.limit, latency.unwrap_or_else(|| DEFAULT_OBJECTIVE.to_owned()))
 }
 
-/// Adds the objective that an adaptive limit keeps to.
+/// Adds the objective to the value of the setting `limit`, if the limit is adaptive.
 fn with_objective(
     mut lines: Vec<(String, String)>,
     limit: &LimitConfig,

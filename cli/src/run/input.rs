@@ -12,11 +12,11 @@ use crate::Failure;
 /// Maximum length of an input line, in bytes.
 const MAX_LINE_BYTES: usize = 32 << 20;
 
-/// The path of the input, or `-` for standard input.
+/// The input: a path, where `-` means standard input.
 #[derive(Clone)]
 pub(super) struct Input(PathBuf);
 
-/// A reader of the lines of any input.
+/// Reads the lines of a file or of standard input.
 pub(super) type Reader = Lines<Box<dyn BufRead + Send>>;
 
 impl Input {
@@ -28,7 +28,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Opens the input and returns its lines.
+    /// Opens the input, and returns a reader of its lines. Decompresses `.gz` and `.zst` files.
     pub(super) fn lines(self) -> Result<Reader, Failure> {
         if is_stdio(&self.0) {
             let text: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 16, std::io::stdin()));
@@ -37,13 +37,14 @@ impl Input {
         self.read()
     }
 
-    /// Returns the lines of a regular file again, or `None` if the input can be read only once.
+    /// Returns another reader, from the start of the input. Returns `None` if the input is not a
+    /// regular file, because it can then be read only once.
     pub(super) fn reopen(&self) -> Result<Option<Reader>, Failure> {
         let is_file = !is_stdio(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
         if is_file { self.read().map(Some) } else { Ok(None) }
     }
 
-    /// Returns `true` if `path` names the same file as the input.
+    /// Returns `true` if `path` leads to the same file as the input.
     pub(super) fn is_same_file(&self, path: &Path) -> bool {
         let real = |path: &Path| std::fs::canonicalize(path).ok();
         real(&self.0).is_some_and(|own| real(path) == Some(own))
@@ -56,6 +57,6 @@ impl Input {
     }
 
     fn open(&self) -> Result<File, Failure> {
-        File::open(&self.0).map_err(|e| Failure::usage(format!("{}: {e}", self.0.display())))
+        File::open(&self.0).map_err(|e| Failure::usage(format!("{}: cannot be read: {e}", self.0.display())))
     }
 }

@@ -15,36 +15,44 @@ use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
     RequestOverrides, RunError, Sink, read_lines, survey, write_records,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 use self::input::Input;
 use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
 use crate::Failure;
-use crate::signals::{count_signals, received};
+use crate::signals::{count_signals, received, stop_flag};
 
-/// Capacity of the channels that carry lines and records between threads.
+/// Maximum number of lines, and of records, that wait in the channels between the threads.
 const CHANNEL_CAPACITY: usize = 256;
 
-/// Sends each line of a JSONL file to a model through a gate, and writes each answer as a line.
-///
-/// Input and output use OpenAI's batch format. An input line is {"custom_id", "method", "url",
-/// "body"}, or only a body ({"model", "messages", ...}). The same command resumes an interrupted
-/// run. A call that was in flight when the process was killed is sent again, and may be billed
-/// twice. The first Ctrl-C waits for calls in flight, the second ends at once.
-///
-/// Exit codes: 0 every line is answered, 1 the run could not continue, 2 invalid usage, 3 stopped
-/// before the end, 4 some lines failed.
+const AFTER_HELP: &str = "\
+Input and output use OpenAI's batch format. An input line is {\"custom_id\", \"method\", \"url\", \"body\"},
+or only a body ({\"model\", \"messages\", ...}).
+
+The first Ctrl-C waits for calls in flight, the second ends at once. The same command resumes a run
+that was stopped or killed. A call that was in flight at a kill is sent again, and may be billed twice.
+
+Exit codes:
+  0  every line was answered
+  1  the run could not continue
+  2  a flag, a file or a key is wrong
+  3  the run was stopped, or reached --max-cost or --max-tokens
+  4  some lines failed";
+
+/// Send each line of a JSONL file to a model, and write each answer as a line; resumable
 #[derive(ClapArgs)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Requests, one per line; `-` is standard input, .gz and .zst files are decompressed
+    /// File of requests, one per line; `-` is standard input, .gz and .zst files are decompressed
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Answers; `-` is standard output (which cannot be resumed), .gz and .zst files are compressed
+    /// File of answers, one per line; `-` is standard output (which cannot be resumed), .gz and .zst
+    /// files are compressed
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// File for failed lines, instead of the output
+    /// Separate file for the lines that failed [default: the output]
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
     #[command(flatten)]
@@ -62,17 +70,18 @@ pub(crate) struct Args {
     /// Discard existing output and start again
     #[arg(long)]
     overwrite: bool,
-    /// Retry the lines that failed earlier; empties the file of --errors
+    /// Retry the lines in the file of --errors, and empty this file first
     #[arg(long, requires = "errors", conflicts_with = "overwrite")]
     retry_failed: bool,
     /// Process only the first N lines
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Longest silence of the server within one attempt; time in the queue does not count
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    /// Maximum time without data from the server within one attempt (90s, 10m); time in the queue
+    /// does not count
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
     /// Stop after this many consecutive failures that are not caused by the lines (wrong key, no
-    /// credit, server down); 0 disables
+    /// credit, server down); 0 never stops
     #[arg(long, value_name = "N", default_value_t = 20)]
     give_up_after: usize,
     /// Price per million input tokens
@@ -81,21 +90,26 @@ pub(crate) struct Args {
     /// Price per million output tokens
     #[arg(long, value_name = "MONEY", default_value_t = 0.0, value_parser = not_negative)]
     price_out: f64,
-    /// Start no call that could raise the cost of this run above this amount
+    /// Start no call that could raise the cost of this run above this amount; needs --price-in and
+    /// --price-out
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     max_cost: Option<f64>,
-    /// Start no call that could raise the tokens of this run above this number
+    /// Start no call that could raise the input and output tokens of this run above this number
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
-    /// Read every line, print the maximum usage, and send nothing
+    /// Read every line, print the maximum tokens and cost, and send nothing
     #[arg(long)]
     dry_run: bool,
     /// Print the final summary as one line of JSON on standard output
     #[arg(long)]
     json: bool,
-    /// Show no progress
+    /// Print no progress and no final summary
     #[arg(long)]
     quiet: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; examples are 90s and 10m"))
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
@@ -123,8 +137,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let provider = Provider::new(&args.provider)?;
     let (sink, found) = open_output(args, &input)?;
-    let told = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
-    if let Some(found) = told {
+    let reported = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
+    if let Some(found) = reported {
         let torn = if found.torn > 0 {
             format!("; an incomplete last record of {} bytes was removed", found.torn)
         } else {
@@ -159,15 +173,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         max_consecutive_failures: args.give_up_after,
     };
     let display = ProgressDisplay::new(total, prices, args.quiet);
-    let ran = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
+    let result = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
     // A blocked reader of standard input or an abandoned call must not keep the process alive.
     runtime.shutdown_background();
-    let progress = ran?;
+    let progress = result?;
     summary(args, &progress, prices != Prices::default());
     exit_status(args, &progress)
 }
 
-/// Opens the output files, and returns the records that they already hold.
+/// Opens the output files, and returns the lines that they already answer.
 fn open_output(args: &Args, input: &Input) -> Result<(Sink, AnsweredLines), Failure> {
     if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {
@@ -196,7 +210,7 @@ fn open_output(args: &Args, input: &Input) -> Result<(Sink, AnsweredLines), Fail
     } else {
         outputs.resume(args.retry_failed)
     };
-    opened.map_err(|e| Failure::usage(format!("{e} (--overwrite starts from an empty output)")))
+    opened.map_err(|e| Failure::usage(e.to_string()))
 }
 
 async fn run_batch(
@@ -225,24 +239,17 @@ async fn run_batch(
         .map_err(|e| Failure::runtime(format!("cannot start the reader thread: {e}")))?;
     let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
     let writer = tokio::task::spawn_blocking(move || write_records(sink, jobs));
-    let (stop, stopped) = watch::channel(false);
-    let first = signals.clone();
-    tokio::spawn(async move {
-        received(first, 1).await;
-        let _ = stop.send(true);
-        // The sender is kept alive: its drop would look as if no stop could be requested any more.
-        std::future::pending::<()>().await
-    });
-    let mut told = false;
-    let ran = tokio::select! {
-        ran = batch.run(options, found, lines, records, stopped, |progress| {
-            if progress.ended == Some(BatchEnd::Stopped) && !told {
-                told = true;
+    let stopped = stop_flag(signals.clone());
+    let mut reported = false;
+    let result = tokio::select! {
+        result = batch.run(options, found, lines, records, stopped, |progress| {
+            if progress.ended == Some(BatchEnd::Stopped) && !reported {
+                reported = true;
                 display.clear();
                 eprintln!("stopping: waiting for {} calls in flight; press Ctrl-C again to end at once", progress.open);
             }
             display.update(progress);
-        }) => Some(ran),
+        }) => Some(result),
         () = received(signals, 2) => None,
     };
     display.clear();
@@ -252,18 +259,22 @@ async fn run_batch(
         Ok(Err(e)) => return Err(Failure::runtime(format!("cannot write the output: {e}"))),
         Err(e) => return Err(Failure::runtime(format!("the writer stopped unexpectedly: {e}"))),
     }
-    match ran {
-        Some(ran) => ran.map_err(|e| failed(&e)),
-        None => {
-            Err(Failure { code: 3, text: "ended at once; run the same command again to resume".to_owned() })
-        }
+    match result {
+        Some(result) => result.map_err(|e| failed(&e)),
+        None => Err(Failure {
+            code: 3,
+            text: "ended before the calls in flight; run the same command again to resume".to_owned(),
+        }),
     }
 }
 
-/// Checks that the provider can be reached and accepts the key, by requesting its model list, which
-/// is free.
-/// The request bypasses the gate, because the gate would wait for a server that is down. A provider
-/// without a model list passes.
+/// Requests the provider's model list, which is free, to check that the provider can be reached and
+/// accepts the key. Bypasses the gate, because the gate would wait for a server that is down.
+///
+/// # Errors
+///
+/// Returns a runtime error if the provider cannot be reached or answers with 401. Any other answer
+/// is accepted, because some providers have no model list.
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
     let path = base.path().trim_end_matches('/');
@@ -277,12 +288,12 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
     *request.method_mut() = Method::GET;
     *request.uri_mut() = url.parse().map_err(|e| Failure::usage(format!("--url {base}: {e}")))?;
     *request.headers_mut() = headers.clone();
-    let asked = tokio::time::timeout(Duration::from_secs(20), transport.oneshot(request)).await;
-    match asked {
+    let response = tokio::time::timeout(Duration::from_secs(20), transport.oneshot(request)).await;
+    match response {
         Ok(Ok(response)) if response.status() == 401 => {
             let host = base.host().unwrap_or_default();
             let what = match variable {
-                Some(variable) => format!("rejected the key in {variable} (401)"),
+                Some(variable) => format!("rejected the key in {variable} (401); correct the key"),
                 None => {
                     "needs a key (401); pass --key-env with the name of the variable that holds it".to_owned()
                 }
@@ -295,13 +306,15 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
                 ErrorKind::Connect | ErrorKind::ConnectTimeout | ErrorKind::Request
             ) =>
         {
-            Err(Failure::runtime(format!("{base}: {error}")))
+            Err(Failure::runtime(format!(
+                "{base} cannot be reached ({error}); check that the URL is correct and that the server is running"
+            )))
         }
         _ => Ok(()),
     }
 }
 
-/// Reads every line and prints what the run would use, without sending anything.
+/// Reads every line, and prints how many are invalid and the maximum tokens and cost. Sends nothing.
 fn dry_run(args: &Args, input: &Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
     let lines = match input.reopen()? {
         Some(lines) => lines,
@@ -320,7 +333,7 @@ fn dry_run(args: &Args, input: &Input, overrides: &RequestOverrides, prices: Pri
         for (model, count) in &survey.models {
             println!("  {model}: {count} requests");
         }
-        println!("at most {}", format_spend(&survey.most, prices != Prices::default()));
+        println!("at most {}", format_spend(&survey.max_spend, prices != Prices::default()));
         println!(
             "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens if it has none)"
         );
@@ -328,7 +341,10 @@ fn dry_run(args: &Args, input: &Input, overrides: &RequestOverrides, prices: Pri
     if survey.malformed.is_empty() {
         Ok(())
     } else {
-        Err(Failure { code: 4, text: "some lines are not valid requests".to_owned() })
+        Err(Failure {
+            code: 4,
+            text: "some lines are not valid requests; correct them, or they fail in the run".to_owned(),
+        })
     }
 }
 

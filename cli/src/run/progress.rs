@@ -6,21 +6,22 @@ use std::io::IsTerminal;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate_batch::{BatchProgress, Prices, Spend};
 
-/// Seconds between two plain progress lines.
+/// Seconds between two progress lines if standard error is not a terminal.
 const PLAIN_INTERVAL_S: f64 = 10.0;
 /// Length of the window over which the rate is averaged, in seconds.
 const RATE_WINDOW_S: f64 = 60.0;
 
-/// Shows progress on standard error: a bar on a terminal, otherwise one line every
-/// [`PLAIN_INTERVAL_S`] seconds.
+/// Shows the progress of a run: a bar on a terminal, otherwise one line every [`PLAIN_INTERVAL_S`]
+/// seconds.
 pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Number of lines of the input, if it could be counted.
+    /// Number of lines of the input, or `None` if the input can be read only once.
     total: Option<u64>,
     priced: bool,
-    /// Time of the last display, in seconds since the start, and earlier counts of finished lines.
+    /// Time of the last update that was shown, in seconds since the start of the run.
     shown_at: f64,
+    /// Times of shown updates of the last [`RATE_WINDOW_S`], and the lines with a record by then.
     past: VecDeque<(f64, u64)>,
 }
 
@@ -61,7 +62,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar from the terminal.
     pub(super) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -99,7 +100,7 @@ pub(super) fn done(progress: &BatchProgress) -> u64 {
     progress.skipped + progress.good + progress.failed
 }
 
-/// Formats tokens and, if prices are given, the cost.
+/// Formats numbers of tokens, and their cost if `priced`.
 pub(super) fn format_spend(spend: &Spend, priced: bool) -> String {
     let tokens = format!("{} tokens in, {} out", HumanCount(spend.input), HumanCount(spend.output));
     if priced { format!("{tokens}, cost {:.4}", spend.money) } else { tokens }

@@ -9,8 +9,9 @@ use tidegate::config::{Config, Target, TargetConfig};
 use tidegate::config_file;
 
 use crate::Failure;
+use crate::target::find_target;
 
-/// Environment variables of the API keys of well-known hosts.
+/// Well-known hosts, and the environment variables in which their SDKs expect the API key.
 const KEY_VARIABLES: [(&str, &str); 9] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     ("api.anthropic.com", "ANTHROPIC_API_KEY"),
@@ -27,7 +28,7 @@ const AZURE: (&str, &str) = (".openai.azure.com", "AZURE_OPENAI_API_KEY");
 #[derive(ClapArgs)]
 pub(super) struct ProviderArgs {
     /// Base URL of the provider, as its SDK takes it (https://api.openai.com/v1)
-    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    #[arg(long, value_name = "URL")]
     url: Option<Uri>,
     /// Configuration file (TOML) with limits and rates
     #[arg(long, value_name = "FILE")]
@@ -50,14 +51,15 @@ pub(super) struct ProviderArgs {
     tpm: Option<u64>,
 }
 
-/// The provider, resolved from the flags and the configuration.
+/// The provider that the flags and the configuration give.
 pub(super) struct Provider {
     pub(super) base: Uri,
     pub(super) headers: HeaderMap,
     pub(super) config: Config,
-    /// Name of the environment variable that holds the key, for messages.
+    /// Environment variable that contains the key. `None` if requests carry no key.
     pub(super) variable: Option<String>,
-    /// Whether the base URL is the name of a pool, which is not a network address.
+    /// Whether the target is a pool. The host of the base URL is then the pool's name, which is not
+    /// a network address.
     pub(super) is_pool: bool,
 }
 
@@ -84,38 +86,22 @@ impl Provider {
         }
         let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
         let config = if target.is_some() { config } else { config_from_flags(args, &base)? };
-        let own = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
-        let known = || {
-            let key = KEY_VARIABLES.iter().find(|(known, _)| *known == host).map(|(_, variable)| *variable);
+        let target_key = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
+        let usual_variable = || {
+            let key = KEY_VARIABLES
+                .iter()
+                .find(|(known_host, _)| *known_host == host)
+                .map(|(_, variable)| *variable);
             key.or(host.ends_with(AZURE.0).then_some(AZURE.1)).map(str::to_owned)
         };
-        let variable = args.key_env.clone().or(own).or_else(known);
+        let variable = args.key_env.clone().or(target_key).or_else(usual_variable);
         let headers =
             variable.as_deref().map(|variable| credential(host, variable)).transpose()?.unwrap_or_default();
         Ok(Self { base, headers, config, variable, is_pool })
     }
 }
 
-fn find_target<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a TargetConfig, Failure> {
-    let names = || config.targets.iter().map(|target| &*target.name).collect::<Vec<_>>().join(", ");
-    match name {
-        Some(name) => config.targets.iter().find(|target| &*target.name == name).ok_or_else(|| {
-            Failure::usage(format!("--target {name}: no such target; the configuration has {}", names()))
-        }),
-        None => match &config.targets[..] {
-            [only] => Ok(only),
-            [] => Err(Failure::usage(
-                "the configuration has no target; add one, or pass --url without --config",
-            )),
-            _ => Err(Failure::usage(format!(
-                "the configuration has several targets; pass --target with one of {}",
-                names()
-            ))),
-        },
-    }
-}
-
-/// Returns the base URL of a target. A pool is called by its name.
+/// Returns the base URL of a target: its first URL, or `http://NAME` for a pool without one.
 fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
     let url = match target.matches.urls.first() {
         Some(url) => url.clone(),
@@ -128,7 +114,7 @@ fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
     url.parse().map_err(|e| Failure::usage(format!("target {}: {url}: {e}", target.name)))
 }
 
-/// Returns a configuration with a single target that has the limits of the flags.
+/// Returns a configuration with one target: the provider, with the limits that the flags give.
 fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure> {
     let origin = format!(
         "{}://{}",
@@ -139,10 +125,18 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
     if let Some(cap) = args.cap {
         target = target.cap(cap);
     }
-    Config::builder().target(target).build().map_err(|e| Failure::usage(e.to_string()))
+    let config = Config::builder().target(target).build();
+    config.map_err(|error| {
+        // The last part of each key is also the name of its flag.
+        let problems = error.problems().iter().map(|problem| {
+            format!("--{}: {}", problem.key.rsplit('.').next().unwrap_or_default(), problem.message)
+        });
+        Failure::usage(problems.collect::<Vec<_>>().join("\n"))
+    })
 }
 
-/// Returns the headers that carry the API key. Error messages never contain the key.
+/// Returns the headers with the API key in the environment variable `variable`, in the form that
+/// the host expects. Error messages never contain the key.
 fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
     let key = std::env::var(variable).ok().filter(|key| !key.trim().is_empty());
     let Some(key) = key else {
@@ -158,7 +152,9 @@ fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
             headers.insert(name, value);
             Ok(())
         }
-        Err(_) => Err(Failure::usage(format!("{variable} holds characters that an API key cannot have"))),
+        Err(_) => Err(Failure::usage(format!(
+            "{variable} holds characters that an API key cannot have; check that the key is complete and not quoted"
+        ))),
     };
     if host == "api.anthropic.com" {
         put(HeaderName::from_static("x-api-key"), key)?;

@@ -7,30 +7,36 @@ use clap::{Args as ClapArgs, ValueEnum};
 use tidegate::duration::{MAX, from_secs};
 use tidegate_sweep::Api;
 
-/// Measures the concurrency cap at which a server stops getting faster, and prints the
-/// configuration to paste.
-///
-/// The sweep keeps a backlog of equal work, raises the cap step by step, and reports the cap with
-/// its confidence interval and the limit that it reached. Calls take the production path: a gate
-/// with one target, with its retries and its handling of Retry-After. The expected cost is printed
-/// before anything is sent. Ctrl-C ends the sweep with a partial result, and --resume continues it.
-///
-/// Exit codes: 0 a cap was found; 1 the server could not be measured; 2 a flag, a file or a key is
-/// wrong; 3 no answer (a ceiling was reached, the sweep was interrupted, or this client could not
-/// keep the cap busy); 5 the cap is below --at-least.
+const AFTER_HELP: &str = "\
+The sweep sends equal work through a gate, with its retries and its handling of Retry-After, and raises the cap
+of the gate step by step. It reports the cap above which the server does not get faster, with its confidence
+interval and the limit that it reached. The expected cost is printed before anything is sent.
+
+The first Ctrl-C ends the sweep with a partial result, the second ends it at once. A sweep with --out can be
+continued with --resume.
+
+Exit codes:
+  0  a cap was found
+  1  the server could not be measured
+  2  a flag, a file or a key is wrong
+  3  no cap was found: the sweep was stopped, reached a ceiling, or this client could not keep the cap busy
+  5  the cap is below --at-least";
+
+/// Measure the concurrency cap of a server, and print the configuration to paste
 #[derive(ClapArgs)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Base URL of the server (http://localhost:8000/v1), or URL of the endpoint itself
-    #[arg(long, required_unless_present_any = ["target", "resume"])]
+    #[arg(long)]
     pub(super) url: Option<String>,
-    /// Model that the calls name
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["target", "resume"])]
+    /// Model to call
+    #[arg(long, value_name = "NAME")]
     pub(super) model: Option<String>,
     /// Target of --config that gives the URL, model, key, retries, rates and objective; flags
     /// override it
     #[arg(long, value_name = "NAME", requires = "config")]
     pub(super) target: Option<String>,
-    /// Configuration file that holds the target
+    /// Configuration file (TOML) with the target
     #[arg(long, value_name = "FILE", requires = "target")]
     pub(super) config: Option<PathBuf>,
     /// Kind of endpoint [default: inferred from the URL, otherwise chat]
@@ -76,21 +82,21 @@ pub(crate) struct Args {
     /// Highest cap to measure [default: 512]
     #[arg(long, value_name = "CAP", help_heading = "Search")]
     pub(super) max_cap: Option<usize>,
-    /// Objective for the time from admission to first token; slower calls do not count as goodput
-    /// [default: none]
+    /// Objective for the time from admission to first token (500ms, 2s); slower calls do not count as
+    /// goodput [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Search")]
     pub(super) ttft: Option<Duration>,
-    /// Objective for the mean time between tokens; slower calls do not count as goodput [default:
-    /// none]
+    /// Objective for the mean time between tokens (50ms); slower calls do not count as goodput
+    /// [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Search")]
     pub(super) tpot: Option<Duration>,
-    /// Share by which the goodput at the answer may be below the best [default: 0.02]
+    /// Share by which the goodput at the reported cap may be below the best one [default: 0.02]
     #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub(super) tolerance: Option<f64>,
-    /// Share of failed attempts above which a cap is rejected [default: 0.03]
+    /// Share of failed attempts above which the sweep rejects a cap [default: 0.03]
     #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub(super) too_many: Option<f64>,
-    /// Confidence level of the intervals [default: 0.95]
+    /// Confidence level of the intervals, between 0 and 1 [default: 0.95]
     #[arg(long, value_name = "SHARE", help_heading = "Search")]
     pub(super) confidence: Option<f64>,
 
@@ -100,7 +106,7 @@ pub(crate) struct Args {
     /// Price per million answer tokens
     #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings", requires = "price_in")]
     pub(super) price_out: Option<f64>,
-    /// Send no request that could raise the cost above this amount
+    /// Send no request that could raise the cost above this amount; needs --price-in and --price-out
     #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings")]
     pub(super) max_cost: Option<f64>,
     /// Send no request that could raise the tokens, prompts and answers together, above this number
@@ -124,10 +130,10 @@ pub(crate) struct Args {
     /// from
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
-    /// Resume the sweep in this directory with the same settings; only ceilings may change
+    /// Continue the sweep in this directory, with the same settings; only ceilings may change
     #[arg(long, value_name = "DIR", help_heading = "Output", conflicts_with = "out")]
     pub(super) resume: Option<PathBuf>,
-    /// Print the result as JSON
+    /// Print the result as JSON on standard output
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
     /// Exit with code 5 if the cap is below this one
@@ -158,7 +164,7 @@ impl From<Kind> for Api {
     }
 }
 
-/// Parses a duration: `90s`, `10m`, or a number of seconds.
+/// Parses a duration such as `90s` or `10m`, or a number of seconds such as `90`.
 fn duration(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) => from_secs(seconds).ok_or_else(|| {
@@ -170,7 +176,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a count: `500k`, `2M`, or a whole number.
+/// Parses a count such as `500000`, `500k` or `2M`.
 fn count(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (text.get(..at), 1e3),

@@ -10,8 +10,10 @@ use tidegate_sweep::{Lengths, MixOptions, Sweep, SweepOptions};
 
 use super::args::Args;
 use crate::Failure;
+use crate::target::find_target;
 
-/// Returns the sweep that the flags describe, including its API key.
+/// Returns the sweep that the flags and the configuration describe, with the API key from the
+/// environment.
 pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     let wrong = |error: tidegate_sweep::SweepError| Failure::usage(error.to_string());
     let target = args.target.as_deref().zip(args.config.as_deref());
@@ -24,10 +26,18 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
             let mut options = SweepOptions { engine_metrics: true, ..SweepOptions::default() };
             apply_flags(&mut options, args, target.as_ref());
             if options.url.is_empty() {
-                return Err(Failure::usage("the target has no URL; pass --url"));
+                return Err(Failure::usage(match &target {
+                    Some(target) => format!("target {} has no URL; pass --url", target.name),
+                    None => "no server given; pass --url, --target with --config, or --resume".to_owned(),
+                }));
             }
             if options.model.is_empty() {
-                return Err(Failure::usage("the target does not name exactly one model; pass --model"));
+                return Err(Failure::usage(match &target {
+                    Some(target) => {
+                        format!("target {} does not name exactly one model; pass --model", target.name)
+                    }
+                    None => "no model given; pass --model".to_owned(),
+                }));
             }
             Sweep::new(options).map_err(wrong)?
         }
@@ -45,9 +55,13 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     }
 }
 
-/// Reads the API key from the environment.
-/// Uses the variable that `named` gives, or else the provider's usual variable. Returns `None` if
-/// neither exists, because other servers may not need a key.
+/// Reads the API key from the environment variable `named`, or without one from the variable that
+/// the provider's SDK uses. Returns `None` if there is no such variable, because an unknown server
+/// may need no key.
+///
+/// # Errors
+///
+/// Returns a usage error if the variable is not set or empty.
 fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(variable) = named.or(sweep.endpoint().usual_key_env()) else { return Ok(None) };
     match std::env::var(variable) {
@@ -61,13 +75,11 @@ fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failur
 
 fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
     let config = config_file::read(file).map_err(|error| Failure::usage(error.to_string()))?;
-    let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
-    config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
-        Failure::usage(format!("{} has no target {name}; it has {}", file.display(), names.join(", ")))
-    })
+    find_target(&config, Some(name)).cloned()
 }
 
-/// Overwrites the options with the target's settings, and then with the flags that were given.
+/// Overwrites `options` with the settings of the target, if any, and then with the flags that were
+/// given.
 fn apply_flags(options: &mut SweepOptions, args: &Args, target: Option<&TargetConfig>) {
     if let Some(target) = target {
         options.take_from(target);

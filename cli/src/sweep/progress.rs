@@ -1,5 +1,5 @@
-//! Shows the progress of a sweep on standard error: a live line on a terminal, plain lines
-//! elsewhere.
+//! Shows the progress of a sweep on standard error: one line that changes on a terminal, otherwise
+//! one line per step.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Removes the live line.
+    /// Removes the changing line from the terminal.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -9,7 +9,7 @@ use tidegate_sweep::result::StepVerdict;
 use tidegate_sweep::spend::Ceiling;
 use tidegate_sweep::{Binding, Plan, StepResult, SweepEnd, SweepOutcome, SweepSpend};
 
-/// Renders the plan: the expected calls, tokens, cost and time.
+/// Renders the plan of a sweep: the expected calls, tokens, cost and time, and the ceilings.
 pub(super) fn plan(plan: &Plan, url: &str, model: &str) -> String {
     let mut text = format!("sweep of {model} at {url}\n  {}\n", plan.mix);
     text += &row("calls", &plan.calls, amount);
@@ -43,8 +43,8 @@ fn row(what: &str, range: &Range, unit: fn(f64) -> String) -> String {
     format!("  {what:<12}{:>14}{:>14}{:>14}\n", unit(least), unit(likely), unit(most))
 }
 
-/// Renders the result: the cap with its interval, the binding limit, the checks and the
-/// configuration to paste.
+/// Renders the result of a sweep: the cap with its confidence interval, the limit that determines
+/// it, the checks, and the configuration to paste.
 pub(super) fn outcome(outcome: &SweepOutcome) -> String {
     let answer = &outcome.answer;
     let mut text = String::new();
@@ -96,7 +96,7 @@ pub(super) fn outcome(outcome: &SweepOutcome) -> String {
             CheckResult::No => "NO",
             CheckResult::Unknown => "-",
         };
-        let _ = writeln!(text, "  {passed:<3}{:<16}{}", check.name, check.told);
+        let _ = writeln!(text, "  {passed:<3}{:<16}{}", check.name, check.finding);
     }
     let _ = writeln!(text, "used {}", spend(&outcome.spend));
     if !outcome.lines.is_empty() {
@@ -117,7 +117,7 @@ fn describe_binding(binding: Binding) -> &'static str {
     }
 }
 
-/// Returns why the sweep ended early, or `None` if it ran to completion.
+/// Returns a sentence on why a sweep ended early, or `None` if it completed.
 pub(super) fn ended(ended: SweepEnd) -> Option<&'static str> {
     Some(match ended {
         SweepEnd::Found => return None,
@@ -130,7 +130,7 @@ pub(super) fn ended(ended: SweepEnd) -> Option<&'static str> {
     })
 }
 
-/// Renders a completed step as one line.
+/// Renders a step that has ended as one line.
 pub(super) fn step(step: &StepResult) -> String {
     let what = match &step.verdict {
         StepVerdict::Accepted => "ok".to_owned(),

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`.
+//! OpenAI's `POST /v1/chat/completions`: stream chunks and whole answers.
 
 use serde_json::{Value, json};
 

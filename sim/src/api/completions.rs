@@ -1,4 +1,4 @@
-//! `POST /v1/completions`.
+//! OpenAI's `POST /v1/completions`: stream chunks and whole answers.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,8 @@ fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
     value
 }
 
-/// Appends the chunk of one token. The chunk of the last token carries the finish reason.
+/// Appends the stream chunk of the token at `index`. The chunk of the last token also has the
+/// finish reason.
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
     let finish = (index + 1 == e.request.output_tokens).then(|| e.request.finish.as_str());
     sse::data(out, &answer(e, choice(token_text(index), finish)));

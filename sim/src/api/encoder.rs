@@ -1,18 +1,18 @@
-//! Encodes one answer in the shape of its protocol.
+//! Encodes an answer in the format of its protocol.
 
 use bytes::Bytes;
 
 use super::{ApiError, GenerationRequest, Protocol, chat, completions, gemini, messages, responses, sse};
 
-/// Encodes the events or the JSON document of one answer.
+/// Encodes one answer: either the events of a stream, or one JSON document.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
     pub(super) request: GenerationRequest,
-    /// Unique identifier, derived from the attempt number.
+    /// The attempt number as 24 hexadecimal digits. Answers contain it in their `id`.
     pub(super) id: String,
-    /// Creation time in seconds since 1970, on the simulated clock.
+    /// Time of the answer on the simulated calendar, in seconds since 1970.
     pub(super) created: u64,
-    /// Number of events sent so far; Responses events are numbered.
+    /// Number of events encoded so far. The Responses protocol numbers its events.
     pub(super) sent: u64,
 }
 
@@ -25,8 +25,8 @@ impl Encoder {
         self.request.protocol
     }
 
-    /// Returns the events that precede the first token. Only the Responses protocol has such
-    /// events.
+    /// Returns the events that are sent before the first token is generated. Returns `None` for
+    /// every protocol except Responses.
     pub(crate) fn open(&mut self) -> Option<Bytes> {
         let mut out = String::new();
         if self.request.protocol == Protocol::Responses {
@@ -35,7 +35,8 @@ impl Encoder {
         (!out.is_empty()).then(|| out.into())
     }
 
-    /// Returns the events of the token at `index`, preceded by the opening events if `index` is 0.
+    /// Returns the events of the token at `index`, counted from 0. For index 0, the protocol's
+    /// opening events come first, except those that [`Encoder::open`] returned.
     pub(crate) fn token(&mut self, index: u32) -> Bytes {
         let mut out = String::new();
         match self.request.protocol {
@@ -48,7 +49,7 @@ impl Encoder {
         out.into()
     }
 
-    /// Returns the events that end a stream of `tokens` tokens.
+    /// Returns the events that follow the last token of an answer with `tokens` tokens.
     pub(crate) fn close(&mut self, tokens: u32) -> Bytes {
         let mut out = String::new();
         match self.request.protocol {
@@ -61,12 +62,12 @@ impl Encoder {
         out.into()
     }
 
-    /// Returns the content type of a stream.
+    /// Returns the `content-type` of the answer if it is streamed.
     pub(crate) fn content_type(&self) -> &'static str {
         if self.request.list { "application/json; charset=UTF-8" } else { "text/event-stream; charset=utf-8" }
     }
 
-    /// Returns the whole body of an answer that does not stream.
+    /// Returns the body of an answer with `tokens` tokens that is not streamed.
     pub(crate) fn full(&self, tokens: u32) -> Bytes {
         let value = match self.request.protocol {
             Protocol::Chat => chat::full(self, tokens),
@@ -79,7 +80,8 @@ impl Encoder {
     }
 }
 
-/// Returns a stream that contains only an error event, for a response with status 200.
+/// Returns the body of a stream that consists of an error event only. vLLM answers with status 200
+/// and such a stream if its queue is full.
 pub(crate) fn error_stream(protocol: Protocol, error: &ApiError) -> Bytes {
     let mut out = String::new();
     let body = error.body(Some(protocol));

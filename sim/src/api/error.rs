@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 
 use super::{Protocol, gemini};
 
-/// An error response with a JSON body.
+/// An error answer: its status and the parts of its JSON body.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) status: u16,
     pub(crate) kind: &'static str,
     pub(crate) message: String,
     pub(crate) param: Option<&'static str>,
-    /// Error code. Providers put a word here, vLLM repeats the status.
+    /// Machine-readable code in the body. If `None`, the body repeats the status, as vLLM's does.
     pub(crate) code: Option<&'static str>,
-    /// Delay until the next attempt, in the client's time.
+    /// Delay in Gemini's body after which a retry is allowed, on the client's clock. `None` if the
+    /// body names no delay.
     pub(crate) retry_in: Option<Duration>,
 }
 
@@ -32,8 +33,8 @@ impl ApiError {
         Self::new(503, "ServiceUnavailableError", "the service is unavailable")
     }
 
-    /// Returns vLLM's `EngineDeadError`.
-    pub(crate) fn dead() -> Self {
+    /// Returns a 500 with the text of vLLM's `EngineDeadError`.
+    pub(crate) fn engine_dead() -> Self {
         let message = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
         Self::new(500, "InternalServerError", message)
     }

@@ -1,23 +1,23 @@
 //! Gemini's `POST .../models/MODEL:generateContent` and `:streamGenerateContent`.
 //!
-//! The path carries the model and whether the answer streams. Streams are server-sent events with
-//! `?alt=sse`, otherwise one JSON list that is written incrementally.
+//! The path contains the model, and whether the answer is streamed. With the query `alt=sse`, a
+//! stream consists of server-sent events; without it, of one JSON list, sent element by element.
 
 use http::Uri;
 use serde_json::{Value, json};
 
 use super::{ApiError, Encoder, Finish, text, token_text};
 
-/// The model and the streaming mode that a path contains.
+/// The model and the streaming mode in a request path.
 pub(super) struct ModelPath<'a> {
     pub(super) model: &'a str,
     pub(super) stream: bool,
 }
 
 impl<'a> ModelPath<'a> {
-    /// Parses a path, or returns `None` if the path is not a Gemini one. Vertex puts a project
-    /// before `models`.
-    pub(super) fn of(path: &'a str) -> Option<Self> {
+    /// Parses a request path. Returns `None` if it is not the path of one of the two Gemini
+    /// methods. What precedes `/models/` is ignored, because Vertex AI puts the project there.
+    pub(super) fn from_path(path: &'a str) -> Option<Self> {
         let (before, last) = path.rsplit_once('/')?;
         let (model, verb) = last.rsplit_once(':')?;
         let stream = match verb {
@@ -29,9 +29,9 @@ impl<'a> ModelPath<'a> {
     }
 }
 
-/// Returns `true` if the answer is a streamed JSON list instead of events.
+/// Returns `true` if the answer is streamed as a JSON list, and not as server-sent events.
 pub(super) fn streams_json_list(uri: &Uri) -> bool {
-    ModelPath::of(uri.path()).is_some_and(|model_path| model_path.stream)
+    ModelPath::from_path(uri.path()).is_some_and(|model_path| model_path.stream)
         && !uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"))
 }
 
@@ -83,7 +83,8 @@ pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
     chunk(e, &text(tokens), Some(finish_reason(e)), tokens)
 }
 
-/// Returns the error body. Google puts the retry delay into the body, not into a header.
+/// Returns the JSON body of an error. Google puts the retry delay into this body and sends no
+/// `Retry-After` header.
 pub(super) fn error(error: &ApiError) -> Value {
     let status = match error.status {
         400 | 413 => "INVALID_ARGUMENT",

@@ -1,4 +1,4 @@
-//! Anthropic's `POST /v1/messages`.
+//! Anthropic's `POST /v1/messages`: stream events and whole answers.
 
 use serde_json::{Value, json};
 

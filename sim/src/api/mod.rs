@@ -1,7 +1,7 @@
-//! The wire formats of vLLM's server and of Gemini, without I/O.
+//! The wire formats of vLLM's server, of Anthropic and of Gemini. No I/O.
 //!
 //! [`request`] parses a body into a [`GenerationRequest`] or an [`ApiError`]. [`Encoder`] encodes
-//! generated tokens as server-sent events or as one JSON answer. Each of the five protocols has a
+//! the generated tokens as a stream or as one JSON document. Each of the five protocols has a
 //! module.
 
 mod chat;
@@ -21,7 +21,7 @@ pub(crate) use self::request::GenerationRequest;
 
 use http::Uri;
 
-/// The wire protocol of a call.
+/// The protocol of a request, given by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Chat,
@@ -32,18 +32,18 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    pub(crate) fn of(uri: &Uri) -> Option<Self> {
+    pub(crate) fn from_uri(uri: &Uri) -> Option<Self> {
         match uri.path() {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/completions" => Some(Self::Completions),
             "/v1/responses" => Some(Self::Responses),
             "/v1/messages" => Some(Self::Messages),
-            path => gemini::ModelPath::of(path).map(|_| Self::Gemini),
+            path => gemini::ModelPath::from_path(path).map(|_| Self::Gemini),
         }
     }
 }
 
-/// Why generation ended.
+/// Why the generation of an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finish {
     Length,
@@ -51,7 +51,8 @@ pub(crate) enum Finish {
 }
 
 impl Finish {
-    /// Returns the value of OpenAI's `finish_reason` and of vLLM's `finished_reason` label.
+    /// Returns the name that OpenAI's `finish_reason` and vLLM's metric label `finished_reason`
+    /// use.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Length => "length",
@@ -60,8 +61,8 @@ impl Finish {
     }
 }
 
-/// Returns the text of the token at `index`. The text is deterministic, so that tests can check
-/// answers.
+/// Returns the text of the token at `index`. The same index always has the same text, so that tests
+/// can check answers.
 pub(crate) fn token_text(index: u32) -> &'static str {
     const WORDS: [&str; 8] = ["The", " tide", " comes", " in", " and", " goes", " out", "."];
     match index {
@@ -70,7 +71,7 @@ pub(crate) fn token_text(index: u32) -> &'static str {
     }
 }
 
-/// Returns the text of the first `tokens` tokens.
+/// Returns the concatenated texts of the first `tokens` tokens.
 pub(crate) fn text(tokens: u32) -> String {
     (0..tokens).map(token_text).collect()
 }

@@ -1,28 +1,30 @@
-//! Counts the tokens of a prompt and hashes its KV blocks.
+//! Counts the tokens of a prompt, and hashes its KV blocks.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Map, Value};
 
-/// Keys whose text the model reads, in the order in which a chat template places them.
+/// Keys of a request body whose text the model reads, in the order in which a chat template places
+/// them.
 const PROMPT_KEYS: [&str; 8] =
     ["tools", "system", "instructions", "systemInstruction", "messages", "prompt", "input", "contents"];
-/// Nested keys that are structure, not text.
+/// Keys of nested objects whose values do not count as text of the prompt.
 const IGNORED_KEYS: [&str; 3] = ["role", "type", "id"];
-/// Bytes of text per token.
+/// Bytes of UTF-8 text that count as one token.
 const TOKEN_BYTES: u64 = 4;
 
 /// Length and block hashes of a prompt.
 #[derive(Debug, PartialEq)]
 pub(super) struct Prompt {
-    /// Number of tokens: UTF-8 bytes divided by four, plus one per token id; at least one.
+    /// Number of tokens, at least 1: one per four bytes of text, rounded up, plus one per token id.
     pub(super) tokens: u64,
-    /// Hash of each full block. A hash covers the model, `cache_salt`, and all text and token ids
-    /// up to the end of the block. Empty if no block size was given.
+    /// Hash of each full block of the prompt, in order. A hash covers the model, `cache_salt`, and
+    /// all text and token ids up to the end of the block. Empty if [`read`] got no block size.
     pub(super) blocks: Vec<u64>,
 }
 
-/// Reads a prompt. `block_size` is in tokens; `None` disables block hashes.
+/// Counts the tokens of the prompt in a request body, and hashes its full blocks. `block_size` is
+/// in tokens; `None` means that no hashes are needed.
 pub(super) fn read(model: &str, body: &Map<String, Value>, block_size: Option<u32>) -> Prompt {
     let mut sum =
         PromptReader { bytes: 0, ids: 0, chain: block_size.map(|size| BlockHasher::new(size, model, body)) };
@@ -40,7 +42,8 @@ struct PromptReader {
 }
 
 impl PromptReader {
-    /// Adds a value. The JSON parser's depth limit bounds the recursion.
+    /// Adds all texts and token ids in a JSON value. The recursion is bounded, because the JSON
+    /// parser limits the depth of a body.
     fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
@@ -66,11 +69,11 @@ impl PromptReader {
     }
 }
 
-/// Hashes consecutive blocks, each together with everything before it.
+/// Computes a hash for each full block of a prompt. It covers the block and all blocks before it.
 struct BlockHasher {
     hasher: DefaultHasher,
     block_bytes: usize,
-    /// Number of bytes until the current block is full.
+    /// Number of bytes until the current block is full, above 0.
     missing: usize,
     blocks: Vec<u64>,
 }

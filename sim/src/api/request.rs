@@ -6,41 +6,48 @@ use serde_json::{Map, Value};
 use super::{ApiError, Finish, Protocol, gemini, prompt};
 use crate::config::Adapter;
 
-/// A parsed generation request.
+/// A valid request to generate an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GenerationRequest {
     pub(crate) protocol: Protocol,
     pub(crate) model: String,
     pub(crate) stream: bool,
-    /// Whether a stream is a JSON list instead of events.
+    /// Whether a stream of this answer is a JSON list instead of server-sent events.
     pub(crate) list: bool,
     pub(crate) include_usage: bool,
     pub(crate) prompt_tokens: u32,
-    /// Number of tokens that will be generated.
+    /// Number of tokens that the simulator generates, at least 1.
     pub(crate) output_tokens: u32,
-    /// Maximum number of tokens that the caller allowed, which a provider reserves.
+    /// Maximum number of output tokens that the request allows. A provider reserves this number in
+    /// its rate budget.
     pub(crate) max_tokens: u32,
     pub(crate) finish: Finish,
-    /// Hashes of the prompt's full blocks, if the prefix cache is on.
+    /// Hashes of the full blocks of the prompt. Empty if the prefix cache is off.
     pub(crate) blocks: Vec<u64>,
 }
 
-/// What the server accepts.
+/// The parts of the configuration that requests are checked against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerLimits<'a> {
-    /// Models served. If empty, every name is accepted.
+    /// Names of the served models. If empty, every name is served.
     pub(crate) models: &'a [String],
     pub(crate) adapters: &'a [Adapter],
-    /// Tokens per block, if block hashes are needed.
+    /// Tokens per KV block, or `None` if no block hashes are needed.
     pub(crate) block_size: Option<u32>,
     pub(crate) max_model_len: u32,
     pub(crate) default_output_tokens: u32,
 }
 
-/// Parses a request.
+/// Parses and validates a request.
 ///
-/// The body keys `sim_prompt_tokens` and `sim_output_tokens` (or the headers `x-sim-prompt-tokens`
-/// and `x-sim-output-tokens`) override the lengths that follow from the text and `max_tokens`.
+/// The body keys `sim_prompt_tokens` and `sim_output_tokens`, or the headers `x-sim-prompt-tokens`
+/// and `x-sim-output-tokens`, override the two lengths. Otherwise the prompt's length is computed
+/// from its text, and the output's length is the request's maximum or the configured default.
+///
+/// # Errors
+///
+/// Returns the error answer for a request that vLLM would reject: 404 for an unknown model, 400
+/// otherwise.
 pub(crate) fn read(
     protocol: Protocol,
     uri: &Uri,
@@ -54,9 +61,9 @@ pub(crate) fn read(
     let Value::Object(body) = value else {
         return Err(ApiError::bad_request("the body must be a JSON object"));
     };
-    let model_path = gemini::ModelPath::of(uri.path());
+    let model_path = gemini::ModelPath::from_path(uri.path());
     let model = match &model_path {
-        Some(model_path) => served(model_path.model.to_owned(), limits)?,
+        Some(model_path) => check_served(model_path.model.to_owned(), limits)?,
         None => read_model(&body, limits)?,
     };
     require_prompt(protocol, &body)?;
@@ -92,14 +99,15 @@ pub(crate) fn read(
         .param("input_tokens"));
     }
     let room = length - prompt;
-    let asked = max_tokens(protocol, parameters)?;
-    let most = asked.unwrap_or(room).min(room);
-    let wanted = overridden(headers, "x-sim-output-tokens", &body, "sim_output_tokens")?;
-    let natural = wanted.or(asked).unwrap_or_else(|| u64::from(limits.default_output_tokens)).max(1);
-    let output = natural.min(most);
+    let requested_max = max_tokens(protocol, parameters)?;
+    let max_output = requested_max.unwrap_or(room).min(room);
+    let output_override = overridden(headers, "x-sim-output-tokens", &body, "sim_output_tokens")?;
+    let wanted_output =
+        output_override.or(requested_max).unwrap_or_else(|| u64::from(limits.default_output_tokens)).max(1);
+    let output = wanted_output.min(max_output);
     // The answer finishes with `stop` if it is shorter than its maximum, and with `length` if it
     // reaches it.
-    let stops = output < most;
+    let stops = output < max_output;
     Ok(GenerationRequest {
         protocol,
         model,
@@ -108,7 +116,7 @@ pub(crate) fn read(
         include_usage,
         prompt_tokens: saturating_u32(prompt),
         output_tokens: saturating_u32(output),
-        max_tokens: saturating_u32(asked.unwrap_or(output).min(room)),
+        max_tokens: saturating_u32(requested_max.unwrap_or(output).min(room)),
         finish: if stops { Finish::Stop } else { Finish::Length },
         blocks: read.blocks,
     })
@@ -125,10 +133,10 @@ fn read_model(body: &Map<String, Value>, limits: ServerLimits<'_>) -> Result<Str
         None | Some(Value::Null) => limits.models.first().map_or_else(|| "sim".to_owned(), String::clone),
         Some(_) => return Err(ApiError::bad_request("model must be a string").param("model")),
     };
-    served(model, limits)
+    check_served(model, limits)
 }
 
-fn served(model: String, limits: ServerLimits<'_>) -> Result<String, ApiError> {
+fn check_served(model: String, limits: ServerLimits<'_>) -> Result<String, ApiError> {
     let adapted = limits.adapters.iter().any(|adapter| adapter.name == model);
     if limits.models.is_empty() || limits.models.contains(&model) || adapted {
         return Ok(model);
@@ -144,7 +152,7 @@ fn require_prompt(protocol: Protocol, body: &Map<String, Value>) -> Result<(), A
         Protocol::Responses => "input",
         Protocol::Gemini => "contents",
     };
-    let good = match (protocol, body.get(key)) {
+    let is_valid = match (protocol, body.get(key)) {
         (Protocol::Chat | Protocol::Messages | Protocol::Gemini, Some(Value::Array(messages))) => {
             !messages.is_empty()
         }
@@ -155,7 +163,7 @@ fn require_prompt(protocol: Protocol, body: &Map<String, Value>) -> Result<(), A
         (Protocol::Responses, Some(Value::String(_) | Value::Array(_))) => true,
         _ => false,
     };
-    if good {
+    if is_valid {
         Ok(())
     } else {
         Err(ApiError::bad_request(format!("{key} is missing or has the wrong type")).param(key))
@@ -174,7 +182,7 @@ fn max_tokens(protocol: Protocol, body: &Map<String, Value>) -> Result<Option<u6
             Some(0) => {
                 return Err(ApiError::bad_request(format!("{key} must be at least 1, got 0.")).param(key));
             }
-            Some(most) => return Ok(Some(most)),
+            Some(max_output) => return Ok(Some(max_output)),
             None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! OpenAI's `POST /v1/responses`.
+//! OpenAI's `POST /v1/responses`: stream events and whole answers.
 
 use serde_json::{Value, json};
 

@@ -14,12 +14,13 @@ use super::stats::AttemptEnd;
 use crate::api::{ApiError, Encoder, error_stream};
 use crate::faults::StreamPlan;
 
-/// A response body: a whole document, or a stream of server-sent events as the engine generates
+/// The body of a response: one document, or a stream whose events follow as the engine generates
 /// tokens.
 ///
-/// # Cancellation safety
+/// # Cancel safety
 ///
-/// Dropping the body aborts the sequence in its engine at once, queued or running.
+/// Dropping the body before its end aborts the sequence in its engine at once, whether it waits or
+/// runs.
 pub struct SimBody(BodyKind);
 
 enum BodyKind {
@@ -27,10 +28,12 @@ enum BodyKind {
     Stream(Box<StreamBody>),
 }
 
-/// An error that ends a body early.
+/// An error that ends a body before its regular end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The connection was reset by the fault `reset_mid_stream` or by a killed server.
+    /// The connection was reset by
+    /// [`Faults::reset_mid_stream`](crate::faults::Faults::reset_mid_stream), or because an outage
+    /// killed the server.
     #[error("connection reset by the simulator")]
     Reset,
 }
@@ -39,7 +42,7 @@ struct StreamBody {
     call: CallGuard,
     encoder: Encoder,
     plan: StreamPlan,
-    /// Current pause: `Some(None)` lasts forever.
+    /// The pause in progress, if any. `Some(None)` is a pause that never ends.
     pause: Option<Option<Pin<Box<Sleep>>>>,
     clock: SimClock,
     opened: bool,
@@ -115,7 +118,7 @@ impl StreamBody {
                 self.end(AttemptEnd::Completed, Some(Ok(last)))
             }
             Some(SequenceEvent::Died) => {
-                let last = error_stream(self.encoder.protocol(), &ApiError::dead());
+                let last = error_stream(self.encoder.protocol(), &ApiError::engine_dead());
                 self.end(AttemptEnd::Truncated, Some(Ok(last)))
             }
             None => self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset))),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Converts tokio's clock, real or paused, to simulated time and back.
+/// Converts between tokio's clock, real or paused, and simulated time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SimClock {
     epoch: Instant,
@@ -23,14 +23,15 @@ impl SimClock {
         if self.scale == 1.0 { passed } else { scaled(passed, self.scale) }
     }
 
-    /// Returns the instant of tokio's clock at simulated time `time`.
+    /// Returns the instant of tokio's clock that corresponds to `time`, the simulated time since
+    /// the simulator was created.
     pub(super) fn instant(&self, time: Duration) -> Instant {
         let after = self.client(time);
         // A year is far enough to mean never, and near enough for tokio's timer.
         self.epoch + after.min(Duration::from_secs(86_400 * 365))
     }
 
-    /// Converts a span of simulated time to the client's clock.
+    /// Converts a duration in simulated time to the clock of the client, which is tokio's.
     pub(crate) fn client(&self, span: Duration) -> Duration {
         if self.scale == 1.0 { span } else { scaled(span, 1.0 / self.scale) }
     }

@@ -1,4 +1,5 @@
-//! Requests that generate nothing: models, health, metrics, and the control API under `/sim/`.
+//! Answers requests that generate nothing: the model list, health, metrics, and the control API
+//! under `/sim/`.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) async fn control(
         Some(OutageMode::Dead) if matches!(path, "/health" | "/ping") => {
             return Ok(with_type(503, "text/plain", ""));
         }
-        Some(OutageMode::Dead) => return Ok(error(None, &ApiError::dead())),
+        Some(OutageMode::Dead) => return Ok(error(None, &ApiError::engine_dead())),
         None => {}
     }
     Ok(match (method, path) {

@@ -1,4 +1,4 @@
-//! The task that advances the engines while time passes.
+//! The background task that advances the engines as time passes.
 
 use std::sync::{Arc, Weak};
 
@@ -7,10 +7,10 @@ use tokio::time::sleep_until;
 
 use super::Shared;
 
-/// Sleeps from step to step, or until `wake` while the engines are idle. Ends when the last handle
-/// and response are gone.
+/// Advances the engines at the end of each step, and whenever `wake` is notified. Returns after the
+/// last [`Simulator`](super::Simulator) and the last open response were dropped.
 ///
-/// The task holds no strong reference while it sleeps.
+/// While the task sleeps, it holds only the weak reference.
 pub(super) async fn run_engines(shared: Weak<Shared>, wake: Arc<Notify>) {
     let mut reached = std::time::Duration::ZERO;
     loop {

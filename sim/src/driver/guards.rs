@@ -1,4 +1,4 @@
-//! Guards that record the end of a call, however the call ends.
+//! Guards that record the end of a call, even if the caller drops its future or body.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,8 +10,8 @@ use super::state::SequenceEvent;
 use super::stats::AttemptEnd;
 use crate::engine::SequenceId;
 
-/// An attempt in flight. Dropping the guard before [`AttemptGuard::end`] ends the attempt as
-/// aborted.
+/// An attempt in flight. If the guard is dropped before [`AttemptGuard::end`] was called, the
+/// attempt ends as [`AttemptEnd::Aborted`].
 pub(super) struct AttemptGuard {
     shared: Arc<Shared>,
     number: u64,
@@ -30,12 +30,12 @@ impl AttemptGuard {
         self.number
     }
 
-    /// Records the status of the response head.
-    pub(super) fn answered(&mut self, status: u16) {
+    /// Sets the HTTP status that the statistics will show for the attempt.
+    pub(super) fn set_status(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// Records that one more token was sent to the caller.
+    /// Counts one more token that was sent to the caller.
     pub(super) fn token_sent(&mut self) {
         self.sent += 1;
     }
@@ -64,7 +64,8 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// A call with a sequence in an engine. Dropping the guard aborts the sequence at once.
+/// A call whose sequence is in an engine. Dropping the guard aborts the sequence at once, if it has
+/// not ended.
 pub(super) struct CallGuard {
     // Declared before the attempt, so that the engine is free when the attempt ends.
     sequence: SequenceGuard,
@@ -87,7 +88,7 @@ impl CallGuard {
         Self { sequence: SequenceGuard { shared, id, signals }, attempt }
     }
 
-    /// Polls for the next event. Returns `None` only if the simulator lost the sequence.
+    /// Polls for the next event of the sequence. Yields `None` if an outage killed the server.
     pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<SequenceEvent>> {
         self.sequence.signals.poll_recv(cx)
     }

@@ -1,4 +1,4 @@
-//! Prometheus series with vLLM's names.
+//! Prometheus metrics with the names of vLLM's.
 
 use std::time::Duration;
 
@@ -10,12 +10,14 @@ use crate::api::Finish;
 use crate::pool::EnginePool;
 
 const LABELS: [&str; 2] = ["engine", "model_name"];
-const TTFT: [f64; 17] =
+const TTFT_BUCKETS: [f64; 17] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0];
-const INTER_TOKEN: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
-const WHOLE: [f64; 15] = [0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0];
+const INTER_TOKEN_BUCKETS: [f64; 13] =
+    [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
+const E2E_BUCKETS: [f64; 15] =
+    [0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0];
 
-/// The series of all engines. Each series exists from the start.
+/// The metrics of all engines. Every time series exists from the start.
 pub(super) struct Metrics {
     registry: Registry,
     model: String,
@@ -34,29 +36,29 @@ pub(super) struct Metrics {
     ttft: HistogramVec,
     inter_token: HistogramVec,
     queue_time: HistogramVec,
-    whole: HistogramVec,
+    e2e_latency: HistogramVec,
 }
 
 impl Metrics {
     pub(super) fn new(model: &str, pool: &EnginePool) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let made = GaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(made.clone()))?;
-            Ok::<_, prometheus::Error>(made)
+            let metric = GaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
         };
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            let made = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(made.clone()))?;
-            Ok::<_, prometheus::Error>(made)
+            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
         };
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            let made = HistogramVec::new(options, &LABELS)?;
-            registry.register(Box::new(made.clone()))?;
-            Ok::<_, prometheus::Error>(made)
+            let metric = HistogramVec::new(options, &LABELS)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
         };
-        let with = |extra| [LABELS[0], LABELS[1], extra];
+        let with_label = |extra| [LABELS[0], LABELS[1], extra];
         let cache =
             ["engine", "block_size", "num_gpu_blocks", "kv_cache_size_tokens", "enable_prefix_caching"];
         let metrics = Self {
@@ -65,33 +67,45 @@ impl Metrics {
             waiting_by_reason: gauge(
                 "vllm:num_requests_waiting_by_reason",
                 "Requests waiting, by reason.",
-                &with("reason"),
+                &with_label("reason"),
             )?,
             kv_usage: gauge("vllm:kv_cache_usage_perc", "KV cache usage, 1 = full.", &LABELS)?,
             cache_config: gauge("vllm:cache_config_info", "Configuration of the KV cache.", &cache)?,
             preemptions: counter("vllm:num_preemptions_total", "Preemptions.", &LABELS)?,
             prompt_tokens: counter("vllm:prompt_tokens_total", "Prompt tokens processed.", &LABELS)?,
             generation_tokens: counter("vllm:generation_tokens_total", "Tokens generated.", &LABELS)?,
-            successes: counter("vllm:request_success_total", "Requests ended.", &with("finished_reason"))?,
-            rejections: counter("vllm:admission_rejections_total", "Requests refused.", &with("reason"))?,
+            successes: counter(
+                "vllm:request_success_total",
+                "Requests ended.",
+                &with_label("finished_reason"),
+            )?,
+            rejections: counter(
+                "vllm:admission_rejections_total",
+                "Requests refused.",
+                &with_label("reason"),
+            )?,
             prefix_queries: counter(
                 "vllm:prefix_cache_queries_total",
                 "Prefix cache queries, in tokens.",
                 &LABELS,
             )?,
             prefix_hits: counter("vllm:prefix_cache_hits_total", "Prefix cache hits, in tokens.", &LABELS)?,
-            ttft: histogram("vllm:time_to_first_token_seconds", "Time to first token.", &TTFT)?,
-            inter_token: histogram("vllm:inter_token_latency_seconds", "Time between tokens.", &INTER_TOKEN)?,
-            queue_time: histogram("vllm:request_queue_time_seconds", "Time in the queue.", &WHOLE)?,
-            whole: histogram("vllm:e2e_request_latency_seconds", "Whole time.", &WHOLE)?,
+            ttft: histogram("vllm:time_to_first_token_seconds", "Time to first token.", &TTFT_BUCKETS)?,
+            inter_token: histogram(
+                "vllm:inter_token_latency_seconds",
+                "Time between tokens.",
+                &INTER_TOKEN_BUCKETS,
+            )?,
+            queue_time: histogram("vllm:request_queue_time_seconds", "Time in the queue.", &E2E_BUCKETS)?,
+            e2e_latency: histogram("vllm:e2e_request_latency_seconds", "Whole time.", &E2E_BUCKETS)?,
             model: model.to_owned(),
             registry,
         };
-        metrics.create(pool);
+        metrics.create_series(pool);
         Ok(metrics)
     }
 
-    fn create(&self, pool: &EnginePool) {
+    fn create_series(&self, pool: &EnginePool) {
         for (number, engine) in pool.engines().iter().enumerate() {
             let name = number.to_string();
             let labels = [name.as_str(), self.model.as_str()];
@@ -104,7 +118,7 @@ impl Metrics {
             ] {
                 counter.with_label_values(&labels);
             }
-            for histogram in [&self.ttft, &self.inter_token, &self.queue_time, &self.whole] {
+            for histogram in [&self.ttft, &self.inter_token, &self.queue_time, &self.e2e_latency] {
                 histogram.with_label_values(&labels);
             }
             for reason in ["stop", "length", "abort", "error"] {
@@ -150,7 +164,7 @@ impl Metrics {
 
     pub(super) fn finished(&self, engine: usize, after: Duration, finish: Finish) {
         let engine = engine.to_string();
-        self.whole.with_label_values(&self.labels(&engine)).observe(after.as_secs_f64());
+        self.e2e_latency.with_label_values(&self.labels(&engine)).observe(after.as_secs_f64());
         self.successes.with_label_values(&[engine.as_str(), &self.model, finish.as_str()]).inc();
     }
 
@@ -158,7 +172,8 @@ impl Metrics {
         self.successes.with_label_values(&[engine.to_string().as_str(), &self.model, "abort"]).inc();
     }
 
-    /// Counts a rejection before routing, on the first engine.
+    /// Counts a call that was rejected because too many sequences wait. The count belongs to engine
+    /// 0, because the call was not routed.
     pub(super) fn queue_full(&self) {
         self.rejections.with_label_values(&["0", &self.model, "max_num_queued_reqs"]).inc();
     }
@@ -167,7 +182,7 @@ impl Metrics {
         [engine, &self.model]
     }
 
-    /// Returns the series in Prometheus text format.
+    /// Returns all metrics in Prometheus text format.
     pub(super) fn render(&self, pool: &EnginePool) -> String {
         for (number, engine) in pool.engines().iter().enumerate() {
             let name = number.to_string();

@@ -1,9 +1,9 @@
-//! Runs the engines on tokio's clock, behind one [`Simulator`].
+//! Runs the engines on tokio's clock, as one [`Simulator`].
 //!
-//! [`Simulator::respond`] is the whole server in process. Under tokio's paused clock, a run takes
-//! virtual time and is reproducible. The HTTP server ([`crate::serve`]) passes every request to the
-//! same function. A background task, which the first call starts, advances the engines from step to
-//! step and ends with the last handle.
+//! [`Simulator::respond`] is the whole server in process; the HTTP server ([`crate::serve`]) passes
+//! every request to it. Under tokio's paused clock, a run takes virtual time and is reproducible.
+//! The first call starts a background task that advances the engines from step to step. The task
+//! ends with the last handle.
 
 mod body;
 mod clock;
@@ -35,13 +35,15 @@ use crate::config_error::ConfigError;
 use crate::faults::{FaultInjector, Faults};
 use crate::pool::EnginePool;
 
-/// A simulated vLLM deployment. Clones share the same state.
+/// A simulated vLLM deployment in process. Clones share one deployment.
 #[derive(Clone)]
 pub struct Simulator {
     shared: Arc<Shared>,
 }
 
-/// The simulator refuses or breaks a connection, because of an outage with mode `refuse` or `kill`.
+/// The simulator refuses or breaks the connection, because an outage with
+/// [`OutageMode::Refuse`](crate::faults::OutageMode::Refuse) or
+/// [`OutageMode::Kill`](crate::faults::OutageMode::Kill) is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused by the simulator")]
 pub struct ConnectionRefused;
@@ -62,12 +64,12 @@ impl Drop for Shared {
 }
 
 impl Simulator {
-    /// Returns a simulator whose time starts now. Must be called in the runtime that will use it,
-    /// because it reads that runtime's clock.
+    /// Returns a simulator whose simulated time starts now. Call this in the tokio runtime that
+    /// will use the simulator, because it reads the clock of that runtime.
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration is invalid.
+    /// Returns an error if [`SimConfig::validate`] does.
     pub fn new(config: SimConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let clock = SimClock::new(config.time_scale);
@@ -83,28 +85,30 @@ impl Simulator {
 
     /// Answers one request as vLLM's server would.
     ///
-    /// The head of a stream is returned at once, and events follow as the engine generates tokens.
-    /// Other calls return when the whole answer is generated. Every request gets an answer,
-    /// whatever its bytes.
+    /// For a stream, this returns the head at once, and the body yields events as the engine
+    /// generates tokens. For any other call, this returns when the whole answer is generated. A
+    /// malformed request gets an error answer.
     ///
     /// # Errors
     ///
-    /// Returns [`ConnectionRefused`] during an outage with mode `refuse` or `kill`.
+    /// Returns [`ConnectionRefused`] if an outage refuses or kills connections when the request
+    /// arrives, or while it waits for its answer.
     ///
-    /// # Cancellation safety
+    /// # Cancel safety
     ///
-    /// Dropping the future, or later the body, aborts the sequence at once, queued or running, and
-    /// is counted as an abort.
+    /// Dropping the future, or later the body, aborts the sequence at once, whether it waits or
+    /// runs. The attempt counts as [`AttemptEnd::Aborted`].
     pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, ConnectionRefused> {
         respond::respond(&self.shared, request).await
     }
 
-    /// Replaces all faults. Their times count from now, and their random draws restart from their
-    /// seed. Streams that have begun keep their faults.
+    /// Replaces all faults. The times of the new faults count from now, and their random draws
+    /// begin with their seed. Streams that have begun keep the pauses and cuts that were drawn for
+    /// them.
     ///
     /// # Errors
     ///
-    /// Returns an error if a value is invalid; the previous faults then stay in force.
+    /// Returns an error if [`Faults::validate`] does. The previous faults then stay in force.
     pub fn set_faults(&self, faults: Faults) -> Result<(), ConfigError> {
         faults.validate()?;
         let now = self.shared.clock.now();
@@ -118,20 +122,19 @@ impl Simulator {
         Ok(())
     }
 
-    /// Returns the faults in force.
+    /// Returns a copy of the faults in force.
     pub fn faults(&self) -> Faults {
         self.shared.state.lock().faults.faults().clone()
     }
 
-    /// Changes [`Engine::set_max_num_seqs`](crate::engine::Engine::set_max_num_seqs) for every
-    /// engine.
+    /// Calls [`Engine::set_max_num_seqs`](crate::engine::Engine::set_max_num_seqs) on every engine.
     pub fn set_max_num_seqs(&self, sequences: u32) {
         let mut state = self.shared.state.lock();
         state.advance(self.shared.clock.now());
         state.pool.set_max_num_seqs(sequences);
     }
 
-    /// Returns the statistics since the start or the last reset.
+    /// Returns the statistics since the start, or since the last [`Simulator::reset_stats`].
     pub fn stats(&self) -> Stats {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
@@ -145,12 +148,13 @@ impl Simulator {
         stats
     }
 
-    /// Clears attempts and sums. Attempts in flight remain counted as in flight.
+    /// Clears the attempts, sums and maxima of the statistics. Attempts in flight still count as in
+    /// flight; their ends are not counted.
     pub fn reset_stats(&self) {
         self.shared.state.lock().stats.reset();
     }
 
-    /// Returns the `vllm:` series in Prometheus text format.
+    /// Returns the `vllm:` metrics in Prometheus text format.
     pub fn metrics(&self) -> String {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
@@ -158,12 +162,12 @@ impl Simulator {
         state.metrics.render(&state.pool)
     }
 
-    /// Returns the simulated time since the start.
+    /// Returns the simulated time since the simulator was created.
     pub fn now(&self) -> std::time::Duration {
         self.shared.clock.now()
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration that the simulator was created with.
     pub fn config(&self) -> &SimConfig {
         &self.shared.config
     }
@@ -176,7 +180,8 @@ impl std::fmt::Debug for Simulator {
 }
 
 impl Shared {
-    /// Starts the engine task with the first call, because only then a runtime is certain to exist.
+    /// Starts the engine task if it was not started before. Called by each request, because only
+    /// then is a runtime certain to exist.
     fn ensure_engine_task(self: &Arc<Self>) {
         if !self.task_started.swap(true, Ordering::AcqRel) {
             tokio::spawn(engine_task::run_engines(Arc::downgrade(self), Arc::clone(&self.wake)));

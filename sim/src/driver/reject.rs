@@ -1,4 +1,4 @@
-//! Rejections with the wording and the headers of providers.
+//! Answers to calls that a fault rejects, with the texts and headers of providers.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use super::respond::error;
 use crate::api::{ApiError, Protocol};
 use crate::faults::{RateHeaders, Rejection, RetryAfter};
 
-/// Returns the response of a fault that rejects a call before the engine, with the current rate
-/// headers.
+/// Returns the answer to a call that a fault rejects before it reaches an engine. `rate` gives the
+/// values of its rate-limit headers.
 pub(super) fn response(
     shared: &Shared,
     protocol: Protocol,
-    no: Rejection,
+    rejection: Rejection,
     rate: &[RateHeaders],
 ) -> Response<SimBody> {
     let mut extra = rate_headers(shared, protocol, rate);
-    let api = describe(shared, protocol, no, &mut extra);
+    let api = describe(shared, protocol, rejection, &mut extra);
     let mut response = error(Some(protocol), &api);
     response.headers_mut().extend(extra);
     response
 }
 
-fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut HeaderMap) -> ApiError {
-    match no {
+fn describe(shared: &Shared, protocol: Protocol, rejection: Rejection, extra: &mut HeaderMap) -> ApiError {
+    match rejection {
         Rejection::Connection | Rejection::Unavailable | Rejection::Silence => ApiError::unavailable(),
-        Rejection::Dead => ApiError::dead(),
+        Rejection::Dead => ApiError::engine_dead(),
         Rejection::Internal => ApiError::new(500, "InternalServerError", "an internal error, injected"),
         Rejection::Window { retry_after } => {
             with_retry_after(shared, protocol, too_many(), retry_after, extra)
@@ -58,12 +58,13 @@ fn describe(shared: &Shared, protocol: Protocol, no: Rejection, extra: &mut Head
     }
 }
 
-/// Returns a 429 that does not name the exceeded limit.
+/// Returns a 429 that does not say which limit was exceeded.
 fn too_many() -> ApiError {
     ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded")
 }
 
-/// Adds the retry delay: in a header, or in the body for Gemini.
+/// Adds the delay after which a retry is allowed: to the headers in `extra`, or for Gemini to the
+/// body. Adds nothing for [`RetryAfter::None`].
 fn with_retry_after(
     shared: &Shared,
     protocol: Protocol,
@@ -89,7 +90,8 @@ fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-/// Returns OpenAI's rate headers, with times in the client's seconds. Google has no such headers.
+/// Returns OpenAI's `x-ratelimit-*` headers, with durations on the client's clock. Returns none for
+/// Gemini, because Google sends no such headers.
 pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHeaders]) -> HeaderMap {
     let mut map = HeaderMap::new();
     if protocol == Protocol::Gemini {
@@ -112,7 +114,7 @@ pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHead
     map
 }
 
-/// Formats a duration as OpenAI does: `12ms`, `1.5s`, `6m0s`.
+/// Formats a duration as OpenAI does, for example `12ms`, `1.5s` or `6m0s`.
 fn go_duration(span: Duration) -> String {
     let ms = span.as_millis();
     match (ms / 60_000, ms % 60_000) {

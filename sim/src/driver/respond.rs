@@ -16,8 +16,8 @@ use crate::api::request::{ServerLimits, read};
 use crate::api::{ApiError, Encoder, GenerationRequest, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
 
-/// Start of the simulated calendar, in seconds since 1970. Dates are simulated, so runs are
-/// reproducible.
+/// The date at which the simulated calendar starts, in seconds since 1970. Answers contain
+/// simulated dates, so that runs are reproducible.
 pub(super) const EPOCH: u64 = 1_750_000_000;
 
 pub(super) async fn respond(
@@ -25,7 +25,7 @@ pub(super) async fn respond(
     request: Request<Bytes>,
 ) -> Result<Response<SimBody>, ConnectionRefused> {
     let (parts, body) = request.into_parts();
-    match (Protocol::of(&parts.uri), &parts.method) {
+    match (Protocol::from_uri(&parts.uri), &parts.method) {
         (Some(protocol), &Method::POST) => {
             generate(shared, protocol, &parts.uri, &parts.headers, &body).await
         }
@@ -51,12 +51,12 @@ async fn generate(
         }
         // Hangs until the caller disconnects.
         Err(Rejection::Silence) => std::future::pending().await,
-        Err(no) => Err(reject::response(shared, protocol, no, &[])),
+        Err(rejection) => Err(reject::response(shared, protocol, rejection, &[])),
     };
     let AcceptedCall { request, plan, rate } = match admitted {
         Ok(admitted) => admitted,
         Err(response) => {
-            attempt.answered(response.status().as_u16());
+            attempt.set_status(response.status().as_u16());
             attempt.end(AttemptEnd::Rejected);
             return Ok(response);
         }
@@ -69,8 +69,8 @@ async fn generate(
     let stream = request.stream;
     let mut call = match submit(shared, &request, attempt) {
         Ok(call) => call,
-        Err(no) => {
-            let (mut attempt, api) = *no;
+        Err(rejection) => {
+            let (mut attempt, api) = *rejection;
             // vLLM sends the response head of a stream before it checks its queue.
             let response = if stream && api.status == 503 && protocol != Protocol::Gemini {
                 stream_response(
@@ -80,7 +80,7 @@ async fn generate(
             } else {
                 error(Some(protocol), &api)
             };
-            attempt.answered(response.status().as_u16());
+            attempt.set_status(response.status().as_u16());
             attempt.end(AttemptEnd::Rejected);
             return Ok(response);
         }
@@ -88,7 +88,7 @@ async fn generate(
     let created = EPOCH + shared.clock.now().as_secs();
     let encoder = Encoder::new(request, call.attempt.number(), created);
     let mut response = if stream {
-        call.attempt.answered(200);
+        call.attempt.set_status(200);
         stream_response(encoder.content_type(), SimBody::stream(call, encoder, plan, shared.clock))
     } else {
         full_response(call, &encoder).await?
@@ -97,11 +97,11 @@ async fn generate(
     Ok(response)
 }
 
-/// Waits for the whole answer.
+/// Waits for all tokens, and returns the answer to a call that is not streamed.
 ///
 /// # Errors
 ///
-/// Returns an error if the server is killed meanwhile.
+/// Returns an error if an outage kills the server before the last token.
 async fn full_response(
     mut call: CallGuard,
     encoder: &Encoder,
@@ -110,14 +110,14 @@ async fn full_response(
         match call.signal().await {
             Some(SequenceEvent::Token(_)) => call.attempt.token_sent(),
             Some(SequenceEvent::Finished) => {
-                call.attempt.answered(200);
+                call.attempt.set_status(200);
                 call.attempt.end(AttemptEnd::Completed);
                 return Ok(with_type(200, "application/json", encoder.full(call.attempt.sent())));
             }
             Some(SequenceEvent::Died) => {
-                call.attempt.answered(500);
+                call.attempt.set_status(500);
                 call.attempt.end(AttemptEnd::Rejected);
-                return Ok(error(Some(encoder.protocol()), &ApiError::dead()));
+                return Ok(error(Some(encoder.protocol()), &ApiError::engine_dead()));
             }
             None => {
                 call.attempt.end(AttemptEnd::Refused);
@@ -133,8 +133,8 @@ struct AcceptedCall {
     rate: HeaderMap,
 }
 
-/// Records an attempt and asks the faults whether to reject it, under one lock, so that concurrent
-/// attempts count each other exactly once.
+/// Records an attempt, and decides whether a fault rejects it. Both happen under one lock, so that
+/// concurrent attempts count each other exactly once.
 fn begin_attempt(
     shared: &Arc<Shared>,
     path: &str,
@@ -144,13 +144,13 @@ fn begin_attempt(
     let mut state = shared.state.lock();
     let others = state.stats.in_flight();
     let (number, tenant) = state.stats.begin(now, stats::tenant(headers), path);
-    let arrived = state.faults.arrive(now, others);
+    let arrived = state.faults.on_arrival(now, others);
     drop(state);
     (AttemptGuard::new(Arc::clone(shared), number, tenant), arrived)
 }
 
 /// Validates the body and charges the rate budgets, as a gateway or provider does before the
-/// engine.
+/// engine. Returns the error answer if either fails.
 // The error is the response itself, which is moved once.
 #[allow(clippy::result_large_err)]
 fn admit(
@@ -177,7 +177,8 @@ fn admit(
         row.prompt_tokens = request.prompt_tokens;
     }
     let charged = state.faults.charge(now, request.prompt_tokens, request.max_tokens);
-    let rate = charged.map_err(|no| reject::response(shared, protocol, no, &state.faults.headers(now)))?;
+    let rate = charged
+        .map_err(|rejection| reject::response(shared, protocol, rejection, &state.faults.headers(now)))?;
     Ok(AcceptedCall {
         request,
         plan: state.faults.plan(),
@@ -239,7 +240,8 @@ pub(super) fn error(protocol: Option<Protocol>, api: &ApiError) -> Response<SimB
 }
 
 impl SimBody {
-    /// Returns an error response for a request that never reached [`super::Simulator::respond`].
+    /// Returns an error answer for a request that could not be read completely, and so was not
+    /// passed to [`Simulator::respond`](super::Simulator::respond).
     pub(crate) fn status(status: u16, message: &str) -> Response<Self> {
         error(None, &ApiError::new(status, "BadRequestError", message))
     }

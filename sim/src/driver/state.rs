@@ -1,4 +1,4 @@
-//! The simulator's state behind one lock: engines, live sequences, faults and statistics.
+//! The simulator's state behind one lock: engines, sequences, faults and statistics.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::engine::{EngineEvent, EventKind, SequenceId, TooLong};
 use crate::faults::{FaultInjector, OutageMode};
 use crate::pool::EnginePool;
 
-/// An event of a sequence, sent to the response that waits for it.
+/// An event of a sequence. It is sent to the response that waits for the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SequenceEvent {
-    /// The token at this index was generated.
+    /// The token at this index, counted from 0, was generated.
     Token(u32),
     Finished,
-    /// The engine died.
+    /// The engine died, and the sequence with it.
     Died,
 }
 
@@ -29,15 +29,15 @@ pub(super) struct SimState {
     pub(super) metrics: Metrics,
     live: HashMap<SequenceId, LiveSequence>,
     next_id: u64,
-    /// Latest simulated time seen. A wake-up that is early by a rounding error must not turn time
-    /// back.
+    /// Latest simulated time so far. Time never goes back, even if a timer fires early by a
+    /// rounding error.
     last: Duration,
     events: Vec<EngineEvent>,
 }
 
-/// A sequence in an engine.
+/// A sequence in an engine, and the response that waits for it.
 struct LiveSequence {
-    /// Holds at most one message per token of the sequence.
+    /// Channel to the response. Contains at most one event per token, and one for the end.
     signals: mpsc::UnboundedSender<SequenceEvent>,
     attempt: u64,
     engine: usize,
@@ -45,17 +45,18 @@ struct LiveSequence {
     last_token: Duration,
     prompt_tokens: u32,
     finish: Finish,
-    /// The sequence was running when a hang began. Its caller receives neither tokens nor an end.
+    /// Whether the sequence was in an engine during an outage with [`OutageMode::Hang`]. Its
+    /// response then gets no further event.
     muted: bool,
 }
 
-/// A sequence to submit to an engine.
+/// A sequence to submit to an engine, for [`SimState::submit`].
 pub(super) struct Submission<'a> {
     pub(super) attempt: u64,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
     pub(super) finish: Finish,
-    /// Block hashes; see [`EnginePool::submit_with`].
+    /// Hashes of the prompt's blocks, as for [`EnginePool::submit_with`].
     pub(super) blocks: &'a [u64],
 }
 
@@ -70,7 +71,8 @@ impl SimState {
         Self { pool, faults, stats, metrics, live, next_id: 0, last: Duration::ZERO, events }
     }
 
-    /// Advances the engines to `now` and dispatches their events. Returns the time reached.
+    /// Advances the engines to `now`, sends their events to the waiting responses, and applies an
+    /// outage that is in force. Returns `now`, or the latest time so far if that is later.
     pub(super) fn advance(&mut self, now: Duration) -> Duration {
         self.last = self.last.max(now);
         // The engine task runs at the end of each step, so the next step begins at about this time.
@@ -86,8 +88,8 @@ impl SimState {
         self.last
     }
 
-    /// Drops all sequences of all engines. Sends `last` to each waiting response, and then closes
-    /// its channel.
+    /// Drops all sequences of all engines, and closes the channels of the waiting responses.
+    /// If `last` is `Some`, sends it to each of them first.
     fn drop_sequences(&mut self, last: Option<SequenceEvent>) {
         for worker in 0..self.pool.engines().len() {
             self.pool.reset(worker);
@@ -141,7 +143,8 @@ impl SimState {
         }
     }
 
-    /// Queues a sequence at `now`. The engines must have been advanced to `now`.
+    /// Routes a sequence to an engine and queues it at `now`, the time that [`SimState::advance`]
+    /// returned. Returns its id and the channel of its events.
     pub(super) fn submit(
         &mut self,
         now: Duration,
@@ -172,7 +175,7 @@ impl SimState {
         Ok((id, receiver))
     }
 
-    /// Aborts a sequence, if it has not ended.
+    /// Aborts a sequence. Does nothing if it has ended.
     pub(super) fn abort(&mut self, id: SequenceId) {
         let Some(live) = self.live.remove(&id) else { return };
         if self.pool.abort(id) {

@@ -1,4 +1,5 @@
-//! Statistics of the calls that the simulator received.
+//! Statistics of the calls that the simulator received. An attempt is one such call; a client's
+//! retry is another attempt.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,70 +7,80 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde::Serialize;
 
-/// A snapshot of the statistics, also served as JSON at `GET /sim/stats`. Times are simulated
-/// seconds since the simulator was created.
+/// A snapshot of the statistics, which `GET /sim/stats` also returns as JSON. Times are in
+/// simulated seconds since the simulator was created. *The last reset* is that by
+/// [`Simulator::reset_stats`](crate::Simulator::reset_stats), or the start if there was none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Time of the snapshot.
+    /// Time of the snapshot, in simulated seconds.
     pub now_s: f64,
-    /// Attempts in flight, over all tenants.
+    /// Number of attempts in flight now, over all tenants.
     pub in_flight: usize,
-    /// Maximum number of attempts in flight at the same time.
+    /// Maximum number of attempts in flight at the same time since the last reset.
     pub peak_in_flight: usize,
-    /// Sequences in the queues of the engines.
+    /// Number of sequences that wait in the queues of the engines now.
     pub waiting: usize,
-    /// Sequences in the batches of the engines.
+    /// Number of sequences in the batches of the engines now.
     pub running: usize,
-    /// Preemptions since the start.
+    /// Number of preemptions since the start. An outage that resets the engines sets it to 0.
     pub preemptions: u64,
-    /// Largest share of any engine's KV cache that was in use since the start, 0 to 1.
+    /// Maximum share of an engine's KV cache in use since the start, from 0 to 1, over all engines.
+    /// An outage that resets the engines sets it to 0.
     pub peak_kv: f64,
-    /// Attempts arrived since the last reset.
+    /// Number of attempts that arrived since the last reset.
     pub total_attempts: u64,
-    /// Statistics by tenant. The tenant is the header `x-tenant`, or else the bearer token or
-    /// `x-api-key` (long keys are shortened), or else `anonymous`.
+    /// Statistics of each tenant since the last reset. A tenant's name is the header `x-tenant`;
+    /// without it, the bearer token or `x-api-key`, with a long key shortened; without these,
+    /// `anonymous`.
     pub tenants: BTreeMap<String, TenantStats>,
-    /// The latest attempts in order of arrival, at most [`crate::SimConfig::attempt_log`].
+    /// The latest attempts since the last reset, in order of arrival. Contains at most
+    /// [`SimConfig::attempt_log`](crate::SimConfig::attempt_log) attempts.
     pub attempts: VecDeque<LoggedAttempt>,
 }
 
-/// Sums of one tenant.
+/// Statistics of one tenant since the last reset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TenantStats {
-    /// Attempts received.
+    /// Number of attempts that arrived.
     pub attempts: u64,
-    /// Attempts in flight.
+    /// Number of attempts in flight now.
     pub in_flight: usize,
     /// Maximum number of attempts in flight at the same time.
     pub peak_in_flight: usize,
-    /// Number of ended attempts by [`AttemptEnd`].
+    /// Number of ended attempts by how they ended. A kind that did not occur is absent.
     pub outcomes: BTreeMap<AttemptEnd, u64>,
-    /// Number of responses by HTTP status.
+    /// Number of ended attempts by HTTP status. Attempts without a response are absent.
     pub statuses: BTreeMap<u16, u64>,
 }
 
-/// One attempt, as the server saw it.
+/// One attempt, as the simulator saw it. Times are in simulated seconds since the simulator was
+/// created.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoggedAttempt {
-    /// Sequence number, from 0.
+    /// Number of the attempt in order of arrival, from 0 at the start. A reset of the statistics
+    /// does not restart it.
     pub number: u64,
-    /// The tenant.
+    /// Name of the tenant; see [`Stats::tenants`].
     pub tenant: String,
-    /// Path of the request.
+    /// Path of the request, cut to 64 characters.
     pub path: String,
     /// Arrival time, in simulated seconds.
     pub arrived_s: f64,
-    /// Time of the first generated token, in simulated seconds.
+    /// Time at which the engine generated the first token, in simulated seconds. `None` if it
+    /// generated none.
     pub first_token_s: Option<f64>,
-    /// End time, in simulated seconds. For an aborted attempt, the time when the server noticed.
+    /// End time, in simulated seconds. For an aborted attempt, the time at which the simulator
+    /// noticed. `None` while the attempt is in flight.
     pub ended_s: Option<f64>,
-    /// HTTP status, once the response head was sent.
+    /// HTTP status of the response. `None` while the attempt is in flight, or if it ended without a
+    /// response.
     pub status: Option<u16>,
-    /// How the attempt ended.
+    /// How the attempt ended, or [`AttemptEnd::InFlight`].
     pub outcome: AttemptEnd,
-    /// Prompt tokens; 0 if the body could not be parsed.
+    /// Number of prompt tokens; 0 if the call was rejected before its body was parsed, or if the
+    /// body is invalid.
     pub prompt_tokens: u32,
-    /// Tokens sent to the caller.
+    /// Number of tokens sent to the caller; 0 while the attempt is in flight.
     pub output_tokens: u32,
 }
 
@@ -79,30 +90,33 @@ pub struct LoggedAttempt {
 pub enum AttemptEnd {
     /// The attempt is still in flight.
     InFlight,
-    /// The whole answer was sent.
+    /// The whole answer was generated and handed to the caller.
     Completed,
-    /// The answer was an error: 429, another 4xx, 5xx, or an error event under 200.
+    /// The answer was an error: a status of 400 or above, or an error event under status 200.
     Rejected,
-    /// The connection was refused without an answer.
+    /// The connection was closed without a response.
     Refused,
-    /// The caller disconnected.
+    /// The caller dropped the call, or disconnected.
     Aborted,
-    /// A fault reset the connection.
+    /// [`Faults::reset_mid_stream`](crate::faults::Faults::reset_mid_stream) or an outage broke the
+    /// connection during the stream.
     Reset,
-    /// A fault ended the stream cleanly, but without its terminal event.
+    /// [`Faults::truncate_stream`](crate::faults::Faults::truncate_stream) or a dead engine ended
+    /// the stream without its last events.
     Truncated,
 }
 
-/// Maximum number of tenants. Further tenants share the name `other`.
+/// Maximum number of tenants with statistics of their own. Further tenants are counted together as
+/// `other`.
 const MAX_TENANTS: usize = 1_000;
 
-/// Records the statistics behind [`Stats`].
+/// Collects the statistics that [`Stats`] shows.
 #[derive(Debug)]
 pub(super) struct StatsRecorder {
     stats: Stats,
     max_attempts: usize,
     next: u64,
-    /// Attempts below this number began before the last reset.
+    /// Number of the first attempt after the last reset. Ends of earlier attempts are not counted.
     since: u64,
 }
 
@@ -142,7 +156,7 @@ impl StatsRecorder {
         (number, tenant)
     }
 
-    /// Returns the attempt, if it is still in the log.
+    /// Returns an attempt by its number, or `None` if the list no longer contains it.
     pub(super) fn attempt(&mut self, number: u64) -> Option<&mut LoggedAttempt> {
         let first = self.stats.attempts.front()?.number;
         let at = usize::try_from(number.checked_sub(first)?).ok()?;
@@ -182,22 +196,22 @@ impl StatsRecorder {
         self.stats.clone()
     }
 
-    /// Clears everything except the attempts in flight.
+    /// Clears everything except the numbers of attempts in flight.
     pub(super) fn reset(&mut self) {
         self.since = self.next;
         let in_flight = self.stats.in_flight;
         let busy = std::mem::take(&mut self.stats.tenants).into_iter().filter(|(_, t)| t.in_flight > 0);
-        let kept = |t: TenantStats| TenantStats {
+        let in_flight_only = |t: TenantStats| TenantStats {
             in_flight: t.in_flight,
             peak_in_flight: t.in_flight,
             ..TenantStats::default()
         };
-        let tenants = busy.map(|(name, sums)| (name, kept(sums))).collect();
+        let tenants = busy.map(|(name, sums)| (name, in_flight_only(sums))).collect();
         self.stats = Stats { in_flight, peak_in_flight: in_flight, tenants, ..Stats::default() };
     }
 }
 
-/// Returns the tenant of a request.
+/// Returns the name of the tenant that sent a request; see [`Stats::tenants`].
 pub(super) fn tenant(headers: &HeaderMap) -> String {
     let text =
         |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim).filter(|t| !t.is_empty());
@@ -208,7 +222,8 @@ pub(super) fn tenant(headers: &HeaderMap) -> String {
     bearer.or_else(|| text("x-api-key")).map_or_else(|| "anonymous".to_owned(), shortened)
 }
 
-/// Shortens a long key, so that a real key is not readable in the statistics.
+/// Returns a key of more than 24 characters as its first and last four, so that a real key is not
+/// readable in the statistics. Returns a shorter key unchanged.
 fn shortened(key: &str) -> String {
     let chars: Vec<char> = key.chars().collect();
     match (chars.get(..4), chars.len().checked_sub(4).and_then(|at| chars.get(at..))) {

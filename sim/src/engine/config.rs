@@ -1,50 +1,55 @@
-//! Constants of an engine.
+//! Configuration of an engine.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Size and speed of one engine. [`Default`] is calibrated; see [`crate::scenario`].
+/// Size and speed of one engine. The [`Default`] is calibrated on measurements; see
+/// [`crate::scenario`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Tokens per KV block. Default 16, as in vLLM.
+    /// Tokens per KV block, above 0. Default 16, as in vLLM.
     pub block_size: u32,
-    /// Number of KV blocks. Default 5,625 (90,000 tokens).
+    /// Number of KV blocks, above 0. Default 5,625, which is 90,000 tokens.
     pub num_blocks: u32,
-    /// Maximum number of sequences in a batch. Default 256.
+    /// Maximum number of sequences in a batch, above 0. Default 256.
     pub max_num_seqs: u32,
-    /// Maximum number of tokens per step, prefill and decode together. Default 2,048.
+    /// Maximum number of tokens that a step computes, prefill and decode together; above 0. Default
+    /// 2,048.
     pub max_num_batched_tokens: u32,
-    /// Whether full blocks are cached for later sequences with the same prefix. Default off, unlike
-    /// in vLLM, because the calibration data come from prompts without common prefixes.
+    /// Whether full blocks are cached for later sequences with the same prefix. Default `false`,
+    /// unlike in vLLM, because the calibration data come from prompts without common prefixes.
     pub prefix_cache: bool,
-    /// Maximum length of a sequence in tokens, prompt and output together. Default 8,192; at most
-    /// the whole cache.
+    /// Maximum length of a sequence in tokens, prompt and output together. From 2 to the number of
+    /// tokens that fit into the KV cache. Default 8,192.
     pub max_model_len: u32,
-    /// Time of a step.
+    /// Time that a step takes, depending on its work.
     pub step: StepCost,
 }
 
-/// The time of a step, in milliseconds: `base + per_prompt_token * prompt tokens + per_sequence *
-/// sequences + per_sequence_squared * sequences^2`.
+/// The time that a step takes, in milliseconds: `base + per_prompt_token * prompt tokens +
+/// per_sequence * sequences + per_sequence_squared * sequences^2`. Each constant is from 0 to
+/// 60,000.
 ///
 /// If prompts cost nothing and a call takes a fixed number of steps, the quadratic term makes the
 /// engine follow the universal scalability law exactly; see [`StepCost::usl`].
 ///
-/// The cost of reading the KV cache grows with the context of each sequence. The calibration data
-/// hold the context constant, so this cost is part of the cost per sequence.
+/// On a real engine, the cost of reading the KV cache grows with the context of each sequence. The
+/// calibration data have a constant context, so the cost per sequence includes this cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepCost {
-    /// Time of one pass over the weights, in milliseconds.
+    /// Time of a step without sequences, in milliseconds: mainly one pass over the model's weights.
+    /// Default 47.
     pub base_ms: f64,
-    /// Time per prompt token computed or recomputed, in milliseconds.
+    /// Time per prompt token that the step computes or recomputes, in milliseconds. Default 0.27.
     pub per_prompt_token_ms: f64,
-    /// Time per sequence in the batch, in milliseconds.
+    /// Time per sequence in the batch, in milliseconds. Default 0.2.
     pub per_sequence_ms: f64,
-    /// Time per pair of sequences in the batch, in milliseconds: contention, which engines do not
-    /// have but other services do. Default 0.
+    /// Time that is multiplied by the square of the number of sequences in the batch, in
+    /// milliseconds. It models contention, which engines do not have but other services do. Default
+    /// 0.
     pub per_sequence_squared_ms: f64,
 }
 
@@ -71,12 +76,13 @@ impl Default for StepCost {
 impl StepCost {
     /// Returns the cost of a service that follows the universal scalability law.
     ///
-    /// With `n` sequences, the service generates `alone * n / (1 + sigma (n - 1) + kappa n (n -
-    /// 1))` tokens per second, with a maximum at `n = sqrt((1 - sigma) / kappa)`. Prompts cost
-    /// nothing.
+    /// With `n` sequences in its batch, the service generates `alone * n / (1 + sigma (n - 1) +
+    /// kappa n (n - 1))` tokens per second. This is `alone` for one sequence, and has its maximum
+    /// at `n = sqrt((1 - sigma) / kappa)`. Prompts cost nothing.
     ///
-    /// The law is exact while the batch is full at each step, so
-    /// [`EngineConfig::max_num_batched_tokens`] must hold all prompts that can arrive at once.
+    /// The law is exact while the batch does not change between steps, so
+    /// [`EngineConfig::max_num_batched_tokens`] must be at least the tokens of all prompts that can
+    /// arrive at once.
     pub fn usl(alone: f64, sigma: f64, kappa: f64) -> Self {
         let ms = 1e3 / alone;
         Self {
@@ -87,8 +93,8 @@ impl StepCost {
         }
     }
 
-    /// Returns the time of a step with `sequences` sequences that computes `prompt_tokens` prompt
-    /// tokens.
+    /// Returns the time of a step with `sequences` sequences that computes `prompt_tokens` tokens
+    /// of prompts.
     pub fn time(&self, sequences: u32, prompt_tokens: u32) -> Duration {
         let ms = self.base_ms
             + self.per_prompt_token_ms * f64::from(prompt_tokens)

@@ -1,44 +1,47 @@
-//! Events that an engine reports.
+//! The events that an engine reports, and its error type.
 
 use std::time::Duration;
 
-/// Identifier of a sequence, chosen by the caller and unique within an engine or pool.
+/// Identifier of a sequence. The caller chooses it, unique within an engine or pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
 
 /// An event of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineEvent {
-    /// Time since the start.
+    /// Time of the event since the start of the run.
     pub at: Duration,
-    /// The sequence.
+    /// The sequence to which it happened.
     pub id: SequenceId,
-    /// What happened.
+    /// What happened to the sequence.
     pub kind: EventKind,
 }
 
-/// Kinds of [`EngineEvent`].
+/// What can happen to a sequence in an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// The sequence left the waiting queue for the first time, and its prompt is being computed.
+    /// The sequence entered the batch for the first time, and the computation of its prompt begins.
     Admitted,
-    /// A token was generated. A recomputed sequence does not repeat tokens.
+    /// The sequence generated a token. After a preemption, tokens that were reported before are not
+    /// reported again.
     Token {
-        /// Index among the generated tokens, from 0.
+        /// Index of the token among the generated tokens, from 0.
         index: u32,
     },
-    /// The sequence lost its KV blocks to an older sequence, and waits at the front of the queue.
+    /// The sequence lost its KV blocks to a sequence that was admitted before it. It waits at the
+    /// front of the queue.
     Preempted,
-    /// The last token was generated, and the blocks are free. Follows the last `Token` directly.
+    /// The sequence generated its last token, which was reported just before, and its blocks were
+    /// freed.
     Finished,
 }
 
-/// A sequence that is too long for the engine.
+/// A sequence is longer than the engine allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{tokens} tokens of prompt and output exceed the longest sequence of {longest}")]
+#[error("{tokens} tokens of prompt and output exceed the longest sequence of {max_tokens}")]
 pub struct TooLong {
-    /// Length of prompt and output, in tokens.
+    /// Length of the sequence's prompt and output, in tokens.
     pub tokens: u64,
-    /// Maximum length, in tokens.
-    pub longest: u64,
+    /// Maximum length of prompt and output on this engine, in tokens.
+    pub max_tokens: u64,
 }

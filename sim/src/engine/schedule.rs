@@ -1,10 +1,10 @@
-//! The scheduler: selects what a step computes, and applies the results.
+//! The scheduler: selects what a step computes, and applies the results at its end.
 
 use std::time::Duration;
 
 use super::{Engine, EngineEvent, EventKind};
 
-/// What one step computes.
+/// The amount of work in a step, which determines its time.
 #[derive(Debug, Default)]
 struct StepPlan {
     sequences: u32,
@@ -12,7 +12,7 @@ struct StepPlan {
 }
 
 impl Engine {
-    /// Starts a step at `now`, or leaves the engine idle if there is nothing to do.
+    /// Begins a step at `now`. If no sequence can run, the engine becomes idle instead.
     pub(super) fn begin_step(&mut self, now: Duration) {
         let mut plan = StepPlan::default();
         let mut budget = self.config.max_num_batched_tokens;
@@ -33,7 +33,8 @@ impl Engine {
         self.step_ends = Some(now.saturating_add(took.mul_f64(self.slowdown.min(1e6))));
     }
 
-    /// Schedules the running sequences. Returns `true` if a sequence was preempted.
+    /// Selects tokens of the running sequences, until `budget` tokens are selected. Subtracts them
+    /// from `budget`. Preempts sequences if the KV cache is full, and returns `true` if it did.
     fn schedule_running(&mut self, now: Duration, plan: &mut StepPlan, budget: &mut u32) -> bool {
         let mut preempted = false;
         let mut at = 0;
@@ -59,10 +60,10 @@ impl Engine {
     fn schedule_waiting(&mut self, now: Duration, plan: &mut StepPlan, budget: &mut u32) {
         while *budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some(first) = self.waiting.front_mut() else { break };
-            let found = self.blocks.find(&first.table, first.reusable());
+            let found = self.blocks.cached_tokens(&first.table, first.reusable());
             let new = (first.uncomputed() - found).min(*budget);
             // No overtaking: a first sequence that does not fit blocks the queue.
-            if !self.blocks.open(&mut first.table, found, found + new) {
+            if !self.blocks.allocate(&mut first.table, found, found + new) {
                 break;
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
@@ -81,7 +82,7 @@ impl Engine {
 
     fn preempt_last(&mut self, now: Duration) {
         let Some(mut victim) = self.running.pop() else { return };
-        self.blocks.close(&mut victim.table);
+        self.blocks.release(&mut victim.table);
         victim.reset();
         self.totals.preemptions += 1;
         self.pending.push(EngineEvent { at: now, id: victim.id, kind: EventKind::Preempted });
@@ -97,7 +98,7 @@ impl Engine {
             if !sequence.finished() {
                 return true;
             }
-            blocks.close(&mut sequence.table);
+            blocks.release(&mut sequence.table);
             events.push(EngineEvent { at, id: sequence.id, kind: EventKind::Finished });
             false
         });

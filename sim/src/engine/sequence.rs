@@ -9,14 +9,14 @@ pub(super) struct Sequence {
     prompt: u32,
     output: u32,
     generated: u32,
-    /// Number of tokens whose keys and values are in the cache.
+    /// Number of tokens whose keys and values are in the KV cache.
     computed: u32,
-    /// Number of tokens that the current step computes.
+    /// Number of tokens that the current step computes; 0 outside of a step.
     scheduled: u32,
-    /// KV blocks held. Empty while waiting.
+    /// The KV blocks that the sequence holds. Empty while the sequence waits in the queue.
     pub(super) table: BlockTable,
-    /// Whether the sequence was admitted before. A preempted sequence is not reported as admitted
-    /// again.
+    /// Whether [`EventKind::Admitted`](super::EventKind::Admitted) was reported. It is not reported
+    /// again after a preemption.
     pub(super) admitted: bool,
 }
 
@@ -25,23 +25,24 @@ impl Sequence {
         Self { id, prompt, output, generated: 0, computed: 0, scheduled: 0, table, admitted: false }
     }
 
-    /// Returns the length at the end, in tokens.
+    /// Returns the number of tokens of prompt and output together.
     pub(super) fn final_tokens(&self) -> u64 {
         u64::from(self.prompt) + u64::from(self.output)
     }
 
-    /// Returns the number of known tokens that are not computed: first the prompt, then one per
-    /// step, and all tokens after a preemption.
+    /// Returns the number of known tokens that are not computed: at first the whole prompt, later
+    /// the last generated token, and after a preemption all tokens so far.
     pub(super) fn uncomputed(&self) -> u32 {
         self.prompt + self.generated - self.computed
     }
 
-    /// Returns `true` if only the last generated token remains to be computed.
+    /// Returns `true` if only the last generated token remains to be computed, so that the next
+    /// step generates a token.
     pub(super) fn decoding(&self) -> bool {
         self.generated > 0 && self.uncomputed() == 1
     }
 
-    /// Returns the number of cache positions needed after `new` more tokens are computed.
+    /// Returns the number of tokens in the KV cache after `new` more tokens are computed.
     pub(super) fn tokens_after(&self, new: u32) -> u32 {
         self.computed + new
     }
@@ -50,13 +51,14 @@ impl Sequence {
         self.prompt
     }
 
-    /// Returns how many of the first tokens may come from the cache: all except the last known
-    /// token, which the next token depends on.
+    /// Returns how many of the first tokens may be taken from the prefix cache: all known ones
+    /// except the last, which must be computed to generate the next token.
     pub(super) fn reusable(&self) -> u32 {
         self.prompt + self.generated - 1
     }
 
-    /// Marks the first `tokens` tokens as already computed.
+    /// Records that the first `tokens` tokens were found in the prefix cache, and need not be
+    /// computed.
     pub(super) fn reuse(&mut self, tokens: u32) {
         self.computed = tokens;
     }
@@ -65,7 +67,9 @@ impl Sequence {
         self.scheduled = new;
     }
 
-    /// Ends a step, and returns the index of the token that the sequence generated, if any.
+    /// Applies a step that has ended. Returns the index of the token that the sequence generated,
+    /// from 0, or `None` if it generated none, because a part of its prompt is still uncomputed or
+    /// it was not part of the step.
     pub(super) fn commit(&mut self) -> Option<u32> {
         let ran = std::mem::take(&mut self.scheduled);
         self.computed += ran;
@@ -82,7 +86,7 @@ impl Sequence {
         self.generated >= self.output
     }
 
-    /// Discards what was computed, so that the sequence is recomputed.
+    /// Forgets which tokens are computed, so that the sequence is recomputed after a preemption.
     pub(super) fn reset(&mut self) {
         self.computed = 0;
         self.scheduled = 0;

@@ -2,55 +2,59 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::load_dependent::{Drift, LimitRamp, Load, LoadGrowth, Overload};
+use super::load_dependent::{Drift, LimitRamp, LoadFaults, LoadGrowth, Overload};
 use crate::config_error::{ConfigError, require};
 
 /// The faults to inject. Every fault is off by default.
 ///
-/// Times are simulated seconds since these faults were set. `POST /sim/faults` takes the same keys
-/// as JSON; unknown keys are errors. Setting faults replaces all previous faults.
+/// Times are in simulated seconds since these faults were set, from 0 to 1e9. `POST /sim/faults`
+/// takes the same keys as JSON; an unknown key is an error. Setting faults replaces all previous
+/// faults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// Seed of all random draws.
+    /// Seed of the generator for all random draws. Default 0.
     pub seed: u64,
-    /// Time windows in which every call gets a 429.
+    /// Time windows in which every call gets a 429. Default none.
     pub rate_limit_windows: Vec<RateLimitWindow>,
-    /// Calls that find this many calls in flight get a 429.
+    /// Maximum number of calls in flight. A call that would exceed it gets a 429. `None`: no limit.
     pub concurrency_limit: Option<usize>,
-    /// Makes the concurrency limit rise from a lower value at the start.
+    /// Makes `concurrency_limit` rise from a lower value at the start. `None`: the limit is
+    /// constant.
     pub limit_ramp: Option<LimitRamp>,
-    /// Rejects calls with a 429 while load rises too quickly.
+    /// Rejects calls with a 429 while load rises too quickly. `None`: load may rise at any speed.
     pub load_growth: Option<LoadGrowth>,
-    /// Degrades the server for a while after an overload.
+    /// Slows the server down, or lowers its concurrency limit, for some time after an overload.
+    /// `None`: an overload has no consequences.
     pub overload: Option<Overload>,
-    /// Changes the server once during the run.
+    /// Changes speed or concurrency limit once during the run. `None`: no change.
     pub drift: Option<Drift>,
-    /// `Retry-After` of the 429s of the concurrency limits above, in simulated seconds. Without it,
-    /// the header is absent. Windows and rate budgets have their own setting.
+    /// `Retry-After` of the 429s that `concurrency_limit`, `limit_ramp`, `load_growth`, `overload`
+    /// and `drift` cause, in simulated seconds from 0 to 1e9. `None`: these 429s have no such
+    /// header.
     pub limits_retry_after_s: Option<f64>,
-    /// Whether the 429s of limits and rate budgets only say "Too many requests.", without naming
-    /// the exceeded limit.
+    /// Whether the 429s of concurrency limits and rate budgets only say "Too many requests.",
+    /// without naming the exceeded limit. Default `false`.
     pub hide_limit_name: bool,
-    /// vLLM's `--max-num-queued-reqs`: a call that finds this many waiting sequences, over all
-    /// engines, gets a 503 without `Retry-After`, or a 200 with that error as its only event if the
-    /// call streams.
+    /// vLLM's `--max-num-queued-reqs`. A call that arrives while at least this number of sequences
+    /// wait, over all engines, is rejected: with a 503 without `Retry-After`, or if it streams,
+    /// with a 200 whose only event is that error. `None`: no limit.
     pub max_num_queued_reqs: Option<usize>,
-    /// Delays the response headers of some calls, or withholds them forever.
+    /// Delays the response headers of accepted calls. `None`: no delay.
     pub stall_before_headers: Option<Stall>,
-    /// Pauses some streams, or stops them forever.
+    /// Pauses accepted streams. `None`: no pause.
     pub stall_mid_stream: Option<Stall>,
-    /// Breaks the connection of some streams.
+    /// Breaks the connection of accepted streams. `None`: never.
     pub reset_mid_stream: Option<StreamCut>,
-    /// Ends some streams cleanly without their terminal event.
+    /// Ends accepted streams without their last events, but without an error. `None`: never.
     pub truncate_stream: Option<StreamCut>,
-    /// Slows the engines down at the start.
+    /// Slows the engines down at the start. `None`: full speed from the start.
     pub slow_start: Option<SlowStart>,
-    /// A provider's token and request budget per minute.
+    /// A provider's budgets of tokens and requests per minute. `None`: no budgets.
     pub token_rate: Option<TokenRate>,
-    /// Time windows in which nothing is served.
+    /// Time windows in which the server does not work. Default none.
     pub outages: Vec<Outage>,
-    /// Probability that a call gets a 500, 0 to 1.
+    /// Probability that a call gets a 500, from 0 to 1. Default 0.
     pub error_500: f64,
 }
 
@@ -58,78 +62,84 @@ pub struct Faults {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitWindow {
-    /// Start in simulated seconds, inclusive.
+    /// Start, inclusive, in simulated seconds since the faults were set.
     pub from_s: f64,
-    /// End in simulated seconds, exclusive.
+    /// End, exclusive, in simulated seconds since the faults were set.
     pub until_s: f64,
-    /// The `Retry-After` header. Absent: the rest of the window in the client's seconds, rounded
-    /// up. `"none"`: no header. Any other text is sent verbatim, for example `"-1"` or a date.
+    /// Value of the `Retry-After` header. `None`: the seconds until the end of the window on the
+    /// client's clock, rounded up. `"none"`: no header. Any other text is sent verbatim, for
+    /// example `"-1"` or a date.
     #[serde(default)]
     pub retry_after: Option<String>,
 }
 
-/// A pause that hits some calls.
+/// A pause that affects a random share of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stall {
-    /// Share of calls that are hit, 0 to 1. Default 1.
+    /// Probability that a call is affected, from 0 to 1. Default 1.
     pub probability: f64,
-    /// Length of the pause in simulated seconds. Absent: forever.
+    /// Length of the pause in simulated seconds, from 0 to 1e9. `None`, the default: forever.
     pub seconds: Option<f64>,
-    /// Number of tokens sent before the pause, for pauses within a stream. Default 0.
+    /// Number of tokens that a stream sends before it pauses. An answer with fewer tokens has no
+    /// pause. Default 0. Ignored by [`Faults::stall_before_headers`].
     pub after_tokens: u32,
 }
 
-/// An early end that hits some streams.
+/// An early end that affects a random share of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamCut {
-    /// Share of streams that are hit, 0 to 1. Default 1.
+    /// Probability that a stream is affected, from 0 to 1. Default 1.
     pub probability: f64,
-    /// Number of tokens sent before the end. Default 0. A shorter answer is sent whole.
+    /// Number of tokens that a stream sends before it ends. An answer with fewer tokens is sent
+    /// whole. Default 0.
     pub after_tokens: u32,
 }
 
-/// A slow start: steps take `factor` times their normal time at first, falling linearly to 1.
+/// A slow start. Steps take `factor` times their normal time at first; the factor falls linearly to
+/// 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowStart {
-    /// Time until full speed, in simulated seconds.
+    /// Time until the factor is 1, in simulated seconds from 0 to 1e9.
     pub over_s: f64,
-    /// Factor at the start, 1 to 1,000.
+    /// Factor on the time of steps at the start, from 1 to 1,000.
     pub factor: f64,
 }
 
-/// Continuously refilled budgets of tokens, requests, or both.
+/// Budgets of tokens, requests, or both, that are refilled continuously.
 ///
-/// Answers carry `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`. A call that exceeds a
-/// budget gets a 429 with `Retry-After` and `retry-after-ms`, in the client's seconds. Both kinds
-/// of headers can be turned off.
+/// Answers have the headers `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`. A call that
+/// exceeds a budget gets a 429 with `Retry-After` and `retry-after-ms`, on the client's clock. Both
+/// kinds of headers can be turned off.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRate {
-    /// Tokens per simulated minute. Absent: no limit.
+    /// Tokens per simulated minute; above 0, at most 1e12. `None`, the default: no token budget.
     #[serde(default)]
     pub tokens_per_minute: Option<f64>,
-    /// Requests per simulated minute. Absent: no limit.
+    /// Requests per simulated minute; above 0, at most 1e12. `None`, the default: no request
+    /// budget.
     #[serde(default)]
     pub requests_per_minute: Option<f64>,
-    /// Maximum saved budget, in seconds of the rate. Default 60.
+    /// Maximum unused budget, as the number of seconds that it takes to refill it; above 0, at most
+    /// 1e6. Each budget is full at first. Default 60.
     #[serde(default = "minute")]
     pub burst_s: f64,
-    /// How the tokens of a call are counted.
+    /// Which tokens of a call the token budget counts. Default [`TokenCounting::Reserved`].
     #[serde(default)]
     pub counts: TokenCounting,
     /// Whether answers carry the `x-ratelimit-*` headers. Default true.
     #[serde(default = "yes")]
     pub headers: bool,
-    /// Whether 429s carry a retry delay. Default true.
+    /// Whether 429s have the headers with the retry delay. Default `true`.
     #[serde(default = "yes")]
     pub retry_after: bool,
 }
 
 impl Default for TokenRate {
-    /// Returns a setting without any limit.
+    /// Returns a configuration without any budget.
     fn default() -> Self {
         Self {
             tokens_per_minute: None,
@@ -150,51 +160,52 @@ fn minute() -> f64 {
     60.0
 }
 
-/// How the tokens of a call are counted.
+/// Which tokens of a call the token budget counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenCounting {
-    /// The prompt and the maximum output, charged on arrival, as OpenAI counts.
+    /// The prompt and the maximum output that the request allows, both when the call arrives, as
+    /// OpenAI counts.
     #[default]
     Reserved,
-    /// The prompt, charged on arrival, and the generated tokens, charged at the end, as Anthropic
+    /// The prompt when the call arrives, and the generated tokens when it ends, as Anthropic
     /// counts. The budget may become negative.
     Actual,
 }
 
-/// A time window in which nothing is served.
+/// A time window in which the server does not work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// Start in simulated seconds, inclusive.
+    /// Start, inclusive, in simulated seconds since the faults were set.
     pub from_s: f64,
-    /// End in simulated seconds, exclusive.
+    /// End, exclusive, in simulated seconds since the faults were set.
     pub until_s: f64,
-    /// How the outage appears to callers.
+    /// What callers see during the outage.
     #[serde(default)]
     pub mode: OutageMode,
 }
 
-/// How an outage appears to callers.
+/// What callers see during an outage. The control API under `/sim/` works in every mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutageMode {
-    /// Connections are refused: [`crate::ConnectionRefused`] in process, a closed connection over
-    /// HTTP.
+    /// Connections are refused: calls in process return [`crate::ConnectionRefused`], and
+    /// connections over HTTP are closed without a response. Open streams continue.
     #[default]
     Refuse,
-    /// Every request gets a 503 at once.
+    /// Every request gets a 503 at once. Open streams continue.
     Unavailable,
-    /// Requests are accepted and never answered, including `/health` and `/metrics`, and open
-    /// streams stop forever, as in vLLM after a SIGTERM with open requests. Requests after the
-    /// outage are answered.
+    /// Requests, including `/health` and `/metrics`, are accepted but never answered, and open
+    /// streams stop forever, as in vLLM after a SIGTERM with open requests. Requests that arrive
+    /// after the outage are answered.
     Hang,
-    /// The engine process is dead, but its server is not. Open streams end with a 500 as an error
-    /// event, `/health` gets a 503, and other requests get a 500. The engines lose their sequences
-    /// and caches.
+    /// The engine process is dead, but the HTTP server in front of it is not. Open streams end with
+    /// a 500 as an error event, `/health` gets a 503, and other requests get a 500. The engines
+    /// lose their sequences and caches.
     Dead,
-    /// The server is killed: as `Refuse`, and open connections break. The engines lose their
-    /// sequences and caches.
+    /// The server process is killed: connections are refused as in [`OutageMode::Refuse`], and open
+    /// connections break. The engines lose their sequences and caches.
     Kill,
 }
 
@@ -215,21 +226,21 @@ impl Faults {
     ///
     /// # Errors
     ///
-    /// Returns the first key with an invalid value.
+    /// Returns an error with the first key whose value is invalid.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let share = |p: f64| (0.0..=1.0).contains(&p);
         // Longer than any run, and short enough that no conversion overflows.
         let time = |s: f64| (0.0..=1e9).contains(&s);
         for w in &self.rate_limit_windows {
             let ordered = time(w.from_s) && time(w.until_s) && w.from_s <= w.until_s;
-            require("faults.rate_limit_windows", "from_s to until_s must be a time from 0 on", ordered)?;
+            require("faults.rate_limit_windows", "must have 0 <= from_s <= until_s <= 1e9", ordered)?;
             let header = w.retry_after.as_deref().unwrap_or_default();
             let legal = http::HeaderValue::from_str(header).is_ok();
-            require("faults.rate_limit_windows.retry_after", "is no legal header value", legal)?;
+            require("faults.rate_limit_windows.retry_after", "must be a valid header value", legal)?;
         }
         for o in &self.outages {
             let ordered = time(o.from_s) && time(o.until_s) && o.from_s <= o.until_s;
-            require("faults.outages", "from_s to until_s must be a time from 0 on", ordered)?;
+            require("faults.outages", "must have 0 <= from_s <= until_s <= 1e9", ordered)?;
         }
         for (key, stall) in [
             ("faults.stall_before_headers", &self.stall_before_headers),
@@ -258,14 +269,14 @@ impl Faults {
             let burst = rate.burst_s > 0.0 && rate.burst_s <= 1e6;
             require("faults.token_rate.burst_s", "must be above 0, at most 1e6", burst)?;
         }
-        self.load().validate()?;
+        self.load_faults().validate()?;
         let retry_after = self.limits_retry_after_s.is_none_or(time);
         require("faults.limits_retry_after_s", "must be 0 to 1e9", retry_after)?;
         require("faults.error_500", "must be 0 to 1", share(self.error_500))
     }
 
-    pub(super) fn load(&self) -> Load {
-        Load {
+    pub(super) fn load_faults(&self) -> LoadFaults {
+        LoadFaults {
             limit: self.concurrency_limit,
             ramp: self.limit_ramp,
             growth: self.load_growth,

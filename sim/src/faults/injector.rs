@@ -1,4 +1,4 @@
-//! Decides which fault hits which call.
+//! Decides which faults affect which call.
 
 use std::time::Duration;
 
@@ -8,40 +8,41 @@ use super::load_dependent::LoadState;
 use super::token_bucket::{RateHeaders, TokenBucket};
 use super::{Faults, OutageMode, TokenCounting};
 
-/// A rejection before the engine.
+/// Why a fault rejects a call before it reaches an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rejection {
-    /// The connection is refused without an answer.
+    /// [`OutageMode::Refuse`] or [`OutageMode::Kill`]: the connection is closed without an answer.
     Connection,
-    /// 503: the deployment is down.
+    /// [`OutageMode::Unavailable`]: 503.
     Unavailable,
-    /// The call is never answered.
+    /// [`OutageMode::Hang`]: the call is never answered.
     Silence,
-    /// 500: the engine has died.
+    /// [`OutageMode::Dead`]: 500.
     Dead,
-    /// 500, drawn at random.
+    /// [`Faults::error_500`]: 500.
     Internal,
-    /// 429 from a rate limit window.
+    /// [`Faults::rate_limit_windows`]: 429.
     Window { retry_after: RetryAfter },
-    /// 429 from a concurrency limit. `limit` is `None` if it must not be named.
+    /// A concurrency limit: 429. `limit` is `None` if [`Faults::hide_limit_name`] is set.
     Concurrency { limit: Option<usize>, retry_after: RetryAfter },
-    /// 429 from a rate budget. `resource` and `wait` (simulated) are `None` if they must not be
-    /// named.
+    /// A rate budget: 429. `resource` is `tokens` or `requests`, and `wait` is the simulated time
+    /// until the call fits into the budget. Each is `None` if the configuration hides it.
     Rate { resource: Option<&'static str>, wait: Option<Duration> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RetryAfter {
     None,
-    /// A delay in simulated time.
+    /// The header names this delay, in simulated time.
     In(Duration),
     Text(String),
 }
 
-/// The faults that will hit an accepted call.
+/// The faults that were drawn for an accepted call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct StreamPlan {
-    /// Pause before the response headers. `Some(None)` lasts forever.
+    /// Pause before the response headers, in simulated time. `None` is no pause; `Some(None)` lasts
+    /// forever.
     pub(crate) before_headers: Option<Option<Duration>>,
     pub(crate) stall: Option<(u32, Option<Duration>)>,
     pub(crate) reset_after: Option<u32>,
@@ -67,7 +68,7 @@ impl FaultInjector {
             rng: Rng::with_seed(faults.seed),
             tokens: rate.and_then(|r| Some(bucket(r.tokens_per_minute?, r.burst_s))),
             requests: rate.and_then(|r| Some(bucket(r.requests_per_minute?, r.burst_s))),
-            load: LoadState::new(faults.load()),
+            load: LoadState::new(faults.load_faults()),
             faults,
         }
     }
@@ -85,9 +86,9 @@ impl FaultInjector {
         self.faults.outages.iter().find(|o| (o.from_s..o.until_s).contains(&at)).map(|o| o.mode)
     }
 
-    /// Decides whether an arriving call is rejected before its body is read. `in_flight` excludes
-    /// the call itself.
-    pub(crate) fn arrive(&mut self, now: Duration, in_flight: usize) -> Result<(), Rejection> {
+    /// Decides whether a fault rejects an arriving call before its body is read. `in_flight` is the
+    /// number of other calls in flight.
+    pub(crate) fn on_arrival(&mut self, now: Duration, in_flight: usize) -> Result<(), Rejection> {
         match self.outage(now) {
             Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Rejection::Connection),
             Some(OutageMode::Unavailable) => return Err(Rejection::Unavailable),
@@ -95,7 +96,7 @@ impl FaultInjector {
             Some(OutageMode::Dead) => return Err(Rejection::Dead),
             None => {}
         }
-        if self.hits(self.faults.error_500) {
+        if self.draws(self.faults.error_500) {
             return Err(Rejection::Internal);
         }
         let at = self.seconds(now);
@@ -107,7 +108,7 @@ impl FaultInjector {
             };
             return Err(Rejection::Window { retry_after });
         }
-        self.load.arrive(now.saturating_sub(self.since), in_flight).map_err(|limit| {
+        self.load.on_arrival(now.saturating_sub(self.since), in_flight).map_err(|limit| {
             let after = self.faults.limits_retry_after_s.map(|s| Duration::try_from_secs_f64(s).ok());
             let retry_after = after.flatten().map_or(RetryAfter::None, RetryAfter::In);
             Rejection::Concurrency {
@@ -117,7 +118,11 @@ impl FaultInjector {
         })
     }
 
-    /// Charges the rate budgets, and returns the rate headers if the call fits.
+    /// Charges a call to the rate budgets, and returns the values of the rate-limit headers.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Rejection::Rate`] and charges nothing if the call exceeds a budget.
     pub(crate) fn charge(
         &mut self,
         now: Duration,
@@ -136,9 +141,9 @@ impl FaultInjector {
         for (bucket, resource, cost) in &mut buckets {
             let wait = bucket.wait(now, *cost);
             if !wait.is_zero() {
-                let told = self.faults.token_rate.is_none_or(|r| r.retry_after);
+                let names_delay = self.faults.token_rate.is_none_or(|r| r.retry_after);
                 let resource = Some(*resource).filter(|_| !self.faults.hide_limit_name);
-                return Err(Rejection::Rate { resource, wait: Some(wait).filter(|_| told) });
+                return Err(Rejection::Rate { resource, wait: Some(wait).filter(|_| names_delay) });
             }
         }
         for (bucket, _, cost) in buckets {
@@ -147,7 +152,8 @@ impl FaultInjector {
         Ok(self.headers(now))
     }
 
-    /// Returns the current rate headers.
+    /// Returns the values of the rate-limit headers, one entry per budget. Returns none if the
+    /// headers are turned off.
     pub(crate) fn headers(&mut self, now: Duration) -> Vec<RateHeaders> {
         if self.faults.token_rate.is_some_and(|r| !r.headers) {
             return Vec::new();
@@ -156,7 +162,8 @@ impl FaultInjector {
         parts.into_iter().filter_map(|(b, name)| Some(b.as_mut()?.headers(now, name))).collect()
     }
 
-    /// Charges the generated tokens, if the budget counts actual tokens.
+    /// Charges `generated` tokens of an ended call to the token budget, if it counts
+    /// [`TokenCounting::Actual`] tokens.
     pub(crate) fn settle(&mut self, now: Duration, generated: u32) {
         let counted = self.faults.token_rate.is_some_and(|r| r.counts == TokenCounting::Actual);
         if let Some(bucket) = self.tokens.as_mut().filter(|_| counted) {
@@ -165,24 +172,24 @@ impl FaultInjector {
     }
 
     pub(crate) fn queue_full(&self, waiting: usize) -> bool {
-        self.faults.max_num_queued_reqs.is_some_and(|most| waiting >= most)
+        self.faults.max_num_queued_reqs.is_some_and(|max| waiting >= max)
     }
 
-    /// Accepts a call, and draws the faults that will hit it.
+    /// Counts an accepted call, and draws the faults that affect it.
     pub(crate) fn plan(&mut self) -> StreamPlan {
-        self.load.take();
+        self.load.on_accepted();
         let pause = |s: Option<f64>| s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
         let (before, mid) = (self.faults.stall_before_headers, self.faults.stall_mid_stream);
         let (reset, truncate) = (self.faults.reset_mid_stream, self.faults.truncate_stream);
         StreamPlan {
-            before_headers: before.filter(|s| self.hits(s.probability)).map(|s| pause(s.seconds)),
-            stall: mid.filter(|s| self.hits(s.probability)).map(|s| (s.after_tokens, pause(s.seconds))),
-            reset_after: reset.filter(|c| self.hits(c.probability)).map(|c| c.after_tokens),
-            truncate_after: truncate.filter(|c| self.hits(c.probability)).map(|c| c.after_tokens),
+            before_headers: before.filter(|s| self.draws(s.probability)).map(|s| pause(s.seconds)),
+            stall: mid.filter(|s| self.draws(s.probability)).map(|s| (s.after_tokens, pause(s.seconds))),
+            reset_after: reset.filter(|c| self.draws(c.probability)).map(|c| c.after_tokens),
+            truncate_after: truncate.filter(|c| self.draws(c.probability)).map(|c| c.after_tokens),
         }
     }
 
-    /// Returns the factor on the time of a step that begins now.
+    /// Returns the factor by which the time of a step is multiplied if it begins at `now`.
     pub(crate) fn slowdown(&self, now: Duration) -> f64 {
         let by_load = self.load.slowdown(now.saturating_sub(self.since));
         let Some(slow) = self.faults.slow_start else { return by_load };
@@ -190,7 +197,7 @@ impl FaultInjector {
         if left > 0.0 { by_load * (1.0 + (slow.factor - 1.0) * left) } else { by_load }
     }
 
-    fn hits(&mut self, probability: f64) -> bool {
+    fn draws(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.rng.f64() < probability
     }
 }

@@ -1,55 +1,56 @@
-//! A token bucket that can go into debt.
+//! A token bucket whose level can become negative.
 
 use std::time::Duration;
 
-/// A continuously refilled bucket.
+/// A continuously refilled bucket of tokens or requests. It is full at first.
 #[derive(Debug, Clone)]
 pub(super) struct TokenBucket {
     per_second: f64,
-    most: f64,
+    capacity: f64,
     level: f64,
-    at: Duration,
+    updated_at: Duration,
 }
 
-/// Values of the `x-ratelimit-*` headers of one resource.
+/// Values of the `x-ratelimit-*` headers for one budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RateHeaders {
-    /// `tokens` or `requests`.
+    /// What the budget counts: `tokens` or `requests`.
     pub(crate) resource: &'static str,
-    /// Amount per minute.
+    /// Tokens or requests that are refilled per simulated minute.
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
-    /// Simulated time until the bucket is full.
+    /// Simulated time until the budget is full.
     pub(crate) reset: Duration,
 }
 
 impl TokenBucket {
     pub(super) fn new(per_minute: f64, burst_s: f64, now: Duration) -> Self {
         let per_second = per_minute / 60.0;
-        let most = per_second * burst_s;
-        Self { per_second, most, level: most, at: now }
+        let capacity = per_second * burst_s;
+        Self { per_second, capacity, level: capacity, updated_at: now }
     }
 
     fn refill(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.at).as_secs_f64();
-        self.level = (self.level + passed * self.per_second).min(self.most);
-        self.at = self.at.max(now);
+        let passed = now.saturating_sub(self.updated_at).as_secs_f64();
+        self.level = (self.level + passed * self.per_second).min(self.capacity);
+        self.updated_at = self.updated_at.max(now);
     }
 
-    /// Returns the time until `cost` fits, or zero if it fits now.
+    /// Returns the simulated time until the bucket contains `cost`, or zero if it does now.
     ///
-    /// A cost above the capacity never fits; the time to fill the bucket is returned for it.
+    /// A cost above the capacity never fits. For such a cost, the result is the time until the
+    /// bucket would contain it without a capacity.
     pub(super) fn wait(&mut self, now: Duration, cost: f64) -> Duration {
         self.refill(now);
         // The tolerance of one millionth ensures that a client that waits exactly this long is not
         // rejected because of rounding.
-        if cost <= self.level + 1e-6 * self.most {
+        if cost <= self.level + 1e-6 * self.capacity {
             return Duration::ZERO;
         }
         seconds((cost - self.level) / self.per_second)
     }
 
-    /// Removes `cost`, going into debt if necessary.
+    /// Removes `cost` from the bucket. The level may become negative.
     pub(super) fn take(&mut self, now: Duration, cost: f64) {
         self.refill(now);
         self.level -= cost;
@@ -61,7 +62,7 @@ impl TokenBucket {
             resource,
             limit: (self.per_second * 60.0).round() as u64,
             remaining: self.level.max(0.0) as u64,
-            reset: seconds((self.most - self.level) / self.per_second),
+            reset: seconds((self.capacity - self.level) / self.per_second),
         }
     }
 }

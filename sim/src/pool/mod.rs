@@ -1,7 +1,8 @@
 //! Several engines behind one router, like a "production stack" of vLLM workers.
 //!
-//! Pure, like [`crate::engine`]. The router picks an engine when a sequence is submitted, and the
-//! sequence stays there. Events of all engines are ordered by time, and then by engine number.
+//! Like [`crate::engine`], the pool has no clock and no I/O. The router picks an engine when a
+//! sequence is submitted, and the sequence stays there. Events of all engines are ordered by time,
+//! and at the same time by engine number. Engines are numbered from 0.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,41 +11,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, EngineConfig, EngineEvent, EventKind, SequenceId, TooLong};
 
-/// How the router picks an engine.
+/// How the router picks an engine for a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Routing {
-    /// The next engine in turn, the default of vLLM's production stack.
+    /// The next engine in order of the numbers, as by default in vLLM's production stack.
     #[default]
     RoundRobin,
-    /// The engine with the fewest waiting and running sequences; ties go to the lowest number.
+    /// The engine with the fewest waiting and running sequences. If several have the fewest, the
+    /// one with the lowest number.
     LeastLoaded,
 }
 
-/// Engines and their router.
+/// Several engines and their router.
 #[derive(Debug, Clone)]
 pub struct EnginePool {
     engines: Vec<Engine>,
     routing: Routing,
     next: usize,
-    /// Whether the router skips an engine.
-    out: Vec<bool>,
-    /// Looked up by key, or sorted after iteration, so iteration order cannot matter.
+    /// For each engine, whether the router skips it.
+    unroutable: Vec<bool>,
+    /// Number of the engine of each sequence. The map is only searched by key, or sorted after an
+    /// iteration, so its order cannot affect a run.
     owner: HashMap<SequenceId, usize>,
 }
 
 impl EnginePool {
-    /// Returns a pool of `workers` idle engines, at least one, with the same configuration.
+    /// Returns a pool of `workers` engines with the same configuration, or of one engine if
+    /// `workers` is 0.
     pub fn new(workers: usize, config: &EngineConfig, routing: Routing) -> Self {
         let engines: Vec<_> = (0..workers.max(1)).map(|_| Engine::new(config.clone())).collect();
-        Self { out: vec![false; engines.len()], engines, routing, next: 0, owner: HashMap::new() }
+        Self { unroutable: vec![false; engines.len()], engines, routing, next: 0, owner: HashMap::new() }
     }
 
-    /// Routes and queues a sequence, and returns the number of the engine.
+    /// Routes a sequence to an engine and queues it there, like [`Engine::submit`]. Returns the
+    /// number of the engine.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::submit`].
+    /// Returns [`TooLong`] in the cases in which [`Engine::submit`] does.
     pub fn submit(
         &mut self,
         now: Duration,
@@ -55,11 +60,12 @@ impl EnginePool {
         self.submit_with(now, id, prompt_tokens, output_tokens, &[])
     }
 
-    /// Routes and queues a sequence with block hashes, like [`Engine::submit_with`].
+    /// Routes a sequence to an engine and queues it there with hashes of its blocks, like
+    /// [`Engine::submit_with`]. Returns the number of the engine.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::submit`].
+    /// Returns [`TooLong`] in the cases in which [`Engine::submit`] does.
     pub fn submit_with(
         &mut self,
         now: Duration,
@@ -76,10 +82,11 @@ impl EnginePool {
         Ok(worker)
     }
 
-    /// Picks a routable engine, or any engine if none is routable.
+    /// Returns the number of the engine for the next sequence. Skips engines that are not routable,
+    /// unless none is routable.
     fn route(&mut self) -> usize {
-        let all_out = self.out.iter().all(|out| *out);
-        let takes = |worker: usize| all_out || self.out.get(worker) == Some(&false);
+        let none_routable = self.unroutable.iter().all(|unroutable| *unroutable);
+        let takes = |worker: usize| none_routable || self.unroutable.get(worker) == Some(&false);
         let count = self.engines.len();
         match self.routing {
             Routing::RoundRobin => {
@@ -96,15 +103,15 @@ impl EnginePool {
     }
 
     /// Sets whether the router sends sequences to an engine, as a router with health checks does.
-    /// All engines are routable at first.
+    /// All engines are routable at first. Ignores a number without an engine.
     pub fn set_routable(&mut self, worker: usize, routable: bool) {
-        if let Some(out) = self.out.get_mut(worker) {
-            *out = !routable;
+        if let Some(unroutable) = self.unroutable.get_mut(worker) {
+            *unroutable = !routable;
         }
     }
 
-    /// Resets an engine ([`Engine::reset`]), and returns the ids of its lost sequences in ascending
-    /// order. No event reports their end.
+    /// Resets an engine with [`Engine::reset`]. Returns the ids of the sequences that it lost, in
+    /// ascending order; no event reports their end. Returns none for a number without an engine.
     pub fn reset(&mut self, worker: usize) -> Vec<SequenceId> {
         let Some(engine) = self.engines.get_mut(worker) else { return Vec::new() };
         engine.reset();
@@ -124,7 +131,7 @@ impl EnginePool {
         }
     }
 
-    /// Aborts a sequence, like [`Engine::abort`].
+    /// Aborts a sequence, like [`Engine::abort`]. Returns `false` if no engine has it.
     pub fn abort(&mut self, id: SequenceId) -> bool {
         let Some(engine) = self.owner.remove(&id).and_then(|worker| self.engines.get_mut(worker)) else {
             return false;
@@ -132,12 +139,14 @@ impl EnginePool {
         engine.abort(id)
     }
 
-    /// Returns the time at which the next step of any engine ends, or `None` if all are idle.
+    /// Returns the earliest time at which a step of any engine ends, or `None` if all engines are
+    /// idle.
     pub fn next_event(&self) -> Option<Duration> {
         self.engines.iter().filter_map(Engine::next_event).min()
     }
 
-    /// Advances all engines, like [`Engine::advance`], and appends their events in order of time.
+    /// Advances all engines to `now`, like [`Engine::advance`]. Appends their events in order of
+    /// time.
     pub fn advance(&mut self, now: Duration, events: &mut Vec<EngineEvent>) {
         let from = events.len();
         while let Some(at) = self.next_event().filter(|&at| at <= now) {
@@ -153,7 +162,8 @@ impl EnginePool {
         }
     }
 
-    /// Appends the pending events of all engines, like [`Engine::drain`].
+    /// Appends the events of all engines that have occurred but were not reported yet, like
+    /// [`Engine::drain`].
     pub fn drain(&mut self, events: &mut Vec<EngineEvent>) {
         for engine in &mut self.engines {
             engine.drain(events);
@@ -172,28 +182,30 @@ impl EnginePool {
         &self.engines
     }
 
-    /// Returns the number of the engine that holds a sequence, if the sequence has not ended.
+    /// Returns the number of the engine of a sequence, or `None` if the pool has no such sequence,
+    /// for example because it has finished.
     pub fn owner(&self, id: SequenceId) -> Option<usize> {
         self.owner.get(&id).copied()
     }
 
-    /// Returns the preemptions since the start, over all engines.
+    /// Returns the number of preemptions over all engines, since each was created or reset.
     pub fn preemptions(&self) -> u64 {
         self.engines.iter().map(|engine| engine.totals().preemptions).sum()
     }
 
-    /// Returns the largest share of any engine's KV cache that was ever in use, 0 to 1.
+    /// Returns the maximum share of an engine's KV cache that was in use, from 0 to 1, since the
+    /// engine was created or reset.
     pub fn peak_kv(&self) -> f64 {
         let peak = |e: &Engine| f64::from(e.totals().peak_blocks) / f64::from(e.blocks().total().max(1));
         self.engines.iter().map(peak).fold(0.0, f64::max)
     }
 
-    /// Returns the number of waiting sequences, over all engines.
+    /// Returns the number of waiting sequences over all engines.
     pub fn waiting(&self) -> usize {
         self.engines.iter().map(Engine::waiting).sum()
     }
 
-    /// Returns the number of running sequences, over all engines.
+    /// Returns the number of running sequences over all engines.
     pub fn running(&self) -> usize {
         self.engines.iter().map(Engine::running).sum()
     }

@@ -1,31 +1,31 @@
-//! Compares the model's figures over many seeds with those of the blog post.
+//! Compares the model's figures over many seeds with those of the noisy-neighbour blog post.
 
 use super::{Arrivals, CallSummary, Run, RunReport, noisy_neighbour, quantile};
 use crate::config::SimConfig;
 
-/// One figure of one tenant, in the post and in the model.
+/// One metric of one tenant, as the blog post reports it and as the model gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CalibrationFigure {
-    /// Name of the tenant.
+    /// Name of the tenant: `A`, `B` or `C`.
     pub tenant: &'static str,
-    /// The metric.
+    /// The metric. It determines the unit of the values.
     pub metric: CalibrationMetric,
-    /// Value in the post.
+    /// Value in the blog post.
     pub post: f64,
-    /// Median over the seeds.
+    /// Median of the model's values over the seeds.
     pub median: f64,
-    /// Minimum over the seeds.
+    /// Minimum of the model's values over the seeds.
     pub least: f64,
-    /// Maximum over the seeds.
+    /// Maximum of the model's values over the seeds.
     pub most: f64,
 }
 
-/// The metrics that the post reports.
+/// The metrics that the blog post reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CalibrationMetric {
-    /// Median TTFT, in milliseconds.
+    /// Median time to first token, in milliseconds.
     TtftMedian,
-    /// 99th percentile of the TTFT, in milliseconds.
+    /// 99th percentile of the time to first token, in milliseconds.
     TtftP99,
     /// Median time per output token, in milliseconds.
     Decode,
@@ -34,10 +34,10 @@ pub enum CalibrationMetric {
 }
 
 impl CalibrationMetric {
-    /// All metrics, in the order of the post's columns.
+    /// All metrics, in the order of the columns in the blog post.
     pub const ALL: [Self; 4] = [Self::TtftMedian, Self::TtftP99, Self::Decode, Self::PeakInFlight];
 
-    fn of(self, summary: &CallSummary) -> f64 {
+    fn value(self, summary: &CallSummary) -> f64 {
         match self {
             Self::TtftMedian => summary.ttft_median_ms,
             Self::TtftP99 => summary.ttft_p99_ms,
@@ -46,7 +46,7 @@ impl CalibrationMetric {
         }
     }
 
-    /// Returns the column heading.
+    /// Returns the metric's name with its unit, as a column heading.
     pub fn name(self) -> &'static str {
         match self {
             Self::TtftMedian => "median TTFT, ms",
@@ -58,20 +58,23 @@ impl CalibrationMetric {
 }
 
 impl CalibrationFigure {
-    /// Returns the model's median divided by the post's value.
+    /// Returns the model's median divided by the blog post's value.
     pub fn ratio(&self) -> f64 {
         self.median / self.post
     }
 
-    /// Returns `true` if the post's value lies within the range over the seeds.
+    /// Returns `true` if the blog post's value lies between the minimum and the maximum over the
+    /// seeds, inclusive.
     pub fn in_range(&self) -> bool {
         (self.least..=self.most).contains(&self.post)
     }
 
-    /// Returns whether the figure is within its tolerance, or `None` if it has none.
+    /// Returns `Some(true)` if the model is close enough to the blog post, and `None` for the
+    /// median time to first token, which has no tolerance.
     ///
-    /// The tolerance of the p99 TTFT is 15 % or the range over the seeds, that of decode and peak
-    /// is 30 %. Median TTFTs have no tolerance.
+    /// The 99th percentile of the time to first token is close enough if the ratio differs from 1
+    /// by at most 0.15, or if the blog post's value is in the range over the seeds. For the other
+    /// two metrics, the ratio may differ by at most 0.3.
     pub fn holds(&self) -> Option<bool> {
         let within = |share: f64| (self.ratio() - 1.0).abs() <= share;
         match self.metric {
@@ -82,8 +85,8 @@ impl CalibrationFigure {
     }
 }
 
-/// Returns the post's figures of a run, by tenant in the order of [`CalibrationMetric::ALL`]. The
-/// post does not report the peaks of run 1.
+/// Returns the blog post's figures for a run: for each tenant, one value per metric in the order of
+/// [`CalibrationMetric::ALL`]. The post does not report the peaks of run 1, which are `None`.
 fn post(run: Run) -> &'static [(&'static str, [Option<f64>; 4])] {
     match run {
         Run::Baseline => &[
@@ -98,7 +101,7 @@ fn post(run: Run) -> &'static [(&'static str, [Option<f64>; 4])] {
     }
 }
 
-/// Plays a run once per seed, and compares every figure with the post's.
+/// Plays a run once per seed, and compares each figure of the blog post with the model's values.
 pub fn calibration(
     config: &SimConfig,
     run: Run,
@@ -111,8 +114,9 @@ pub fn calibration(
     for (tenant, row) in post(run) {
         for (metric, post) in CalibrationMetric::ALL.into_iter().zip(row) {
             let Some(post) = *post else { continue };
-            let of_tenant =
-                |r: &RunReport| r.tenants.iter().find(|(name, _)| name == tenant).map(|(_, s)| metric.of(s));
+            let of_tenant = |r: &RunReport| {
+                r.tenants.iter().find(|(name, _)| name == tenant).map(|(_, s)| metric.value(s))
+            };
             let mut values: Vec<f64> = reports.iter().filter_map(of_tenant).collect();
             let [median, least, most] = [0.5, 0.0, 1.0].map(|q| quantile(&mut values, q));
             figures.push(CalibrationFigure { tenant, metric, post, median, least, most });

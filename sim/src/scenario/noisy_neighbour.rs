@@ -1,4 +1,4 @@
-//! The post's three tenants without caps: runs 1 and 2.
+//! The traffic of the blog post's three tenants without caps: runs 1 and 2.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,38 +10,38 @@ use crate::config::SimConfig;
 use crate::engine::{EventKind, SequenceId};
 use crate::pool::EnginePool;
 
-/// One of the post's two runs without caps.
+/// One of the blog post's two runs without caps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run {
-    /// Run 1: A and C alone for 60 s.
+    /// Run 1: tenants A and C alone for 60 s.
     Baseline,
-    /// Run 2: A and C for 120 s, with a burst of B.
+    /// Run 2: tenants A and C for 120 s, with a burst of calls from tenant B.
     CapsOff,
 }
 
 /// The traffic of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TenantTraffic {
-    /// Name in the post.
+    /// Name of the tenant in the blog post: `A`, `B` or `C`.
     pub name: &'static str,
-    /// Calls per second.
+    /// Mean number of calls per second.
     pub per_second: f64,
     /// Total number of calls.
     pub calls: usize,
-    /// Earliest time of the first call.
+    /// Time from the start of the run before which the tenant sends no call.
     pub start: Duration,
 }
 
-/// Tokens per prompt in the post.
+/// Tokens in each prompt of the blog post.
 pub const PROMPT_TOKENS: u32 = 512;
-/// Tokens per answer in the post.
+/// Tokens in each answer of the blog post.
 pub const OUTPUT_TOKENS: u32 = 128;
 
 impl Run {
-    /// Returns the traffic of each tenant.
+    /// Returns the traffic of each tenant, in order of their names.
     ///
-    /// The post says that B sends 30 calls per second for about 30 s, but counts 450 calls. Here B
-    /// sends 30 per second for 15 s, starting at 30 s.
+    /// The blog post says that tenant B sends 30 calls per second for about 30 s, but counts 450
+    /// calls. Here B sends 30 per second for 15 s, from 30 s on.
     pub fn tenants(self) -> Vec<TenantTraffic> {
         let tenant = |name, per_second, calls, start| TenantTraffic {
             name,
@@ -57,8 +57,9 @@ impl Run {
         }
     }
 
-    /// Returns every call of the run in order of time: the index of its tenant in [`Run::tenants`],
-    /// and the time at which the call is sent. Run 3 of the post has the calls of [`Run::CapsOff`].
+    /// Returns all calls of the run in order of time: for each, the index of its tenant in
+    /// [`Run::tenants`] and the time at which it is sent. The calls of [`Run::CapsOff`] are also
+    /// those of the blog post's run 3.
     pub fn calls(self, arrivals: Arrivals, seed: u64) -> Vec<(usize, Duration)> {
         let mut rng = Rng::with_seed(seed);
         let mut calls: Vec<(usize, Duration)> = Vec::new();
@@ -71,40 +72,41 @@ impl Run {
     }
 }
 
-/// The figures of a run.
+/// The figures of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
-    /// Figures by tenant, in the order of [`Run::tenants`].
+    /// Name and figures of each tenant, in the order of [`Run::tenants`].
     pub tenants: Vec<(&'static str, CallSummary)>,
-    /// Preemptions over all engines.
+    /// Number of preemptions over all engines.
     pub preemptions: u64,
-    /// Largest share of any engine's KV cache in use, 0 to 1.
+    /// Maximum share of an engine's KV cache that was in use, from 0 to 1.
     pub peak_kv: f64,
 }
 
-/// Plays one run in virtual time. Event-driven and deterministic, without a runtime.
+/// Plays one run of the model in virtual time, without an async runtime. The same arguments give
+/// the same figures.
 pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u64) -> RunReport {
     let tenants = run.tenants();
     let calls = run.calls(arrivals, seed);
     let mut pool = EnginePool::new(config.workers, &config.engine, config.routing);
     let mut records: Vec<Vec<CallTiming>> = vec![Vec::new(); tenants.len()];
-    let mut places: HashMap<SequenceId, (usize, usize)> = HashMap::new();
+    let mut record_of: HashMap<SequenceId, (usize, usize)> = HashMap::new();
     let mut events = Vec::new();
     for (number, &(tenant, sent)) in calls.iter().enumerate() {
         pool.advance(sent, &mut events);
-        settle(&mut events, &places, &mut records);
+        apply_events(&mut events, &record_of, &mut records);
         let id = SequenceId(number as u64);
         let Some(rows) = records.get_mut(tenant) else { continue };
-        places.insert(id, (tenant, rows.len()));
+        record_of.insert(id, (tenant, rows.len()));
         rows.push(CallTiming { sent, tokens: OUTPUT_TOKENS, ..CallTiming::default() });
         // A call that is too large for the cache never finishes, and so counts as a failure.
         if pool.submit(sent, id, PROMPT_TOKENS, OUTPUT_TOKENS).is_err() {
-            places.remove(&id);
+            record_of.remove(&id);
         }
     }
     while let Some(at) = pool.next_event() {
         pool.advance(at, &mut events);
-        settle(&mut events, &places, &mut records);
+        apply_events(&mut events, &record_of, &mut records);
     }
     RunReport {
         tenants: tenants.iter().map(|t| t.name).zip(records.iter().map(|r| summarise(r))).collect(),
@@ -113,13 +115,13 @@ pub fn noisy_neighbour(config: &SimConfig, run: Run, arrivals: Arrivals, seed: u
     }
 }
 
-fn settle(
+fn apply_events(
     events: &mut Vec<crate::engine::EngineEvent>,
-    places: &HashMap<SequenceId, (usize, usize)>,
+    record_of: &HashMap<SequenceId, (usize, usize)>,
     records: &mut [Vec<CallTiming>],
 ) {
     for event in events.drain(..) {
-        let call = places.get(&event.id).and_then(|&(tenant, row)| records.get_mut(tenant)?.get_mut(row));
+        let call = record_of.get(&event.id).and_then(|&(tenant, row)| records.get_mut(tenant)?.get_mut(row));
         let Some(call) = call else { continue };
         match event.kind {
             EventKind::Token { index: 0 } => call.first_token = Some(event.at),

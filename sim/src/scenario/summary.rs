@@ -1,38 +1,40 @@
-//! Computes the post's figures from individual calls.
+//! Computes the figures that the blog post reports from the timings of calls.
 
 use std::time::Duration;
 
-/// Timing of one call, as its client saw it.
+/// Timing of one call, as its client saw it. Times are since the start of the run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallTiming {
     /// Time at which the call was sent.
     pub sent: Duration,
-    /// Time of the first token.
+    /// Time of the first token, or `None` if the call got none.
     pub first_token: Option<Duration>,
-    /// Time of the last token.
+    /// Time of the last token, or `None` if the call did not finish.
     pub finished: Option<Duration>,
     /// Number of generated tokens.
     pub tokens: u32,
 }
 
-/// Figures of one tenant.
+/// Figures of one tenant's calls. A median or percentile without any value is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CallSummary {
     /// Number of calls sent.
     pub calls: usize,
-    /// Number of calls that did not finish.
+    /// Number of calls that never finished.
     pub failures: usize,
-    /// Median time to first token, in milliseconds.
+    /// Median time from sending a call to its first token, in milliseconds.
     pub ttft_median_ms: f64,
-    /// 99th percentile of the time to first token, in milliseconds.
+    /// 99th percentile of the time from sending a call to its first token, in milliseconds.
     pub ttft_p99_ms: f64,
-    /// Median over calls of the mean time between tokens, in milliseconds.
+    /// Median, over the finished calls of at least two tokens, of the mean time between two tokens,
+    /// in milliseconds.
     pub decode_median_ms: f64,
-    /// Maximum number of calls in flight at the same time, from sent to finished.
+    /// Maximum number of calls in flight at the same time. A call is in flight from when it is sent
+    /// until it finishes.
     pub peak_in_flight: usize,
 }
 
-/// Computes the figures of a set of calls.
+/// Computes the figures of one tenant from its calls.
 pub fn summarise(calls: &[CallTiming]) -> CallSummary {
     let mut ttft: Vec<f64> =
         calls.iter().filter_map(|c| Some(ms(c.first_token?.saturating_sub(c.sent)))).collect();
@@ -56,14 +58,14 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Returns the `q` quantile, interpolated as numpy does, or 0 if there are no values. Sorts
-/// `values`.
+/// Returns the `q` quantile of `values`, interpolated as numpy does by default, and sorts them.
+/// Limits `q` to 0 to 1. Returns 0 if there are no values.
 pub fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    let model_path = q.clamp(0.0, 1.0) * values.len().saturating_sub(1) as f64;
-    let (low, high) = (model_path.floor() as usize, model_path.ceil() as usize);
+    let position = q.clamp(0.0, 1.0) * values.len().saturating_sub(1) as f64;
+    let (low, high) = (position.floor() as usize, position.ceil() as usize);
     match (values.get(low), values.get(high)) {
-        (Some(a), Some(b)) => a + (b - a) * model_path.fract(),
+        (Some(a), Some(b)) => a + (b - a) * position.fract(),
         _ => 0.0,
     }
 }
@@ -74,12 +76,12 @@ fn peak(calls: &[CallTiming]) -> usize {
     edges.extend(calls.iter().filter_map(|c| Some((c.finished?, -1))));
     edges.sort();
     let mut now = 0i32;
-    let mut most = 0i32;
+    let mut max = 0i32;
     for (_, change) in edges {
         now += change;
-        most = most.max(now);
+        max = max.max(now);
     }
-    usize::try_from(most).unwrap_or(0)
+    usize::try_from(max).unwrap_or(0)
 }
 
 #[cfg(test)]

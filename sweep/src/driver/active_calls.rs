@@ -1,4 +1,4 @@
-//! The calls of a sweep that have not ended.
+//! The calls that have started and not ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -11,13 +11,13 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::call_state::CallState;
 
-/// The calls that have not ended. Dropping the value aborts them all.
+/// Calls that have started and not ended. Dropping the value aborts their tasks.
 #[derive(Default)]
 pub(super) struct ActiveCalls {
-    /// Ordered by identifier, so that sweeps are deterministic.
+    /// Calls by identifier. Ordered, because the order of cancellation must be deterministic.
     calls: BTreeMap<u64, (Arc<CallState>, AbortHandle)>,
     tasks: JoinSet<()>,
-    /// The gate's records of calls that have ended.
+    /// Records that the gate has written for ended calls, until [`ActiveCalls::remove`] takes them.
     records: HashMap<u64, Arc<CallRecord>>,
     next: u64,
     all_cancelled: bool,
@@ -29,7 +29,7 @@ impl ActiveCalls {
         self.next
     }
 
-    pub(super) fn begin(&mut self, call: Arc<CallState>, future: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn start(&mut self, call: Arc<CallState>, future: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         let task = self.tasks.spawn(future);
         self.calls.insert(call.id, (call, task));
@@ -43,7 +43,7 @@ impl ActiveCalls {
         self.calls.is_empty()
     }
 
-    /// Returns the number of calls of which no request was sent.
+    /// Returns the number of calls that have not sent a request yet.
     pub(super) fn unsent(&self) -> usize {
         self.calls.values().filter(|(call, _)| !call.was_sent()).count()
     }
@@ -52,26 +52,28 @@ impl ActiveCalls {
         self.calls.values().any(|(call, _)| !call.was_sent())
     }
 
-    /// Cancels the calls that match. They end when their tasks report it.
+    /// Marks the calls that satisfy `which` as cancelled, and aborts their tasks. A call remains in
+    /// this collection until its task has reported its end.
     pub(super) fn cancel(&mut self, which: impl Fn(&CallState) -> bool) {
         let mut all = true;
         for (call, task) in self.calls.values() {
             if which(call) {
-                call.mark_given_up();
+                call.mark_cancelled();
                 task.abort();
             }
-            all &= call.is_given_up();
+            all &= call.is_cancelled();
         }
         self.all_cancelled = all;
     }
 
-    /// Returns `true` if all calls are being cancelled.
-    pub(super) fn is_ending(&self) -> bool {
+    /// Returns `true` if every call was already marked as cancelled at the last
+    /// [`ActiveCalls::cancel`].
+    pub(super) fn are_all_cancelled(&self) -> bool {
         self.all_cancelled
     }
 
-    /// Reads the records that the gate has written since the last call.
-    pub(super) fn learn(&mut self, records: &mut broadcast::Receiver<Arc<CallRecord>>) {
+    /// Takes all records of ended calls that are available in `records`.
+    pub(super) fn read_records(&mut self, records: &mut broadcast::Receiver<Arc<CallRecord>>) {
         loop {
             match records.try_recv() {
                 Ok(record) => {
@@ -86,13 +88,14 @@ impl ActiveCalls {
         }
     }
 
-    /// Removes an ended call, and returns its state and record.
-    pub(super) fn over(&mut self, id: u64) -> Option<(Arc<CallState>, Option<Arc<CallRecord>>)> {
+    /// Removes the call with identifier `id`. Returns its state and the gate's record, which is
+    /// `None` if it was missed. Returns `None` if no such call is active.
+    pub(super) fn remove(&mut self, id: u64) -> Option<(Arc<CallState>, Option<Arc<CallRecord>>)> {
         let record = self.records.remove(&id);
         self.calls.remove(&id).map(|(call, _)| (call, record))
     }
 
-    /// Aborts all tasks and waits for them.
+    /// Aborts all tasks, and waits until they have ended.
     pub(super) async fn join(&mut self) {
         self.tasks.shutdown().await;
     }

@@ -1,16 +1,17 @@
-//! Asks the gate what holds calls back while slots are free.
+//! Determines what keeps waiting calls from free slots.
 
 use tidegate::Gate;
 use tidegate::explain::CallStatus;
 
 use crate::observation::BlockedBy;
 
-/// Number of calls examined, because calls that back off are among them.
+/// Maximum number of calls examined, because calls in backoff may precede the first waiting call.
 const MAX_EXAMINED: usize = 64;
 
 pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
-    let waits = gate.explain_all(MAX_EXAMINED).into_iter().find(|told| told.state == CallStatus::Waiting);
-    match waits.and_then(|told| told.rule) {
+    let waiting_call =
+        gate.explain_all(MAX_EXAMINED).into_iter().find(|call| call.state == CallStatus::Waiting);
+    match waiting_call.and_then(|call| call.rule) {
         Some("requests" | "requests_per_day") => BlockedBy::Requests,
         Some("tokens" | "input_tokens" | "output_tokens" | "tokens_per_day" | "tenant_tokens") => {
             BlockedBy::Tokens
@@ -23,7 +24,7 @@ pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
     }
 }
 
-/// Returns `true` during a cool-down and during the recovery from it.
+/// Returns `true` while the target is in a cool-down or in the ramp that follows it.
 pub(super) fn is_recovering(gate: &Gate, target: &str) -> bool {
     gate.snapshot().targets.get(target).is_some_and(|target| target.state != "open")
 }

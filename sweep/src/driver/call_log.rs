@@ -1,4 +1,4 @@
-//! Converts an ended call into an observation for the search and a line of the log.
+//! Converts an ended call into an observation for the search and a line of the call log.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,50 @@ use tidegate::CallRecord;
 use super::call_state::{CallHistory, CallState};
 use crate::observation::{AttemptFailure, CallObservation, FailureCause};
 
-/// A line of `calls.jsonl`. Times are in seconds since the sweep began.
+/// Line of `calls.jsonl`. Times are in seconds since the sweep began.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallLine {
-    /// Step in which the call began.
+    /// Number of the step in which the call was queued.
     pub step: usize,
-    /// Cap of that step.
+    /// Cap of the step.
     pub cap: usize,
-    /// Index in the mix.
+    /// Index of the call's work in the mix.
     pub work: usize,
-    /// Time at which the call was queued at the gate.
+    /// Time at which the call was queued at the gate, in seconds since the sweep began.
     pub queued_at: f64,
-    /// Time at which the call first got a slot.
+    /// Time at which the first attempt got a slot, in seconds since the sweep began. `None` if
+    /// unknown.
     pub admitted_at: Option<f64>,
-    /// Time of the first token.
+    /// Time of the first token of the last attempt, in seconds since the sweep began. `None` if it
+    /// got no token.
     pub first_token_at: Option<f64>,
-    /// Time at which the last slot was released.
+    /// Time at which the last slot of the call was released, in seconds since the sweep began.
     pub released_at: f64,
-    /// Slots held just after the first admission, including the call's own.
+    /// Number of slots in use just after the first attempt got its slot, including that one. `None`
+    /// if unknown.
     pub in_flight: Option<usize>,
-    /// Outcome as reported by the gate (`completed`, `failed`, `timed_out`, ...), or `given_up` if
-    /// the sweep cancelled the call.
+    /// How the call ended: the outcome that the gate recorded (`completed`, `failed`, `timed_out`,
+    /// ...), or `given_up` if the sweep cancelled the call.
     pub outcome: &'static str,
-    /// Last HTTP status.
+    /// HTTP status of the last attempt, or `None` without a response.
     pub status: Option<u16>,
-    /// Number of exchanges with the server.
+    /// Number of attempts, including the first.
     pub attempts: usize,
-    /// Number of failed exchanges that were retried, by cause.
+    /// Number of failed attempts that were followed by a retry, by cause.
     pub retries: BTreeMap<FailureCause, usize>,
-    /// Why the call failed in the end.
+    /// Failure of the last attempt, or `None` if the call was answered completely.
     pub failure: Option<AttemptFailure>,
-    /// Prompt tokens.
+    /// Prompt tokens as counted by the server, or as estimated if `counted` is `false`.
     pub input_tokens: u64,
-    /// Answer tokens.
+    /// Answer tokens as counted by the server, or the requested maximum if `counted` is `false`.
     pub output_tokens: u64,
-    /// Whether the server counted the tokens.
+    /// Whether the server reported token counts.
     pub counted: bool,
 }
 
-/// Timestamps of a call, from the gate's record if available.
-struct Stamps {
+/// Times and outcome of a call, from the gate's record or, if the record was missed, from the
+/// metering transport.
+struct CallTimes {
     admitted_at: Option<f64>,
     ended_at: f64,
     slot_seconds: f64,
@@ -56,18 +60,19 @@ struct Stamps {
     outcome: &'static str,
 }
 
-impl Stamps {
-    fn of(call: &CallState, history: &CallHistory, record: Option<&CallRecord>, now: f64) -> Self {
+impl CallTimes {
+    fn from_record(call: &CallState, history: &CallHistory, record: Option<&CallRecord>, now: f64) -> Self {
         let Some(record) = record else {
             // The gate's record was missed. The metering transport saw the same, except for
             // microseconds.
-            let held = |tried: &super::call_state::AttemptLog| tried.ended_at.unwrap_or(now) - tried.sent_at;
+            let held =
+                |attempt: &super::call_state::AttemptLog| attempt.ended_at.unwrap_or(now) - attempt.sent_at;
             return Self {
-                admitted_at: history.attempts.first().map(|tried| tried.sent_at),
-                ended_at: history.attempts.last().and_then(|tried| tried.ended_at).unwrap_or(now),
+                admitted_at: history.attempts.first().map(|attempt| attempt.sent_at),
+                ended_at: history.attempts.last().and_then(|attempt| attempt.ended_at).unwrap_or(now),
                 slot_seconds: history.attempts.iter().map(held).sum(),
                 first_token_at: history.stream.first_at,
-                in_flight: history.attempts.first().map(|tried| tried.position),
+                in_flight: history.attempts.first().map(|attempt| attempt.position),
                 outcome: if history.attempts.last().is_some_and(|t| t.failure.is_none()) {
                     "completed"
                 } else {
@@ -92,9 +97,9 @@ impl Stamps {
     }
 }
 
-/// Returns the log line of an ended call and its observation, or `None` if no request was sent. A
-/// call that the sweep cancelled has no observation.
-pub(super) fn ended(
+/// Returns the log line and the observation of an ended call. Returns `None` if no request was
+/// sent, and no observation if the sweep cancelled the call.
+pub(super) fn ended_call(
     call: &CallState,
     record: Option<&CallRecord>,
     now: f64,
@@ -103,19 +108,20 @@ pub(super) fn ended(
     if history.attempts.is_empty() {
         return None;
     }
-    let stamps = Stamps::of(call, &history, record, now);
+    let times = CallTimes::from_record(call, &history, record, now);
     let usage = history.stream.usage;
     let (input, output) = usage.map_or((call.input, call.output), |usage| (usage.input, usage.output));
     let last = history.attempts.last();
-    let failure = match stamps.outcome {
+    let failure = match times.outcome {
         "completed" => None,
         _ => Some(
-            last.and_then(|tried| tried.failure.clone())
-                .unwrap_or(super::failure::plain(FailureCause::Timeout)),
+            last.and_then(|attempt| attempt.failure.clone())
+                .unwrap_or(super::failure::without_details(FailureCause::Timeout)),
         ),
     };
     let mut retries = BTreeMap::new();
-    for cause in history.attempts.iter().rev().skip(1).filter_map(|tried| Some(tried.failure.as_ref()?.cause))
+    for cause in
+        history.attempts.iter().rev().skip(1).filter_map(|attempt| Some(attempt.failure.as_ref()?.cause))
     {
         *retries.entry(cause).or_default() += 1;
     }
@@ -124,12 +130,12 @@ pub(super) fn ended(
         cap: call.cap,
         work: call.work,
         queued_at: call.queued_at,
-        admitted_at: stamps.admitted_at,
-        first_token_at: stamps.first_token_at,
-        released_at: stamps.ended_at,
-        in_flight: stamps.in_flight,
-        outcome: if history.given_up { "given_up" } else { stamps.outcome },
-        status: last.and_then(|tried| tried.status),
+        admitted_at: times.admitted_at,
+        first_token_at: times.first_token_at,
+        released_at: times.ended_at,
+        in_flight: times.in_flight,
+        outcome: if history.cancelled_by_sweep { "given_up" } else { times.outcome },
+        status: last.and_then(|attempt| attempt.status),
         attempts: history.attempts.len(),
         retries,
         failure: failure.clone(),
@@ -137,10 +143,10 @@ pub(super) fn ended(
         output_tokens: output,
         counted: usage.is_some(),
     };
-    if history.given_up {
+    if history.cancelled_by_sweep {
         return Some((line, None));
     }
-    let admitted_at = stamps.admitted_at.unwrap_or(call.queued_at);
+    let admitted_at = times.admitted_at.unwrap_or(call.queued_at);
     let gaps = output.saturating_sub(1);
     let tpot = match (history.stream.first_at, history.stream.last_at) {
         (Some(first), Some(last)) if gaps > 0 => Some((last - first) / gaps as f64),
@@ -151,10 +157,10 @@ pub(super) fn ended(
         step: call.step,
         queued_at: call.queued_at,
         admitted_at,
-        ended_at: stamps.ended_at,
-        slot_seconds: stamps.slot_seconds,
+        ended_at: times.ended_at,
+        slot_seconds: times.slot_seconds,
         attempts: u32::try_from(history.attempts.len()).unwrap_or(u32::MAX),
-        ttft: stamps.first_token_at.map(|at| at - admitted_at),
+        ttft: times.first_token_at.map(|at| at - admitted_at),
         tpot: tpot.filter(|_| failure.is_none()),
         longest_pause: history.stream.longest_pause,
         input_tokens: input,

@@ -7,36 +7,36 @@ use tidegate::protocol::Usage;
 
 use crate::observation::AttemptFailure;
 
-/// One call, shared by its task, the metering transport and the driver. Times are in seconds since
+/// A call, shared by its task, the metering transport and the driver. Times are in seconds since
 /// the sweep began.
 #[derive(Debug)]
 pub(super) struct CallState {
-    /// Identifier in this sweep, and label at the gate.
+    /// Identifier of the call in this sweep, which is also its label at the gate.
     pub(super) id: u64,
     pub(super) step: usize,
     pub(super) cap: usize,
-    /// Index in the mix.
+    /// Index of the call's work in the mix.
     pub(super) work: usize,
-    /// Estimated prompt tokens.
+    /// Estimated number of prompt tokens of the call.
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) queued_at: f64,
     history: Mutex<CallHistory>,
 }
 
-/// What has happened to a call.
+/// Attempts of a call so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHistory {
     pub(super) attempts: Vec<AttemptLog>,
-    /// Whether an exchange is open.
+    /// Whether an exchange of the call is open.
     pub(super) open: bool,
-    /// Whether the sweep cancelled the call, so that its end says nothing about the server.
-    pub(super) given_up: bool,
-    /// Timing of the last attempt's stream.
+    /// Whether the sweep cancelled the call. Such a call is not an observation of the server.
+    pub(super) cancelled_by_sweep: bool,
+    /// Times and usage of the last attempt's stream.
     pub(super) stream: StreamTimes,
 }
 
-/// One exchange.
+/// One attempt of a call.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptLog {
     pub(super) sent_at: f64,
@@ -46,7 +46,7 @@ pub(super) struct AttemptLog {
     pub(super) failure: Option<AttemptFailure>,
 }
 
-/// Timing and usage of a streamed answer.
+/// Times and usage of a stream. Each field is `None` until the stream has shown it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamTimes {
     pub(super) first_at: Option<f64>,
@@ -68,7 +68,8 @@ impl CallState {
         Arc::new(Self { id, step, cap, work, input, output, queued_at, history: Mutex::default() })
     }
 
-    /// Records that a request was sent. Returns `true` if it was the first one.
+    /// Records that a request was sent at `sent_at`. Returns `true` if it is the call's first
+    /// request.
     pub(super) fn sent(&self, sent_at: f64, position: usize) -> bool {
         let mut history = self.history.lock();
         history.attempts.push(AttemptLog { sent_at, ended_at: None, position, status: None, failure: None });
@@ -87,8 +88,8 @@ impl CallState {
         let mut history = self.history.lock();
         history.open = false;
         history.stream = stream;
-        if let Some(tried) = history.attempts.last_mut() {
-            (tried.ended_at, tried.status, tried.failure) = (Some(at), status, failure);
+        if let Some(attempt) = history.attempts.last_mut() {
+            (attempt.ended_at, attempt.status, attempt.failure) = (Some(at), status, failure);
         }
     }
 
@@ -96,17 +97,17 @@ impl CallState {
         self.history.lock().open
     }
 
-    /// Returns `true` if any request of the call was sent.
+    /// Returns `true` if at least one request of the call was sent.
     pub(super) fn was_sent(&self) -> bool {
         !self.history.lock().attempts.is_empty()
     }
 
-    pub(super) fn mark_given_up(&self) {
-        self.history.lock().given_up = true;
+    pub(super) fn mark_cancelled(&self) {
+        self.history.lock().cancelled_by_sweep = true;
     }
 
-    pub(super) fn is_given_up(&self) -> bool {
-        self.history.lock().given_up
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.history.lock().cancelled_by_sweep
     }
 
     pub(super) fn history(&self) -> CallHistory {

@@ -1,4 +1,4 @@
-//! Sends one call through the gate and reads the response to its end.
+//! The task of one call: sends it through the gate, and reads the response to its end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use super::event_hub::{DriverEvent, EventHub};
 use super::metering::CallTag;
 use crate::endpoint::Endpoint;
 
-/// Reports the end of a call, even if its task is aborted or panics.
+/// Sends [`DriverEvent::Done`] when dropped, so that the end of a call is reported even if its task
+/// is aborted or panics.
 struct EndGuard {
     hub: Arc<EventHub>,
     id: u64,
@@ -24,18 +25,19 @@ impl Drop for EndGuard {
     }
 }
 
-/// Returns the task of a call. Its result is in the gate's record and in the call's state. The end
-/// of the call is reported even if the task is aborted before its first poll.
-pub(super) fn call(
+/// Returns a future that sends a call through the gate and reads the whole response. The result is
+/// in the gate's record and in `call`. [`DriverEvent::Done`] is sent even if the future is dropped
+/// before its first poll.
+pub(super) fn run_call(
     client: Client,
     endpoint: Arc<Endpoint>,
     body: Bytes,
     call: Arc<CallState>,
     hub: Arc<EventHub>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let over = EndGuard { hub, id: call.id };
+    let end_guard = EndGuard { hub, id: call.id };
     async move {
-        let _over = over;
+        let _end_guard = end_guard;
         let mut request = endpoint.request(body);
         let context = Context { call: Some(call.id.to_string().into()), ..Context::default() };
         request.extensions_mut().insert(context);

@@ -1,4 +1,4 @@
-//! Polls the engine's metrics once per second, until no receiver is left.
+//! Polls the `/metrics` of an inference engine once per second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,47 +13,49 @@ use crate::endpoint::Endpoint;
 use crate::observation::EngineObservation;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of failed polls after which polling stops.
+/// Number of consecutive failed polls after which polling ends.
 const MAX_FAILURES: u32 = 3;
-/// Maximum number of bytes read.
+/// Maximum length of a metrics response, in bytes. A longer response counts as a failed poll.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Starts to poll.
+/// Starts a task that polls the engine's metrics until the receiver is dropped or [`MAX_FAILURES`]
+/// polls in a row fail. The receiver's value is `None` before the first successful poll and after a
+/// failed one.
 pub(crate) fn watch(
     transport: Transport,
     endpoint: Arc<Endpoint>,
 ) -> watch::Receiver<Option<EngineObservation>> {
-    let (tell, told) = watch::channel(None);
+    let (sender, receiver) = watch::channel(None);
     tokio::spawn(async move {
-        let mut missed = 0;
-        while missed < MAX_FAILURES {
+        let mut failures = 0;
+        while failures < MAX_FAILURES {
             let seen = tokio::select! {
-                () = tell.closed() => return,
-                seen = tokio::time::timeout(POLL_INTERVAL, ask(&transport, &endpoint)) => seen.ok().flatten(),
+                () = sender.closed() => return,
+                seen = tokio::time::timeout(POLL_INTERVAL, poll(&transport, &endpoint)) => seen.ok().flatten(),
             };
-            missed = if seen.is_some() { 0 } else { missed + 1 };
-            tell.send_replace(seen);
+            failures = if seen.is_some() { 0 } else { failures + 1 };
+            sender.send_replace(seen);
             tokio::select! {
-                () = tell.closed() => return,
+                () = sender.closed() => return,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
         // The last value is outdated.
-        tell.send_replace(None);
+        sender.send_replace(None);
     });
-    told
+    receiver
 }
 
-async fn ask(transport: &Transport, endpoint: &Endpoint) -> Option<EngineObservation> {
+async fn poll(transport: &Transport, endpoint: &Endpoint) -> Option<EngineObservation> {
     let response = transport.clone().oneshot(endpoint.metrics()?).await.ok()?;
     if !response.status().is_success() {
         return None;
     }
     let text = Limited::new(response.into_body(), MAX_BYTES).collect().await.ok()?.to_bytes();
-    read(&text)
+    parse(&text)
 }
 
-fn read(text: &[u8]) -> Option<EngineObservation> {
+fn parse(text: &[u8]) -> Option<EngineObservation> {
     let standing = vllm::parse_metrics(text)?;
     Some(EngineObservation {
         preemptions: preemptions(text),
@@ -62,17 +64,17 @@ fn read(text: &[u8]) -> Option<EngineObservation> {
     })
 }
 
-/// Returns the sum over engines of the preemption counter, which the gate itself does not read.
+/// Returns the sum of vLLM's preemption counters over all engines, or `None` if the text has none.
 fn preemptions(text: &[u8]) -> Option<u64> {
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-    let of = lines.filter_map(|line| {
+    let values = lines.filter_map(|line| {
         let rest = line.strip_prefix("vllm:num_preemptions")?;
         let rest = rest.strip_prefix("_total").unwrap_or(rest);
         // A longer name is another series.
         let value = rest.starts_with(['{', ' ']).then(|| rest.rsplit(' ').next())??;
         value.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0)
     });
-    of.reduce(|a, b| a + b).map(|sum| sum as u64)
+    values.reduce(|a, b| a + b).map(|sum| sum as u64)
 }
 
 #[cfg(test)]
@@ -85,9 +87,9 @@ mod tests {
             vllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:num_preemptions_total{engine=\"0\"} 4.0\nvllm:num_preemptions_total{engine=\"1\"} 3.0\n\
             vllm:num_preemptions_created{engine=\"0\"} 1e9\n";
         assert_eq!(
-            read(text),
+            parse(text),
             Some(EngineObservation { preemptions: Some(7), kv_usage: Some(0.5), waiting: Some(2) })
         );
-        assert_eq!(read(b"<html>"), None);
+        assert_eq!(parse(b"<html>"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Collects all events of a sweep in one order and on one clock.
+//! Collects the events of all calls in order of time.
 
 use std::sync::Arc;
 
@@ -10,29 +10,30 @@ use crate::clock::Clock;
 use crate::observation::AttemptObservation;
 use crate::spend::SpendTracker;
 
-/// An event of the driver.
+/// Event of a call or an exchange, for the driver.
 #[derive(Debug)]
 pub(crate) enum DriverEvent {
-    /// An exchange was opened.
+    /// A request was sent.
     Sent,
-    /// An exchange ended.
+    /// An exchange has ended.
     Attempt(AttemptObservation),
-    /// An exchange ended because the sweep cancelled its call.
-    GivenUp,
-    /// A call ended, with its identifier.
+    /// An exchange has ended because the sweep cancelled its call.
+    Cancelled,
+    /// The call with this identifier has ended.
     Done(u64),
-    /// The server rejects all further calls with this key.
+    /// The server rejects every further call with this key. Contains the status and the error code.
     Refused(String),
 }
 
-/// The event hub, shared by the metering transport and the driver.
+/// Sender of driver events and counter of open exchanges, shared by the metering transport and the
+/// driver.
 #[derive(Debug)]
 pub(crate) struct EventHub {
     pub(crate) clock: Clock,
     pub(crate) tracker: Arc<SpendTracker>,
     pub(crate) dialect: Dialect,
-    /// Number of open exchanges. Events are sent under this lock, so that they arrive in order of
-    /// time.
+    /// Number of open exchanges. Events of exchanges are sent under this lock, so that they arrive
+    /// in order of time.
     open: Mutex<usize>,
     events: mpsc::UnboundedSender<DriverEvent>,
 }
@@ -45,11 +46,12 @@ impl EventHub {
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<DriverEvent>) {
         // The queue is bounded by the number of calls in flight, because each call sends a few
         // events.
-        let (events, told) = mpsc::unbounded_channel();
-        (Arc::new(Self { clock, tracker, dialect, open: Mutex::new(0), events }), told)
+        let (events, receiver) = mpsc::unbounded_channel();
+        (Arc::new(Self { clock, tracker, dialect, open: Mutex::new(0), events }), receiver)
     }
 
-    /// Opens an exchange. Returns the time and the number of open exchanges.
+    /// Records that a request is sent. Returns the time in seconds and the number of open
+    /// exchanges, including this one.
     pub(crate) fn open(&self) -> (f64, usize) {
         let mut open = self.open.lock();
         *open += 1;
@@ -57,7 +59,8 @@ impl EventHub {
         (self.clock.now(), *open)
     }
 
-    /// Closes an exchange, and sends the event that `event` makes from the time.
+    /// Records that an exchange has ended, and sends the event that `event` returns for the current
+    /// time in seconds.
     pub(crate) fn close(&self, event: impl FnOnce(f64) -> DriverEvent) {
         let mut open = self.open.lock();
         *open = open.saturating_sub(1);

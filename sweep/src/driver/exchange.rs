@@ -1,4 +1,4 @@
-//! One exchange with the server, from sending the request to its end.
+//! One exchange with the server, from sending the request to the end of the response.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use super::failure::{self, MAX_ERROR_BYTES};
 use crate::observation::{AttemptFailure, AttemptObservation, FailureCause, ReportedRates};
 use crate::spend::SpendReservation;
 
-/// An open exchange. Ends exactly once: with its body, with a failure, or by being dropped.
+/// An open exchange. It ends once: when its body ends, when the connection fails, or when it is
+/// dropped.
 pub(super) struct Exchange {
     hub: Arc<EventHub>,
     call: Arc<CallState>,
-    hold: Option<SpendReservation>,
+    reservation: Option<SpendReservation>,
     sent_at: f64,
     position: usize,
-    head: Option<ResponseState>,
+    response: Option<ResponseState>,
     stream: StreamTimes,
-    over: bool,
+    is_ended: bool,
 }
 
 struct ResponseState {
@@ -32,148 +33,155 @@ struct ResponseState {
     observer: Observer,
     events: u64,
     last_event_at: Option<f64>,
-    /// First bytes of an error response.
-    said: Vec<u8>,
-    /// Classification of an error event.
+    /// First bytes of an error response, at most [`MAX_ERROR_BYTES`].
+    error_bytes: Vec<u8>,
+    /// Classification of an error event in the stream, or `None` without one.
     verdict: Option<Verdict>,
     terminal: bool,
 }
 
-/// How an exchange ended.
+/// How an exchange of a request and its response ended.
 enum ExchangeEnd {
-    /// The body ended normally.
-    Whole,
-    /// The connection failed.
-    Broke(ErrorKind),
-    /// The caller dropped the exchange.
+    /// The whole body was read.
+    Complete,
+    /// The connection failed with an error of this kind.
+    Failed(ErrorKind),
+    /// The exchange was dropped before its end.
     Dropped,
 }
 
 impl Exchange {
-    pub(super) fn open(hub: Arc<EventHub>, call: Arc<CallState>, hold: SpendReservation) -> Self {
+    pub(super) fn open(hub: Arc<EventHub>, call: Arc<CallState>, reservation: SpendReservation) -> Self {
         let (sent_at, position) = hub.open();
         call.sent(sent_at, position);
         Self {
             hub,
             call,
-            hold: Some(hold),
+            reservation: Some(reservation),
             sent_at,
             position,
-            head: None,
+            response: None,
             stream: StreamTimes::default(),
-            over: false,
+            is_ended: false,
         }
     }
 
-    pub(super) fn answered(&mut self, head: &Parts) {
-        self.head = Some(ResponseState {
-            status: head.status,
-            headers: head.headers.clone(),
-            rates: failure::rates(&head.headers),
-            observer: Observer::new(self.hub.dialect, &head.headers, true),
+    pub(super) fn on_response(&mut self, response: &Parts) {
+        self.response = Some(ResponseState {
+            status: response.status,
+            headers: response.headers.clone(),
+            rates: failure::reported_rates(&response.headers),
+            observer: Observer::new(self.hub.dialect, &response.headers, true),
             events: 0,
             last_event_at: None,
-            said: Vec::new(),
+            error_bytes: Vec::new(),
             verdict: None,
             terminal: false,
         });
     }
 
-    pub(super) fn chunk(&mut self, bytes: &[u8]) {
-        let Some(head) = &mut self.head else { return };
-        if !head.status.is_success() {
-            let room = MAX_ERROR_BYTES.saturating_sub(head.said.len());
-            head.said.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+    pub(super) fn on_bytes(&mut self, bytes: &[u8]) {
+        let Some(response) = &mut self.response else { return };
+        if !response.status.is_success() {
+            let room = MAX_ERROR_BYTES.saturating_sub(response.error_bytes.len());
+            response.error_bytes.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
             return;
         }
         let now = self.hub.clock.now();
-        let deltas = head.observer.deltas();
+        let deltas = response.observer.deltas();
         let (mut verdict, mut terminal) = (None, false);
-        head.observer.push(bytes, |signal| match signal {
+        response.observer.push(bytes, |signal| match signal {
             Signal::Error(said) => verdict = Some(said),
             Signal::Terminal => terminal = true,
             Signal::FirstToken | Signal::Usage(_) => {}
         });
-        head.terminal |= terminal;
+        response.terminal |= terminal;
         if let Some(verdict) = verdict {
-            head.verdict = Some(verdict);
-            head.said.extend_from_slice(bytes.get(..MAX_ERROR_BYTES.min(bytes.len())).unwrap_or_default());
+            response.verdict = Some(verdict);
+            response
+                .error_bytes
+                .extend_from_slice(bytes.get(..MAX_ERROR_BYTES.min(bytes.len())).unwrap_or_default());
         }
-        if head.observer.deltas() > deltas {
+        if response.observer.deltas() > deltas {
             self.stream.first_at.get_or_insert(now);
             self.stream.last_at = Some(now);
         }
-        if self.stream.first_at.is_some() && head.observer.events() > head.events {
-            if let Some(last) = head.last_event_at {
+        if self.stream.first_at.is_some() && response.observer.events() > response.events {
+            if let Some(last) = response.last_event_at {
                 let pause = self.stream.longest_pause.get_or_insert(0.0);
                 *pause = pause.max(now - last);
             }
-            head.last_event_at = Some(now);
+            response.last_event_at = Some(now);
         }
-        head.events = head.observer.events();
+        response.events = response.observer.events();
     }
 
-    /// Records that the body ended.
-    pub(super) fn finish(&mut self) {
-        if let Some(head) = &mut self.head
-            && head.status.is_success()
+    /// Ends the exchange because its body was read to the end.
+    pub(super) fn on_end(&mut self) {
+        if let Some(response) = &mut self.response
+            && response.status.is_success()
         {
             let (mut verdict, mut terminal) = (None, false);
-            head.observer.finish(|signal| match signal {
+            response.observer.finish(|signal| match signal {
                 Signal::Error(said) => verdict = Some(said),
                 Signal::Terminal => terminal = true,
                 Signal::FirstToken | Signal::Usage(_) => {}
             });
-            head.terminal |= terminal;
-            head.verdict = head.verdict.take().or(verdict);
+            response.terminal |= terminal;
+            response.verdict = response.verdict.take().or(verdict);
         }
-        self.end(ExchangeEnd::Whole);
+        self.end(ExchangeEnd::Complete);
     }
 
-    pub(super) fn broke(&mut self, kind: ErrorKind) {
-        self.end(ExchangeEnd::Broke(kind));
+    pub(super) fn on_error(&mut self, kind: ErrorKind) {
+        self.end(ExchangeEnd::Failed(kind));
     }
 
     fn end(&mut self, how: ExchangeEnd) {
-        if std::mem::replace(&mut self.over, true) {
+        if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
-        let (failure, last_word) = self.judge(&how);
-        self.stream.usage = self.head.as_ref().and_then(|head| head.observer.usage());
+        let (failure, rejection) = self.classify(&how);
+        self.stream.usage = self.response.as_ref().and_then(|response| response.observer.usage());
         self.settle(&how, failure.as_ref());
-        let given_up = matches!(how, ExchangeEnd::Dropped) && self.call.is_given_up();
-        let status = self.head.as_ref().map(|head| head.status.as_u16());
-        let rates = self.head.as_ref().map_or_else(ReportedRates::default, |head| head.rates);
+        let cancelled_by_sweep = matches!(how, ExchangeEnd::Dropped) && self.call.is_cancelled();
+        let status = self.response.as_ref().map(|response| response.status.as_u16());
+        let rates = self.response.as_ref().map_or_else(ReportedRates::default, |response| response.rates);
         let (call, stream, sent_at, position) = (&self.call, self.stream, self.sent_at, self.position);
         self.hub.close(|ended_at| {
             call.ended(ended_at, status, failure.clone(), stream);
-            if given_up {
-                DriverEvent::GivenUp
+            if cancelled_by_sweep {
+                DriverEvent::Cancelled
             } else {
                 DriverEvent::Attempt(AttemptObservation { sent_at, ended_at, position, failure, rates })
             }
         });
-        if let Some(told) = last_word {
-            self.hub.send(DriverEvent::Refused(told));
+        if let Some(message) = rejection {
+            self.hub.send(DriverEvent::Refused(message));
         }
     }
 
-    /// Returns the failure, if any, and the server's message if it rejects all further calls.
-    fn judge(&self, how: &ExchangeEnd) -> (Option<AttemptFailure>, Option<String>) {
-        let Some(head) = &self.head else {
+    /// Returns the failure of the exchange, or `None` if it was answered completely, and a message
+    /// if the server rejects every further call with this key.
+    fn classify(&self, how: &ExchangeEnd) -> (Option<AttemptFailure>, Option<String>) {
+        let Some(response) = &self.response else {
             let kind = match how {
-                ExchangeEnd::Broke(kind) => *kind,
-                ExchangeEnd::Whole | ExchangeEnd::Dropped => ErrorKind::FirstTokenTimeout,
+                ExchangeEnd::Failed(kind) => *kind,
+                ExchangeEnd::Complete | ExchangeEnd::Dropped => ErrorKind::FirstTokenTimeout,
             };
-            return (Some(failure::of_error(kind, false)), None);
+            return (Some(failure::from_error(kind, false)), None);
         };
-        let judged = if !head.status.is_success() {
-            let (failure, verdict) = failure::by_status(head.status, &head.headers, &head.said);
+        let rejected = if !response.status.is_success() {
+            let (failure, verdict) =
+                failure::from_status(response.status, &response.headers, &response.error_bytes);
             Some((failure, verdict))
         } else {
-            head.verdict.clone().map(|verdict| (failure::of_verdict(&verdict, &head.said), verdict))
+            response
+                .verdict
+                .clone()
+                .map(|verdict| (failure::from_verdict(&verdict, &response.error_bytes), verdict))
         };
-        if let Some((failure, verdict)) = judged {
+        if let Some((failure, verdict)) = rejected {
             let last = failure::is_final(&verdict).then(|| {
                 let code = verdict.code.as_deref().map(|code| format!(", {code}")).unwrap_or_default();
                 format!("{} {}{code}", verdict.status, verdict.class.as_str())
@@ -181,33 +189,34 @@ impl Exchange {
             return (Some(failure), last);
         }
         let failure = match how {
-            ExchangeEnd::Broke(kind) => Some(failure::of_error(*kind, true)),
-            ExchangeEnd::Dropped if head.terminal => None,
-            ExchangeEnd::Dropped => Some(failure::plain(FailureCause::Timeout)),
-            ExchangeEnd::Whole => match head.observer.end() {
+            ExchangeEnd::Failed(kind) => Some(failure::from_error(*kind, true)),
+            ExchangeEnd::Dropped if response.terminal => None,
+            ExchangeEnd::Dropped => Some(failure::without_details(FailureCause::Timeout)),
+            ExchangeEnd::Complete => match response.observer.end() {
                 End::Complete => None,
-                End::Failed => Some(failure::plain(FailureCause::Server)),
-                End::Truncated => Some(failure::plain(FailureCause::Truncated)),
+                End::Failed => Some(failure::without_details(FailureCause::Server)),
+                End::Truncated => Some(failure::without_details(FailureCause::Truncated)),
             },
         };
         (failure, None)
     }
 
-    /// Settles the cost. An exchange that may have run but was not counted costs its reservation.
+    /// Settles the token reservation: with the server's count, with nothing if the server rejected
+    /// the request, and otherwise in full.
     fn settle(&mut self, how: &ExchangeEnd, failure: Option<&AttemptFailure>) {
-        let Some(hold) = self.hold.take() else { return };
-        let nothing_ran = match &self.head {
-            None => matches!(how, ExchangeEnd::Broke(ErrorKind::Connect | ErrorKind::ConnectTimeout)),
-            Some(head) => {
-                let turned_away = failure
+        let Some(reservation) = self.reservation.take() else { return };
+        let nothing_ran = match &self.response {
+            None => matches!(how, ExchangeEnd::Failed(ErrorKind::Connect | ErrorKind::ConnectTimeout)),
+            Some(response) => {
+                let is_rejected = failure
                     .is_some_and(|f| matches!(f.cause, FailureCause::Limited | FailureCause::Overloaded));
-                !head.status.is_success() || (turned_away && head.observer.deltas() == 0)
+                !response.status.is_success() || (is_rejected && response.observer.deltas() == 0)
             }
         };
         match self.stream.usage {
-            Some(usage) => hold.counted(usage.input, usage.cached_input, usage.output),
-            None if nothing_ran => hold.refused(),
-            None => drop(hold),
+            Some(usage) => reservation.settle_counted(usage.input, usage.cached_input, usage.output),
+            None if nothing_ran => reservation.release(),
+            None => drop(reservation),
         }
     }
 }

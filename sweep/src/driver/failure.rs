@@ -1,4 +1,4 @@
-//! Classifies a failed exchange for the search: its cause, and the limit that it names.
+//! Classifies failed exchanges for the search: the cause, and the limit that the response names.
 
 use http::{HeaderMap, StatusCode};
 use tidegate::ErrorKind;
@@ -7,23 +7,24 @@ use tidegate::protocol::{Class, RateHeaders, Verdict};
 use crate::clock::EPOCH;
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
 
-/// Maximum number of bytes read from an error body.
+/// Maximum number of bytes of an error response that are examined.
 pub(super) const MAX_ERROR_BYTES: usize = 16 << 10;
-/// A longer Retry-After, in seconds, is ignored.
-const LONGEST_RETRY_AFTER: f64 = 86_400.0;
+/// Maximum Retry-After in seconds. A longer one is ignored.
+const MAX_RETRY_AFTER_S: f64 = 86_400.0;
 
-/// Classifies a response with an error status.
-pub(super) fn by_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (AttemptFailure, Verdict) {
+/// Classifies a response with an error status. Also returns the core's classification.
+pub(super) fn from_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (AttemptFailure, Verdict) {
     let verdict = tidegate::protocol::classify(status, headers, body, EPOCH);
-    let mut failure = of_verdict(&verdict, body);
+    let mut failure = from_verdict(&verdict, body);
     if failure.cause == FailureCause::Limited && failure.hint.is_none() {
-        failure.hint = empty(headers);
+        failure.hint = exhausted_budget(headers);
     }
     (failure, verdict)
 }
 
-/// Classifies an error event within a stream.
-pub(super) fn of_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
+/// Converts the core's classification of an error into a failure. `body` is searched for the name
+/// of a limit.
+pub(super) fn from_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
     let cause = match verdict.class {
         Class::RateLimited => FailureCause::Limited,
         Class::Overloaded => FailureCause::Overloaded,
@@ -38,13 +39,13 @@ pub(super) fn of_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
         retry_after: verdict
             .delay
             .map(|delay| delay.as_secs_f64())
-            .filter(|delay| *delay <= LONGEST_RETRY_AFTER),
-        hint: if limits { hint(body) } else { None },
+            .filter(|delay| *delay <= MAX_RETRY_AFTER_S),
+        hint: if limits { named_limit(body) } else { None },
     }
 }
 
-/// Classifies a broken exchange. `answered` tells whether the response head had arrived.
-pub(super) fn of_error(kind: ErrorKind, answered: bool) -> AttemptFailure {
+/// Classifies a failed connection. `answered` states whether the response head had arrived.
+pub(super) fn from_error(kind: ErrorKind, answered: bool) -> AttemptFailure {
     let cause = match kind {
         ErrorKind::FirstTokenTimeout
         | ErrorKind::IdleTimeout
@@ -53,26 +54,26 @@ pub(super) fn of_error(kind: ErrorKind, answered: bool) -> AttemptFailure {
         _ if answered => FailureCause::Truncated,
         _ => FailureCause::Connection,
     };
-    plain(cause)
+    without_details(cause)
 }
 
-pub(super) fn plain(cause: FailureCause) -> AttemptFailure {
+pub(super) fn without_details(cause: FailureCause) -> AttemptFailure {
     AttemptFailure { cause, status: None, retry_after: None, hint: None }
 }
 
-/// Returns `true` if no further call with this key can succeed.
+/// Returns `true` if the error means that no further call with this key can succeed.
 pub(super) fn is_final(verdict: &Verdict) -> bool {
     matches!(verdict.class, Class::QuotaExhausted | Class::Unauthorized)
 }
 
-/// Returns the limit that the text of an error names.
-fn hint(body: &[u8]) -> Option<LimitHint> {
+/// Returns the limit that an error text names, or `None` if it names none.
+fn named_limit(body: &[u8]) -> Option<LimitHint> {
     let text = String::from_utf8_lossy(body.get(..MAX_ERROR_BYTES.min(body.len())).unwrap_or_default())
         .to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&["concurren", "in flight", "in-flight", "parallel", "simultaneous", "queued requests"]) {
+    let contains_any = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if contains_any(&["concurren", "in flight", "in-flight", "parallel", "simultaneous", "queued requests"]) {
         Some(LimitHint::Concurrency)
-    } else if says(&[
+    } else if contains_any(&[
         "tokens per",
         "token per",
         "tokens/",
@@ -83,7 +84,7 @@ fn hint(body: &[u8]) -> Option<LimitHint> {
         "input-token",
     ]) {
         Some(LimitHint::Tokens)
-    } else if says(&[
+    } else if contains_any(&[
         "requests per",
         "request per",
         "requests/",
@@ -98,33 +99,36 @@ fn hint(body: &[u8]) -> Option<LimitHint> {
     }
 }
 
-/// Returns the budget that the response headers show as exhausted.
-fn empty(headers: &HeaderMap) -> Option<LimitHint> {
-    let told = RateHeaders::read(headers, EPOCH);
-    let out = |windows: &[tidegate::protocol::rate::Window]| {
+/// Returns the kind of rate budget that the response headers report as used up, or `None` if none
+/// is.
+fn exhausted_budget(headers: &HeaderMap) -> Option<LimitHint> {
+    let rates = RateHeaders::read(headers, EPOCH);
+    let is_exhausted = |windows: &[tidegate::protocol::rate::Window]| {
         windows.iter().any(|window| window.remaining == Some(0))
     };
-    if out(&[told.tokens, told.input_tokens, told.output_tokens, told.tokens_per_day]) {
+    if is_exhausted(&[rates.tokens, rates.input_tokens, rates.output_tokens, rates.tokens_per_day]) {
         Some(LimitHint::Tokens)
-    } else if out(&[told.requests, told.requests_per_day]) {
+    } else if is_exhausted(&[rates.requests, rates.requests_per_day]) {
         Some(LimitHint::Requests)
     } else {
         None
     }
 }
 
-/// Returns the rate limits in the response headers, per minute.
-pub(super) fn rates(headers: &HeaderMap) -> ReportedRates {
-    let told = RateHeaders::read(headers, EPOCH);
-    let of = |window: tidegate::protocol::rate::Window| {
+/// Returns the rate limits that the response headers report.
+pub(super) fn reported_rates(headers: &HeaderMap) -> ReportedRates {
+    let rates = RateHeaders::read(headers, EPOCH);
+    let per_minute = |window: tidegate::protocol::rate::Window| {
         let minutes = window.over.map_or(1.0, |over| over.as_secs_f64() / 60.0);
         let limit = window.limit.map(|limit| limit as f64 / minutes.max(1e-6));
         let remaining = window.remaining.map(|remaining| remaining as f64);
         (limit.is_some() || remaining.is_some()).then_some(ReportedRate { limit, remaining })
     };
     ReportedRates {
-        requests: of(told.requests),
-        tokens: of(told.tokens).or(of(told.input_tokens)).or(of(told.output_tokens)),
+        requests: per_minute(rates.requests),
+        tokens: per_minute(rates.tokens)
+            .or(per_minute(rates.input_tokens))
+            .or(per_minute(rates.output_tokens)),
     }
 }
 
@@ -148,7 +152,7 @@ mod tests {
             ("Too many requests.", None),
             ("", None),
         ] {
-            assert_eq!(hint(text.as_bytes()), named, "{text}");
+            assert_eq!(named_limit(text.as_bytes()), named, "{text}");
         }
     }
 
@@ -158,29 +162,29 @@ mod tests {
         headers.insert("x-ratelimit-remaining-tokens", HeaderValue::from_static("0"));
         headers.insert("x-ratelimit-limit-tokens", HeaderValue::from_static("6000"));
         headers.insert("retry-after", HeaderValue::from_static("2"));
-        let (failure, verdict) = by_status(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
+        let (failure, verdict) = from_status(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
         assert_eq!(
             (failure.cause, failure.hint, failure.retry_after),
             (FailureCause::Limited, Some(LimitHint::Tokens), Some(2.0))
         );
         assert!(!is_final(&verdict));
-        let told = ReportedRate { limit: Some(6_000.0), remaining: Some(0.0) };
-        assert_eq!(rates(&headers).tokens, Some(told));
+        let rates = ReportedRate { limit: Some(6_000.0), remaining: Some(0.0) };
+        assert_eq!(reported_rates(&headers).tokens, Some(rates));
     }
 
     #[test]
     fn exhausted_quota_is_not_a_rate_limit() {
         let body =
             br#"{"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}"#;
-        let (failure, verdict) = by_status(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), body);
+        let (failure, verdict) = from_status(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), body);
         assert_eq!(failure.cause, FailureCause::Request);
         assert!(is_final(&verdict));
     }
 
     #[test]
     fn connection_break_after_the_head_is_a_truncation() {
-        assert_eq!(of_error(ErrorKind::Transport, false).cause, FailureCause::Connection);
-        assert_eq!(of_error(ErrorKind::Transport, true).cause, FailureCause::Truncated);
-        assert_eq!(of_error(ErrorKind::ConnectTimeout, false).cause, FailureCause::Timeout);
+        assert_eq!(from_error(ErrorKind::Transport, false).cause, FailureCause::Connection);
+        assert_eq!(from_error(ErrorKind::Transport, true).cause, FailureCause::Truncated);
+        assert_eq!(from_error(ErrorKind::ConnectTimeout, false).cause, FailureCause::Timeout);
     }
 }

@@ -1,11 +1,10 @@
-//! A transport layer between the gate and the transport that observes every exchange, and refuses
-//! to send those that could exceed a ceiling.
+//! A transport between the gate and the real transport, which observes every exchange.
 //!
-//! Bytes pass unchanged and unbuffered.
+//! It sends no request that could exceed a ceiling. Bytes pass unchanged and unbuffered.
 //!
-//! # Cancellation safety
+//! # Cancel safety
 //!
-//! Dropping the future or the body ends the exchange and reports its end.
+//! Dropping the response future or the body ends the exchange and reports its end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +21,8 @@ use super::call_state::CallState;
 use super::event_hub::EventHub;
 use super::exchange::Exchange;
 
-/// Request extension that identifies the call. Retries carry it too.
+/// Request extension with the call that a request belongs to. The gate copies it to retries.
+/// Requests without it are not observed.
 #[derive(Clone)]
 pub(super) struct CallTag(pub(super) Arc<CallState>);
 
@@ -51,27 +51,27 @@ impl Service<Request<RequestBody>> for MeteringTransport {
         let Some(CallTag(call)) = request.extensions().get::<CallTag>().cloned() else {
             return Box::pin(self.inner.call(request));
         };
-        let hold = match self.hub.tracker.reserve(call.input, call.output, !call.was_sent()) {
-            Ok(hold) => hold,
+        let reservation = match self.hub.tracker.reserve(call.input, call.output, !call.was_sent()) {
+            Ok(reservation) => reservation,
             Err(_) => {
-                call.mark_given_up();
+                call.mark_cancelled();
                 return Box::pin(std::future::ready(Err(Error::new(
                     ErrorKind::Request,
                     "not sent, because the request could exceed a ceiling of the sweep",
                 ))));
             }
         };
-        let mut exchange = Exchange::open(self.hub.clone(), call, hold);
-        let answer = self.inner.call(request);
+        let mut exchange = Exchange::open(self.hub.clone(), call, reservation);
+        let response_future = self.inner.call(request);
         Box::pin(async move {
-            match answer.await {
+            match response_future.await {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
-                    exchange.answered(&head);
+                    exchange.on_response(&head);
                     Ok(Response::from_parts(head, ResponseBody::new(MeteredBody { body, exchange })))
                 }
                 Err(error) => {
-                    exchange.broke(error.kind());
+                    exchange.on_error(error.kind());
                     Err(error)
                 }
             }
@@ -94,15 +94,15 @@ impl Body for MeteredBody {
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(bytes) = frame.data_ref() {
-                    this.exchange.chunk(bytes);
+                    this.exchange.on_bytes(bytes);
                 }
                 if this.body.is_end_stream() {
                     // The reader need not poll for the end.
-                    this.exchange.finish();
+                    this.exchange.on_end();
                 }
             }
-            Some(Err(error)) => this.exchange.broke(error.kind()),
-            None => this.exchange.finish(),
+            Some(Err(error)) => this.exchange.on_error(error.kind()),
+            None => this.exchange.on_end(),
         }
         Poll::Ready(frame)
     }

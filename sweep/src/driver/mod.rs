@@ -1,10 +1,10 @@
 //! Carries out the decisions of a search through the production path.
 //!
-//! The driver keeps `cap + backlog` calls going through a gate with one target, so that calls
-//! always wait. The cap is the gate's own. All events are timed on tokio's clock, so a whole sweep
-//! can run under the paused clock. Calls in flight at the end of a step continue into the next one.
-//! Calls that only wait are cancelled, because each step sends the same work from its first index.
-//! Nothing is in flight when the driver returns, however the sweep ended.
+//! During a step, the driver keeps `cap + max(cap / 4, 8)` calls in a gate with one target, so that
+//! some always wait. The gate enforces the cap. All times are read from tokio's clock, so a whole
+//! sweep can run under the paused clock. Calls in flight at the end of a step continue into the
+//! next one. Calls that only wait are cancelled, because each step sends the works of the mix from
+//! index 0. No exchange is in flight when the driver returns, however the sweep ended.
 
 mod active_calls;
 mod blocked_by;
@@ -42,7 +42,7 @@ pub(crate) use self::monitors::Monitors;
 pub(crate) use self::parts::{DriverParts, DriverResult};
 pub(crate) use self::preflight::preflight;
 pub(crate) use self::session::SearchSession;
-use self::time_series::Series;
+use self::time_series::TimeSeries;
 use crate::error::SweepError;
 use crate::observation::LoadSample;
 use crate::outcome::{SeriesPoint, SweepEnd};
@@ -52,16 +52,16 @@ use crate::search::SearchAction;
 use crate::spend::{Ceiling, SweepSpend};
 use crate::waiting::{sleep_until, stop_requested};
 
-/// Maximum interval between load samples.
+/// Maximum interval between two load samples.
 const TICK: Duration = Duration::from_millis(100);
-/// Time that calls in flight have to finish at the end of the sweep.
+/// Maximum time for exchanges in flight to finish when the sweep ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// Maximum time that the driver waits for the gate's recovery from a cool-down.
+/// Maximum time that a step waits for the gate to recover from a cool-down before it starts.
 const MAX_RECOVERY: Duration = Duration::from_secs(15);
-/// Number of consecutive responses that reject the key, after which the sweep ends.
+/// Number of responses in a row that reject the key after which the sweep ends.
 const MAX_REFUSALS: usize = 5;
 
-/// A running sweep.
+/// State of a running sweep.
 pub(crate) struct Driver<'a> {
     parts: DriverParts<'a>,
     client: Client,
@@ -74,17 +74,17 @@ pub(crate) struct Driver<'a> {
     next_work: usize,
     ticker: tokio::time::Interval,
     last: Option<LoadSample>,
-    series: Series,
+    series: TimeSeries,
     /// Duration of the longest call so far, in seconds.
-    longest: f64,
+    max_call_seconds: f64,
     refusals: usize,
-    /// The server's message when it last rejected the key.
-    last_word: Option<String>,
-    /// The ceiling because of which no further call is started.
+    /// Status and code of the last response that rejected the key, or `None` if none did.
+    rejection: Option<String>,
+    /// Ceiling that prevents further calls, or `None` if none does.
     ceiling: Option<Ceiling>,
-    /// Whether the search has ended, so that events are no longer passed to it.
+    /// Whether the sweep is shutting down, so that events are no longer passed to the search.
     search_over: bool,
-    /// Whether load samples are paused.
+    /// Whether load samples are paused, because the gate recovers from a cool-down.
     samples_paused: bool,
 }
 
@@ -103,10 +103,10 @@ impl<'a> Driver<'a> {
             next_work: 0,
             ticker,
             last: None,
-            series: Series::default(),
-            longest: parts.latency.unwrap_or_default(),
+            series: TimeSeries::default(),
+            max_call_seconds: parts.latency.unwrap_or_default(),
             refusals: 0,
-            last_word: None,
+            rejection: None,
             ceiling: None,
             search_over: false,
             samples_paused: false,
@@ -114,8 +114,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Carries out steps until the search is done or something ends it. `first` is a decision from
-    /// before that is carried out again.
+    /// Carries out the search's decisions until it is done or something else ends the sweep.
+    /// `first` is a decision of an earlier run that was cut off, or `None` to start with a new
+    /// decision.
     pub(crate) async fn run(mut self, first: Option<SearchAction>) -> Result<DriverResult, SweepError> {
         let mut next = first;
         let ended = loop {
@@ -124,14 +125,14 @@ impl<'a> Driver<'a> {
                 None => {
                     let this = self.parts.session.next(self.now())?;
                     self.parts.session.sync(self.spend())?;
-                    self.show_step();
+                    self.report_step();
                     this
                 }
             };
             let over = match this {
                 SearchAction::Hold { step, cap, purpose } => {
                     self.state = SweepState::Holding { step, cap, purpose };
-                    self.hold(step, cap, purpose).await?
+                    self.hold_cap(step, cap, purpose).await?
                 }
                 SearchAction::Rest { seconds } => {
                     self.state = SweepState::Resting { seconds };
@@ -143,16 +144,16 @@ impl<'a> Driver<'a> {
                 break ended;
             }
         };
-        self.end().await?;
+        self.shut_down().await?;
         if ended != SweepEnd::Found {
-            self.parts.session.break_off(self.spend())?;
+            self.parts.session.discard_step(self.spend())?;
         }
         self.parts.session.finish()?;
-        let last_word = self.last_word.filter(|_| ended == SweepEnd::Refused);
-        Ok(DriverResult { session: self.parts.session, ended, series: self.series.into_moments(), last_word })
+        let rejection = self.rejection.filter(|_| ended == SweepEnd::Refused);
+        Ok(DriverResult { session: self.parts.session, ended, series: self.series.into_points(), rejection })
     }
 
-    async fn hold(
+    async fn hold_cap(
         &mut self,
         step: usize,
         cap: usize,
@@ -169,13 +170,13 @@ impl<'a> Driver<'a> {
         self.calls.cancel(|call| !call.was_sent());
         (self.step, self.next_work) = (step, 0);
         self.start_calls();
-        self.pulse(0.0, false)?;
+        self.take_load_sample(0.0, false)?;
         while !self.parts.session.search.is_settled() {
             if let Some(ended) = self.next_event(None).await? {
                 return Ok(Some(ended));
             }
             self.start_calls();
-            if let Some(ceiling) = self.parts.hub.tracker.hit().or(self.ceiling)
+            if let Some(ceiling) = self.parts.hub.tracker.ceiling_hit().or(self.ceiling)
                 && !self.calls.has_unsent()
             {
                 return Ok(Some(SweepEnd::Ceiling(ceiling)));
@@ -184,16 +185,17 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// Waits until the gate has recovered from a cool-down, because the recovery shows nothing
-    /// about the cap. Calls sent meanwhile belong to no step, and no load samples are taken.
+    /// Waits until the gate has recovered from a cool-down, at most [`MAX_RECOVERY`]. Calls that
+    /// are sent meanwhile are not evaluated, because the gate limits them more than the cap does.
+    /// Returns why the sweep ends, or `None` to continue.
     async fn wait_for_recovery(&mut self) -> Result<Option<SweepEnd>, SweepError> {
-        let failed = self.parts.session.tally.so_far().1;
+        let failed = self.parts.session.tally.totals().1;
         let until = Instant::now() + MAX_RECOVERY;
         self.samples_paused = true;
         let mut ended = None;
         while ended.is_none()
             && Instant::now() < until
-            && self.parts.session.tally.so_far().1 == failed
+            && self.parts.session.tally.totals().1 == failed
             && self.ceiling.is_none()
             && blocked_by::is_recovering(&self.parts.gate, &self.parts.target)
         {
@@ -212,7 +214,7 @@ impl<'a> Driver<'a> {
                 return Ok(Some(ended));
             }
         }
-        let until = self.parts.hub.clock.at(self.now() + seconds);
+        let until = self.parts.hub.clock.instant_at(self.now() + seconds);
         while until.is_some_and(|until| Instant::now() < until) {
             if let Some(ended) = self.next_event(until).await? {
                 return Ok(Some(ended));
@@ -221,7 +223,7 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// Starts calls until `cap + backlog` exist, or another one could exceed a ceiling.
+    /// Starts calls until enough wait, or until one more could exceed a ceiling.
     fn start_calls(&mut self) {
         let wanted = self.cap + (self.cap / 4).max(8);
         if self.calls.len() >= wanted {
@@ -234,8 +236,8 @@ impl<'a> Driver<'a> {
                 .parts
                 .hub
                 .tracker
-                .would_break(work.input, work.output, unsent)
-                .or_else(|| self.is_late().then_some(Ceiling::Time));
+                .ceiling_of_next(work.input, work.output, unsent)
+                .or_else(|| self.would_exceed_max_time().then_some(Ceiling::Time));
             if self.ceiling.is_some() {
                 return;
             }
@@ -244,26 +246,27 @@ impl<'a> Driver<'a> {
                 CallState::new(id, self.step, self.cap, self.next_work, work.input, work.output, self.now());
             self.next_work += 1;
             unsent += 1;
-            let future = call_task::call(
+            let future = call_task::run_call(
                 self.client.clone(),
                 self.parts.endpoint.clone(),
                 work.body,
                 call.clone(),
                 self.parts.hub.clone(),
             );
-            self.calls.begin(call, future);
+            self.calls.start(call, future);
         }
     }
 
-    /// Returns `true` if a call that starts now could exceed the maximum time.
-    fn is_late(&self) -> bool {
-        self.parts.max_seconds.is_some_and(|most| self.now() + self.longest > most)
+    /// Returns `true` if a call as long as the longest so far would end after the time ceiling.
+    fn would_exceed_max_time(&self) -> bool {
+        self.parts.max_seconds.is_some_and(|max| self.now() + self.max_call_seconds > max)
     }
 
-    /// Waits for the next events, handles all that are available, and takes a load sample.
+    /// Waits for the next event, timer tick, or `until`, and processes it. Returns why the sweep
+    /// ends, or `None` to continue.
     async fn next_event(&mut self, until: Option<Instant>) -> Result<Option<SweepEnd>, SweepError> {
         const AT_ONCE: usize = 256;
-        let over = self.parts.max_seconds.and_then(|most| self.parts.hub.clock.at(most));
+        let over = self.parts.max_seconds.and_then(|max| self.parts.hub.clock.instant_at(max));
         let mut events = Vec::new();
         tokio::select! {
             biased;
@@ -272,70 +275,71 @@ impl<'a> Driver<'a> {
             // Before the events, however many there are, so that the delay of the client's own
             // timers is measured.
             planned = self.ticker.tick() => {
-                self.pulse(Instant::now().saturating_duration_since(planned).as_secs_f64(), true)?;
-                self.show(None);
+                self.take_load_sample(Instant::now().saturating_duration_since(planned).as_secs_f64(), true)?;
+                self.report_progress(None);
             }
             _ = self.parts.events.recv_many(&mut events, AT_ONCE) => {
                 for event in events {
-                    self.handle(event)?;
+                    self.on_event(event)?;
                 }
                 if self.refusals >= MAX_REFUSALS {
                     return Ok(Some(SweepEnd::Refused));
                 }
-                self.pulse(0.0, false)?;
+                self.take_load_sample(0.0, false)?;
             }
             () = sleep_until(until) => {}
         }
         Ok(None)
     }
 
-    fn handle(&mut self, event: DriverEvent) -> Result<(), SweepError> {
+    fn on_event(&mut self, event: DriverEvent) -> Result<(), SweepError> {
         match event {
             DriverEvent::Attempt(seen) => {
                 if seen.failure.is_none() {
                     self.refusals = 0;
                 }
                 if !self.search_over {
-                    self.parts.session.attempt(&seen)?;
+                    self.parts.session.on_attempt(&seen)?;
                 }
             }
-            DriverEvent::Refused(said) => {
+            DriverEvent::Refused(message) => {
                 self.refusals += 1;
-                self.last_word = Some(said);
+                self.rejection = Some(message);
             }
             DriverEvent::Done(id) => {
-                self.calls.learn(&mut self.records);
+                self.calls.read_records(&mut self.records);
                 let now = self.now();
-                if let Some((call, record)) = self.calls.over(id)
-                    && let Some((line, seen)) = call_log::ended(&call, record.as_deref(), now)
+                if let Some((call, record)) = self.calls.remove(id)
+                    && let Some((line, seen)) = call_log::ended_call(&call, record.as_deref(), now)
                 {
                     (self.parts.log)(&line)?;
                     if let Some(seen) = seen
                         && !self.search_over
                     {
-                        self.longest = self.longest.max(seen.ended_at - seen.admitted_at);
-                        self.parts.session.call(&seen)?;
+                        self.max_call_seconds = self.max_call_seconds.max(seen.ended_at - seen.admitted_at);
+                        self.parts.session.on_call(&seen)?;
                     }
                 }
             }
-            DriverEvent::Sent | DriverEvent::GivenUp => {}
+            DriverEvent::Sent | DriverEvent::Cancelled => {}
         }
         Ok(())
     }
 
-    /// Takes a load sample if something changed or on a tick.
-    fn pulse(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
+    /// Takes a load sample if the load has changed, or unconditionally if `tick` is set. `lag` is
+    /// the delay of the timer in seconds.
+    fn take_load_sample(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
         let in_flight = self.parts.hub.in_flight();
         let waiting = self.parts.gate.waiting();
         let held_by = (waiting > 0 && in_flight < self.cap)
             .then(|| blocked_by::blocked_by(&self.parts.gate, &self.parts.target));
-        let news = self.last.is_none_or(|last| {
+        let changed = self.last.is_none_or(|last| {
             (last.cap, last.in_flight, last.waiting, last.held_by) != (self.cap, in_flight, waiting, held_by)
         });
-        if self.search_over || self.samples_paused || !(tick || news) {
+        if self.search_over || self.samples_paused || !(tick || changed) {
             return Ok(());
         }
-        let pulse = LoadSample {
+        let sample = LoadSample {
             at: self.now(),
             cap: self.cap,
             in_flight,
@@ -349,33 +353,34 @@ impl<'a> Driver<'a> {
                 None
             },
         };
-        self.last = Some(pulse);
-        self.parts.session.pulse(&pulse)?;
-        let (completed, failed) = self.parts.session.tally.so_far();
-        self.series.push(SeriesPoint { at: pulse.at, cap: self.cap, in_flight, waiting, completed, failed });
+        self.last = Some(sample);
+        self.parts.session.on_load_sample(&sample)?;
+        let (completed, failed) = self.parts.session.tally.totals();
+        self.series.push(SeriesPoint { at: sample.at, cap: self.cap, in_flight, waiting, completed, failed });
         Ok(())
     }
 
-    /// Ends all calls: waiting calls at once, calls in flight after a grace period.
-    async fn end(&mut self) -> Result<(), SweepError> {
+    /// Cancels waiting calls at once, and exchanges in flight after [`SHUTDOWN_GRACE`] or at the
+    /// time ceiling. Returns when all have ended.
+    async fn shut_down(&mut self) -> Result<(), SweepError> {
         (self.state, self.search_over) = (SweepState::Ending, true);
-        self.show(None);
+        self.report_progress(None);
         self.calls.cancel(|call| !call.is_open());
         let clock = self.parts.hub.clock;
         let grace = Instant::now() + SHUTDOWN_GRACE;
         let until =
-            self.parts.max_seconds.and_then(|most| clock.at(most)).map_or(grace, |most| most.min(grace));
+            self.parts.max_seconds.and_then(|max| clock.instant_at(max)).map_or(grace, |max| max.min(grace));
         while !self.calls.is_empty() {
             let event = tokio::select! {
                 biased;
                 event = self.parts.events.recv() => event,
-                () = tokio::time::sleep_until(until), if !self.calls.is_ending() => {
+                () = tokio::time::sleep_until(until), if !self.calls.are_all_cancelled() => {
                     self.calls.cancel(|_| true);
                     continue;
                 }
             };
             match event {
-                Some(event) => self.handle(event)?,
+                Some(event) => self.on_event(event)?,
                 None => break,
             }
             // A call that has failed meanwhile would be retried.
@@ -393,18 +398,18 @@ impl<'a> Driver<'a> {
         SweepSpend { seconds: self.now(), ..self.parts.hub.tracker.spent() }
     }
 
-    fn show_step(&mut self) {
+    fn report_step(&mut self) {
         let steps = self.parts.session.search.steps();
         let ended = steps.last().filter(|_| steps.len() > self.steps_shown).cloned();
         self.steps_shown = steps.len();
-        self.show(ended);
+        self.report_progress(ended);
     }
 
-    fn show(&mut self, step_ended: Option<crate::result::StepResult>) {
+    fn report_progress(&mut self, step_ended: Option<crate::result::StepResult>) {
         let search = &self.parts.session.search;
         let (good, bad) = search.bracket();
         let calls_to_come = search.remaining_calls();
-        let (spend, (completed, _)) = (self.spend(), self.parts.session.tally.so_far());
+        let (spend, (completed, _)) = (self.spend(), self.parts.session.tally.totals());
         let eta = (completed > 0 && !self.search_over)
             .then(|| calls_to_come.1 as f64 * spend.seconds / completed as f64);
         let progress = SweepProgress {

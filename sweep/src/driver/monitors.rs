@@ -2,11 +2,11 @@
 
 use crate::observation::EngineObservation;
 
-/// Returns the share of the available CPU time that this process used since the previous call, 0 to
-/// 1, or `None` if unknown.
+/// Function that returns the share of the available CPU time that this process used since the
+/// previous call, 0 to 1, or `None` if unknown.
 pub type CpuMonitor = Box<dyn FnMut() -> Option<f64> + Send>;
 
-/// The monitors of a sweep.
+/// The monitors of a sweep. A field that is `None` means that its quantity is not monitored.
 #[derive(Default)]
 pub(crate) struct Monitors {
     pub(crate) cpu: Option<CpuMonitor>,

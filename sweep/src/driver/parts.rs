@@ -1,4 +1,4 @@
-//! The inputs and the result of a driver.
+//! The inputs and the result of the driver.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::mix::Mix;
 use crate::outcome::{SeriesPoint, SweepEnd};
 use crate::progress::SweepProgress;
 
-/// Inputs of a driver.
+/// Inputs of [`Driver`](super::Driver).
 pub(crate) struct DriverParts<'a> {
     pub(crate) gate: Gate,
     pub(crate) target: String,
@@ -27,17 +27,18 @@ pub(crate) struct DriverParts<'a> {
     pub(crate) monitors: Monitors,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) max_seconds: Option<f64>,
-    /// Duration of the preflight call, in seconds.
+    /// Duration of the preflight call in seconds, or `None` if it was not answered.
     pub(crate) latency: Option<f64>,
     pub(crate) progress: &'a mut (dyn FnMut(&SweepProgress) + Send),
     pub(crate) log: &'a mut (dyn FnMut(&CallLine) -> Result<(), SweepError> + Send),
 }
 
-/// Result of a driver.
+/// Result of [`Driver::run`](super::Driver::run).
 pub(crate) struct DriverResult {
     pub(crate) session: SearchSession,
     pub(crate) ended: SweepEnd,
     pub(crate) series: Vec<SeriesPoint>,
-    /// The server's message when it rejected all further calls.
-    pub(crate) last_word: Option<String>,
+    /// Status and code of the response that rejected the key, if that ended the sweep. Otherwise
+    /// `None`.
+    pub(crate) rejection: Option<String>,
 }

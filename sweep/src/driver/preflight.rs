@@ -1,5 +1,5 @@
-//! The preflight call: checks that the server exists, serves the model and accepts the key, because
-//! a wrong key would look like a limit.
+//! The preflight call, made before the search: checks that the server exists, serves the model and
+//! accepts the key. Without it, a wrong key would look like a limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,25 @@ use crate::journal::PreflightResult;
 use crate::mix::Mix;
 use crate::observation::FailureCause;
 
-/// Number of attempts if the server is busy.
+/// Maximum number of attempts if the server is busy.
 const MAX_TRIES: usize = 3;
-/// Default pause between attempts and maximum pause, in seconds.
+/// Pause before the next attempt if the busy server sent no Retry-After, in seconds.
 const DEFAULT_PAUSE_S: f64 = 2.0;
+/// Maximum pause before the next attempt, whatever Retry-After says, in seconds.
 const MAX_PAUSE_S: f64 = 60.0;
-/// Timeout of the call. A server that is slower cannot be swept.
+/// Maximum duration of one attempt of the preflight call.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Maximum number of bytes read from auxiliary responses.
+/// Maximum number of bytes read from a response.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Makes the call, and adapts the mix to the server's token count. If the server is busy (429, 503,
-/// 529), the result is empty.
+/// Makes the preflight call, and adjusts the prompt lengths of `mix` to the server's token count.
+/// If the server stays busy (429, 503 or 529), returns a result without a count, a duration and a
+/// server.
 ///
 /// # Errors
 ///
-/// Returns `Preflight` with what to do, and `Options` if a ceiling does not allow one call.
+/// Returns `Preflight` with a hint if the call fails otherwise, and `Options` if a ceiling does not
+/// allow the call.
 pub(crate) async fn preflight(
     transport: &Transport,
     endpoint: &Endpoint,
@@ -43,38 +46,41 @@ pub(crate) async fn preflight(
     hub: &Arc<EventHub>,
 ) -> Result<PreflightResult, SweepError> {
     let metered = MeteringTransport::over(transport.clone(), hub.clone());
-    let mut shown = PreflightResult::default();
+    let mut result = PreflightResult::default();
     for id in 0.. {
         let work = mix.work(endpoint, 0, 0);
-        if let Some(ceiling) = hub.tracker.would_break(work.input, work.output, 0) {
+        if let Some(ceiling) = hub.tracker.ceiling_of_next(work.input, work.output, 0) {
             return Err(SweepError::options(format!(
-                "the ceiling {} does not allow a single call",
+                "the ceiling {} does not allow a single call; raise it",
                 ceiling.flag()
             )));
         }
         let call = CallState::new(id, 0, 1, 0, work.input, work.output, hub.clock.now());
         let mut request = endpoint.request(ask_usage(endpoint, &work.body));
         request.extensions_mut().insert(CallTag(call.clone()));
-        let said =
-            tokio::time::timeout(TIMEOUT, exchange(&metered, request)).await.unwrap_or(Err(Failed::Late));
-        let (status, headers, body) = match said {
-            Ok(answer) => answer,
-            Err(failed) => return Err(unreachable(endpoint, failed)),
+        let outcome = tokio::time::timeout(TIMEOUT, read_response(&metered, request))
+            .await
+            .unwrap_or(Err(CallError::Timeout));
+        let (status, headers, body) = match outcome {
+            Ok(response) => response,
+            Err(error) => return Err(unreachable_error(endpoint, error)),
         };
         let history = call.history();
-        let failure = history.attempts.last().and_then(|tried| tried.failure.clone());
+        let failure = history.attempts.last().and_then(|attempt| attempt.failure.clone());
         let Some(failure) = failure else {
-            shown.counted = history.stream.usage.map(|usage| usage.input);
-            if let Some(counted) = shown.counted.filter(|_| !mix.is_given()) {
+            result.counted = history.stream.usage.map(|usage| usage.input);
+            if let Some(counted) = result.counted.filter(|_| !mix.has_user_prompts()) {
                 mix.calibrate(&work, counted);
             }
-            shown.seconds = history.attempts.last().and_then(|tried| Some(tried.ended_at? - tried.sent_at));
-            shown.server = headers.get(http::header::SERVER).and_then(|v| v.to_str().ok()).map(str::to_owned);
-            return Ok(shown);
+            result.seconds =
+                history.attempts.last().and_then(|attempt| Some(attempt.ended_at? - attempt.sent_at));
+            result.server =
+                headers.get(http::header::SERVER).and_then(|v| v.to_str().ok()).map(str::to_owned);
+            return Ok(result);
         };
         if matches!(failure.cause, FailureCause::Limited | FailureCause::Overloaded) {
             if id + 1 >= MAX_TRIES as u64 {
-                return Ok(shown);
+                return Ok(result);
             }
             let pause = failure.retry_after.unwrap_or(DEFAULT_PAUSE_S).clamp(0.0, MAX_PAUSE_S);
             tokio::time::sleep(Duration::from_secs_f64(pause)).await;
@@ -82,30 +88,31 @@ pub(crate) async fn preflight(
         }
         let text = String::from_utf8_lossy(&body);
         if status == StatusCode::BAD_REQUEST
-            && !shown.completion_tokens
+            && !result.completion_tokens
             && text.contains("max_completion_tokens")
         {
             // OpenAI's newer models only accept max_completion_tokens.
-            shown.completion_tokens = true;
-            mix.use_maximum(OutputLimitKey::CompletionTokens);
+            result.completion_tokens = true;
+            mix.set_output_limit_key(OutputLimitKey::CompletionTokens);
             continue;
         }
         let models = match status.as_u16() {
-            400 | 404 | 422 => models(transport, endpoint).await,
+            400 | 404 | 422 => fetch_models(transport, endpoint).await,
             _ => None,
         };
         return Err(SweepError::Preflight(explain_response(
             endpoint,
             model,
             status,
-            &message(&body),
+            &error_message(&body),
             models.as_deref(),
         )));
     }
-    Ok(shown)
+    Ok(result)
 }
 
-/// Requests usage explicitly, because no gate does so for this call.
+/// Returns `body` with the option that makes the server report usage, if its API has one. The gate
+/// does this for all other calls.
 fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
     use crate::endpoint::Api;
     let asks = matches!(endpoint.api(), Api::Chat | Api::Completions);
@@ -118,21 +125,22 @@ fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
     }
 }
 
-enum Failed {
-    /// No response within the timeout.
-    Late,
-    /// The connection failed.
-    Broke(tidegate::Error),
+enum CallError {
+    /// No complete response within [`TIMEOUT`].
+    Timeout,
+    /// The connection could not be opened, or broke.
+    Transport(tidegate::Error),
 }
 
-type SweepAnswer = (StatusCode, http::HeaderMap, Vec<u8>);
+type FullResponse = (StatusCode, http::HeaderMap, Vec<u8>);
 
-/// Reads the whole response. If the stream breaks, returns what was read.
-async fn exchange(
+/// Sends a request and reads its response, at most [`MAX_BYTES`]. If the body breaks off, returns
+/// the part that was read.
+async fn read_response(
     transport: &Transport,
     request: http::Request<tidegate::RequestBody>,
-) -> Result<SweepAnswer, Failed> {
-    let response = transport.clone().oneshot(request).await.map_err(Failed::Broke)?;
+) -> Result<FullResponse, CallError> {
+    let response = transport.clone().oneshot(request).await.map_err(CallError::Transport)?;
     let (head, mut body) = response.into_parts();
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -145,8 +153,9 @@ async fn exchange(
     Ok((head.status, head.headers, read))
 }
 
-/// Returns the models that the server lists.
-async fn models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String>> {
+/// Returns the identifiers of the models that the server lists, or `None` if it lists none within
+/// 10 s.
+async fn fetch_models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String>> {
     let ask = async {
         let response = transport.clone().oneshot(endpoint.models()?).await.ok()?;
         let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.ok()?.to_bytes();
@@ -158,9 +167,10 @@ async fn models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String
     Some(ids.collect())
 }
 
-/// Returns the message of an error body, with API keys masked.
-fn message(body: &[u8]) -> String {
-    const LONGEST: usize = 300;
+/// Returns the message of a JSON error body, shortened to 300 characters and with API keys masked.
+/// Returns an empty string if there is none.
+fn error_message(body: &[u8]) -> String {
+    const MAX_CHARS: usize = 300;
     let value: Option<Value> = serde_json::from_slice(body).ok();
     let of = |value: &Value| {
         let error = value.get("error").unwrap_or(value);
@@ -169,10 +179,10 @@ fn message(body: &[u8]) -> String {
     };
     let text = value.as_ref().and_then(of).unwrap_or_default();
     let words = text.split_whitespace().map(|word| if looks_like_a_key(word) { "(key)" } else { word });
-    words.collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect()
+    words.collect::<Vec<_>>().join(" ").chars().take(MAX_CHARS).collect()
 }
 
-/// Returns `true` if a word looks like an API key, which providers repeat in error messages.
+/// Returns `true` if a word looks like an API key. Providers repeat keys in error messages.
 fn looks_like_a_key(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     word.starts_with("sk-")
@@ -180,23 +190,29 @@ fn looks_like_a_key(word: &str) -> bool {
         || (word.len() >= 24 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'))
 }
 
-fn unreachable(endpoint: &Endpoint, failed: Failed) -> SweepError {
+fn unreachable_error(endpoint: &Endpoint, error: CallError) -> SweepError {
     let url = endpoint.url();
-    let text = match failed {
-        Failed::Late => format!("{url} did not answer within {} s", TIMEOUT.as_secs()),
-        Failed::Broke(error) if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout) => {
+    let text = match error {
+        CallError::Timeout => format!(
+            "{url} did not answer within {} s; check that the server works and is not overloaded",
+            TIMEOUT.as_secs()
+        ),
+        CallError::Transport(error)
+            if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout) =>
+        {
             format!(
                 "{url} cannot be reached ({error}); check that the server is running and that the port is correct"
             )
         }
-        Failed::Broke(error) => format!(
+        CallError::Transport(error) => format!(
             "{url} closed the connection ({error}); check that it is an HTTP server, and whether the URL needs https:// or http://"
         ),
     };
     SweepError::Preflight(text)
 }
 
-/// Returns the error message for a response, with what to do.
+/// Returns the user's error message for a failed preflight call: what the server returned, and what
+/// to do. `message` is the server's message, and `models` are the models that it lists, if known.
 fn explain_response(
     endpoint: &Endpoint,
     model: &str,
@@ -205,28 +221,31 @@ fn explain_response(
     models: Option<&[String]>,
 ) -> String {
     let url = endpoint.url();
-    let says = if message.is_empty() { String::new() } else { format!(" (\"{message}\")") };
+    let server_message = if message.is_empty() { String::new() } else { format!(" (\"{message}\")") };
     let known = models.is_some_and(|models| models.iter().any(|known| known == model));
     match (status.as_u16(), models) {
         (401 | 403, _) => {
             let usual = endpoint.usual_key_env().unwrap_or("OPENAI_API_KEY");
             format!(
-                "{url} rejected the API key: {status}{says}; pass the variable that holds the key, as in --key-env {usual}"
+                "{url} rejected the API key: {status}{server_message}; pass the variable that holds the key, as in --key-env {usual}"
             )
         }
-        (402, _) => format!("{url} requires payment: {status}{says}; check the account's billing"),
-        (429, _) => format!("the quota of this API key is exhausted: {status}{says}"),
+        (402, _) => format!("{url} requires payment: {status}{server_message}; check the account's billing"),
+        (429, _) => format!("the quota of this API key is exhausted: {status}{server_message}"),
         (400 | 404 | 422, Some(models)) if !known && !models.is_empty() => {
-            format!("{url} has no model {model}: {status}{says}; available models: {}", list_models(models))
+            format!(
+                "{url} has no model {model}: {status}{server_message}; available models: {}",
+                list_models(models)
+            )
         }
         (404 | 405, _) => {
             let api = endpoint.api().as_str();
             format!(
-                "{url} is not an endpoint for {api}: {status}{says}; check the path (most base URLs end in /v1) and --api {api}"
+                "{url} is not an endpoint for {api}: {status}{server_message}; check the path (most base URLs end in /v1) and --api {api}"
             )
         }
         (code, _) if (500..600).contains(&code) => {
-            format!("{url} returned an error: {status}{says}; a sweep needs a working server")
+            format!("{url} returned an error: {status}{server_message}; a sweep needs a working server")
         }
         (200..=299, _) => {
             format!(
@@ -235,15 +254,17 @@ fn explain_response(
                 endpoint.api().as_str()
             )
         }
-        _ => format!("{url} rejected the call: {status}{says}"),
+        _ => format!(
+            "{url} rejected the call: {status}{server_message}; check --model, --api and the request itself"
+        ),
     }
 }
 
 fn list_models(models: &[String]) -> String {
-    const SHOWN: usize = 12;
-    let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
-    let more = models.len().saturating_sub(SHOWN);
-    if more == 0 { shown.join(", ") } else { format!("{}, and {more} more", shown.join(", ")) }
+    const MAX_LISTED: usize = 12;
+    let listed: Vec<&str> = models.iter().take(MAX_LISTED).map(String::as_str).collect();
+    let more = models.len().saturating_sub(MAX_LISTED);
+    if more == 0 { listed.join(", ") } else { format!("{}, and {more} more", listed.join(", ")) }
 }
 
 #[cfg(test)]
@@ -253,7 +274,7 @@ mod tests {
     #[test]
     fn keys_in_error_messages_are_masked() {
         let body = br#"{"error": {"message": "Incorrect API key provided: sk-abc***xyz. You can find yours at https://x"}}"#;
-        let text = message(body);
+        let text = error_message(body);
         assert!(text.contains("Incorrect API key") && !text.contains("abc"), "{text}");
     }
 
@@ -261,7 +282,7 @@ mod tests {
     fn preflight_errors_say_what_to_do() {
         let endpoint = Endpoint::new("https://api.openai.com/v1", None).unwrap();
         let models = vec!["a".to_owned(), "b".to_owned()];
-        for (status, models, says) in [
+        for (status, models, expected) in [
             (401, None, "--key-env OPENAI_API_KEY"),
             (404, Some(models.as_slice()), "models: a, b"),
             (404, None, "--api chat"),
@@ -270,7 +291,7 @@ mod tests {
             (200, None, "not with a stream"),
         ] {
             let text = explain_response(&endpoint, "m", StatusCode::from_u16(status).unwrap(), "why", models);
-            assert!(text.contains(says), "{text}");
+            assert!(text.contains(expected), "{text}");
         }
     }
 }

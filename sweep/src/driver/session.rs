@@ -1,5 +1,5 @@
-//! The search together with its observers: the journal and the sums for the checks. A resumed sweep
-//! is replayed through the same path.
+//! The search together with the journal and the sums for the checks, which receive the same events.
+//! Resuming replays a journal through the same functions.
 
 use crate::checks::StepTally;
 use crate::error::SweepError;
@@ -19,17 +19,17 @@ impl SearchSession {
         Self { search, tally: StepTally::default(), journal: None }
     }
 
-    /// Writes everything to `journal` from now on.
-    pub(crate) fn keep(&mut self, journal: Journal) {
+    /// Writes all later events to `journal`.
+    pub(crate) fn set_journal(&mut self, journal: Journal) {
         self.journal = Some(journal);
     }
 
-    /// Replays the entries of a journal. Returns the last decision, which has to be carried out
-    /// again.
+    /// Passes the entries of a journal to the search. Returns the last decision and its time, whose
+    /// step has to be repeated, or `None` if there is no decision.
     ///
     /// # Errors
     ///
-    /// Returns `Resume` if the search now decides differently.
+    /// Returns `Resume` if the search decides differently than the journal.
     pub(crate) fn replay(
         &mut self,
         entries: &[JournalEntry],
@@ -37,9 +37,9 @@ impl SearchSession {
         let mut last = None;
         for entry in entries {
             match entry {
-                JournalEntry::Attempt(seen) => self.attempt(seen)?,
-                JournalEntry::Call(seen) => self.call(seen)?,
-                JournalEntry::Pulse(pulse) => self.pulse(pulse)?,
+                JournalEntry::Attempt(seen) => self.on_attempt(seen)?,
+                JournalEntry::Call(seen) => self.on_call(seen)?,
+                JournalEntry::LoadSample(sample) => self.on_load_sample(sample)?,
                 JournalEntry::Next(now, then) => {
                     let next = self.next(*now)?;
                     if next != *then {
@@ -55,51 +55,51 @@ impl SearchSession {
         Ok(last)
     }
 
-    pub(crate) fn note(&mut self, entry: impl FnOnce() -> JournalEntry) -> Result<(), SweepError> {
+    pub(crate) fn append(&mut self, entry: impl FnOnce() -> JournalEntry) -> Result<(), SweepError> {
         match &mut self.journal {
-            Some(journal) => journal.note(&entry()),
+            Some(journal) => journal.append(&entry()),
             None => Ok(()),
         }
     }
 
     pub(crate) fn next(&mut self, now: f64) -> Result<SearchAction, SweepError> {
         let next = self.search.next(now);
-        self.tally.moved(&next, now);
-        self.note(|| JournalEntry::Next(now, next.clone()))?;
+        self.tally.on_action(&next, now);
+        self.append(|| JournalEntry::Next(now, next.clone()))?;
         Ok(next)
     }
 
-    /// Writes the entries of the step that has ended.
+    /// Writes the entries of the step that has ended and the total cost, and starts to sync them.
     pub(crate) fn sync(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
-        self.note(|| JournalEntry::Spend(spend))?;
+        self.append(|| JournalEntry::Spend(spend))?;
         self.journal.as_mut().map_or(Ok(()), Journal::sync)
     }
 
-    /// Discards the entries of the step that was cut off.
-    pub(crate) fn break_off(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.break_off(spend))
+    /// Drops the entries of the step that was cut off, and writes the total cost.
+    pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.discard_step(spend))
     }
 
-    /// Waits until the journal is on disk.
+    /// Blocks until the journal is synced to disk.
     pub(crate) fn finish(&mut self) -> Result<(), SweepError> {
         self.journal.take().map_or(Ok(()), Journal::finish)
     }
 
-    pub(crate) fn attempt(&mut self, seen: &AttemptObservation) -> Result<(), SweepError> {
-        self.search.attempt(seen);
-        self.tally.attempt(seen);
-        self.note(|| JournalEntry::Attempt(seen.clone()))
+    pub(crate) fn on_attempt(&mut self, seen: &AttemptObservation) -> Result<(), SweepError> {
+        self.search.on_attempt(seen);
+        self.tally.on_attempt(seen);
+        self.append(|| JournalEntry::Attempt(seen.clone()))
     }
 
-    pub(crate) fn call(&mut self, seen: &CallObservation) -> Result<(), SweepError> {
-        self.search.call(seen);
-        self.tally.call(seen);
-        self.note(|| JournalEntry::Call(seen.clone()))
+    pub(crate) fn on_call(&mut self, seen: &CallObservation) -> Result<(), SweepError> {
+        self.search.on_call(seen);
+        self.tally.on_call(seen);
+        self.append(|| JournalEntry::Call(seen.clone()))
     }
 
-    pub(crate) fn pulse(&mut self, pulse: &LoadSample) -> Result<(), SweepError> {
-        self.search.pulse(pulse);
-        self.tally.pulse(pulse);
-        self.note(|| JournalEntry::Pulse(*pulse))
+    pub(crate) fn on_load_sample(&mut self, sample: &LoadSample) -> Result<(), SweepError> {
+        self.search.on_load_sample(sample);
+        self.tally.on_load_sample(sample);
+        self.append(|| JournalEntry::LoadSample(*sample))
     }
 }

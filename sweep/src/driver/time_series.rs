@@ -1,41 +1,45 @@
-//! Slots and queue over time, thinned as the series grows.
+//! Calls in flight and waiting over time, with a bounded number of points.
 
 use crate::outcome::SeriesPoint;
 
-/// Minimum distance of two points, in seconds.
+/// Initial minimum distance between two points, in seconds. The distance doubles whenever the
+/// series is full.
 const MIN_DISTANCE_S: f64 = 0.05;
 
 #[derive(Debug)]
-pub(super) struct Series {
-    moments: Vec<SeriesPoint>,
-    apart: f64,
+pub(super) struct TimeSeries {
+    points: Vec<SeriesPoint>,
+    min_distance_s: f64,
 }
 
-impl Default for Series {
+impl Default for TimeSeries {
     fn default() -> Self {
-        Self { moments: Vec::new(), apart: MIN_DISTANCE_S }
+        Self { points: Vec::new(), min_distance_s: MIN_DISTANCE_S }
     }
 }
 
-impl Series {
-    pub(super) fn push(&mut self, moment: SeriesPoint) {
-        if self.moments.last().is_some_and(|last| moment.at - last.at < self.apart && moment.cap == last.cap)
+impl TimeSeries {
+    pub(super) fn push(&mut self, point: SeriesPoint) {
+        if self
+            .points
+            .last()
+            .is_some_and(|last| point.at - last.at < self.min_distance_s && point.cap == last.cap)
         {
             return;
         }
-        self.moments.push(moment);
-        if self.moments.len() >= SeriesPoint::MOST {
-            let mut place = 0;
-            self.moments.retain(|_| {
-                place += 1;
-                place % 2 == 1
+        self.points.push(point);
+        if self.points.len() >= SeriesPoint::MAX_POINTS {
+            let mut index = 0;
+            self.points.retain(|_| {
+                index += 1;
+                index % 2 == 1
             });
-            self.apart *= 2.0;
+            self.min_distance_s *= 2.0;
         }
     }
 
-    pub(super) fn into_moments(self) -> Vec<SeriesPoint> {
-        self.moments
+    pub(super) fn into_points(self) -> Vec<SeriesPoint> {
+        self.points
     }
 }
 
@@ -45,13 +49,17 @@ mod tests {
 
     #[test]
     fn long_series_is_thinned_but_covers_the_whole_time() {
-        let mut series = Series::default();
-        for place in 0..100_000 {
-            let at = place as f64 * 0.1;
-            series.push(SeriesPoint { at, cap: 1, in_flight: 1, waiting: 0, completed: place, failed: 0 });
+        let mut series = TimeSeries::default();
+        for index in 0..100_000 {
+            let at = index as f64 * 0.1;
+            series.push(SeriesPoint { at, cap: 1, in_flight: 1, waiting: 0, completed: index, failed: 0 });
         }
-        let moments = series.into_moments();
-        assert!((SeriesPoint::MOST / 4..SeriesPoint::MOST).contains(&moments.len()), "{}", moments.len());
-        assert!(moments[0].at == 0.0 && moments[moments.len() - 1].at > 9_900.0);
+        let points = series.into_points();
+        assert!(
+            (SeriesPoint::MAX_POINTS / 4..SeriesPoint::MAX_POINTS).contains(&points.len()),
+            "{}",
+            points.len()
+        );
+        assert!(points[0].at == 0.0 && points[points.len() - 1].at > 9_900.0);
     }
 }

@@ -1,6 +1,6 @@
-//! Environment variables from which the SDKs of well-known providers read the API key.
+//! Environment variables in which the SDKs of well-known providers expect the API key.
 
-/// Variables by host name, or by the end of host names if it starts with a dot.
+/// Host names with their variables. A name that starts with a dot matches every host below it.
 const KEYS: [(&str, &str); 14] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
@@ -18,7 +18,7 @@ const KEYS: [(&str, &str); 14] = [
     ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 ];
 
-/// Returns the variable for a host, if the host belongs to a known provider.
+/// Returns the variable of the provider that owns `host`, or `None` for unknown hosts.
 pub(super) fn key_env(host: &str) -> Option<&'static str> {
     let is_known = |known: &str| host == known || (known.starts_with('.') && host.ends_with(known));
     KEYS.iter().find(|(known, _)| is_known(known)).map(|(_, name)| *name)

@@ -1,4 +1,4 @@
-//! The endpoint that calls are sent to.
+//! The endpoint that calls are sent to: its URL, its API and its key.
 
 mod key_variables;
 mod requests;
@@ -10,23 +10,23 @@ use tidegate::protocol::Dialect;
 pub(crate) use self::requests::OutputLimitKey;
 use crate::error::SweepError;
 
-/// The kind of endpoint.
+/// The APIs that a sweep can call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
-    /// OpenAI's chat completions and compatible APIs (the default).
+    /// OpenAI's chat completions, also offered by most other servers. The default.
     #[default]
     Chat,
     /// OpenAI's legacy completions.
     Completions,
-    /// OpenAI's responses.
+    /// OpenAI's Responses API.
     Responses,
-    /// Anthropic's messages.
+    /// Anthropic's Messages API.
     Messages,
 }
 
 impl Api {
-    /// Returns the stable name.
+    /// Returns the name of the API in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Api::Chat => "chat",
@@ -36,7 +36,7 @@ impl Api {
         }
     }
 
-    /// Returns the end of the URL path.
+    /// Returns the path that endpoints of this API end with.
     fn path(self) -> &'static str {
         match self {
             Api::Chat => "/chat/completions",
@@ -55,8 +55,8 @@ impl Api {
         }
     }
 
-    /// Returns the kind of endpoint that a URL path ends with, if any.
-    fn of_path(path: &str) -> Option<Self> {
+    /// Returns the API whose path `path` ends with, or `None` if it is a base path.
+    fn from_path(path: &str) -> Option<Self> {
         // Chat completions first, because their path also ends like that of completions.
         [Api::Chat, Api::Completions, Api::Responses, Api::Messages]
             .into_iter()
@@ -64,70 +64,70 @@ impl Api {
     }
 }
 
-/// An endpoint with its credential. `Debug` shows no key.
+/// URL, API and key of the endpoint that calls are sent to. `Debug` does not show the key.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// URL of the endpoint.
     uri: Uri,
-    /// Kind of the endpoint.
     api: Api,
     key: Option<HeaderValue>,
 }
 
 impl Endpoint {
-    /// Parses a base URL (`https://api.openai.com/v1`, `http://localhost:8000`) or the URL of an
-    /// endpoint (`.../v1/chat/completions`).
+    /// Parses the URL of an endpoint (`https://api.openai.com/v1/chat/completions`) or a base URL
+    /// (`https://api.openai.com/v1`, `http://localhost:8000`).
     ///
-    /// A base URL without a path gets `/v1`. Without `api`, the kind is inferred from the URL,
-    /// otherwise chat completions.
+    /// A base URL is extended by the path of `api`, and by `/v1` if it has no path. If `api` is
+    /// `None`, the URL determines the API: its path if it is an endpoint, Messages for
+    /// `api.anthropic.com`, and chat completions otherwise.
     ///
     /// # Errors
     ///
-    /// Returns `Options` if the text is not an absolute `http` or `https` URL, or if the URL is of
-    /// another kind than `api`.
+    /// Returns `Options` if the text is not an absolute `http` or `https` URL, contains a user or
+    /// password, or is an endpoint of another API than `api`.
     pub fn new(url: &str, api: Option<Api>) -> Result<Self, SweepError> {
-        let said = |problem: &str| SweepError::options(format!("--url {}: {problem}", shown(url)));
+        let invalid = |problem: &str| SweepError::options(format!("--url {}: {problem}", redacted_url(url)));
         let uri: Uri =
-            url.parse().map_err(|_| said("is not a URL; an example is http://localhost:8000/v1"))?;
+            url.parse().map_err(|_| invalid("is not a URL; an example is http://localhost:8000/v1"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(said("must be absolute; an example is http://localhost:8000/v1"));
+            return Err(invalid("must be absolute; an example is http://localhost:8000/v1"));
         };
         if !matches!(scheme, "http" | "https") {
-            return Err(said("must start with http:// or https://"));
+            return Err(invalid("must start with http:// or https://"));
         }
         if authority.as_str().contains('@') {
-            return Err(said("contains a user or password, which would be stored; use --key-env"));
+            return Err(invalid("contains a user or password, which would be stored; use --key-env"));
         }
         let path = uri.path().trim_end_matches('/');
-        let named = Api::of_path(path);
-        let api = match (named, api) {
-            (Some(named), Some(api)) if named != api => {
-                return Err(said(&format!(
+        let url_api = Api::from_path(path);
+        let api = match (url_api, api) {
+            (Some(url_api), Some(api)) if url_api != api => {
+                return Err(invalid(&format!(
                     "is an endpoint for {}, not for {}",
-                    named.as_str(),
+                    url_api.as_str(),
                     api.as_str()
                 )));
             }
-            (named, api) => named.or(api).unwrap_or(match authority.host() {
+            (url_api, api) => url_api.or(api).unwrap_or(match authority.host() {
                 "api.anthropic.com" => Api::Messages,
                 _ => Api::Chat,
             }),
         };
-        let path = match (path, named) {
+        let path = match (path, url_api) {
             (whole, Some(_)) => whole.to_owned(),
             ("", None) => format!("/v1{}", api.path()),
             (base, None) => format!("{base}{}", api.path()),
         };
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
         let uri = format!("{scheme}://{authority}{path}{query}");
-        Ok(Self { uri: uri.parse().map_err(|_| said("is not a URL"))?, api, key: None })
+        Ok(Self { uri: uri.parse().map_err(|_| invalid("is not a URL"))?, api, key: None })
     }
 
-    /// Sets the API key, which is sent in the header that the endpoint expects.
+    /// Sets the API key. Requests carry it in the header that the provider expects:
+    /// `authorization`, `x-api-key` or `api-key`.
     ///
     /// # Errors
     ///
-    /// Returns `Options` if the key cannot be put into a header.
+    /// Returns `Options` if the key contains characters that are invalid in a header.
     pub fn with_key(mut self, key: &str) -> Result<Self, SweepError> {
         let text =
             if self.key_header() == header::AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
@@ -141,28 +141,29 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Returns the usual environment variable of this provider's API key.
+    /// Returns the environment variable in which the provider's SDK expects the key, such as
+    /// `OPENAI_API_KEY`, or `None` for unknown hosts.
     pub fn usual_key_env(&self) -> Option<&'static str> {
         key_variables::key_env(self.uri.host().unwrap_or_default())
     }
 
-    /// Returns the kind of endpoint.
+    /// Returns the API of the endpoint.
     pub fn api(&self) -> Api {
         self.api
     }
 
-    /// Returns the URL without its query.
+    /// Returns the URL of the endpoint, without its query.
     pub fn url(&self) -> String {
-        self.at(self.uri.path())
+        self.with_path(self.uri.path())
     }
 
-    /// Returns the base URL for a target configuration, without the path of the endpoint.
+    /// Returns the base URL of the endpoint, without the path of the API and without query.
     pub fn base(&self) -> String {
         let path = self.uri.path();
-        self.at(path.strip_suffix(self.api.path()).unwrap_or(path))
+        self.with_path(path.strip_suffix(self.api.path()).unwrap_or(path))
     }
 
-    fn at(&self, path: &str) -> String {
+    fn with_path(&self, path: &str) -> String {
         let (scheme, authority) = (self.uri.scheme_str(), self.uri.authority());
         format!(
             "{}://{}{path}",
@@ -171,7 +172,7 @@ impl Endpoint {
         )
     }
 
-    /// Returns the host, with the port if the URL names one.
+    /// Returns the host of the URL, with `:PORT` if the URL has a port.
     pub fn host(&self) -> &str {
         self.uri.authority().map_or("", |authority| authority.as_str())
     }
@@ -193,8 +194,8 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Returns a URL for error messages, without a possible password or query.
-fn shown(url: &str) -> &str {
+/// Returns `url` without a user, password and query, for error messages.
+fn redacted_url(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, host)| host).split('?').next().unwrap_or_default()
 }
 

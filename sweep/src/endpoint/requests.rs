@@ -1,4 +1,4 @@
-//! Builds requests in the shape of each kind of endpoint.
+//! Builds the requests for an endpoint in the format of its API.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -8,27 +8,29 @@ use tidegate::RequestBody;
 
 use super::{Api, Endpoint};
 
-/// The key that limits the output tokens. Newer OpenAI models only accept `max_completion_tokens`.
+/// JSON key that limits the output tokens of chat completions. Newer OpenAI models accept only
+/// `max_completion_tokens`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutputLimitKey {
-    /// `max_tokens`
+    /// The key `max_tokens`, which most servers accept. The default.
     #[default]
     Tokens,
-    /// `max_completion_tokens`
+    /// The key `max_completion_tokens`, which OpenAI's newer models require.
     CompletionTokens,
 }
 
-/// Keys that limit the output tokens, over all kinds of endpoints.
-const MAXIMA: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+/// Keys that limit the output tokens, of all APIs.
+const OUTPUT_LIMIT_KEYS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 impl Endpoint {
-    /// Returns a streaming request body for a prompt with at most `output` answer tokens.
-    pub(crate) fn body(
+    /// Returns a streaming request body with `prompt` and at most `output` answer tokens. With
+    /// `exact`, the body contains vLLM's keys that force the answer to that length.
+    pub(crate) fn request_body(
         &self,
         model: &str,
         prompt: &str,
         output: u64,
-        maximum: OutputLimitKey,
+        key: OutputLimitKey,
         exact: bool,
     ) -> Map<String, Value> {
         let mut body = Map::new();
@@ -40,7 +42,7 @@ impl Endpoint {
             Api::Completions => body.insert("prompt".into(), json!(prompt)),
             Api::Responses => body.insert("input".into(), json!(prompt)),
         };
-        body.insert(self.maximum(maximum).into(), json!(output));
+        body.insert(self.output_limit_key(key).into(), json!(output));
         body.insert("stream".into(), json!(true));
         if exact {
             // vLLM extensions that ignore the model's end of sequence.
@@ -50,51 +52,55 @@ impl Endpoint {
         body
     }
 
-    /// Returns the key that limits the output tokens at this endpoint.
-    pub(crate) fn maximum(&self, maximum: OutputLimitKey) -> &'static str {
-        match (self.api, maximum) {
+    /// Returns the JSON key that limits the output tokens in this API. `key` selects among those of
+    /// chat completions.
+    pub(crate) fn output_limit_key(&self, key: OutputLimitKey) -> &'static str {
+        match (self.api, key) {
             (Api::Responses, _) => "max_output_tokens",
             (Api::Chat, OutputLimitKey::CompletionTokens) => "max_completion_tokens",
             _ => "max_tokens",
         }
     }
 
-    /// Returns the maximum output tokens of a body, over all its choices.
-    pub(crate) fn most_output(body: &Map<String, Value>) -> Option<u64> {
-        let most = MAXIMA.iter().find_map(|key| body.get(*key)?.as_u64())?;
+    /// Returns the maximum output tokens of a request body, multiplied by its number of choices
+    /// `n`. Returns `None` if the body has no limit.
+    pub(crate) fn max_output_tokens(body: &Map<String, Value>) -> Option<u64> {
+        let most = OUTPUT_LIMIT_KEYS.iter().find_map(|key| body.get(*key)?.as_u64())?;
         let answers = body.get("n").and_then(Value::as_u64).unwrap_or(1);
         Some(most.saturating_mul(answers.max(1)))
     }
 
-    /// Returns the request of a call.
+    /// Returns the POST request that sends `body` to the endpoint, with the key.
     pub(crate) fn request(&self, body: Bytes) -> Request<RequestBody> {
-        let mut request = self.to(self.uri.clone());
+        let mut request = self.request_to(self.uri.clone());
         *request.method_mut() = http::Method::POST;
         *request.body_mut() = RequestBody::from(body);
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request
     }
 
-    /// Returns an auxiliary request to a URL, such as `/v1/models` or `/metrics`.
-    pub(crate) fn beside(&self, path: &str) -> Option<Request<RequestBody>> {
+    /// Returns a GET request for an absolute URL with the endpoint's key, or `None` if the URL is
+    /// invalid.
+    pub(crate) fn auxiliary_request(&self, path: &str) -> Option<Request<RequestBody>> {
         let uri: Uri = path.parse().ok()?;
-        Some(self.to(uri))
+        Some(self.request_to(uri))
     }
 
-    /// Returns the request for the list of models.
+    /// Returns the request for the server's list of models, or `None` if the URL is invalid.
     pub(crate) fn models(&self) -> Option<Request<RequestBody>> {
-        self.beside(&format!("{}/models", self.base()))
+        self.auxiliary_request(&format!("{}/models", self.base()))
     }
 
-    /// Returns the request for the engine's metrics.
+    /// Returns the request for `/metrics` at the server's origin, without the key. Returns `None`
+    /// if the URL is invalid.
     pub(crate) fn metrics(&self) -> Option<Request<RequestBody>> {
-        let mut request = self.beside(&self.at("/metrics"))?;
+        let mut request = self.auxiliary_request(&self.with_path("/metrics"))?;
         // Sent without the key, because metrics are public wherever they are served.
         request.headers_mut().clear();
         Some(request)
     }
 
-    fn to(&self, uri: Uri) -> Request<RequestBody> {
+    fn request_to(&self, uri: Uri) -> Request<RequestBody> {
         let mut request = Request::new(RequestBody::default());
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
@@ -122,9 +128,9 @@ mod tests {
             (Api::Messages, "messages", "max_tokens"),
         ] {
             let endpoint = Endpoint::new("http://h", Some(api)).unwrap().with_key("k").unwrap();
-            let body = endpoint.body("m", "hello", 7, OutputLimitKey::Tokens, false);
+            let body = endpoint.request_body("m", "hello", 7, OutputLimitKey::Tokens, false);
             assert!(body.contains_key(asks) && body[most] == 7 && body["stream"] == true, "{body:?}");
-            assert_eq!(Endpoint::most_output(&body), Some(7));
+            assert_eq!(Endpoint::max_output_tokens(&body), Some(7));
             let request = endpoint.request(Bytes::from_static(b"{}"));
             let key = request.headers().get(if api == Api::Messages { "x-api-key" } else { "authorization" });
             assert!(key.unwrap().is_sensitive());
@@ -136,6 +142,6 @@ mod tests {
     #[test]
     fn n_multiplies_the_maximum_output() {
         let Value::Object(body) = json!({"max_completion_tokens": 5, "n": 3}) else { unreachable!() };
-        assert_eq!(Endpoint::most_output(&body), Some(15));
+        assert_eq!(Endpoint::max_output_tokens(&body), Some(15));
     }
 }

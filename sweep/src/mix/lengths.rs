@@ -1,17 +1,17 @@
-//! Lengths of prompts and answers.
+//! Distribution of prompt and answer lengths.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::normal;
 
-/// Lengths in tokens: constant or log-normally distributed.
+/// Distribution of lengths in tokens: log-normal, or constant if `spread` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lengths {
-    /// Mean, 1 to 1,000,000.
+    /// Mean length in tokens, 1 to 1,000,000.
     pub mean: u64,
-    /// Coefficient of variation (standard deviation over mean), 0 (constant) to 3.
+    /// Standard deviation divided by the mean, 0 to 3. Default 0.
     #[serde(default)]
     pub spread: f64,
 }
@@ -19,15 +19,15 @@ pub struct Lengths {
 impl Lengths {
     pub(super) fn check(&self, what: &str) -> Result<(), String> {
         if !(1..=1_000_000).contains(&self.mean) {
-            return Err(format!("{what} tokens must be 1 to 1000000, not {}", self.mean));
+            return Err(format!("--{what}-tokens: must be 1 to 1000000; got {}", self.mean));
         }
         if !(0.0..=3.0).contains(&self.spread) {
-            return Err(format!("the spread of {what} tokens must be 0 to 3, not {}", self.spread));
+            return Err(format!("--spread: must be 0 to 3; got {}", self.spread));
         }
         Ok(())
     }
 
-    /// Draws a length of at most eight times the mean, so that the cost of a call is bounded.
+    /// Draws a length from 1 to eight times the mean. The upper bound limits the cost of a call.
     pub(super) fn draw(&self, rng: &mut Rng) -> u64 {
         if self.spread == 0.0 {
             return self.mean;

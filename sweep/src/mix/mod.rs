@@ -1,10 +1,9 @@
-//! The mix of requests: the same work at each cap.
+//! The mix: the sequence of requests that every step sends.
 //!
-//! An index determines a call completely: the same index is the same work at every cap and in every
-//! run with the same seed. Generated prompts start with a nonce of seed, step and index, because a
-//! prefix cache of the server would otherwise make every cap except the first look faster. The
-//! user's own requests are sent unchanged, except for the model, `stream` and, if requested, the
-//! output limit.
+//! The work of a call depends only on the seed and on its index, so every step sends the same
+//! works. Generated prompts start with a nonce of seed, step and index. Without it, the server's
+//! prefix cache would serve all steps except the first. The user's own requests are sent unchanged
+//! except for `model`, `stream` and, if the user asks for it, the output limit.
 
 mod lengths;
 mod prompt_text;
@@ -24,33 +23,34 @@ use self::request_file::RequestLine;
 use crate::endpoint::{Endpoint, OutputLimitKey};
 use crate::error::SweepError;
 
-/// Source of the work.
+/// Where the requests of a sweep come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case", deny_unknown_fields)]
 pub enum MixOptions {
-    /// Generated prompts with these lengths in tokens.
+    /// Generated prompts whose lengths follow two distributions.
     Synthetic {
-        /// Prompt lengths.
+        /// Distribution of the prompt lengths, in tokens.
         input: Lengths,
-        /// Output limits.
+        /// Distribution of the maximum answer lengths, in tokens.
         output: Lengths,
     },
-    /// Generated prompts with the lengths of a table, in an order drawn from the seed.
+    /// Generated prompts with lengths from a CSV file, in random order.
     Trace {
-        /// Path of a CSV file.
+        /// CSV file with one column for input tokens and one for output tokens.
         path: PathBuf,
     },
-    /// The user's own requests, in file order.
+    /// Requests of the user, in file order. After the last, the first follows again.
     Lines {
-        /// Path of a JSONL file.
+        /// JSONL file with one request per line.
         path: PathBuf,
-        /// Output limit for lines without one. `None`: such lines have no limit.
+        /// Output limit in tokens for requests without one. `None` leaves complete bodies without a
+        /// limit, and limits lines that are only a prompt to 128.
         output: Option<u64>,
     },
 }
 
 impl Default for MixOptions {
-    /// Returns 512 input tokens and 128 output tokens, all equal.
+    /// Returns prompts of 512 tokens with answers of at most 128 tokens.
     fn default() -> Self {
         Self::Synthetic {
             input: Lengths { mean: 512, spread: 0.0 },
@@ -59,30 +59,30 @@ impl Default for MixOptions {
     }
 }
 
-/// The work of one call.
+/// Request body of one call, with its expected size.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// Request body.
     pub(crate) body: Bytes,
-    /// Estimated prompt tokens.
+    /// Estimated number of prompt tokens.
     pub(crate) input: u64,
-    /// Maximum output tokens.
+    /// Maximum output tokens, or 4,096 if the body has no limit.
     pub(crate) output: u64,
 }
 
-/// Expected output tokens of an answer without a limit.
-const UNBOUNDED: u64 = 4_096;
+/// Assumed output tokens of a request without an output limit.
+const UNBOUNDED_OUTPUT_TOKENS: u64 = 4_096;
 
-/// The mix of requests of a sweep.
+/// The requests of a sweep, by index.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
     source: Source,
     seed: u64,
     model: String,
     exact: bool,
-    /// The output limit key that this server accepts.
-    maximum: OutputLimitKey,
-    /// Server-counted tokens per token of the local estimate.
+    /// Output limit key that the server accepts. Set by the preflight call.
+    output_limit_key: OutputLimitKey,
+    /// Ratio of the server's count of prompt tokens to the local estimate. 1 before the preflight
+    /// call.
     scale: f64,
     digest: u64,
 }
@@ -95,8 +95,8 @@ enum Source {
 }
 
 impl Mix {
-    /// Loads and checks a mix. With `exact`, answers are forced to their output limit with vLLM's
-    /// `ignore_eos`.
+    /// Reads the file that `options` names, if any, and checks it. With `exact`, requests contain
+    /// vLLM's keys that force answers to their maximum length.
     pub(crate) fn load(
         options: &MixOptions,
         seed: u64,
@@ -109,7 +109,7 @@ impl Mix {
             text.hash(&mut digest);
             Ok::<_, SweepError>(text)
         };
-        let wrong =
+        let invalid =
             |path: &PathBuf, problem: String| SweepError::options(format!("{}: {problem}", path.display()));
         let source = match options {
             MixOptions::Synthetic { input, output } => {
@@ -117,13 +117,13 @@ impl Mix {
                 Source::Synthetic { input: *input, output: *output }
             }
             MixOptions::Trace { path } => {
-                let mut lengths = trace::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
+                let mut lengths = trace::read(&file(path)?).map_err(|problem| invalid(path, problem))?;
                 // Adjacent lines of a trace are similar, and a step only sends the first lines.
                 Rng::with_seed(seed).shuffle(&mut lengths);
                 Source::Trace(lengths)
             }
             MixOptions::Lines { path, output } => {
-                let lines = request_file::read(&file(path)?).map_err(|problem| wrong(path, problem))?;
+                let lines = request_file::read(&file(path)?).map_err(|problem| invalid(path, problem))?;
                 Source::Lines { lines, output: *output }
             }
         };
@@ -132,93 +132,94 @@ impl Mix {
             seed,
             model: model.to_owned(),
             exact,
-            maximum: OutputLimitKey::default(),
+            output_limit_key: OutputLimitKey::default(),
             scale: 1.0,
             digest: digest.finish(),
         })
     }
 
-    /// Returns the work of an index in a step.
-    pub(crate) fn work(&self, endpoint: &Endpoint, step: usize, place: usize) -> Work {
+    /// Returns the work at `index`. `step` changes only the nonce of generated prompts.
+    pub(crate) fn work(&self, endpoint: &Endpoint, step: usize, index: usize) -> Work {
         // Seeded by the index alone, so that each step draws the same.
         let mut rng =
-            Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place as u64));
+            Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(index as u64));
         match &self.source {
             Source::Synthetic { input, output } => {
                 let (input, output) = (input.draw(&mut rng), output.draw(&mut rng));
-                self.made(endpoint, step, place, (input, output), &mut rng)
+                self.synthetic_work(endpoint, step, index, (input, output), &mut rng)
             }
             Source::Trace(lengths) => {
-                let at = lengths.get(place % lengths.len().max(1)).copied().unwrap_or((1, 1));
-                self.made(endpoint, step, place, at, &mut rng)
+                let at = lengths.get(index % lengths.len().max(1)).copied().unwrap_or((1, 1));
+                self.synthetic_work(endpoint, step, index, at, &mut rng)
             }
-            Source::Lines { lines, output } => match lines.get(place % lines.len().max(1)) {
-                Some(line) => self.given(endpoint, line, *output),
-                None => self.made(endpoint, step, place, (1, 1), &mut rng),
+            Source::Lines { lines, output } => match lines.get(index % lines.len().max(1)) {
+                Some(line) => self.user_work(endpoint, line, *output),
+                None => self.synthetic_work(endpoint, step, index, (1, 1), &mut rng),
             },
         }
     }
 
-    fn made(
+    fn synthetic_work(
         &self,
         endpoint: &Endpoint,
         step: usize,
-        place: usize,
+        index: usize,
         (input, output): (u64, u64),
         rng: &mut Rng,
     ) -> Work {
-        let nonce = format!("[{:x}-{step:x}-{place:x}]", self.seed & 0xffff);
-        let asked = (input as f64 / self.scale).round() as u64;
-        let prompt = prompt_text::prompt(&nonce, asked, output, rng);
-        let body = endpoint.body(&self.model, &prompt, output, self.maximum, self.exact);
+        let nonce = format!("[{:x}-{step:x}-{index:x}]", self.seed & 0xffff);
+        let prompt_tokens = (input as f64 / self.scale).round() as u64;
+        let prompt = prompt_text::prompt(&nonce, prompt_tokens, output, rng);
+        let body = endpoint.request_body(&self.model, &prompt, output, self.output_limit_key, self.exact);
         Work { body: Value::Object(body).to_string().into(), input, output }
     }
 
-    fn given(&self, endpoint: &Endpoint, line: &RequestLine, most: Option<u64>) -> Work {
+    fn user_work(&self, endpoint: &Endpoint, line: &RequestLine, default_output: Option<u64>) -> Work {
         let mut body = match line {
             RequestLine::Body(body) => body.clone(),
             RequestLine::Prompt { text, output } => {
-                let output = output.or(most).unwrap_or(128);
-                endpoint.body(&self.model, text, output, self.maximum, self.exact)
+                let output = output.or(default_output).unwrap_or(128);
+                endpoint.request_body(&self.model, text, output, self.output_limit_key, self.exact)
             }
         };
         body.insert("model".into(), json!(self.model));
         body.insert("stream".into(), json!(true));
-        if let (None, Some(most)) = (Endpoint::most_output(&body), most) {
-            body.insert(endpoint.maximum(self.maximum).into(), json!(most));
+        if let (None, Some(default_output)) = (Endpoint::max_output_tokens(&body), default_output) {
+            body.insert(endpoint.output_limit_key(self.output_limit_key).into(), json!(default_output));
         }
-        let output = Endpoint::most_output(&body).unwrap_or(UNBOUNDED);
+        let output = Endpoint::max_output_tokens(&body).unwrap_or(UNBOUNDED_OUTPUT_TOKENS);
         let body = Value::Object(body).to_string();
         // Four bytes per token, including the JSON syntax, overestimates most bodies.
         Work { input: ((body.len() as f64 / 4.0) * self.scale).ceil() as u64, output, body: body.into() }
     }
 
-    /// Returns the index of the first request without an output limit, whose cost is unbounded.
-    pub(crate) fn unbounded(&self) -> Option<usize> {
+    /// Returns the index of the first request without an output limit, or `None` if all have one.
+    pub(crate) fn first_unbounded(&self) -> Option<usize> {
         let Source::Lines { lines, output: None } = &self.source else { return None };
-        lines
-            .iter()
-            .position(|line| matches!(line, RequestLine::Body(body) if Endpoint::most_output(body).is_none()))
+        lines.iter().position(
+            |line| matches!(line, RequestLine::Body(body) if Endpoint::max_output_tokens(body).is_none()),
+        )
     }
 
-    /// Scales the prompt lengths by the server's token count of one call, within a factor of four.
+    /// Adjusts the lengths of later prompts to the server's tokenizer. `counted` is the server's
+    /// count of the prompt of `work`. The total adjustment is limited to a factor of four.
     pub(crate) fn calibrate(&mut self, work: &Work, counted: u64) {
         if work.input > 0 && counted > 0 {
             self.scale = (self.scale * counted as f64 / work.input as f64).clamp(0.25, 4.0);
         }
     }
 
-    /// Switches to the other output limit key.
-    pub(crate) fn use_maximum(&mut self, maximum: OutputLimitKey) {
-        self.maximum = maximum;
+    /// Sets the JSON key that limits output tokens in later requests.
+    pub(crate) fn set_output_limit_key(&mut self, output_limit_key: OutputLimitKey) {
+        self.output_limit_key = output_limit_key;
     }
 
-    /// Returns the mean input and output tokens per call, over the first thousand.
+    /// Returns the mean input tokens and mean output tokens of the first 1,000 requests.
     pub(crate) fn means(&self) -> (f64, f64) {
-        const LOOKED_AT: usize = 1_000;
+        const MAX_SAMPLED: usize = 1_000;
         let mean = |lengths: &mut dyn Iterator<Item = (u64, u64)>| {
             let (mut input, mut output, mut n) = (0.0, 0.0, 0.0);
-            for (i, o) in lengths.take(LOOKED_AT) {
+            for (i, o) in lengths.take(MAX_SAMPLED) {
                 (input, output, n) = (input + i as f64, output + o as f64, n + 1.0);
             }
             (input / f64::max(n, 1.0), output / f64::max(n, 1.0))
@@ -227,36 +228,43 @@ impl Mix {
             Source::Synthetic { input, output } => (input.mean as f64, output.mean as f64),
             Source::Trace(lengths) => mean(&mut lengths.iter().copied()),
             Source::Lines { lines, output } => mean(&mut lines.iter().map(|line| match line {
-                RequestLine::Prompt { text, output: own } => {
-                    (text.len() as u64 / 4, own.or(*output).unwrap_or(128))
+                RequestLine::Prompt { text, output: line_output } => {
+                    (text.len() as u64 / 4, line_output.or(*output).unwrap_or(128))
                 }
                 RequestLine::Body(body) => {
                     let bytes = Value::Object(body.clone()).to_string().len() as u64;
-                    (bytes / 4, Endpoint::most_output(body).or(*output).unwrap_or(UNBOUNDED))
+                    (
+                        bytes / 4,
+                        Endpoint::max_output_tokens(body).or(*output).unwrap_or(UNBOUNDED_OUTPUT_TOKENS),
+                    )
                 }
             })),
         }
     }
 
-    /// Returns `true` if the prompts are the user's own, which have no nonce.
-    pub(crate) fn is_given(&self) -> bool {
+    /// Returns `true` if the requests come from a file of the user. Such prompts have no nonce.
+    pub(crate) fn has_user_prompts(&self) -> bool {
         matches!(self.source, Source::Lines { .. })
     }
 
-    /// Returns a digest of the files' content.
+    /// Returns a hash of the file that the mix was read from, or a constant without a file.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// Describes the mix.
+    /// Returns a sentence fragment that describes the requests, for plans and reports.
     pub(crate) fn describe(&self) -> String {
-        let of = |lengths: &Lengths| match lengths.spread {
+        let lengths_text = |lengths: &Lengths| match lengths.spread {
             0.0 => lengths.mean.to_string(),
             spread => format!("{} (spread {spread})", lengths.mean),
         };
         match &self.source {
             Source::Synthetic { input, output } => {
-                format!("synthetic prompts of {} tokens, answers of at most {} tokens", of(input), of(output))
+                format!(
+                    "synthetic prompts of {} tokens, answers of at most {} tokens",
+                    lengths_text(input),
+                    lengths_text(output)
+                )
             }
             Source::Trace(lengths) => {
                 let (input, output) = self.means();
@@ -292,8 +300,8 @@ mod tests {
             output: Lengths { mean: 80, spread: 0.6 },
         };
         let mix = Mix::load(&options, 7, "m", false).unwrap();
-        for place in 0..50 {
-            let (one, two) = (mix.work(&endpoint(), 1, place), mix.work(&endpoint(), 2, place));
+        for index in 0..50 {
+            let (one, two) = (mix.work(&endpoint(), 1, index), mix.work(&endpoint(), 2, index));
             assert_eq!((one.input, one.output), (two.input, two.output));
             let (one, two) = (prompt(&one), prompt(&two));
             assert_ne!(one[..12], two[..12]);
@@ -322,9 +330,9 @@ mod tests {
         let mix = Mix::load(&options(None), 1, "m", false).unwrap();
         let body: Value = serde_json::from_slice(&mix.work(&endpoint(), 3, 2).body).unwrap();
         assert_eq!(body, json!({"messages": [], "temperature": 0.5, "model": "m", "stream": true}));
-        assert_eq!((mix.unbounded(), mix.is_given()), (Some(0), true));
+        assert_eq!((mix.first_unbounded(), mix.has_user_prompts()), (Some(0), true));
         let mix = Mix::load(&options(Some(9)), 1, "m", false).unwrap();
-        assert_eq!((mix.work(&endpoint(), 0, 0).output, mix.unbounded()), (9, None));
+        assert_eq!((mix.work(&endpoint(), 0, 0).output, mix.first_unbounded()), (9, None));
         std::fs::remove_file(path).unwrap();
     }
 }

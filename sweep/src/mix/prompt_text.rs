@@ -1,4 +1,4 @@
-//! Generates meaningless prompts of a given length from common words of about one token each.
+//! Generates prompts of a given length from random common words of about one token each.
 
 use fastrand::Rng;
 
@@ -16,11 +16,11 @@ const WORDS: [&str; 120] = [
     "star", "moon", "earth", "sun", "sea", "bird", "fish",
 ];
 
-/// Length of the fixed text around the words, in tokens.
+/// Tokens of a prompt apart from its random words.
 const FRAME: u64 = 24;
 
-/// Returns a prompt of about `tokens` tokens, at least [`FRAME`]. The nonce comes first, so that a
-/// prefix cache never hits.
+/// Returns a prompt of about `tokens` tokens, but at least [`FRAME`], that asks for an answer of
+/// `output` words. It starts with `nonce`, so that it never hits the server's prefix cache.
 pub(super) fn prompt(nonce: &str, tokens: u64, output: u64, rng: &mut Rng) -> String {
     let words = tokens.saturating_sub(FRAME);
     // Asks for an answer of the full length.

@@ -1,34 +1,33 @@
-//! Reads the user's own requests, one per line: bodies, lines of OpenAI's batch format, or
-//! `{"prompt": ...}`.
+//! Reads the user's requests from a JSONL file. A line is a request body, a line of OpenAI's batch
+//! format, `{"prompt": "..."}`, or a JSON string with a prompt.
 
 use serde_json::{Map, Value};
 
-/// One line of the file.
+/// A parsed line of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RequestLine {
-    /// Only a prompt; the sweep builds the rest of the body.
+    /// A prompt without a body. The sweep builds the body.
     Prompt {
-        /// The prompt.
         text: String,
-        /// Maximum output tokens, if the line names them.
+        /// Value of `max_tokens`, or `None` if the line has none.
         output: Option<u64>,
     },
-    /// A complete body.
+    /// A complete request body.
     Body(Map<String, Value>),
 }
 
 pub(super) fn read(text: &str) -> Result<Vec<RequestLine>, String> {
     let mut lines = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let told = |problem: &str| format!("line {}: {problem}", number + 1);
+        let with_line = |problem: &str| format!("line {}: {problem}", number + 1);
         let value: Value =
-            serde_json::from_str(line).map_err(|error| told(&format!("is not valid JSON: {error}")))?;
-        lines.push(one(value).map_err(told)?);
+            serde_json::from_str(line).map_err(|error| with_line(&format!("is not valid JSON: {error}")))?;
+        lines.push(parse_line(value).map_err(with_line)?);
     }
     if lines.is_empty() { Err("the file has no lines".to_owned()) } else { Ok(lines) }
 }
 
-fn one(value: Value) -> Result<RequestLine, &'static str> {
+fn parse_line(value: Value) -> Result<RequestLine, &'static str> {
     let Value::Object(mut object) = value else {
         return match value {
             Value::String(text) => Ok(RequestLine::Prompt { text, output: None }),
@@ -83,7 +82,7 @@ mod tests {
 
     #[test]
     fn invalid_line_is_reported_by_number() {
-        for (text, told) in [
+        for (text, expected) in [
             ("\n{\"a\": 1}", "line 2"),
             ("{", "line 1: is not valid JSON"),
             ("[1]", "object"),
@@ -91,7 +90,7 @@ mod tests {
             ("", "no lines"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,16 +1,17 @@
-//! Reads lengths from a CSV table: Azure's traces (`TIMESTAMP,ContextTokens,GeneratedTokens`), or
-//! any table with a column for each length.
+//! Reads prompt and answer lengths from a CSV table, such as Azure's traces
+//! (`TIMESTAMP,ContextTokens,GeneratedTokens`).
 
-/// Accepted column names, ignoring case.
+/// Accepted names of the column with prompt lengths, in lower case.
 const INPUT: [&str; 5] = ["contexttokens", "input", "input_tokens", "prompt_tokens", "input_length"];
+/// Accepted names of the column with answer lengths, in lower case.
 const OUTPUT: [&str; 5] =
     ["generatedtokens", "output", "output_tokens", "completion_tokens", "output_length"];
 
-/// Returns input and output tokens per line. Lines with a length of 0 are skipped.
+/// Returns the input tokens and output tokens of each line. Skips lines in which one of them is 0.
 pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().ok_or("the file is empty")?;
-    let names: Vec<String> = head.split(',').map(|name| field(name).to_ascii_lowercase()).collect();
+    let names: Vec<String> = head.split(',').map(|name| unquoted(name).to_ascii_lowercase()).collect();
     let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
     let (Some(input), Some(output)) = (column(&INPUT), column(&OUTPUT)) else {
         return Err(format!(
@@ -20,7 +21,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
     };
     let mut lengths = Vec::new();
     for (number, line) in lines {
-        let fields: Vec<&str> = line.split(',').map(field).collect();
+        let fields: Vec<&str> = line.split(',').map(unquoted).collect();
         let length = |column: usize| fields.get(column).and_then(|text| text.parse::<u64>().ok());
         let (Some(input), Some(output)) = (length(input), length(output)) else {
             return Err(format!("line {}: expected two whole numbers", number + 1));
@@ -32,7 +33,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
     if lengths.is_empty() { Err("no line has both lengths above 0".to_owned()) } else { Ok(lengths) }
 }
 
-fn field(text: &str) -> &str {
+fn unquoted(text: &str) -> &str {
     text.trim().trim_start_matches('\u{feff}').trim_matches('"')
 }
 
@@ -49,14 +50,14 @@ mod tests {
 
     #[test]
     fn invalid_table_is_reported_by_line() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "empty"),
             ("a,b\n1,2", "columns"),
             ("input,output\n1,2\nx,3", "line 3"),
             ("input,output\n0,2", "above 0"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,19 +1,20 @@
-//! Groups steps by cap, for curves over caps.
+//! Groups the steps of a sweep by their cap.
 
 use std::collections::BTreeMap;
 
 use crate::outcome::{CallOutcomes, SweepOutcome};
 use crate::result::{Purpose, StepResult, StepVerdict};
 
-/// All steps at one cap.
-pub(super) struct Pooled<'a> {
+/// All steps at one cap, except drain steps.
+pub(super) struct StepsAtCap<'a> {
     pub(super) cap: usize,
-    /// The steps, in order of time.
+    /// Steps in order of time.
     pub(super) steps: Vec<&'a StepResult>,
 }
 
-impl Pooled<'_> {
-    /// Returns the mean over valid steps, weighted by their calls, or `None` without a value.
+impl StepsAtCap<'_> {
+    /// Returns the mean of a value over the valid steps at the cap, weighted by their calls.
+    /// Returns `None` if no valid step has a finite value.
     pub(super) fn mean(&self, of: impl Fn(&StepResult) -> Option<f64>) -> Option<f64> {
         let (mut sum, mut weight) = (0.0, 0.0);
         for step in self.steps.iter().filter(|step| is_valid(step)) {
@@ -26,13 +27,15 @@ impl Pooled<'_> {
         (weight > 0.0).then(|| sum / weight)
     }
 
-    /// Returns the outcomes of all calls at the cap.
-    pub(super) fn ends(&self, outcome: &SweepOutcome) -> CallOutcomes {
+    /// Returns the sums of the call outcomes of all steps at the cap.
+    pub(super) fn call_outcomes(&self, outcome: &SweepOutcome) -> CallOutcomes {
         let mut sum = CallOutcomes::default();
-        for ends in outcome.calls.iter().filter(|ends| self.steps.iter().any(|step| step.step == ends.step)) {
-            sum.first_try += ends.first_try;
-            sum.retried += ends.retried;
-            for (cause, n) in &ends.failed {
+        for outcomes in
+            outcome.calls.iter().filter(|outcomes| self.steps.iter().any(|step| step.step == outcomes.step))
+        {
+            sum.first_try += outcomes.first_try;
+            sum.retried += outcomes.retried;
+            for (cause, n) in &outcomes.failed {
                 *sum.failed.entry(*cause).or_default() += n;
             }
         }
@@ -40,17 +43,17 @@ impl Pooled<'_> {
     }
 }
 
-/// Returns the steps by cap, without drains, because a drain measures saved credit instead of
-/// throughput.
-pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<Pooled<'_>> {
+/// Returns the steps grouped by cap, in ascending order of the caps. Omits drain steps, which
+/// measure the saved credit of a rate limit instead of the throughput.
+pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<StepsAtCap<'_>> {
     let mut caps: BTreeMap<usize, Vec<&StepResult>> = BTreeMap::new();
     for step in outcome.steps.iter().filter(|step| step.purpose != Purpose::Drain) {
         caps.entry(step.cap).or_default().push(step);
     }
-    caps.into_iter().map(|(cap, steps)| Pooled { cap, steps }).collect()
+    caps.into_iter().map(|(cap, steps)| StepsAtCap { cap, steps }).collect()
 }
 
-/// Returns `true` if the step shows something about the server.
+/// Returns `true` unless the step is invalid because this client or a rate limit kept slots free.
 pub(super) fn is_valid(step: &StepResult) -> bool {
     !matches!(step.verdict, StepVerdict::Invalid(_))
 }

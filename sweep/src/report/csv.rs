@@ -1,11 +1,13 @@
-//! The steps as a table for spreadsheets and data frames.
+//! Renders the steps as a CSV table, for spreadsheets and data frames.
 
 use super::format::{CAUSES, cause_key, purpose, verdict};
 use crate::outcome::SweepOutcome;
 use crate::result::{Estimate, LatencyQuantiles, StepResult};
 
-/// Returns the steps as CSV (RFC 4180) with a header, one step per line, in order of time.
-/// Durations are in seconds, rates per second, shares from 0 to 1. Unknown values are empty.
+/// Returns the steps as CSV (RFC 4180) with a header line, one step per line in order of time.
+///
+/// Durations are in seconds, rates per second, shares from 0 to 1. Unknown and infinite values are
+/// empty cells.
 pub fn csv(outcome: &SweepOutcome) -> String {
     let mut writer = ::csv::WriterBuilder::new().terminator(::csv::Terminator::CRLF).from_writer(Vec::new());
     let header: Vec<String> = columns(None).into_iter().map(|(name, _)| name).collect();
@@ -19,7 +21,7 @@ pub fn csv(outcome: &SweepOutcome) -> String {
     String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Returns the name and the cell of each column. Without a step, the cells are empty.
+/// Returns the name and the cell of each column, in order. Without a step, all cells are empty.
 fn columns(step: Option<&StepResult>) -> Vec<(String, String)> {
     let mut columns = Vec::new();
     let mut put =
@@ -67,7 +69,7 @@ const ESTIMATES: [(&str, EstimateOf); 2] = [("throughput", |s| s.throughput), ("
 const QUANTILES: [(&str, QuantilesOf); 3] =
     [("latency", |s| s.latency), ("ttft", |s| s.ttft), ("tpot", |s| s.tpot)];
 
-/// Formats a number for programs. Returns an empty string if the value is not finite.
+/// Formats a number in full precision, or as an empty string if it is not finite.
 fn plain(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }

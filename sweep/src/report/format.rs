@@ -1,4 +1,4 @@
-//! Formats numbers with their units, and names, for people.
+//! Formats numbers with their units, and the names of enum variants, for people.
 
 use crate::observation::FailureCause;
 use crate::outcome::SweepEnd;
@@ -8,7 +8,8 @@ use crate::spend::Ceiling;
 /// Placeholder for unknown values.
 pub(super) const UNKNOWN: &str = "–";
 
-/// Formats a number with three significant digits and thousands separators.
+/// Formats a number with three significant digits, and thousands separators from 1,000 on. Returns
+/// [`UNKNOWN`] if it is not finite.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         return UNKNOWN.to_owned();
@@ -22,15 +23,15 @@ pub(super) fn number(value: f64) -> String {
         _ => (2.0 - size.log10().floor()).clamp(3.0, 6.0) as usize,
     };
     let text = format!("{value:.decimals$}");
-    if decimals == 0 { with_separators(&text) } else { trimmed(&text).to_owned() }
+    if decimals == 0 { with_separators(&text) } else { without_trailing_zeros(&text).to_owned() }
 }
 
-fn trimmed(text: &str) -> &str {
+fn without_trailing_zeros(text: &str) -> &str {
     let text = text.trim_end_matches('0');
     text.strip_suffix('.').unwrap_or(text)
 }
 
-/// Formats a number for little space, with k, M, G or T from a hundred thousand on.
+/// Formats a number like [`number`], but from 100,000 on with the suffix k, M, G or T.
 pub(super) fn short(value: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     if value.abs() >= 1e15 {
@@ -60,12 +61,13 @@ fn with_separators(digits: &str) -> String {
     text
 }
 
-/// Formats a count with its noun: `1 call`, `2 calls`.
-pub(super) fn of(n: usize, one: &str) -> String {
+/// Formats a count with the noun `one`, in the plural unless the count is 1: `1 call`, `2 calls`.
+pub(super) fn plural(n: usize, one: &str) -> String {
     format!("{} {one}{}", count(n as u64), if n == 1 { "" } else { "s" })
 }
 
-/// Formats a duration in seconds.
+/// Formats a duration given in seconds: in milliseconds below 1 s, in minutes from 120 s, in hours
+/// from 2 h. Returns [`UNKNOWN`] if it is not finite.
 pub(super) fn seconds(value: f64) -> String {
     if !value.is_finite() {
         return UNKNOWN.to_owned();
@@ -83,32 +85,33 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// Formats an amount in the currency of the prices.
+/// Formats an amount of money without a currency: two decimals from 1 on, otherwise three
+/// significant digits.
 pub(super) fn money(value: f64) -> String {
     if value.abs() < 0.995 { number(value) } else { format!("{value:.2}") }
 }
 
-/// Formats a share in percent.
+/// Formats a share from 0 to 1 in percent. Returns [`UNKNOWN`] if it is not finite.
 pub(super) fn share(value: f64) -> String {
     match value * 100.0 {
         percent if !percent.is_finite() => UNKNOWN.to_owned(),
-        percent if percent.abs() < 9.95 => format!("{} %", trimmed(&format!("{percent:.1}"))),
+        percent if percent.abs() < 9.95 => format!("{} %", without_trailing_zeros(&format!("{percent:.1}"))),
         percent => format!("{percent:.0} %"),
     }
 }
 
-/// Formats a value with its interval.
+/// Formats an estimate with `unit` and its confidence interval: `2 calls/s (1.9 to 2.1)`.
 pub(super) fn estimate(estimate: Estimate, unit: &str) -> String {
     let Estimate { value, low, high } = estimate;
     format!("{} {unit} ({} to {})", number(value), number(low), number(high))
 }
 
-/// Formats a value, or returns the placeholder.
-pub(super) fn or_unknown(known: Option<f64>, say: fn(f64) -> String) -> String {
-    known.map_or_else(|| UNKNOWN.to_owned(), say)
+/// Formats a value with `format`, or returns [`UNKNOWN`] for `None`.
+pub(super) fn or_unknown(known: Option<f64>, format: fn(f64) -> String) -> String {
+    known.map_or_else(|| UNKNOWN.to_owned(), format)
 }
 
-/// Returns the name of a limit.
+/// Returns the name of a binding limit.
 pub(super) fn binding(binding: Binding) -> &'static str {
     match binding {
         Binding::ConcurrencyLimit => "concurrency limit",
@@ -121,8 +124,8 @@ pub(super) fn binding(binding: Binding) -> &'static str {
     }
 }
 
-/// Explains a limit.
-pub(super) fn binding_means(binding: Binding) -> &'static str {
+/// Returns a sentence that explains a binding limit.
+pub(super) fn binding_description(binding: Binding) -> &'static str {
     match binding {
         Binding::ConcurrencyLimit => "The server rejects calls above this number of concurrent calls.",
         Binding::RequestRate => "The server limits requests per minute, independent of concurrency.",
@@ -138,7 +141,7 @@ pub(super) fn binding_means(binding: Binding) -> &'static str {
     }
 }
 
-/// Returns the name of a purpose.
+/// Returns the name of a step's purpose.
 pub(super) fn purpose(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Ramp => "ramp",
@@ -149,7 +152,7 @@ pub(super) fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-/// Returns the name and the reason of a verdict.
+/// Returns the name of a verdict and its explanation, which is empty for an accepted step.
 pub(super) fn verdict(verdict: &StepVerdict) -> (&'static str, &str) {
     match verdict {
         StepVerdict::Accepted => ("accepted", ""),
@@ -159,7 +162,7 @@ pub(super) fn verdict(verdict: &StepVerdict) -> (&'static str, &str) {
     }
 }
 
-/// Returns the name of a cause for people.
+/// Returns the name of a failure's cause for people.
 pub(super) fn cause(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "429",
@@ -172,7 +175,7 @@ pub(super) fn cause(cause: FailureCause) -> &'static str {
     }
 }
 
-/// Returns the name of a cause for CSS classes, columns and keys.
+/// Returns the name of a failure's cause for CSS classes, CSV columns and JSON keys.
 pub(super) fn cause_key(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "limited",
@@ -185,7 +188,7 @@ pub(super) fn cause_key(cause: FailureCause) -> &'static str {
     }
 }
 
-/// Every cause, in the order of plots and tables.
+/// All causes of failure, in the order of plots and tables.
 pub(super) const CAUSES: [FailureCause; 7] = [
     FailureCause::Limited,
     FailureCause::Overloaded,
@@ -196,8 +199,8 @@ pub(super) const CAUSES: [FailureCause; 7] = [
     FailureCause::Request,
 ];
 
-/// Explains why the sweep ended early, or returns `None` if the search was done.
-pub(super) fn cut_short(ended: SweepEnd) -> Option<&'static str> {
+/// Returns sentences that explain why the sweep ended early, or `None` if the search finished.
+pub(super) fn early_end_text(ended: SweepEnd) -> Option<&'static str> {
     Some(match ended {
         SweepEnd::Found => return None,
         SweepEnd::Refused => "The server rejected all further calls with this key. The result is partial.",

@@ -1,4 +1,4 @@
-//! Turns what a search has found into the answer and its explanation.
+//! Computes the answer and its explanation from the state of the search.
 
 use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
@@ -10,19 +10,20 @@ use crate::normal;
 use crate::observation::FailureCause;
 use crate::result::{Binding, Estimate, SweepAnswer};
 
-/// If sequences are preempted at most this factor above the answer, KV memory is the limit.
+/// If sequences are preempted at a cap of at most this multiple of the answer, full KV memory
+/// counts as the binding limit.
 const PREEMPTION_RANGE: f64 = 1.4;
 
 /// Returns the answer from the evidence so far.
 pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
-    let known = &policy.evidence;
-    let Some(cap) = found(policy, settings) else { return nothing(policy) };
-    if let Phase::RateLimited(pace) = &policy.phase {
-        return paced(policy, settings, pace, cap);
+    let evidence = &policy.evidence;
+    let Some(cap) = answer_cap(policy, settings) else { return no_answer(policy) };
+    if let Phase::RateLimited(state) = &policy.phase {
+        return rate_limited_answer(policy, settings, state, cap);
     }
     let z = normal::quantile(0.5 + 0.5 * settings.confidence);
-    let work = known.work();
-    let pooled = known.pooled(cap);
+    let work = evidence.work();
+    let pooled = evidence.pooled(cap);
     let estimate = |mean: Option<MeanEstimate>| {
         mean.map(|mean| Estimate {
             value: mean.value,
@@ -31,31 +32,32 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
         })
     };
     let binding = binding(policy, settings, cap);
-    let highest = known.points().last().map_or(cap, |point| point.cap);
-    let ceiling = match known.bad {
+    let highest = evidence.points().last().map_or(cap, |point| point.cap);
+    let ceiling = match evidence.bad {
         Some(bad) => bad.cap.saturating_sub(1).max(cap),
         None => highest.max(cap),
     };
-    let (low, high) = interval::knee_interval(&known.points(), settings.tolerance, settings.confidence)
+    let (low, high) = interval::knee_interval(&evidence.points(), settings.tolerance, settings.confidence)
         .unwrap_or((cap, cap));
     // Between two measured caps below a cliff, throughput may rise in a straight line or bend.
-    let beside = known.points().iter().map(|point| point.cap).rfind(|&cap| cap < low);
-    let low = beside.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
-    let walled = matches!(binding, Binding::ConcurrencyLimit | Binding::Client | Binding::KvCliff);
-    let high = if walled { ceiling } else { high.clamp(cap, ceiling) };
+    let cap_below = evidence.points().iter().map(|point| point.cap).rfind(|&cap| cap < low);
+    let low = cap_below.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
+    let has_hard_limit = matches!(binding, Binding::ConcurrencyLimit | Binding::Client | Binding::KvCliff);
+    let high = if has_hard_limit { ceiling } else { high.clamp(cap, ceiling) };
     // How many sequences fit into memory depends on their lengths, of which a step saw a sample.
-    let off = if binding == Binding::KvCliff { z * known.sample_error(cap) } else { 0.0 };
-    let low = (low as f64 / (1.0 + off)).round().max(settings.min_cap as f64) as usize;
-    let high = (high as f64 * (1.0 + off)).round() as usize;
+    let length_error = if binding == Binding::KvCliff { z * evidence.sample_error(cap) } else { 0.0 };
+    let low = (low as f64 / (1.0 + length_error)).round().max(settings.min_cap as f64) as usize;
+    let high = (high as f64 * (1.0 + length_error)).round() as usize;
     // A client that is too slow does not show how much the server can take.
     let rising = matches!(binding, Binding::NotReached | Binding::Client);
     SweepAnswer {
         cap: Some(cap),
         interval: Some((low.min(cap), high.max(cap))),
-        open_above: rising || (known.bad.is_none() && high >= highest && !known.has_stopped_rising(settings)),
+        open_above: rising
+            || (evidence.bad.is_none() && high >= highest && !evidence.has_stopped_rising(settings)),
         binding: Some(binding),
         confirmed: policy.confirmed,
-        because: because(policy, settings, cap, binding),
+        because: explanation(policy, settings, cap, binding),
         throughput: estimate(pooled.as_ref().and_then(|summary| summary.throughput(work))),
         goodput: estimate(pooled.as_ref().and_then(|summary| summary.goodput(work))),
         rpm: None,
@@ -64,46 +66,55 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     }
 }
 
-/// Returns the answer if a rate limit applies.
-fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: usize) -> SweepAnswer {
-    let known = &policy.evidence;
+/// Returns the answer of a search whose server has a rate limit. `cap` is the cap that the search
+/// has found so far.
+fn rate_limited_answer(
+    policy: &Policy,
+    settings: &SearchSettings,
+    state: &RateLimited,
+    cap: usize,
+) -> SweepAnswer {
+    let evidence = &policy.evidence;
     let z = normal::quantile(0.5 + 0.5 * settings.confidence);
-    let binding = policy.limited_rate(pace);
-    let paced = known.rate_history.paced(pace.since);
+    let binding = policy.limited_rate(state);
+    let observed = evidence.rate_history.observed_rate(state.since);
     // Errors: one call at each end of the stretch, the random lengths of the mix, and the error of
     // the service time.
-    let error =
-        paced.map_or(0.5, |paced| (1.5 / paced.calls).hypot(0.35 / paced.calls.sqrt().max(1.0)).hypot(0.01));
-    let around = |value: f64| Estimate {
+    let error = observed.map_or(0.5, |observed| {
+        (1.5 / observed.calls).hypot(0.35 / observed.calls.sqrt().max(1.0)).hypot(0.01)
+    });
+    let with_interval = |value: f64| Estimate {
         value,
         low: value * (1.0 - z * error).max(0.0),
         high: value * (1.0 + z * error),
     };
-    let calls = paced.map(|paced| around(policy.rate(pace, &paced)));
-    let fed =
-        calls.zip(known.service_at(cap)).map(|(calls, service)| (calls.low * service, calls.high * service));
-    let (low, high) = fed.map_or((cap, cap), |(low, high)| (low as usize, high.ceil() as usize));
-    let needs = calls.zip(known.service_at(cap)).map(|(calls, service)| calls.value * service);
-    let cap = needs.map_or(cap, |fed| policy.rounded(settings, pace, cap, fed));
-    let minute = |estimate: Estimate| Estimate {
+    let calls = observed.map(|observed| with_interval(policy.calls_per_second(state, &observed)));
+    let sustained = calls
+        .zip(evidence.service_at(cap))
+        .map(|(calls, service)| (calls.low * service, calls.high * service));
+    let (low, high) = sustained.map_or((cap, cap), |(low, high)| (low as usize, high.ceil() as usize));
+    let sustained_calls = calls.zip(evidence.service_at(cap)).map(|(calls, service)| calls.value * service);
+    let cap = sustained_calls.map_or(cap, |sustained| policy.rounded_cap(settings, state, cap, sustained));
+    let per_minute = |estimate: Estimate| Estimate {
         value: 60.0 * estimate.value,
         low: 60.0 * estimate.low,
         high: 60.0 * estimate.high,
     };
-    let tokens = paced.map(|paced| around(policy.tokens(&paced)));
-    let (what, told) = match binding {
-        Binding::RequestRate => ("requests", known.rate_history.requests_told),
-        _ => ("tokens", known.rate_history.tokens_told),
+    let tokens = observed.map(|observed| with_interval(policy.tokens_per_second(&observed)));
+    let (what, reported) = match binding {
+        Binding::RequestRate => ("requests", evidence.rate_history.reported_rpm),
+        _ => ("tokens", evidence.rate_history.reported_tpm),
     };
     let rate = match binding {
         Binding::RequestRate => calls,
         _ => tokens,
     };
-    let told = told.map_or_else(String::new, |told| format!(" (its response headers report {told:.0})"));
+    let reported =
+        reported.map_or_else(String::new, |reported| format!(" (its response headers report {reported:.0})"));
     let unsure =
-        if pace.is_known() { "" } else { " No response showed whether it counts tokens or requests." };
+        if state.is_known() { "" } else { " No response showed whether it counts tokens or requests." };
     let because = format!(
-        "The server accepts about {:.0} {what} per minute{told}, independent of the cap; {cap} concurrent calls use this rate up. Configure the rate; the cap follows from it.{unsure}",
+        "The server accepts about {:.0} {what} per minute{reported}, independent of the cap; {cap} concurrent calls use this rate up. Configure the rate; the cap follows from it.{unsure}",
         60.0 * rate.map_or(0.0, |rate| rate.value)
     );
     SweepAnswer {
@@ -115,31 +126,33 @@ fn paced(policy: &Policy, settings: &SearchSettings, pace: &RateLimited, cap: us
         because,
         throughput: calls,
         goodput: calls,
-        rpm: calls.map(minute),
-        tpm: tokens.map(minute),
+        rpm: calls.map(per_minute),
+        tpm: tokens.map(per_minute),
         notes: policy.notes.clone(),
     }
 }
 
-fn found(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
+fn answer_cap(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
     match policy.phase {
         Phase::Confirm { answer, .. } => Some(answer),
-        Phase::RateLimited(pace) => pace.answer,
+        Phase::RateLimited(state) => state.answer,
         _ => policy.evidence.answer(settings),
     }
 }
 
-fn nothing(policy: &Policy) -> SweepAnswer {
+fn no_answer(policy: &Policy) -> SweepAnswer {
     let example = policy.evidence.all_summaries().iter().rev().find_map(|summary| summary.failure.clone());
-    let said = example.map_or_else(String::new, |failure| match failure.status {
+    let last_failure = example.map_or_else(String::new, |failure| match failure.status {
         Some(status) => format!(" The last response was a {status}."),
-        None => format!(" The last failure: {}.", words(failure.cause)),
+        None => format!(" The last failure: {}.", failure_phrase(failure.cause)),
     });
     let because = match &policy.no_answer {
         Some(NoAnswer::Fails) => {
-            format!("Calls fail at the lowest cap too, so no cap can be recommended.{said}")
+            format!("Calls fail at the lowest cap too, so no cap can be recommended.{last_failure}")
         }
-        Some(NoAnswer::Refused) => format!("The requests themselves are rejected at every cap.{said}"),
+        Some(NoAnswer::Refused) => {
+            format!("The requests themselves are rejected at every cap.{last_failure}")
+        }
         None => "Too few calls were observed for an answer.".to_owned(),
     };
     SweepAnswer {
@@ -168,57 +181,59 @@ fn notes(policy: &Policy) -> Vec<String> {
 }
 
 fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
-    let known = &policy.evidence;
+    let evidence = &policy.evidence;
     // Several more slots gained hardly anything before any call was rejected.
-    let more = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
-    let stalled = known.good.is_some_and(|good| good as f64 >= more);
-    let bound = |bad: RejectedCap| match bad.wall {
+    let well_above = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
+    let stalled = evidence.good.is_some_and(|good| good as f64 >= well_above);
+    let binding_of = |bad: RejectedCap| match bad.cause {
         RejectionCause::Client => Binding::Client,
         RejectionCause::Cliff => Binding::KvCliff,
         RejectionCause::Overload => Binding::Saturation,
         RejectionCause::Failures if stalled => Binding::Saturation,
         RejectionCause::Failures => Binding::ConcurrencyLimit,
     };
-    let near = |bad: &RejectedCap| bad.cap.saturating_sub(cap) as f64 <= (0.1 * cap as f64).max(1.0);
+    let is_near = |bad: &RejectedCap| bad.cap.saturating_sub(cap) as f64 <= (0.1 * cap as f64).max(1.0);
     // Memory fills up gradually: preemptions occur now and then before they cost more than is
     // gained.
-    let full = |bad: &RejectedCap| {
-        matches!(bad.wall, RejectionCause::Cliff | RejectionCause::Overload)
-            && known.lowest_preempting_cap().is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
+    let fills_kv_cache = |bad: &RejectedCap| {
+        matches!(bad.cause, RejectionCause::Cliff | RejectionCause::Overload)
+            && evidence
+                .lowest_preempting_cap()
+                .is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
     };
-    match known.bad {
-        Some(bad) if full(&bad) => Binding::KvCliff,
-        Some(bad) if near(&bad) => bound(bad),
-        _ if known.has_stopped_rising(settings) => Binding::Saturation,
-        Some(bad) => bound(bad),
+    match evidence.bad {
+        Some(bad) if fills_kv_cache(&bad) => Binding::KvCliff,
+        Some(bad) if is_near(&bad) => binding_of(bad),
+        _ if evidence.has_stopped_rising(settings) => Binding::Saturation,
+        Some(bad) => binding_of(bad),
         None => Binding::NotReached,
     }
 }
 
-fn because(policy: &Policy, settings: &SearchSettings, cap: usize, binding: Binding) -> String {
-    let known = &policy.evidence;
+fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: Binding) -> String {
+    let evidence = &policy.evidence;
     match binding {
         Binding::ConcurrencyLimit => {
-            let bad = known.bad.map_or(cap + 1, |bad| bad.cap);
-            let (failed, taken, failure) = known
+            let bad = evidence.bad.map_or(cap + 1, |bad| bad.cap);
+            let (failed, accepted, failure) = evidence
                 .summaries()
                 .iter()
                 .filter(|summary| summary.cap == bad)
-                .fold((0, 0, None), |(failed, taken, failure), summary| {
+                .fold((0, 0, None), |(failed, accepted, failure), summary| {
                     (
                         failed + summary.above_floor.0,
-                        taken + summary.above_floor.1,
+                        accepted + summary.above_floor.1,
                         summary.failure.clone().or(failure),
                     )
                 });
             let what = failure.map_or("an error".to_owned(), |failure| match failure.status {
                 Some(status) => format!("a {status}"),
-                None => words(failure.cause).to_owned(),
+                None => failure_phrase(failure.cause).to_owned(),
             });
             let next = if bad == cap + 1 { ordinal(bad) } else { format!("{} or later", ordinal(cap + 1)) };
             format!(
                 "The server accepts {cap} concurrent calls; of calls sent as the {next}, {failed} of {} got {what}.",
-                failed + taken
+                failed + accepted
             )
         }
         Binding::Client => format!(
@@ -228,8 +243,8 @@ fn because(policy: &Policy, settings: &SearchSettings, cap: usize, binding: Bind
             "Above {cap} concurrent calls the engine's KV cache is full: sequences are preempted and recomputed, streams stall, and throughput falls."
         ),
         Binding::Saturation => {
-            let best = known.knee(settings).map_or(0.0, |knee| knee.best);
-            let highest = known.points().last().map_or(cap, |point| point.cap);
+            let best = evidence.knee(settings).map_or(0.0, |knee| knee.best);
+            let highest = evidence.points().last().map_or(cap, |point| point.cap);
             format!(
                 "The server's throughput stops to rise: with up to {highest} concurrent calls it completes at most {best:.2} calls per second, and {cap} are enough for {:.0} % of that.",
                 100.0 * (1.0 - settings.tolerance)
@@ -253,7 +268,7 @@ fn ordinal(n: usize) -> String {
     format!("{n}{suffix}")
 }
 
-fn words(cause: FailureCause) -> &'static str {
+fn failure_phrase(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "a 429",
         FailureCause::Overloaded => "an overload error",

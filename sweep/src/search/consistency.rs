@@ -1,49 +1,53 @@
-//! Detects observations that contradict each other: a cliff, a cap that behaves differently than
-//! before, and points that cannot belong to one curve.
+//! Detects contradictory observations: falling goodput with preemptions (a cliff), a cap that
+//! behaves differently than before, and caps that do not fit one curve.
 
 use super::SearchSettings;
 use super::curve::Point;
 use super::evidence::Evidence;
 use super::step_summary::StepSummary;
 
-/// A goodput below this share of the best may indicate another state of the server.
+/// A goodput below this share of the best goodput may mean that the server has changed.
 const DROP_SHARE: f64 = 0.85;
-/// A pause longer than this multiple of the usual pause, and than `MIN_PAUSE_S` seconds, indicates
-/// a preempted sequence.
+/// A pause in a stream indicates a preempted sequence if it is longer than this multiple of the
+/// median pause at the next lower cap, and longer than `MIN_PAUSE_S`.
 const PAUSE_FACTOR: f64 = 5.0;
+/// Minimum length in seconds of a pause that indicates a preempted sequence.
 const MIN_PAUSE_S: f64 = 0.3;
-/// Share of calls with such pauses above which a cap counts as preempting.
+/// Minimum share of calls with such pauses, and of preemptions per attempt, at a cap with
+/// preemptions.
 const PAUSED_SHARE: f64 = 0.03;
-/// Change of the logarithm of the service time that counts as a change, and its minimum in standard
-/// errors.
+/// Minimum change of the natural logarithm of the service time that counts as a change.
 const MIN_CHANGE: f64 = 0.08;
+/// Minimum change in standard errors that counts as a change.
 const EVIDENT_ERRORS: f64 = 3.5;
-/// The same two thresholds if a change is suspected.
+/// Thresholds for a suspected change: minimum change of the logarithm, and minimum change in
+/// standard errors.
 const SUSPECT_CHANGE: (f64, f64) = (0.12, 1.5);
-/// Maximum distance of the logarithms of two neighbouring caps.
+/// Maximum difference of the natural logarithms of two caps that are compared with each other.
 const NEIGHBOUR_DISTANCE: f64 = 0.4;
-/// Distance of the logarithms above which a point is off the curve.
+/// Minimum difference of the natural logarithms of a measured goodput and the curve at which the
+/// measurement contradicts the curve.
 const OFF_CURVE: f64 = 0.12;
 
 impl Evidence {
-    /// Returns the lowest cap with more preemptions than the caps below and with an evidently lower
-    /// goodput.
+    /// Returns the lowest cap that has preemptions and a goodput clearly below the best goodput of
+    /// the lower caps, or `None` if there is none.
     pub(super) fn cliff(&self, settings: &SearchSettings) -> Option<usize> {
         let points = self.points();
         (1..points.len()).find_map(|at| {
             let (below, above) = points.split_at_checked(at)?;
             let best = below.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
-            let here = above.first()?;
-            let error = here.goodput.error.hypot(best.goodput.error);
-            let fell = here.goodput.value + error < (1.0 - settings.tolerance) * best.goodput.value;
-            (fell && self.has_preemptions(here.cap)).then_some(here.cap)
+            let at_cap = above.first()?;
+            let error = at_cap.goodput.error.hypot(best.goodput.error);
+            let fell = at_cap.goodput.value + error < (1.0 - settings.tolerance) * best.goodput.value;
+            (fell && self.has_preemptions(at_cap.cap)).then_some(at_cap.cap)
         })
     }
 
-    /// Returns `true` if streams pause or sequences are preempted at a cap, unlike at the caps
-    /// below.
+    /// Returns `true` if streams pause or sequences are preempted at `cap` clearly more often than
+    /// at all lower caps. Returns `false` if no lower cap was measured.
     pub(super) fn has_preemptions(&self, cap: usize) -> bool {
-        let Some(here) = self.pooled(cap) else { return false };
+        let Some(at_cap) = self.pooled(cap) else { return false };
         let below: Vec<StepSummary> = self
             .points()
             .iter()
@@ -52,49 +56,55 @@ impl Evidence {
             .collect();
         let Some(nearest) = below.last() else { return false };
         let usual = nearest.pauses.get(nearest.pauses.len() / 2).copied().unwrap_or(0.0);
-        let bar = (PAUSE_FACTOR * usual).max(MIN_PAUSE_S);
+        let threshold = (PAUSE_FACTOR * usual).max(MIN_PAUSE_S);
         let paused = |summary: &StepSummary| {
-            let long = summary.pauses.iter().filter(|&&pause| pause > bar).count();
+            let long = summary.pauses.iter().filter(|&&pause| pause > threshold).count();
             long as f64 / summary.pauses.len().max(1) as f64
         };
-        let thrown_out = |summary: &StepSummary| summary.preemptions as f64 / summary.attempts.max(1) as f64;
-        let more = |of: &dyn Fn(&StepSummary) -> f64| {
+        let preemption_rate =
+            |summary: &StepSummary| summary.preemptions as f64 / summary.attempts.max(1) as f64;
+        let is_higher = |of: &dyn Fn(&StepSummary) -> f64| {
             let least = below.iter().map(of).fold(f64::INFINITY, f64::min);
-            of(&here) > PAUSED_SHARE && of(&here) > 3.0 * least
+            of(&at_cap) > PAUSED_SHARE && of(&at_cap) > 3.0 * least
         };
-        more(&paused) || more(&thrown_out)
+        is_higher(&paused) || is_higher(&preemption_rate)
     }
 
-    /// Returns the lowest cap with preemptions.
+    /// Returns the lowest accepted cap with preemptions, or `None` if there is none.
     pub(super) fn lowest_preempting_cap(&self) -> Option<usize> {
         self.accepted().map(|summary| summary.cap).filter(|&cap| self.has_preemptions(cap)).min()
     }
 
-    /// Returns the point with the highest goodput.
+    /// Returns the measured cap with the highest goodput, or `None` without measurements.
     pub(super) fn best(&self) -> Option<Point> {
         self.points().into_iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))
     }
 
-    /// Returns `true` if a cap has far less goodput than the best.
+    /// Returns `true` if the goodput at `cap` is below [`DROP_SHARE`] of the best goodput, which a
+    /// lower cap has.
     pub(super) fn is_goodput_drop(&self, cap: usize) -> bool {
-        let here = self.pooled(cap).and_then(|summary| summary.goodput(self.work()));
-        here.zip(self.best())
-            .is_some_and(|(here, best)| here.value < DROP_SHARE * best.goodput.value && best.cap < cap)
+        let at_cap = self.pooled(cap).and_then(|summary| summary.goodput(self.work()));
+        at_cap
+            .zip(self.best())
+            .is_some_and(|(at_cap, best)| at_cap.value < DROP_SHARE * best.goodput.value && best.cap < cap)
     }
 
-    /// Returns the logarithmic change of the service time since the same cap was measured before,
-    /// if the change is evident, or suspicious with `suspected`.
+    /// Returns the change of the natural logarithm of the service time since the cap of `summary`
+    /// was measured before. Returns `None` if it was not, or if the change is too small for the
+    /// thresholds. `suspected` selects [`SUSPECT_CHANGE`].
     pub(super) fn service_time_change(&self, summary: &StepSummary, suspected: bool) -> Option<f64> {
         let (now, then) =
             (summary.service.at(self.work())?, self.pooled(summary.cap)?.service.at(self.work())?);
         let change = (now.value / then.value).ln();
         let error = now.relative().hypot(then.relative());
-        let (least, bar) = if suspected { SUSPECT_CHANGE } else { (MIN_CHANGE, EVIDENT_ERRORS) };
-        (change.abs() > least && change.abs() > bar * error).then_some(change)
+        let (least, threshold) = if suspected { SUSPECT_CHANGE } else { (MIN_CHANGE, EVIDENT_ERRORS) };
+        (change.abs() > least && change.abs() > threshold * error).then_some(change)
     }
 
-    /// Returns an earlier cap that contradicts this step: either the step is off the smooth curve,
-    /// or the change between the two caps is larger than any server's.
+    /// Returns a measured cap that contradicts the goodput of a step, or `None` if none does.
+    /// Inside a smooth curve, the step contradicts its nearest cap if it is off the curve.
+    /// Otherwise it contradicts a neighbouring cap if the goodput between the two changes more than
+    /// their caps do.
     pub(super) fn contradicting_cap(&self, summary: &StepSummary) -> Option<usize> {
         let goodput = summary.goodput(self.work())?;
         let points = self.points();
@@ -104,16 +114,17 @@ impl Evidence {
             .filter(|point| point.cap != summary.cap)?;
         let inside = points.first()?.cap <= summary.cap && summary.cap <= points.last()?.cap;
         if let Some(curve) = self.curve().filter(|curve| inside && curve.is_smooth()) {
-            let off = (goodput.value / curve.at(summary.cap)).ln().abs();
-            return (off > OFF_CURVE && off > EVIDENT_ERRORS * goodput.relative()).then_some(nearest.cap);
+            let distance = (goodput.value / curve.at(summary.cap)).ln().abs();
+            return (distance > OFF_CURVE && distance > EVIDENT_ERRORS * goodput.relative())
+                .then_some(nearest.cap);
         }
         points.iter().map(|point| (point, (summary.cap as f64 / point.cap as f64).ln())).find_map(
-            |(point, more)| {
-                let rise = (goodput.value / point.goodput.value).ln() * more.signum();
-                let beyond = (rise - more.abs()).max(-more.abs() - rise);
+            |(point, log_ratio)| {
+                let rise = (goodput.value / point.goodput.value).ln() * log_ratio.signum();
+                let beyond = (rise - log_ratio.abs()).max(-log_ratio.abs() - rise);
                 let error = goodput.relative().hypot(point.goodput.relative());
-                (more != 0.0
-                    && more.abs() < NEIGHBOUR_DISTANCE
+                (log_ratio != 0.0
+                    && log_ratio.abs() < NEIGHBOUR_DISTANCE
                     && beyond > MIN_CHANGE / 2.0
                     && beyond > EVIDENT_ERRORS * error)
                     .then_some(point.cap)

@@ -1,32 +1,34 @@
-//! Fits goodput as a function of the cap.
+//! Fits a curve of the goodput over the cap.
 //!
-//! A cap divided by its goodput is the time that a call takes. For a server that shares itself
-//! between calls at a fixed cost each, this time is a line in the cap; with the cost of coherence
-//! it is a parabola (N. J. Gunther's universal scalability law). For a server that runs a fixed
-//! number of calls and queues the rest, goodput reaches a plateau: an elbow. The better of the two
-//! shapes is fitted by weighted least squares. If neither fits (a cliff), neighbours are connected
-//! by straight lines in log-log scale.
+//! A cap divided by its goodput is the mean time of a call. If calls share the server at a fixed
+//! cost each, this time is linear in the cap; with coherence cost it is a parabola (N. J. Gunther's
+//! universal scalability law). If the server runs a fixed number of calls and queues the rest,
+//! goodput reaches a plateau (an elbow). The better of the two shapes is fitted by weighted least
+//! squares. If neither fits, as at a cliff, neighbouring caps are connected by straight lines in
+//! log-log scale.
 //!
-//! The curve never extends beyond the lowest and the highest measured cap, because samples below
-//! the peak show nothing about the peak.
+//! The curve is not extrapolated beyond the measured caps, because measurements below the peak do
+//! not show where it is.
 
 use super::service_time::MeanEstimate;
 
-/// A measured cap.
+/// A measured cap with its goodput in calls per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) cap: usize,
     pub(super) goodput: MeanEstimate,
 }
 
-/// The best cap is the first point with at least this share of the highest goodput.
+/// Share of the highest goodput that the best cap must reach. The best cap is the lowest that does.
 const NEAR_BEST: f64 = 0.97;
-/// Points further below the best cap than this factor do not shape the curve.
+/// Caps below the best cap divided by this factor are ignored in the fit.
 const SHAPE_RANGE_BELOW: f64 = 6.0;
-/// Points further above the best cap than this factor do not shape the curve.
+/// Caps above the best cap times this factor are ignored in the fit.
 const SHAPE_RANGE_ABOVE: f64 = 2.6;
-/// Maximum residual of a point, in standard errors and relative to its value.
+/// Maximum residual of a point in standard errors. A residual below `MAX_RESIDUAL_SHARE` of the
+/// value is accepted too.
 const MAX_RESIDUAL_ERRORS: f64 = 3.0;
+/// Residual relative to the value that is always accepted.
 const MAX_RESIDUAL_SHARE: f64 = 0.02;
 
 #[derive(Clone, Debug)]
@@ -35,7 +37,8 @@ pub(super) struct Curve {
     shape: Option<Shape>,
 }
 
-/// The best cap, and the smallest cap that is within the tolerance of it.
+/// Knee of a curve: `cap` is the smallest cap within the tolerance of the highest goodput `best`,
+/// which `best_cap` has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Knee {
     pub(super) cap: usize,
@@ -44,18 +47,18 @@ pub(super) struct Knee {
 }
 
 impl Curve {
-    /// Fits a curve to points in any order. Points of the same cap must have been merged. Returns
-    /// `None` without valid points.
+    /// Fits a curve to points in any order, at most one per cap. Returns `None` if no point has a
+    /// positive goodput and error.
     pub(super) fn new(mut points: Vec<Point>) -> Option<Self> {
         points.retain(|point| point.cap > 0 && point.goodput.value > 0.0 && point.goodput.error > 0.0);
         points.sort_by_key(|point| point.cap);
-        let most = points.iter().map(|point| point.goodput.value).max_by(f64::total_cmp)?;
-        let best = points.iter().find(|point| point.goodput.value >= NEAR_BEST * most)?.cap as f64;
-        let near = |point: &&Point| {
+        let max_goodput = points.iter().map(|point| point.goodput.value).max_by(f64::total_cmp)?;
+        let best = points.iter().find(|point| point.goodput.value >= NEAR_BEST * max_goodput)?.cap as f64;
+        let shapes_curve = |point: &&Point| {
             let cap = point.cap as f64;
             cap >= best / SHAPE_RANGE_BELOW && cap <= best * SHAPE_RANGE_ABOVE
         };
-        let shaping: Vec<Point> = points.iter().filter(near).copied().collect();
+        let shaping: Vec<Point> = points.iter().filter(shapes_curve).copied().collect();
         let shapes = Shape::parabola(&shaping).into_iter().chain(Shape::elbows(&shaping));
         let shape = shapes
             .filter(|shape| shape.fits(&shaping))
@@ -67,13 +70,13 @@ impl Curve {
         &self.points
     }
 
-    /// Returns `true` if one smooth curve fits all points.
+    /// Returns `true` if a parabola or an elbow fits all points near the best cap.
     pub(super) fn is_smooth(&self) -> bool {
         self.shape.is_some()
     }
 
-    /// Returns the goodput at a cap. Beyond the measured caps, returns the value of the nearest
-    /// one.
+    /// Returns the goodput at a cap, in calls per second. Outside the measured caps, returns the
+    /// value at the nearest one.
     pub(super) fn at(&self, cap: usize) -> f64 {
         if let Some(value) = self.shape.as_ref().and_then(|shape| shape.at(cap)) {
             return value;
@@ -90,7 +93,8 @@ impl Curve {
         ((1.0 - share) * left.goodput.value.ln() + share * right.goodput.value.ln()).exp()
     }
 
-    /// Returns the smallest cap whose goodput is within `tolerance` of the best.
+    /// Returns the smallest cap whose goodput is at least `1 - tolerance` of the highest. Returns
+    /// `None` without points.
     pub(super) fn knee(&self, tolerance: f64) -> Option<Knee> {
         let (low, high) = (self.points.first()?.cap, self.points.last()?.cap);
         let (best_cap, best) = (low..=high)
@@ -101,11 +105,12 @@ impl Curve {
     }
 }
 
-/// `time = a + b cap + c cap^2`, with the goodput limited to `most` per second.
+/// A shape of the curve: the mean time of a call is `a + b cap + c cap^2` seconds, and the goodput
+/// is at most `max_goodput`.
 #[derive(Clone, Debug)]
 struct Shape {
     coefficients: [f64; 3],
-    most: f64,
+    max_goodput: f64,
     low: usize,
     high: usize,
 }
@@ -116,19 +121,20 @@ impl Shape {
             return None;
         }
         let [low, high] = [points.first()?.cap, points.last()?.cap];
-        Some(Self { coefficients: least_squares(points, 3)?, most: f64::INFINITY, low, high })
+        Some(Self { coefficients: least_squares(points, 3)?, max_goodput: f64::INFINITY, low, high })
     }
 
-    /// Returns candidates with a line through the first points and a plateau through the last two
-    /// or more.
+    /// Returns one candidate per way to divide the points into a rising line (at least two points)
+    /// and a plateau (at least two points).
     fn elbows(points: &[Point]) -> impl Iterator<Item = Self> {
         (2..points.len().saturating_sub(1)).filter_map(|split| {
             let (rising, level) = points.split_at_checked(split)?;
             let weight = |point: &Point| point.goodput.error.powi(-2);
             let sum: f64 = level.iter().map(weight).sum();
-            let most = level.iter().map(|point| weight(point) * point.goodput.value).sum::<f64>() / sum;
+            let max_goodput =
+                level.iter().map(|point| weight(point) * point.goodput.value).sum::<f64>() / sum;
             let [low, high] = [points.first()?.cap, points.last()?.cap];
-            Some(Self { coefficients: least_squares(rising, 2)?, most, low, high })
+            Some(Self { coefficients: least_squares(rising, 2)?, max_goodput, low, high })
         })
     }
 
@@ -139,28 +145,30 @@ impl Shape {
         let [a, b, c] = self.coefficients;
         let n = cap as f64;
         let time = a + b * n + c * n * n;
-        (time > 0.0).then(|| (n / time).min(self.most))
+        (time > 0.0).then(|| (n / time).min(self.max_goodput))
     }
 
-    /// Returns the sum of squared residuals, in standard errors. Both shapes have three parameters.
+    /// Returns the sum of squared residuals, in squared standard errors.
     fn misfit(&self, points: &[Point]) -> f64 {
-        let off =
+        let residual =
             |point: &Point| (self.at(point.cap).unwrap_or(0.0) - point.goodput.value) / point.goodput.error;
-        points.iter().map(|point| off(point).powi(2)).sum()
+        points.iter().map(|point| residual(point).powi(2)).sum()
     }
 
     fn fits(&self, points: &[Point]) -> bool {
         points.iter().all(|point| {
             self.at(point.cap).is_some_and(|value| {
-                let off = (value - point.goodput.value).abs();
-                off <= (MAX_RESIDUAL_ERRORS * point.goodput.error)
-                    .max(MAX_RESIDUAL_SHARE * point.goodput.value)
+                let residual = (value - point.goodput.value).abs();
+                residual
+                    <= (MAX_RESIDUAL_ERRORS * point.goodput.error)
+                        .max(MAX_RESIDUAL_SHARE * point.goodput.value)
             })
         })
     }
 }
 
-/// Fits a polynomial of one, two or three terms to the call times.
+/// Fits a polynomial of `terms` terms (1 to 3) of the cap to the mean call times. Returns `None` if
+/// the points do not determine it.
 fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
     // Caps are scaled by the highest one to keep the sums in range.
     let scale = points.last()?.cap as f64;
@@ -185,7 +193,8 @@ fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
     Some([a, b / scale, c / (scale * scale)])
 }
 
-/// Solves a 3x3 linear system by Gaussian elimination with pivoting.
+/// Solves a linear system of three equations by Gaussian elimination with pivoting. Returns `None`
+/// if it is singular.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;

@@ -1,7 +1,6 @@
-//! The evidence from the steps of the current era.
+//! Evidence from the steps of the current era.
 //!
-//! A new era begins if the server has changed (drift). Earlier steps are then only kept for the
-//! report.
+//! A new era begins when the server has changed. Steps of earlier eras remain only in the report.
 
 use super::SearchSettings;
 use super::curve::{Curve, Knee, Point};
@@ -11,110 +10,114 @@ use super::sprt::Sprt;
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::CallObservation;
 
-/// Acceptable failures include the share at low caps plus this many standard errors.
+/// Number of standard errors that are added to the share of failures at low caps when it is used as
+/// the acceptable share.
 const BASELINE_ERRORS: f64 = 1.0;
 
-/// Why a cap is not usable.
+/// Why the search considers a cap unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejectionCause {
-    /// Too many attempts failed.
+    /// Too large a share of the attempts failed.
     Failures,
-    /// The client did not keep the cap busy.
+    /// This client did not keep the cap in use.
     Client,
     /// The engine's KV cache was full, and the goodput fell.
     Cliff,
-    /// The server is slow at this cap and for a while afterwards.
+    /// The server is slow at this cap, and remains slow for a while afterwards.
     Overload,
 }
 
-/// The lowest cap that is not usable.
+/// The lowest cap known to be unusable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RejectedCap {
     pub(super) cap: usize,
-    pub(super) wall: RejectionCause,
-    /// Highest usable cap according to the step itself.
+    pub(super) cause: RejectionCause,
+    /// Highest usable cap that the positions of the failures indicate, or `None` without an
+    /// indication. It is measured next.
     pub(super) guess: Option<usize>,
-    /// Whether the cap just above the guess is worth a try as well.
-    pub(super) next: bool,
-    /// The highest accepted cap before, and the highest accepted position, if additional calls were
-    /// rejected.
+    /// Whether to measure the cap just above `guess` after `guess`.
+    pub(super) try_next: bool,
+    /// If positions above the highest accepted cap were accepted: that cap, and the highest
+    /// accepted position. Otherwise `None`.
     pub(super) edge: Option<(usize, usize)>,
 }
 
 impl RejectedCap {
-    pub(super) fn new(cap: usize, wall: RejectionCause, guess: Option<usize>) -> Self {
-        Self { cap, wall, guess, next: true, edge: None }
+    pub(super) fn new(cap: usize, cause: RejectionCause, guess: Option<usize>) -> Self {
+        Self { cap, cause, guess, try_next: true, edge: None }
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     summaries: Vec<StepSummary>,
-    /// Index of the first step of the era.
-    era: usize,
+    /// Index of the first step of the current era in `summaries`.
+    era_start: usize,
     pub(super) good: Option<usize>,
     pub(super) bad: Option<RejectedCap>,
-    /// Work of all calls, for the mean of the mix.
+    /// Work of all answered calls, for the mean work of the mix.
     mix: ServiceTime,
     /// Total tokens of answered calls: count, sum, and sum of squares.
-    sizes: [f64; 3],
-    /// Number of calls that have ended.
+    token_sums: [f64; 3],
+    /// Number of calls that have ended since the sweep began.
     pub(super) calls: usize,
     pub(super) rate_history: RateHistory,
 }
 
 impl Evidence {
-    pub(super) fn call(&mut self, seen: &CallObservation) {
+    pub(super) fn on_call(&mut self, seen: &CallObservation) {
         self.calls += 1;
-        self.rate_history.call(seen);
+        self.rate_history.on_call(seen);
         if seen.failure.is_none() {
             self.mix.add(seen.output_tokens as f64, 0.0);
             let size = (seen.input_tokens + seen.output_tokens) as f64;
-            self.sizes = [self.sizes[0] + 1.0, self.sizes[1] + size, self.sizes[2] + size * size];
+            self.token_sums =
+                [self.token_sums[0] + 1.0, self.token_sums[1] + size, self.token_sums[2] + size * size];
         }
     }
 
-    /// Returns the relative standard error of the mean prompt size at a cap, compared with the mix,
-    /// because a step only sends the first prompts.
+    /// Returns the relative standard error of the mean tokens per call in the steps at `cap`. These
+    /// steps sent only the first requests of the mix.
     pub(super) fn sample_error(&self, cap: usize) -> f64 {
-        let [n, sum, squares] = self.sizes;
+        let [n, sum, squares] = self.token_sums;
         let spread = (n * squares / (sum * sum).max(1.0) - 1.0).max(0.0).sqrt();
         let most = self.accepted().filter(|summary| summary.cap == cap).map(|summary| summary.answered).max();
         spread / (most.unwrap_or(0).max(1) as f64).sqrt()
     }
 
-    /// Returns the mean work of a call of the mix, in output tokens.
+    /// Returns the mean work of all answered calls, in output tokens. 0 before the first one.
     pub(super) fn work(&self) -> f64 {
         self.mix.work().unwrap_or_default()
     }
 
     pub(super) fn summaries(&self) -> &[StepSummary] {
-        self.summaries.get(self.era..).unwrap_or_default()
+        self.summaries.get(self.era_start..).unwrap_or_default()
     }
 
     pub(super) fn all_summaries(&self) -> &[StepSummary] {
         &self.summaries
     }
 
-    pub(super) fn add(&mut self, summary: StepSummary) {
+    pub(super) fn push_summary(&mut self, summary: StepSummary) {
         self.summaries.push(summary);
     }
 
-    /// Starts a new era. Only the last `keep` steps still count.
-    pub(super) fn new_era(&mut self, keep: usize) {
-        self.era = self.summaries.len().saturating_sub(keep);
+    /// Starts a new era because the server has changed. Only the last `kept_steps` steps remain
+    /// evidence.
+    pub(super) fn new_era(&mut self, kept_steps: usize) {
+        self.era_start = self.summaries.len().saturating_sub(kept_steps);
         self.good = self.accepted().map(|summary| summary.cap).max();
         self.bad = None;
     }
 
-    /// Records an unusable cap, unless a lower one is known.
+    /// Records an unusable cap, unless a lower unusable cap is known.
     pub(super) fn record_rejected_cap(&mut self, bad: RejectedCap) {
         if self.bad.is_none_or(|known| known.cap >= bad.cap) {
             self.bad = Some(bad);
         }
     }
 
-    /// Keeps only accepted caps below `cap`.
+    /// Sets the highest usable cap to the highest accepted one below `cap`, or to `None`.
     pub(super) fn keep_accepted_below(&mut self, cap: usize) {
         self.good = self.accepted().map(|summary| summary.cap).filter(|&good| good < cap).max();
     }
@@ -123,11 +126,13 @@ impl Evidence {
         self.summaries().iter().filter(|summary| summary.ended == StepEnd::Accepted)
     }
 
-    /// Returns the test for failures at a cap, above the background of failures at low caps.
+    /// Returns the test that decides whether too many attempts fail at `cap`. The share of failures
+    /// at half of the cap and below counts as background, and is added to both thresholds.
     pub(super) fn test(&self, settings: &SearchSettings, cap: usize) -> Sprt {
-        let low = self.accepted().filter(|summary| 2 * summary.cap <= cap.max(2 * settings.min_cap));
+        let low_cap_steps =
+            self.accepted().filter(|summary| 2 * summary.cap <= cap.max(2 * settings.min_cap));
         let (failed, attempts) =
-            low.fold((0, 0), |sum, summary| (sum.0 + summary.failed, sum.1 + summary.attempts));
+            low_cap_steps.fold((0, 0), |sum, summary| (sum.0 + summary.failed, sum.1 + summary.attempts));
         let baseline = if failed == 0 {
             0.0
         } else {
@@ -143,14 +148,14 @@ impl Evidence {
         )
     }
 
-    /// Returns all accepted steps at a cap of this era, merged.
+    /// Returns the sum of all accepted steps at `cap`, or `None` if there is none.
     pub(super) fn pooled(&self, cap: usize) -> Option<StepSummary> {
-        let mut at = self.accepted().filter(|summary| summary.cap == cap);
-        let mut sum = at.next()?.clone();
-        for summary in at {
+        let mut steps_at_cap = self.accepted().filter(|summary| summary.cap == cap);
+        let mut sum = steps_at_cap.next()?.clone();
+        for summary in steps_at_cap {
             let (n, m) = (sum.service.count() as f64, summary.service.count() as f64);
             sum.in_flight = (n * sum.in_flight + m * summary.in_flight) / (n + m).max(1.0);
-            sum.service = sum.service.and(&summary.service);
+            sum.service = sum.service.merge(&summary.service);
             sum.met += summary.met;
             sum.answered += summary.answered;
             sum.attempts += summary.attempts;
@@ -164,14 +169,14 @@ impl Evidence {
         Some(sum)
     }
 
-    /// Returns the failed and the successful attempts at an accepted cap.
+    /// Returns the numbers of failed and of successful attempts in accepted steps at `cap`.
     pub(super) fn attempts_at(&self, cap: usize) -> (usize, usize) {
         self.accepted()
             .filter(|summary| summary.cap == cap)
             .fold((0, 0), |sum, summary| (sum.0 + summary.failed, sum.1 + summary.attempts - summary.failed))
     }
 
-    /// Returns the goodput at each accepted cap.
+    /// Returns the goodput at each accepted cap up to the highest usable one, in order of the caps.
     pub(super) fn points(&self) -> Vec<Point> {
         let highest = self.good.unwrap_or(0);
         let mut caps: Vec<usize> =
@@ -191,8 +196,9 @@ impl Evidence {
         self.curve()?.knee(settings.tolerance)
     }
 
-    /// Returns how long a call of the mix holds its slot at a cap, in seconds: as measured, or
-    /// otherwise from the curve.
+    /// Returns the mean service time at `cap` in seconds: as measured at `cap`, otherwise from the
+    /// curve, and outside of the curve as measured at the nearest cap. Returns `None` without
+    /// measurements.
     pub(super) fn service_at(&self, cap: usize) -> Option<f64> {
         if let Some(mean) = self.pooled(cap).and_then(|summary| summary.service.at(self.work())) {
             return Some(mean.value);

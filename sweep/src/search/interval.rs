@@ -1,8 +1,8 @@
 //! Confidence interval of the knee.
 //!
-//! A parametric bootstrap (B. Efron): the measured goodputs are redrawn with their errors, and the
-//! knee is determined for each draw. The generator is seeded with the measurements, so the same
-//! sweep has the same interval.
+//! Uses a parametric bootstrap (B. Efron): the measured goodputs are redrawn with their errors, and
+//! each draw has a knee. The random generator is seeded with the measurements, so equal
+//! measurements have equal intervals.
 
 use fastrand::Rng;
 
@@ -10,17 +10,19 @@ use super::curve::{Curve, Point};
 use super::service_time::MeanEstimate;
 use crate::normal;
 
-const DRAWS: usize = 300;
-/// Relative model error of each point, because the curve is only a model of the server.
+const BOOTSTRAP_DRAWS: usize = 300;
+/// Relative standard error that is added to each point, because the curve is only a model of the
+/// server.
 const MODEL_ERROR: f64 = 0.015;
 
-/// Returns the range that contains the middle `confidence` of the knees, or `None` without points.
+/// Returns the range, both ends inclusive, of the middle `confidence` (0.5 to 0.999) of the
+/// bootstrapped knees. Returns `None` without points.
 pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
     let seed = points.iter().fold(points.len() as u64, |seed, point| {
         seed.rotate_left(7) ^ point.goodput.value.to_bits() ^ point.cap as u64
     });
     let mut rng = Rng::with_seed(seed);
-    let mut knees: Vec<usize> = (0..DRAWS)
+    let mut knees: Vec<usize> = (0..BOOTSTRAP_DRAWS)
         .filter_map(|_| {
             let draw = |point: &Point| {
                 let MeanEstimate { value, error } = point.goodput;

@@ -1,29 +1,32 @@
-//! Locates the knee of the goodput curve, and selects caps that would locate it better.
+//! Locates the knee of the goodput curve, and selects caps whose measurement locates it better.
 
 use super::SearchSettings;
 use super::curve::Curve;
 use super::evidence::Evidence;
 
-/// Relative width at which a bracket is closed, with a minimum of one slot.
+/// Relative distance between a usable and an unusable cap at which the search stops to narrow it.
+/// At least one slot.
 pub(super) const RESOLUTION: f64 = 0.02;
-/// Relative distance within which a cap counts as measured.
+/// Relative distance between two caps within which a measurement of one also counts for the other.
 pub(super) const NEAR: f64 = 0.06;
-/// The peak is passed if it lies below this share of the highest cap.
+/// The peak counts as passed if the best cap is at most this share of the highest measured cap.
 const PAST_PEAK_SHARE: f64 = 0.8;
-/// Doubling the cap by less than this gain makes the following steps smaller.
+/// If the last increase of the cap raised the goodput by less than this factor, the next increase
+/// is smaller.
 const FLAT_GAIN: f64 = 1.15;
-/// The goodput has stopped rising if the knee lies below this share of the highest cap.
+/// Goodput counts as no longer rising if the knee is below this share of the highest measured cap.
 const BENT_SHARE: f64 = 0.85;
-/// Maximum ratio between the answer and the next measured cap below it.
+/// Maximum ratio between the knee and the next lower measured cap.
 const MAX_GAP_RATIO: f64 = 1.4;
 
-/// Returns `true` if a measurement at one cap also counts for the other.
-fn near(a: usize, b: usize) -> bool {
+/// Returns `true` if a measurement at cap `a` also counts for cap `b`.
+fn is_near(a: usize, b: usize) -> bool {
     a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0)
 }
 
 impl Evidence {
-    /// Returns `true` if the last doubling gained little, because the peak is near.
+    /// Returns `true` if the last increase of the cap, by more than a third, raised the goodput by
+    /// less than [`FLAT_GAIN`].
     pub(super) fn is_flattening(&self) -> bool {
         match self.points().as_slice() {
             [.., below, last] => {
@@ -33,27 +36,27 @@ impl Evidence {
         }
     }
 
-    /// Returns `true` if the highest cap is evidently worse than a lower one, or no better than
-    /// half of it.
+    /// Returns `true` if the best cap of the curve is far below the highest measured cap, or if the
+    /// highest cap has no more goodput than a cap of at most three quarters of it.
     pub(super) fn is_past_peak(&self, settings: &SearchSettings) -> bool {
         let points = self.points();
         let Some((last, below)) = points.split_last() else { return false };
-        let bar = |factor: f64, value: f64, error: f64| last.goodput.value < factor * value - error;
-        let knee_steps =
-            self.curve().filter(Curve::is_smooth).and_then(|curve| curve.knee(settings.tolerance));
-        if knee_steps.is_some_and(|knee| knee.best_cap as f64 <= PAST_PEAK_SHARE * last.cap as f64) {
+        let is_below = |factor: f64, value: f64, error: f64| last.goodput.value < factor * value - error;
+        let knee = self.curve().filter(Curve::is_smooth).and_then(|curve| curve.knee(settings.tolerance));
+        if knee.is_some_and(|knee| knee.best_cap as f64 <= PAST_PEAK_SHARE * last.cap as f64) {
             return true;
         }
         // If the upward steps are small, the next lower cap shows little.
         below.iter().filter(|point| 4 * point.cap <= 3 * last.cap).any(|point| {
             let error = last.goodput.error.hypot(point.goodput.error);
             // Evidently below the tolerance, or no gain for many more slots.
-            bar(1.0 - settings.tolerance, point.goodput.value, error)
-                || bar(1.0 + 0.5 * settings.tolerance, point.goodput.value, 0.0)
+            is_below(1.0 - settings.tolerance, point.goodput.value, error)
+                || is_below(1.0 + 0.5 * settings.tolerance, point.goodput.value, 0.0)
         })
     }
 
-    /// Returns `true` if the goodput was seen to stop rising above the knee.
+    /// Returns `true` if caps well above the knee were measured, so that the goodput is known not
+    /// to rise further.
     pub(super) fn has_stopped_rising(&self, settings: &SearchSettings) -> bool {
         self.curve().is_some_and(|curve| {
             let highest = curve.points().last().map_or(0, |point| point.cap);
@@ -61,18 +64,18 @@ impl Evidence {
         })
     }
 
-    /// Returns a cap to measure between the best cap and the next lower one if the best cap is
-    /// already beyond the cliff.
+    /// Returns a cap between the best cap and the next lower one if the best cap already has
+    /// preemptions. Returns `None` otherwise, or if the two are too close.
     pub(super) fn below_cliff(&self) -> Option<usize> {
         let points = self.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
         let below = points.iter().rev().find(|point| point.cap < best.cap)?;
-        (!near(below.cap, best.cap) && self.has_preemptions(best.cap))
+        (!is_near(below.cap, best.cap) && self.has_preemptions(best.cap))
             .then(|| (below.cap as f64 * best.cap as f64).sqrt().round() as usize)
     }
 
-    /// Returns a cap whose measurement would locate the knee better, or `None` if the knee is
-    /// known.
+    /// Returns a cap up to `good` whose measurement would locate the knee better, or `None` if the
+    /// knee is known well enough.
     pub(super) fn next_knee_cap(&self, settings: &SearchSettings, good: usize) -> Option<usize> {
         let curve = self.curve()?;
         let points = curve.points();
@@ -92,7 +95,7 @@ impl Evidence {
                 }
             }
         }
-        let is_measured = |cap: usize| points.iter().any(|point| near(point.cap, cap));
+        let is_measured = |cap: usize| points.iter().any(|point| is_near(point.cap, cap));
         if knee.cap <= good && !is_measured(knee.cap) {
             return Some(knee.cap);
         }
@@ -105,7 +108,7 @@ impl Evidence {
         // gap.
         let target = (1.0 - settings.tolerance) * knee.best;
         let mut below =
-            points.iter().rev().filter(|point| point.cap < knee.cap && !near(point.cap, knee.cap));
+            points.iter().rev().filter(|point| point.cap < knee.cap && !is_near(point.cap, knee.cap));
         let (low, lower) = (below.next()?, below.next());
         if knee.cap as f64 <= MAX_GAP_RATIO * low.cap as f64 {
             return None;
@@ -123,7 +126,8 @@ impl Evidence {
         Some(cap.round() as usize).filter(|&cap| !is_measured(cap) && cap > low.cap && cap < knee.cap)
     }
 
-    /// Returns the smallest measured cap within the tolerance of the best.
+    /// Returns the measured cap that the search recommends: the one nearest to the knee if its
+    /// goodput suffices, otherwise the next higher one. Returns `None` without measurements.
     pub(super) fn answer(&self, settings: &SearchSettings) -> Option<usize> {
         let curve = self.curve()?;
         let knee = curve.knee(settings.tolerance)?;
@@ -137,7 +141,8 @@ impl Evidence {
         curve.points().iter().map(|point| point.cap).find(|&cap| cap >= knee.cap)
     }
 
-    /// Returns the cap that the answer is confirmed against.
+    /// Returns the cap above `answer` whose measurement alternates with that of `answer` in the
+    /// confirmation. Returns `None` if there is no higher cap to measure.
     pub(super) fn confirmation_cap(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
         if let Some(bad) = self.bad
             && bad.cap.saturating_sub(answer) <= ((2.0 * RESOLUTION * answer as f64) as usize).max(1)

@@ -1,18 +1,28 @@
-//! Decides which cap to hold next, and derives the answer. Pure: all observations are inputs, with
-//! their times.
+//! The search: decides which cap to measure next, and computes the answer. Pure: all observations
+//! are inputs, with their times. The same observations lead to the same decisions and the same
+//! answer.
 //!
-//! The same observations give the same decisions and the same answer. The modules, from the outside
-//! in:
+//! # Terms
 //!
-//! - `step_monitor` collects the observations of the current step and decides when the step is
-//!   complete (`stopping_rules`), with a sequential test of failures (`sprt`), the positions of
-//!   failures (`positions`), the time that calls hold slots (`service_time`), and `quantiles`. A
-//!   completed step becomes a `step_summary`.
-//! - `policy` decides the next step from the `evidence`: upwards, between a good and a bad cap, to
-//!   the `knee` of the `curve`, and finally the confirmation. `consistency` detects contradictions,
-//!   and `recovery` resolves them. If a rate limit applies, `rate_limited` takes over, with the
-//!   `rate_history`.
-//! - `answer` derives the answer, with an `interval`.
+//! - A **usable** (or good) cap was accepted in a step; an **unusable** (or bad) cap was rejected.
+//! - The **work** of a call is its number of output tokens. Its **service time** is the time for
+//!   which it occupies slots.
+//! - An **era** is a period in which the server behaved consistently. Evidence from earlier eras is
+//!   ignored.
+//! - A **reference** step measures a cap again. A **drain** step uses up the saved credit of a rate
+//!   limit.
+//!
+//! # Modules
+//!
+//! - `step_monitor` collects the observations of the current step, and decides when the step is
+//!   complete (`stopping_rules`). It uses a sequential test of failures (`sprt`), the positions of
+//!   failures (`positions`), the service time (`service_time`) and `quantiles`. The result is a
+//!   `step_summary`.
+//! - `policy` decides the next step from the `evidence`: first upwards, then between a usable and
+//!   an unusable cap or at the `knee` of the `curve`, and finally the confirmation. `consistency`
+//!   detects contradictions, and `recovery` resolves them. If a rate limit applies, `rate_limited`
+//!   decides instead, from the `rate_history`.
+//! - `answer` computes the answer, and `interval` its confidence interval.
 
 mod answer;
 mod consistency;
@@ -46,64 +56,65 @@ use policy::{NextStep, Policy};
 pub use settings::SearchSettings;
 use step_monitor::{StepMonitor, StepTask};
 
-/// What to do next.
+/// What the driver does next, as the search decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "move", rename_all = "snake_case")]
 pub enum SearchAction {
-    /// Hold this cap with a backlog until [`Search::is_settled`] returns `true`.
+    /// Set this cap, and keep calls waiting, until [`Search::is_settled`] returns `true`.
     Hold {
-        /// Number of the step.
+        /// Number of the step, from 0.
         step: usize,
-        /// The cap.
+        /// Cap to set at the gate.
         cap: usize,
-        /// Why the step is made.
+        /// Why the search measures this cap.
         purpose: Purpose,
     },
-    /// Send nothing, let calls in flight end, and then wait.
+    /// Send nothing, wait until no exchange is in flight, and then wait for `seconds`.
     Rest {
-        /// Duration of the wait, in seconds.
+        /// Time to wait, in seconds.
         seconds: f64,
     },
-    /// The search is done.
+    /// End the sweep, because the search is done.
     Done,
 }
 
-/// A search; see the [module](self).
+/// State of a search. See the [module](self).
 #[derive(Debug)]
 pub struct Search {
     settings: SearchSettings,
     policy: Policy,
     monitor: Option<StepMonitor>,
     steps: Vec<StepResult>,
-    begun: usize,
+    steps_begun: usize,
 }
 
 impl Search {
     /// Returns a search without observations.
     pub fn new(settings: SearchSettings) -> Self {
-        Self { settings, policy: Policy::new(), monitor: None, steps: Vec::new(), begun: 0 }
+        Self { settings, policy: Policy::new(), monitor: None, steps: Vec::new(), steps_begun: 0 }
     }
 
-    /// Returns what to do next, at time `now`. Must be called when the previous action is complete.
-    /// A hold that was cut short counts with its observations.
+    /// Returns the next decision. `now` is the time in seconds. Must be called when the previous
+    /// decision was carried out. A step that was cut short is evaluated with its observations so
+    /// far.
     pub fn next(&mut self, now: f64) -> SearchAction {
-        self.conclude(now);
+        self.conclude_step(now);
         match self.policy.next(&self.settings) {
             None => SearchAction::Done,
             Some(NextStep::Rest { seconds }) => SearchAction::Rest { seconds },
-            Some(NextStep::Hold { cap, purpose, need, way }) => {
-                let step = self.begun;
-                self.begun += 1;
-                let known = &self.policy.evidence;
+            Some(NextStep::Hold { cap, purpose, stopping_rule, mode }) => {
+                let step = self.steps_begun;
+                self.steps_begun += 1;
+                let evidence = &self.policy.evidence;
                 let task = StepTask {
                     step,
                     cap,
                     purpose,
-                    need,
-                    way,
-                    floor: known.good.filter(|&good| good < cap).unwrap_or(0),
-                    prior: if need.accept { known.attempts_at(cap) } else { (0, 0) },
-                    test: known.test(&self.settings, cap),
+                    stopping_rule,
+                    mode,
+                    floor: evidence.good.filter(|&good| good < cap).unwrap_or(0),
+                    prior_attempts: if stopping_rule.accept { evidence.attempts_at(cap) } else { (0, 0) },
+                    test: evidence.test(&self.settings, cap),
                     objective: (self.settings.ttft, self.settings.tpot),
                 };
                 self.monitor = Some(StepMonitor::new(task, now));
@@ -112,61 +123,64 @@ impl Search {
         }
     }
 
-    fn conclude(&mut self, now: f64) {
+    fn conclude_step(&mut self, now: f64) {
         let Some(monitor) = self.monitor.take() else { return };
         let summary = monitor.summary(now);
         let z = normal::quantile(0.5 + 0.5 * self.settings.confidence);
         self.steps.push(monitor.result(&summary, self.policy.evidence.work(), z));
-        self.policy.learn(&self.settings, summary);
+        self.policy.on_step(&self.settings, summary);
     }
 
-    /// Records an ended attempt. Events must be recorded in order of time.
-    pub fn attempt(&mut self, seen: &AttemptObservation) {
-        self.policy.evidence.rate_history.attempt(seen);
+    /// Records an attempt that has ended. Attempts, calls and load samples must be recorded in
+    /// order of time.
+    pub fn on_attempt(&mut self, seen: &AttemptObservation) {
+        self.policy.evidence.rate_history.on_attempt(seen);
         if let Some(monitor) = &mut self.monitor {
-            monitor.attempt(seen);
+            monitor.on_attempt(seen);
         }
     }
 
-    /// Records an ended call.
-    pub fn call(&mut self, seen: &CallObservation) {
-        self.policy.evidence.call(seen);
+    /// Records a call that has ended.
+    pub fn on_call(&mut self, seen: &CallObservation) {
+        self.policy.evidence.on_call(seen);
         if let Some(monitor) = &mut self.monitor {
-            monitor.call(seen);
+            monitor.on_call(seen);
         }
     }
 
     /// Records a load sample.
-    pub fn pulse(&mut self, pulse: &LoadSample) {
-        self.policy.evidence.rate_history.pulse(pulse);
+    pub fn on_load_sample(&mut self, sample: &LoadSample) {
+        self.policy.evidence.rate_history.on_load_sample(sample);
         if let Some(monitor) = &mut self.monitor {
-            monitor.pulse(pulse);
+            monitor.on_load_sample(sample);
         }
     }
 
-    /// Returns `true` if the current cap has been held long enough. Should be called after each
-    /// event.
+    /// Returns `true` if the current step has enough observations, or no step is in progress.
+    /// Should be checked after each recorded event.
     pub fn is_settled(&self) -> bool {
         self.monitor.as_ref().is_none_or(|monitor| monitor.is_settled(self.policy.evidence.work()))
     }
 
-    /// Returns the completed steps.
+    /// Returns the results of all completed steps, in order.
     pub fn steps(&self) -> &[StepResult] {
         &self.steps
     }
 
-    /// Returns the highest cap known to be good and the lowest cap known to be bad.
+    /// Returns the highest cap known to be usable and the lowest cap known to be unusable. `None`
+    /// if none is known.
     pub fn bracket(&self) -> (Option<usize>, Option<usize>) {
         (self.policy.evidence.good, self.policy.evidence.bad.map(|bad| bad.cap))
     }
 
-    /// Returns the number of remaining calls: lower bound, likely value and upper bound. Before the
-    /// first step, this is the plan.
+    /// Returns the estimated number of calls until the search is done: lower bound, likely value
+    /// and upper bound.
     pub fn remaining_calls(&self) -> (usize, usize, usize) {
         self.policy.remaining_calls(&self.settings)
     }
 
-    /// Returns the current answer, which is final after [`SearchAction::Done`].
+    /// Returns the answer from the observations so far. It is final once [`Search::next`] has
+    /// returned [`SearchAction::Done`].
     pub fn answer(&self) -> SweepAnswer {
         answer::build(&self.policy, &self.settings)
     }

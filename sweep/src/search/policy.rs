@@ -1,17 +1,17 @@
-//! Decides which step comes next. Knows no clock and no events; receives the summary of each
-//! completed step.
+//! Decides which step comes next. Its only input is the summary of each completed step.
 //!
-//! 1. **Ramp**: double the cap until too many attempts fail, the goodput stops rising, or the
-//!    client does not keep the cap busy.
-//! 2. **Narrow**: measure between the highest good cap and the lowest bad cap, first where the
-//!    positions of the failures point, otherwise at the geometric mean; or at the knee of the
-//!    curve, if the goodput bends before.
-//! 3. **Confirm**: measure the answer and the cap above it, twice each. If the cap above no longer
-//!    fails, the search continues upwards. If the answer no longer holds, it continues downwards.
+//! 1. **Ramp**: double the cap until too many attempts fail, the goodput stops rising, or this
+//!    client does not keep the cap in use.
+//! 2. **Narrow**: measure between the highest usable and the lowest unusable cap, first where the
+//!    positions of the failures indicate, then at the geometric mean. If the goodput stops rising
+//!    below, measure at the knee of the curve instead.
+//! 3. **Confirm**: measure the answer and a cap above it, twice each, alternating. If the cap above
+//!    is accepted and better, the search continues upwards. If the answer is rejected, it continues
+//!    downwards.
 //!
-//! A rejection is followed by a rest, so that an overload does not affect the next cap. If caps
-//! fail that were good, the rests become longer, with a reference step after each. If those fail
-//! too, the server has changed, and a new era begins.
+//! After a rejection, a rest or a reference step shows whether the overload affects later caps. If
+//! caps fail that were usable before, the rests become longer. If the caps still fail, the server
+//! has changed, and a new era begins.
 
 use std::collections::VecDeque;
 
@@ -25,26 +25,28 @@ use super::stopping_rules::{ACCEPT, CONFIRM_ABOVE, CONFIRM_ANSWER, MEASURE, RAMP
 use crate::observation::LimitHint;
 use crate::result::Purpose;
 
-/// Maximum number of reference steps because of points off the curve.
+/// Maximum number of reference steps because of caps that do not fit the curve.
 const MAX_REFERENCES: usize = 4;
-/// Maximum number of steps to locate the knee.
+/// Maximum number of steps that only locate the knee.
 const MAX_KNEE_STEPS: usize = 5;
-/// Maximum distance, in steps, of two steps that used up a rate's credit.
-const MAX_SPENT_DISTANCE: usize = 6;
-/// Number of calls after which the evidence has to suffice: the knee is no longer refined, and
-/// small contradictions no longer overturn a confirmation.
+/// Maximum number of steps between two steps that used up the credit of a rate limit for both to
+/// count.
+const MAX_EXHAUSTION_DISTANCE: usize = 6;
+/// Number of calls after which the knee is no longer refined and a changed answer no longer
+/// overturns the confirmation.
 const SUFFICIENT_CALLS: usize = 2_000;
-/// Number of calls, in total and per slot of the highest good cap, after which the search ends,
-/// because the server is not stable.
+/// Number of calls, plus `MAX_CALLS_PER_SLOT` for each slot of the highest usable cap, after which
+/// the search ends because the server is not stable.
 const MAX_CALLS: usize = 4_000;
+/// Additional calls per slot of the highest usable cap before the search ends.
 const MAX_CALLS_PER_SLOT: usize = 20;
-/// Maximum number of overturned confirmations.
+/// Maximum number of times that the search starts again from a later finding.
 pub(super) const MAX_ROUNDS: usize = 6;
 
-/// An action to carry out.
+/// What the policy does after a step has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NextStep {
-    Hold { cap: usize, purpose: Purpose, need: StoppingRule, way: StepMode },
+    Hold { cap: usize, purpose: Purpose, stopping_rule: StoppingRule, mode: StepMode },
     Rest { seconds: f64 },
 }
 
@@ -57,7 +59,7 @@ pub(super) enum Phase {
         answer: usize,
         above: Option<usize>,
     },
-    /// A rate limit applies.
+    /// The server has a rate limit.
     RateLimited(RateLimited),
     Done,
 }
@@ -67,7 +69,7 @@ pub(super) enum Phase {
 pub(super) enum NoAnswer {
     /// Calls fail even at the lowest cap.
     Fails,
-    /// The requests themselves are rejected.
+    /// The server rejects the requests themselves (4xx), whatever the cap.
     Refused,
 }
 
@@ -76,39 +78,47 @@ pub(super) struct Policy {
     pub(super) phase: Phase,
     pub(super) queue: VecDeque<NextStep>,
     pub(super) evidence: Evidence,
-    /// Number of consecutive unexpected failures of caps.
+    /// Number of rejections in a row of caps that should have been usable.
     pub(super) unexpected_failures: usize,
-    /// Highest cap that the last rejection left as usable.
+    /// Highest cap that the last rejection left as usable, or `None` after an accepted step.
+    /// A rejection at or below it is unexpected.
     pub(super) expected: Option<usize>,
-    /// The first cap that failed unexpectedly, until the reason is known.
+    /// First cap that failed although it should have been usable, or `None` once the reason is
+    /// known.
     pub(super) unexpected_failure: Option<usize>,
-    /// Number of rests after which the server was still slow.
+    /// Number of rests in a row after which the server was still slow.
     pub(super) slow_rests: usize,
-    /// Number of rests because nothing was accepted any more.
+    /// Number of rests made because no cap was accepted any more.
     pub(super) idle_rests: usize,
-    /// Whether the effect of the first rejection was measured.
+    /// Whether the effect of the first rejection on a usable cap was measured.
     pub(super) overload_effect_measured: bool,
-    /// Number of reference steps because of a point off the curve.
+    /// Number of reference steps so far because of caps that did not fit the curve.
     pub(super) references: usize,
-    /// A cap that contradicts other evidence, until it is measured again.
+    /// Cap whose last step contradicted other evidence and is measured again, or `None`.
     pub(super) contradicting: Option<usize>,
-    /// Duration of an overload in seconds, if the server has such a state.
+    /// Time in seconds for which an overload affects the server, or `None` if no such effect is
+    /// known.
     pub(super) overload_seconds: Option<f64>,
     pub(super) knee_steps: usize,
     pub(super) rounds: usize,
-    /// Size of the last upward step after a rejection turned out to be obsolete.
+    /// Size of the last upward step in slots since a rejection was retracted, or `None` if none
+    /// was.
     pub(super) stride: Option<usize>,
-    /// The cap held last, or 0 after a rest.
-    pub(super) held: usize,
-    /// Maximum rise of the load at once, if the server accepts more only as load grows.
+    /// Cap of the previous step, or 0 after a rest.
+    pub(super) last_cap: usize,
+    /// Maximum increase of the cap per step in slots, or `None` without a limit. Set if the server
+    /// accepts more calls only as the load grows.
     pub(super) max_rise: Option<usize>,
-    /// Number of rejections that were obsolete after a slower rise.
+    /// Number of rejections that were retracted, because a slower increase of the load was
+    /// accepted.
     pub(super) retracted_rejections: usize,
-    /// The lowest cap that was rejected only because the load rose too quickly.
+    /// Lowest cap that was rejected only because the load rose too quickly, or `None` if there is
+    /// none.
     pub(super) too_fast_rejection: Option<usize>,
-    /// The cap at which the goodput fell, until it is known whether the server stays slow.
+    /// Cap at which the goodput fell, until it is known whether the server remains slow. `None`
+    /// otherwise.
     pub(super) dropped_cap: Option<usize>,
-    /// Whether a fall of the goodput had no lasting effect.
+    /// Whether a fall of the goodput was found to have no lasting effect.
     pub(super) drop_was_harmless: bool,
     pub(super) confirmed: bool,
     pub(super) no_answer: Option<NoAnswer>,
@@ -134,7 +144,7 @@ impl Policy {
             knee_steps: 0,
             rounds: 0,
             stride: None,
-            held: 0,
+            last_cap: 0,
             max_rise: None,
             retracted_rejections: 0,
             too_fast_rejection: None,
@@ -147,7 +157,7 @@ impl Policy {
         }
     }
 
-    /// Returns the next action, or `None` if the search is done.
+    /// Returns the next decision, or `None` if the search is done.
     pub(super) fn next(&mut self, settings: &SearchSettings) -> Option<NextStep> {
         if self.evidence.calls >= MAX_CALLS + MAX_CALLS_PER_SLOT * self.evidence.good.unwrap_or(0)
             && !self.ended
@@ -160,8 +170,8 @@ impl Policy {
         }
         // Each phase without work moves to the next phase, so a few iterations suffice.
         for _ in 0..16 {
-            if let Some(todo) = self.queue.pop_front() {
-                return Some(self.limit_rise(todo));
+            if let Some(step) = self.queue.pop_front() {
+                return Some(self.limit_rise(step));
             }
             match self.phase {
                 Phase::Ramp => self.ramp(settings),
@@ -178,31 +188,43 @@ impl Policy {
         None
     }
 
-    pub(super) fn push_plain_step(&mut self, cap: usize, purpose: Purpose, need: StoppingRule) {
-        self.push_step(cap, purpose, need, StepMode::Plain);
+    pub(super) fn push_plain_step(&mut self, cap: usize, purpose: Purpose, stopping_rule: StoppingRule) {
+        self.push_step(cap, purpose, stopping_rule, StepMode::Plain);
     }
 
-    pub(super) fn push_step(&mut self, cap: usize, purpose: Purpose, need: StoppingRule, way: StepMode) {
-        self.queue.push_back(NextStep::Hold { cap, purpose, need, way });
+    pub(super) fn push_step(
+        &mut self,
+        cap: usize,
+        purpose: Purpose,
+        stopping_rule: StoppingRule,
+        mode: StepMode,
+    ) {
+        self.queue.push_back(NextStep::Hold { cap, purpose, stopping_rule, mode });
     }
 
-    /// Inserts an intermediate step if the load may only rise by a limited amount.
-    fn limit_rise(&mut self, todo: NextStep) -> NextStep {
-        let next = match (todo, self.max_rise.map(|max_rise| self.held + max_rise)) {
-            (NextStep::Hold { cap: beyond, .. }, Some(cap)) if beyond > cap => {
-                self.queue.push_front(todo);
-                NextStep::Hold { cap, purpose: Purpose::Ramp, need: REFERENCE, way: StepMode::Plain }
+    /// Replaces `step` by an intermediate one, and queues `step` again, if it would raise the cap
+    /// by more than [`Policy::max_rise`].
+    fn limit_rise(&mut self, step: NextStep) -> NextStep {
+        let next = match (step, self.max_rise.map(|max_rise| self.last_cap + max_rise)) {
+            (NextStep::Hold { cap: wanted, .. }, Some(cap)) if wanted > cap => {
+                self.queue.push_front(step);
+                NextStep::Hold {
+                    cap,
+                    purpose: Purpose::Ramp,
+                    stopping_rule: REFERENCE,
+                    mode: StepMode::Plain,
+                }
             }
-            _ => todo,
+            _ => step,
         };
-        self.held = match next {
+        self.last_cap = match next {
             NextStep::Hold { cap, .. } => cap,
             NextStep::Rest { .. } => 0,
         };
         next
     }
 
-    /// Ends the search. The phase remains, because it holds the result.
+    /// Ends the search. The phase stays, because it contains the result.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -255,17 +277,18 @@ impl Policy {
         if let Some(bad) = self.evidence.bad.filter(|_| rises) {
             let gap = bad.cap.saturating_sub(good);
             // A cliff is not a sharp edge: gains and losses cancel out somewhere near it.
-            let resolution = if bad.wall == RejectionCause::Cliff { NEAR } else { RESOLUTION };
+            let resolution = if bad.cause == RejectionCause::Cliff { NEAR } else { RESOLUTION };
             if gap > ((resolution * good as f64) as usize).max(1) {
                 let middle =
                     ((good as f64 * bad.cap as f64).sqrt().round() as usize).clamp(good + 1, bad.cap - 1);
                 let guess = bad.guess.filter(|guess| (good + 1..bad.cap).contains(guess));
                 // A guess is tried once, and then the cap just above it.
                 if let Some(bad) = &mut self.evidence.bad {
-                    let next =
-                        guess.filter(|_| bad.next && self.unexpected_failures == 0).map(|guess| guess + 1);
+                    let next = guess
+                        .filter(|_| bad.try_next && self.unexpected_failures == 0)
+                        .map(|guess| guess + 1);
                     bad.guess = next.filter(|&next| next < bad.cap);
-                    bad.next &= guess.is_none();
+                    bad.try_next &= guess.is_none();
                 }
                 self.push_plain_step(guess.unwrap_or(middle), Purpose::Narrow, ACCEPT);
                 return;
@@ -332,17 +355,17 @@ impl Policy {
         }
     }
 
-    /// Learns from a completed step.
-    pub(super) fn learn(&mut self, settings: &SearchSettings, summary: StepSummary) {
-        if summary.way != StepMode::Plain {
-            self.learn_rate_limited(settings, &summary, summary.way != StepMode::Paced);
-            self.evidence.add(summary);
+    /// Updates the evidence and the phase with the summary of a completed step.
+    pub(super) fn on_step(&mut self, settings: &SearchSettings, summary: StepSummary) {
+        if summary.mode != StepMode::Plain {
+            self.on_rate_limited_step(settings, &summary, summary.mode != StepMode::Paced);
+            self.evidence.push_summary(summary);
             return;
         }
-        if let Some(since) = self.is_rate(&summary) {
+        if let Some(since) = self.rate_limited_since(&summary) {
             self.queue.clear();
             self.phase = Phase::RateLimited(RateLimited::new(&summary, since));
-            self.evidence.add(summary);
+            self.evidence.push_summary(summary);
             return;
         }
         let (cap, ended) = (summary.cap, summary.ended);
@@ -352,8 +375,8 @@ impl Policy {
         if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &summary) {
             return;
         }
-        let looks = ended == StepEnd::Accepted && self.references < MAX_REFERENCES;
-        let contradicted = if looks { self.evidence.contradicting_cap(&summary) } else { None };
+        let may_measure_again = ended == StepEnd::Accepted && self.references < MAX_REFERENCES;
+        let contradicted = if may_measure_again { self.evidence.contradicting_cap(&summary) } else { None };
         if let Some(other) = contradicted
             && self.is_first_contradiction(cap)
         {
@@ -363,7 +386,7 @@ impl Policy {
             return;
         }
         self.contradicting = self.contradicting.filter(|&odd| odd != cap);
-        self.evidence.add(summary);
+        self.evidence.push_summary(summary);
         if ended == StepEnd::Accepted {
             self.check_goodput_drop(cap);
             if self.check_overload(cap) || self.check_cliff(settings, cap) {
@@ -404,25 +427,27 @@ impl Policy {
         }
     }
 
-    /// Returns the time from which a rate limit applies, if one does: the gate held calls back for
-    /// it, the server named it, or positions that were accepted earlier in the same step were
-    /// rejected, twice.
-    fn is_rate(&self, summary: &StepSummary) -> Option<f64> {
-        let spent = |summary: &StepSummary| summary.ended == StepEnd::Rejected && summary.spent.is_some();
+    /// Returns the time from which a rate limit applies, or `None` if none does. A rate limit
+    /// applies if the gate kept calls waiting for it, if the server named it, or if two steps used
+    /// up its credit.
+    fn rate_limited_since(&self, summary: &StepSummary) -> Option<f64> {
+        let credit_exhausted_at = |summary: &StepSummary| {
+            summary.ended == StepEnd::Rejected && summary.credit_exhausted_at.is_some()
+        };
         match summary.ended {
             StepEnd::Rate => Some(summary.began),
             StepEnd::Rejected if matches!(summary.hint, Some(LimitHint::Requests | LimitHint::Tokens)) => {
                 Some(summary.began)
             }
-            StepEnd::Rejected if spent(summary) => {
+            StepEnd::Rejected if credit_exhausted_at(summary) => {
                 let before = self
                     .evidence
                     .all_summaries()
                     .iter()
                     .rev()
-                    .take(MAX_SPENT_DISTANCE)
-                    .find(|summary| spent(summary))?;
-                before.spent
+                    .take(MAX_EXHAUSTION_DISTANCE)
+                    .find(|summary| credit_exhausted_at(summary))?;
+                before.credit_exhausted_at
             }
             _ => None,
         }
@@ -430,7 +455,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Returns the number of remaining calls: lower bound, likely value and upper bound.
+    /// Returns the estimated number of calls until the search is done: lower bound, likely value
+    /// and upper bound.
     pub(super) fn remaining_calls(&self, settings: &SearchSettings) -> (usize, usize, usize) {
         let confirm = 2 * (CONFIRM_ANSWER.calls + CONFIRM_ABOVE.calls);
         match self.phase {

@@ -1,8 +1,8 @@
-//! Locates failures by position, the number of open calls when a call was sent. A concurrency limit
-//! rejects only the highest positions, and a rate limit rejects positions that were accepted before
-//! and after.
+//! Locates failures by position: the number of exchanges that were open just after an attempt was
+//! sent. A concurrency limit rejects only the highest positions. A rate limit rejects positions
+//! that were accepted before.
 
-/// One ended attempt.
+/// Position and success of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct AttemptMark {
     pub(super) sent_at: f64,
@@ -10,22 +10,23 @@ pub(super) struct AttemptMark {
     pub(super) failed: bool,
 }
 
-/// The position that best separates accepted from failed attempts.
+/// Position that best separates accepted attempts (up to it) from failed attempts (above it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
-    /// Highest accepted position.
+    /// Highest position at which attempts are considered as accepted. 0 if there is none.
     pub(super) at: usize,
-    /// Attempts accepted above the edge.
-    pub(super) taken_above: usize,
-    /// Attempts failed at or below the edge.
+    /// Number of accepted attempts whose position is above `at`.
+    pub(super) accepted_above: usize,
+    /// Number of failed attempts whose position is at most `at`.
     pub(super) failed_below: usize,
-    /// Total accepted attempts.
-    pub(super) taken: usize,
-    /// Total failed attempts.
+    /// Number of accepted attempts at all positions.
+    pub(super) accepted: usize,
+    /// Number of failed attempts at all positions.
     pub(super) failed: usize,
 }
 
-/// Returns the best edge, or the lowest of several equal ones, or `None` if nothing failed.
+/// Returns the edge with the fewest attempts on the wrong side; the lowest of several. Returns
+/// `None` if no attempt failed.
 pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a AttemptMark>) -> Option<Edge> {
     // Position to (accepted, failed).
     let mut counts = std::collections::BTreeMap::<usize, (usize, usize)>::new();
@@ -33,19 +34,20 @@ pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a AttemptMark>) -> Opti
         let count = counts.entry(mark.position).or_default();
         if mark.failed { count.1 += 1 } else { count.0 += 1 }
     }
-    let taken: usize = counts.values().map(|count| count.0).sum();
+    let accepted: usize = counts.values().map(|count| count.0).sum();
     let failed: usize = counts.values().map(|count| count.1).sum();
     if failed == 0 {
         return None;
     }
     let lowest = *counts.keys().next()?;
-    let mut best = Edge { at: lowest.saturating_sub(1), taken_above: taken, failed_below: 0, taken, failed };
-    let (mut above, mut below) = (taken, 0);
+    let mut best =
+        Edge { at: lowest.saturating_sub(1), accepted_above: accepted, failed_below: 0, accepted, failed };
+    let (mut above, mut below) = (accepted, 0);
     for (&position, &(ok, bad)) in &counts {
         above -= ok;
         below += bad;
-        if above + below < best.taken_above + best.failed_below {
-            best = Edge { at: position, taken_above: above, failed_below: below, taken, failed };
+        if above + below < best.accepted_above + best.failed_below {
+            best = Edge { at: position, accepted_above: above, failed_below: below, accepted, failed };
         }
     }
     Some(best)
@@ -63,7 +65,7 @@ mod tests {
     fn concurrency_limit_gives_an_edge() {
         let marks: Vec<_> = (1..=32).map(|position| mark(position, position > 24)).collect();
         let edge = edge(&marks).expect("some failed");
-        assert_eq!((edge.at, edge.taken_above, edge.failed_below), (24, 0, 0));
+        assert_eq!((edge.at, edge.accepted_above, edge.failed_below), (24, 0, 0));
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! Quantiles that are only reported from enough samples.
+//! Quantiles that are reported only with enough samples.
 
 use crate::result::LatencyQuantiles;
 
-/// Number of samples that bound a p95 from above at 95 %: `ln(0.05) / ln(0.95)`.
+/// Number of samples whose maximum exceeds the 95th percentile with 95 % probability: `ln(0.05) /
+/// ln(0.95)`.
 const P95: usize = 59;
-/// Number of samples that bound a p99 from above at 95 %: `ln(0.05) / ln(0.99)`.
+/// Number of samples whose maximum exceeds the 99th percentile with 95 % probability: `ln(0.05) /
+/// ln(0.99)`.
 const P99: usize = 299;
 
-/// Computes the quantiles of samples.
+/// Returns the median and the percentiles of the finite samples. A percentile is `None` with too
+/// few samples.
 pub(super) fn compute(samples: impl Iterator<Item = f64>) -> LatencyQuantiles {
     let mut sorted: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

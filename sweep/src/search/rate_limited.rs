@@ -1,12 +1,12 @@
 //! The search while a rate limit applies.
 //!
-//! Concurrency is then the wrong setting, because every cap above the rate gives the same
-//! throughput. The answer is the rate, and the cap that uses it up by Little's law.
+//! Every cap above a certain one then has the same throughput, so the answer is the rate, and by
+//! Little's law the cap that uses it up.
 //!
-//! Steps alternate: a cap well above the answer drains the saved credit, and then the current
-//! answer is held on the incoming rate. Each drain ends a longer stretch between two moments
-//! without credit, and so improves the estimate. The search ends when the answer has been stable
-//! for two rounds.
+//! Two kinds of steps alternate: a drain step, at a cap well above the answer, uses up the saved
+//! credit; the next step runs at the current answer. Each drain ends a longer stretch between two
+//! moments without credit, which improves the estimate of the rate. The search ends when the answer
+//! has not changed for two rounds.
 
 use super::SearchSettings;
 use super::policy::{Phase, Policy};
@@ -16,109 +16,126 @@ use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::{BlockedBy, LimitHint};
 use crate::result::{Binding, Purpose};
 
-/// Ratio of a drain's cap to the answer.
+/// Ratio of the cap of a drain step to the current answer.
 const DRAIN_RATIO: f64 = 1.6;
-/// The answer is rounded up above this fraction of a slot, because one slot too few wastes some of
-/// the rate.
+/// Fraction of a slot above which the answer is rounded up. One slot too few leaves a part of the
+/// rate unused.
 const ROUND_UP_ABOVE: f64 = 0.3;
-/// Number of calls between two moments without credit after which the rate is trusted.
+/// Minimum number of calls between two moments without credit for the final answer.
 const TRUSTED_CALLS: f64 = 100.0;
-/// Minimum number of calls for any use of the rate.
+/// Minimum number of calls between two moments without credit for a preliminary answer.
 const MIN_CALLS: f64 = 15.0;
-/// Relative change within which the answer is stable.
+/// Maximum relative change of the answer in a round that counts as stable.
 const STABLE_CHANGE: f64 = 0.04;
-/// Maximum number of rounds.
+/// Number of rounds after which the search ends even if the answer is not stable.
 const MAX_ROUNDS: usize = 12;
-/// One rate is the limited one if its variance is below this share of the other's.
+/// Requests count as the limited resource if their variance is below this share of the variance of
+/// the tokens.
 const STEADIER_RATIO: f64 = 0.07;
 
 const HOLD: StoppingRule = StoppingRule { calls: 40, error: 0.02, most: 50, accept: false };
 
-/// State of a rate-limited search.
+/// State of a search whose server has a rate limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RateLimited {
-    /// Time of the first moment without credit.
+    /// Time at which the rate limit first had no credit left, in seconds since the sweep began.
     pub(super) since: f64,
-    /// Cap at that moment.
-    from: usize,
+    /// Cap of the gate at `since`.
+    first_cap: usize,
     pub(super) answer: Option<usize>,
     drained: bool,
-    /// Upper bound of the answer, after it was too high.
+    /// Upper bound of the answer, or `None` if no answer was rejected so far.
     ceiling: Option<usize>,
-    /// Rounds in which the answer was stable.
-    still: usize,
+    /// Number of rounds in a row in which the answer was stable.
+    stable_rounds: usize,
     rounds: usize,
-    by: Option<Binding>,
+    limited_by: Option<Binding>,
 }
 
 impl RateLimited {
     pub(super) fn new(summary: &StepSummary, since: f64) -> Self {
-        let by = match (summary.held_by, summary.hint) {
+        let limited_by = match (summary.held_by, summary.hint) {
             (Some(BlockedBy::Requests), _) | (_, Some(LimitHint::Requests)) => Some(Binding::RequestRate),
             (Some(BlockedBy::Tokens), _) | (_, Some(LimitHint::Tokens)) => Some(Binding::TokenRate),
             _ => None,
         };
-        Self { since, from: summary.cap, answer: None, drained: true, ceiling: None, still: 0, rounds: 0, by }
+        Self {
+            since,
+            first_cap: summary.cap,
+            answer: None,
+            drained: true,
+            ceiling: None,
+            stable_rounds: 0,
+            rounds: 0,
+            limited_by,
+        }
     }
 }
 
 impl RateLimited {
-    /// Returns `true` if the server or the gate named the limited rate.
+    /// Returns `true` if the gate or the server named the limited resource (requests or tokens).
     pub(super) fn is_known(&self) -> bool {
-        self.by.is_some()
+        self.limited_by.is_some()
     }
 }
 
 impl Policy {
-    /// Queues the next step.
+    /// Queues a drain step or a step at the current answer, or ends the search if the answer is
+    /// stable.
     pub(super) fn queue_rate_limited_step(&mut self, settings: &SearchSettings) {
-        let Phase::RateLimited(mut pace) = self.phase else { return };
-        let paced = self.evidence.rate_history.paced(pace.since).filter(|paced| paced.calls >= MIN_CALLS);
-        let Some(paced) = paced else {
+        let Phase::RateLimited(mut state) = self.phase else { return };
+        let observed = self
+            .evidence
+            .rate_history
+            .observed_rate(state.since)
+            .filter(|observed| observed.calls >= MIN_CALLS);
+        let Some(observed) = observed else {
             // The credit was just used up. Measure how fast it returns.
-            pace.drained = true;
-            self.phase = Phase::RateLimited(pace);
+            state.drained = true;
+            self.phase = Phase::RateLimited(state);
             self.push_step(
-                pace.from,
+                state.first_cap,
                 Purpose::Drain,
                 HOLD,
                 StepMode::Drain { calls: MIN_CALLS as usize + 5 },
             );
             return;
         };
-        if !pace.drained {
-            pace.drained = true;
-            let above =
-                pace.answer.map_or(pace.from, |answer| (DRAIN_RATIO * answer as f64).ceil() as usize + 2);
-            self.phase = Phase::RateLimited(pace);
+        if !state.drained {
+            state.drained = true;
+            let above = state
+                .answer
+                .map_or(state.first_cap, |answer| (DRAIN_RATIO * answer as f64).ceil() as usize + 2);
+            self.phase = Phase::RateLimited(state);
             self.push_step(above.min(settings.max_cap), Purpose::Drain, HOLD, StepMode::Drain { calls: 0 });
             return;
         }
-        let fed = self.sustainable_cap(settings, &pace, paced);
-        let answer = pace.ceiling.map_or(fed, |ceiling| fed.min(ceiling));
-        let stands =
-            pace.answer.is_some_and(|before| before.abs_diff(answer) as f64 <= STABLE_CHANGE * answer as f64);
-        pace.still = if stands { pace.still + 1 } else { 0 };
-        pace.answer = Some(answer);
-        pace.rounds += 1;
-        if (pace.still >= 2 && paced.calls >= TRUSTED_CALLS) || pace.rounds > MAX_ROUNDS {
-            self.confirmed = pace.still >= 2;
-            self.phase = Phase::RateLimited(pace);
+        let sustained_calls = self.sustainable_cap(settings, &state, observed);
+        let answer = state.ceiling.map_or(sustained_calls, |ceiling| sustained_calls.min(ceiling));
+        let is_stable = state
+            .answer
+            .is_some_and(|before| before.abs_diff(answer) as f64 <= STABLE_CHANGE * answer as f64);
+        state.stable_rounds = if is_stable { state.stable_rounds + 1 } else { 0 };
+        state.answer = Some(answer);
+        state.rounds += 1;
+        if (state.stable_rounds >= 2 && observed.calls >= TRUSTED_CALLS) || state.rounds > MAX_ROUNDS {
+            self.confirmed = state.stable_rounds >= 2;
+            self.phase = Phase::RateLimited(state);
             self.end();
             return;
         }
-        pace.drained = false;
-        self.phase = Phase::RateLimited(pace);
+        state.drained = false;
+        self.phase = Phase::RateLimited(state);
         self.push_step(answer, Purpose::Confirm, HOLD, StepMode::Paced);
     }
 
-    pub(super) fn learn_rate_limited(
+    pub(super) fn on_rate_limited_step(
         &mut self,
         settings: &SearchSettings,
         summary: &StepSummary,
         is_drain: bool,
     ) {
-        let Phase::RateLimited(mut pace) = self.phase else { return };
+        let Phase::RateLimited(mut state) = self.phase else { return };
         match summary.ended {
             // Nothing held back twice the cap, so the rate limit is gone.
             StepEnd::Accepted if is_drain => {
@@ -130,61 +147,68 @@ impl Policy {
             StepEnd::Rejected if !is_drain => {
                 // No credit is left, so no drain is needed. Either the rate was overestimated, or
                 // earlier calls are still open.
-                pace.ceiling = Some((3 * summary.cap / 4).max(settings.min_cap));
-                pace.drained = true;
-                pace.still = 0;
-                self.phase = Phase::RateLimited(pace);
+                state.ceiling = Some((3 * summary.cap / 4).max(settings.min_cap));
+                state.drained = true;
+                state.stable_rounds = 0;
+                self.phase = Phase::RateLimited(state);
             }
             _ => {
-                pace.ceiling = None;
-                self.phase = Phase::RateLimited(pace);
+                state.ceiling = None;
+                self.phase = Phase::RateLimited(state);
             }
         }
     }
 
-    /// Returns the limited rate. If nothing named it, assumes tokens, unless requests were accepted
-    /// at an evidently steadier rate.
-    pub(super) fn limited_rate(&self, pace: &RateLimited) -> Binding {
-        pace.by.unwrap_or_else(|| {
+    /// Returns which rate is limited: the one that the gate or the server named. If none was named,
+    /// returns requests if they were accepted at a clearly steadier rate than tokens, and otherwise
+    /// tokens.
+    pub(super) fn limited_rate(&self, state: &RateLimited) -> Binding {
+        state.limited_by.unwrap_or_else(|| {
             let steadier = self
                 .evidence
                 .rate_history
-                .spreads(pace.since)
+                .variances(state.since)
                 .is_some_and(|(calls, tokens)| calls < STEADIER_RATIO * tokens);
             if steadier { Binding::RequestRate } else { Binding::TokenRate }
         })
     }
 
-    /// Returns the calls of the mix per second that the rate allows.
-    pub(super) fn rate(&self, pace: &RateLimited, paced: &ObservedRate) -> f64 {
-        match self.limited_rate(pace) {
-            Binding::TokenRate => self.tokens(paced) / self.evidence.rate_history.mean_tokens().max(1.0),
-            _ => sustained_rate(paced.per_second, self.evidence.rate_history.requests_told),
+    /// Returns the calls of the mix per second that the rate limit allows.
+    pub(super) fn calls_per_second(&self, state: &RateLimited, observed: &ObservedRate) -> f64 {
+        match self.limited_rate(state) {
+            Binding::TokenRate => {
+                self.tokens_per_second(observed) / self.evidence.rate_history.mean_tokens().max(1.0)
+            }
+            _ => sustained_rate(observed.per_second, self.evidence.rate_history.reported_rpm),
         }
     }
 
-    /// Returns the tokens per second that the rate allows.
-    pub(super) fn tokens(&self, paced: &ObservedRate) -> f64 {
-        sustained_rate(paced.tokens, self.evidence.rate_history.tokens_told)
+    /// Returns the tokens per second that the rate limit allows.
+    pub(super) fn tokens_per_second(&self, observed: &ObservedRate) -> f64 {
+        sustained_rate(observed.tokens, self.evidence.rate_history.reported_tpm)
     }
 
-    /// Returns the final cap. The held cap is rounded down to the rate, so one more slot may be
-    /// needed.
-    pub(super) fn rounded(
+    /// Returns the cap to recommend: `held`, or one more if `sustained_calls` exceeds it by enough.
+    pub(super) fn rounded_cap(
         &self,
         settings: &SearchSettings,
-        pace: &RateLimited,
+        state: &RateLimited,
         held: usize,
-        fed: f64,
+        sustained_calls: f64,
     ) -> usize {
-        let whole = (fed - ROUND_UP_ABOVE).ceil() as usize;
-        if pace.ceiling.is_some() { held } else { whole.clamp(held, held + 1).min(settings.max_cap) }
+        let whole = (sustained_calls - ROUND_UP_ABOVE).ceil() as usize;
+        if state.ceiling.is_some() { held } else { whole.clamp(held, held + 1).min(settings.max_cap) }
     }
 
-    /// Returns the largest cap that the rate can sustain.
-    fn sustainable_cap(&self, settings: &SearchSettings, pace: &RateLimited, paced: ObservedRate) -> usize {
-        let rate = self.rate(pace, &paced);
-        let mut cap = pace.answer.unwrap_or(pace.from);
+    /// Returns the largest cap whose calls the rate limit can sustain.
+    fn sustainable_cap(
+        &self,
+        settings: &SearchSettings,
+        state: &RateLimited,
+        observed: ObservedRate,
+    ) -> usize {
+        let rate = self.calls_per_second(state, &observed);
+        let mut cap = state.answer.unwrap_or(state.first_cap);
         for _ in 0..4 {
             let Some(service) = self.evidence.service_at(cap) else { break };
             cap = ((rate * service) as usize).clamp(settings.min_cap, settings.max_cap);
@@ -193,8 +217,8 @@ impl Policy {
     }
 }
 
-/// Returns the observed rate per second, or the reported limit if it is lower, because a bucket
-/// temporarily allows more.
-fn sustained_rate(seen: f64, told: Option<f64>) -> f64 {
-    told.map_or(seen, |told| seen.min(told / 60.0))
+/// Returns the lower of the observed rate per second and the `reported` rate per minute. The
+/// observed rate may be too high, because a bucket temporarily accepts more.
+fn sustained_rate(observed: f64, reported: Option<f64>) -> f64 {
+    reported.map_or(observed, |reported| observed.min(reported / 60.0))
 }

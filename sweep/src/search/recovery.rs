@@ -1,9 +1,10 @@
-//! Handles caps that fail or behave differently than before.
+//! Reacts to caps that fail or behave differently than before.
 //!
-//! The cause may be the previous cap: an overload whose effects last, as failures or as slowness.
-//! It may be a rate limit whose credit is used up (see `rate_limited`). Or the server has changed:
-//! earlier evidence is then useless, and a new era begins. A rest followed by the same cap
-//! distinguishes these cases. If no cap works at all, the search tries ever lower caps.
+//! There are three possible causes. The previous cap may have overloaded the server, which still
+//! fails or is slow. A rate limit may have used up its credit (see `rate_limited`). Or the server
+//! has changed: then the earlier evidence is useless, and a new era begins. Measuring the same cap
+//! again after a rest distinguishes the causes. If no cap is accepted at all, the search tries
+//! lower and lower caps.
 
 use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
@@ -14,13 +15,15 @@ use super::step_summary::{StepEnd, StepSummary};
 use super::stopping_rules::{ACCEPT, MEASURE, REFERENCE};
 use crate::result::Purpose;
 
-/// Maximum number of rejections that are retracted after a slower rise.
+/// Maximum number of rejections that are retracted because a slower increase of the load was
+/// accepted.
 const MAX_RETRACTED: usize = 8;
-/// Rests after good caps failed, in seconds.
+/// Durations in seconds of the first, second and later rests after a usable cap has failed.
 const REST_SECONDS: [f64; 3] = [5.0, 15.0, 45.0];
 
 impl Policy {
-    /// Queues a lower cap, because no cap is good yet.
+    /// Queues a step at a lower cap, because no usable cap is known. At the lowest cap, queues a
+    /// rest if the server worked before, and otherwise ends the search without an answer.
     pub(super) fn lower_cap(&mut self, settings: &SearchSettings) {
         let Some(bad) = self.evidence.bad else {
             self.phase = Phase::Ramp;
@@ -49,32 +52,34 @@ impl Policy {
         self.push_plain_step(guess.unwrap_or(bad.cap / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
     }
 
-    /// Returns `true` if a contradiction at this cap is new. A contradiction counts only if it is
-    /// observed twice, because live servers have momentary disturbances.
+    /// Records `cap` as contradicting. Returns `true` if it was not recorded already. A
+    /// contradiction counts only if it is observed twice in a row, because servers have short
+    /// disturbances.
     pub(super) fn is_first_contradiction(&mut self, cap: usize) -> bool {
         self.contradicting.replace(cap) != Some(cap)
     }
 
-    pub(super) fn measure_again(&mut self, cap: usize, need: StoppingRule) {
+    pub(super) fn measure_again(&mut self, cap: usize, stopping_rule: StoppingRule) {
         self.queue.push_front(NextStep::Hold {
             cap,
             purpose: Purpose::Reference,
-            need,
-            way: StepMode::Plain,
+            stopping_rule,
+            mode: StepMode::Plain,
         });
     }
 
-    /// Returns `true` if a cap behaves as it did before.
+    /// Returns `true` if the service time at the cap is the same as in earlier steps.
     ///
-    /// If not, slowness may be the effect of an overload, which a rest cures. Otherwise the server
-    /// has changed.
+    /// Otherwise queues the next step to find the cause, or starts a new era if the cause is a
+    /// change of the server, and returns `false`.
     pub(super) fn is_consistent_with_earlier(
         &mut self,
         settings: &SearchSettings,
         summary: &StepSummary,
     ) -> bool {
         // Near a cliff, the service time varies.
-        let by_cliff = |bad: RejectedCap| bad.wall == RejectionCause::Cliff && 4 * summary.cap >= 3 * bad.cap;
+        let by_cliff =
+            |bad: RejectedCap| bad.cause == RejectionCause::Cliff && 4 * summary.cap >= 3 * bad.cap;
         if self.dropped_cap.is_none() && self.evidence.bad.is_some_and(by_cliff) {
             return true;
         }
@@ -95,9 +100,9 @@ impl Policy {
             self.dropped_cap = None;
             return true;
         };
-        let walled =
-            |bad: RejectedCap| matches!(bad.wall, RejectionCause::Failures | RejectionCause::Overload);
-        let overloaded = self.dropped_cap.is_some() || self.evidence.bad.is_some_and(walled);
+        let is_failure_or_overload =
+            |bad: RejectedCap| matches!(bad.cause, RejectionCause::Failures | RejectionCause::Overload);
+        let overloaded = self.dropped_cap.is_some() || self.evidence.bad.is_some_and(is_failure_or_overload);
         if change > 0.0
             && let Some(&seconds) = REST_SECONDS.get(self.slow_rests)
             && overloaded
@@ -117,7 +122,7 @@ impl Policy {
         let word = if change > 0.0 { "slower" } else { "faster" };
         self.notes.push(format!("The server became {word} during the sweep. Earlier steps are not counted."));
         self.queue.clear();
-        self.evidence.add(summary.clone());
+        self.evidence.push_summary(summary.clone());
         self.evidence.new_era(1);
         self.knee_steps = 0;
         self.stride = None;
@@ -128,10 +133,10 @@ impl Policy {
         false
     }
 
-    /// Queues a reference step at the first fall of the goodput, to see whether the cap, a lasting
-    /// overload or a change of the server is the cause.
+    /// Queues a reference step at the best cap when the goodput at `cap` has fallen for the first
+    /// time. It shows whether the cap, a lasting overload or a change of the server is the cause.
     pub(super) fn check_goodput_drop(&mut self, cap: usize) {
-        let known = self.evidence.bad.is_some_and(|bad| bad.wall == RejectionCause::Overload);
+        let known = self.evidence.bad.is_some_and(|bad| bad.cause == RejectionCause::Overload);
         if self.drop_was_harmless
             || known
             || self.dropped_cap.is_some()
@@ -145,9 +150,11 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if a cap below the known overload cap overloads the server too.
+    /// Returns `true` if `cap`, below the cap that is known to overload the server, overloads it
+    /// too. In this case `cap` becomes the unusable cap, and a rest is queued.
     pub(super) fn check_overload(&mut self, cap: usize) -> bool {
-        let Some(bad) = self.evidence.bad.filter(|bad| bad.wall == RejectionCause::Overload && cap < bad.cap)
+        let Some(bad) =
+            self.evidence.bad.filter(|bad| bad.cause == RejectionCause::Overload && cap < bad.cap)
         else {
             return false;
         };
@@ -160,34 +167,35 @@ impl Policy {
         true
     }
 
-    /// Returns `true` if the evidence shows a cliff at this cap or below.
+    /// Returns `true` if the goodput falls with preemptions at `cap` or below. The lowest such cap
+    /// becomes the unusable cap.
     pub(super) fn check_cliff(&mut self, settings: &SearchSettings, cap: usize) -> bool {
         let good = self.evidence.good;
         self.evidence.good = good.max(Some(cap));
-        let Some(wall) = self.evidence.cliff(settings) else {
+        let Some(cliff) = self.evidence.cliff(settings) else {
             self.evidence.good = good;
             return false;
         };
-        self.evidence.keep_accepted_below(wall);
-        self.evidence.record_rejected_cap(RejectedCap::new(wall, RejectionCause::Cliff, None));
+        self.evidence.keep_accepted_below(cliff);
+        self.evidence.record_rejected_cap(RejectedCap::new(cliff, RejectionCause::Cliff, None));
         self.expected = None;
         if self.phase == Phase::Ramp {
             self.phase = Phase::Narrow;
         }
-        cap >= wall
+        cap >= cliff
     }
 
-    /// Handles a rejected cap.
+    /// Updates the evidence after a step was rejected.
     ///
-    /// If the rejection was to be expected, the positions of the failures show where to continue.
-    /// Otherwise the cap is halved until something works, and the unexpected failure is checked
-    /// again after a rest.
+    /// If the rejection was to be expected, `edge` shows which cap to measure next. Otherwise the
+    /// cap is halved until one is accepted, and the unexpected failure is measured again after a
+    /// rest.
     pub(super) fn on_rejected(&mut self, cap: usize, edge: Option<Edge>) {
         self.confirmed = false;
-        let left = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
-        let fine = self.expected.is_some_and(|expected| cap <= expected);
-        let good = self.evidence.good.filter(|&good| left < good);
-        if let Some(good) = good.filter(|&good| good < cap && !fine) {
+        let usable = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
+        let should_be_usable = self.expected.is_some_and(|expected| cap <= expected);
+        let good = self.evidence.good.filter(|&good| usable < good);
+        if let Some(good) = good.filter(|&good| good < cap && !should_be_usable) {
             // This is the first cap that was too high, and its effects reject further calls.
             self.expected = Some(good);
             self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, None));
@@ -197,13 +205,13 @@ impl Policy {
             }
             return;
         }
-        if !fine && good.is_none() {
-            self.expected = Some(left);
+        if !should_be_usable && good.is_none() {
+            self.expected = Some(usable);
             let edge =
-                self.evidence.good.filter(|&good| edge.is_some() && left > good).map(|good| (good, left));
+                self.evidence.good.filter(|&good| edge.is_some() && usable > good).map(|good| (good, usable));
             self.evidence.record_rejected_cap(RejectedCap {
                 edge,
-                ..RejectedCap::new(cap, RejectionCause::Failures, Some(left))
+                ..RejectedCap::new(cap, RejectionCause::Failures, Some(usable))
             });
             if let Some(seconds) = self.overload_seconds {
                 self.push_rest(seconds);
@@ -231,15 +239,15 @@ impl Policy {
                 "The server changed during the sweep: {cap} concurrent calls were accepted before, and no longer are."
             ));
             self.evidence.new_era(1);
-            self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(left)));
-            self.expected = Some(left);
+            self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(usable)));
+            self.expected = Some(usable);
             return;
         }
         self.unexpected_failures += 1;
-        self.expected = Some(left / 2);
-        self.evidence.keep_accepted_below(left / 2);
-        self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(left / 2)));
-        if left <= 1 {
+        self.expected = Some(usable / 2);
+        self.evidence.keep_accepted_below(usable / 2);
+        self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(usable / 2)));
+        if usable <= 1 {
             self.push_rest(
                 REST_SECONDS
                     .get(self.unexpected_failures)
@@ -250,8 +258,9 @@ impl Policy {
         }
     }
 
-    /// Retracts a rejection if a cap above its edge is accepted: the load had risen too quickly.
-    /// From here on, the load rises by no more than was accepted at once.
+    /// Retracts the lowest rejection if `cap` is accepted although it is above the rejection's
+    /// edge: the load had risen too quickly. Later steps raise the cap by no more than was accepted
+    /// at once.
     pub(super) fn clear_refuted_rejection(&mut self, cap: usize) {
         let Some(bad) = self.evidence.bad.filter(|bad| cap < bad.cap && self.unexpected_failure.is_none())
         else {
@@ -270,7 +279,8 @@ impl Policy {
         }
     }
 
-    /// Handles the first accepted cap after unexpected failures.
+    /// Queues a rest and the unexpectedly failed cap again after a lower cap was accepted. If that
+    /// cap itself is accepted, records that the server needs time to recover from an overload.
     pub(super) fn on_accepted_again(&mut self, cap: usize) {
         let Some(unexpected_failure) = self.unexpected_failure else { return };
         if cap >= unexpected_failure {

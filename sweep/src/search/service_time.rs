@@ -1,54 +1,54 @@
-//! Estimates how long a call of the mix holds its slot at a cap, and by Little's law the
-//! throughput.
+//! Estimates the service time of a call of the mix at a cap (the time for which the call occupies a
+//! slot), and by Little's law the throughput.
 //!
-//! `throughput = calls in flight / time that a call holds a slot` (J. D. C. Little, *A Proof for
-//! the Queuing Formula L = λW*, 1961). Counting completions over time would be less exact, because
-//! calls that begin together end together, and a window cuts such a wave.
+//! `throughput = calls in flight / service time` (J. D. C. Little, *A Proof for the Queuing Formula
+//! L = λW*, 1961). Counting completions over time would be less exact, because calls that start
+//! together end together, and the end of a step cuts such a wave.
 //!
-//! Most of the variance between calls is due to their output length. The length of each call is
-//! known, and its mean over the mix is the same at each cap. The mean time is therefore evaluated
-//! at the mix's mean length by a linear regression (the regression estimator of survey sampling; a
-//! control variate). This also corrects for short windows, which see more short calls than the mix
-//! has.
+//! Most of the variance between calls is due to their output length, which is known for each call,
+//! and whose mean over the mix is the same at each cap. A linear regression of the service time on
+//! the output length is therefore evaluated at the mean length of the mix (the regression estimator
+//! of survey sampling, a control variate). This also corrects for short steps, in which more short
+//! calls than long calls end.
 //!
-//! A call that has ended by the end of a window is short: a call of duration `t` is only seen if it
-//! began at least `t` before the end. Each call is therefore weighted by the number of calls that
-//! began but were not seen (Horvitz and Thompson's estimator), or, if nothing predicts the duration
-//! of a call, slot time is divided by completions.
+//! A call of duration `t` is observed only if it started at least `t` before the end of the step.
+//! Each call is therefore weighted by the number of calls that started but were not observed
+//! (Horvitz and Thompson's estimator). If the output length does not predict the duration, the
+//! total slot time is divided by the completions instead.
 
-/// Minimum share of the variance that the regression must explain.
+/// Minimum share of the variance that the regression must explain to be used.
 const MIN_R_SQUARED: f64 = 0.25;
-/// Minimum number of samples for a regression.
+/// Minimum number of calls for a regression.
 const MIN_LINE_SAMPLES: f64 = 12.0;
-/// Minimum relative error of any mean, because drifts and waves of a live server are not in the
-/// samples.
+/// Minimum relative error of every mean, because changes of a live server within a step do not show
+/// in the samples.
 const MIN_RELATIVE_ERROR: f64 = 0.004;
 
-/// If calls of equal length differ by less than this share of the mean, the regression predicts the
-/// duration of a call.
+/// Maximum residual standard deviation, relative to the mean, for which the output length predicts
+/// the duration of a call.
 const REGULAR_RESIDUAL: f64 = 0.2;
 /// Maximum weight of a call.
 const MAX_WEIGHT: f64 = 8.0;
 
-/// Relative bias of a window as long as a call, in units of the unexplained variance. Falls with
-/// the square of the window length.
+/// Relative bias of a window that is as long as a call, per unit of unexplained variance. Falls
+/// with the square of the window's length.
 const SHORT_WINDOW_BIAS: f64 = 0.35;
 
-/// Relative error of a count of completions over a window as long as a call. Falls with the inverse
-/// of the window length.
+/// Relative error of a count of completions in a window that is as long as a call. Falls with the
+/// window's length.
 const WAVE_ERROR: f64 = 0.06;
 
-/// One call that was observed completely.
+/// A call that started and ended in the evaluated window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) work: f64,
-    /// Time for which the call held slots, in seconds.
+    /// Service time of the call, in seconds.
     pub(super) seconds: f64,
-    /// Time from its start to its end, in seconds.
-    pub(super) took: f64,
+    /// Time from the call's admission to its end, in seconds.
+    pub(super) duration: f64,
 }
 
-/// Sums over the calls of one step. The sums of two steps can be added.
+/// Sums over the calls of a step: count, work (x), service time (y) and their products.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ServiceTime {
     n: f64,
@@ -57,11 +57,11 @@ pub(super) struct ServiceTime {
     xx: f64,
     xy: f64,
     yy: f64,
-    /// Squared relative error from short windows, times the number of samples.
+    /// Squared relative error because of a short window, times the number of calls.
     slack: f64,
 }
 
-/// A mean and its standard error.
+/// A mean and its standard error, in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MeanEstimate {
     pub(super) value: f64,
@@ -75,13 +75,13 @@ impl MeanEstimate {
 }
 
 impl ServiceTime {
-    /// Adds a call of `work` output tokens that held its slots for `seconds`.
+    /// Adds a call with `work` output tokens and a service time of `seconds`.
     pub(super) fn add(&mut self, work: f64, seconds: f64) {
-        self.weigh(1.0, work, seconds);
+        self.add_weighted(1.0, work, seconds);
     }
 
-    /// Adds a call with a weight.
-    fn weigh(&mut self, weight: f64, work: f64, seconds: f64) {
+    /// Adds a call that counts `weight` times.
+    fn add_weighted(&mut self, weight: f64, work: f64, seconds: f64) {
         self.n += weight;
         self.x += weight * work;
         self.y += weight * seconds;
@@ -90,40 +90,43 @@ impl ServiceTime {
         self.yy += weight * seconds * seconds;
     }
 
-    /// Estimates from the calls that ended in a window of `window` seconds in which slots were held
-    /// for `occupied` slot-seconds. `begun` are the calls that also began in the window, `all` are
-    /// all of them.
+    /// Returns the sums of a step. `window` is its length in seconds, and `occupied` the
+    /// slot-seconds in use during it. `begun` are the calls that started and ended in the window,
+    /// and `all` the sums of all calls that ended in it.
     pub(super) fn from_window(window: f64, occupied: f64, begun: &[Sample], all: &Self) -> Self {
-        let weight = |sample: &Sample| (window / (window - sample.took).max(window / MAX_WEIGHT)).max(1.0);
+        let weight =
+            |sample: &Sample| (window / (window - sample.duration).max(window / MAX_WEIGHT)).max(1.0);
         let (sum, squares) = begun.iter().map(weight).fold((0.0, 0.0), |sum, w| (sum.0 + w, sum.1 + w * w));
         let mut seen = Self::default();
         if squares > 0.0 {
             // Scales the weights to the effective number of equal samples.
             let scale = sum / squares;
             for sample in begun {
-                seen.weigh(scale * weight(sample), sample.work, sample.seconds);
+                seen.add_weighted(scale * weight(sample), sample.work, sample.seconds);
             }
         }
         let unexplained = seen.unexplained();
         if unexplained <= REGULAR_RESIDUAL || all.y <= 0.0 {
             // A call that ended in less than a call time was fast for its length.
-            let calls_long = window / (occupied_by_one(&seen, all)).max(1e-9);
-            let off = unexplained.min(REGULAR_RESIDUAL) * (SHORT_WINDOW_BIAS / calls_long.powi(2)).min(1.0);
-            seen.slack = seen.n * off * off;
+            let calls_long = window / (mean_call_time(&seen, all)).max(1e-9);
+            let relative_error =
+                unexplained.min(REGULAR_RESIDUAL) * (SHORT_WINDOW_BIAS / calls_long.powi(2)).min(1.0);
+            seen.slack = seen.n * relative_error * relative_error;
             return seen;
         }
         let factor = occupied / all.y;
         let mut counted =
             Self { y: all.y * factor, xy: all.xy * factor, yy: all.yy * factor * factor, ..*all };
         // Calls that began together end together, more or less.
-        let off = WAVE_ERROR * counted.y / (counted.n.max(1.0) * window);
-        counted.slack = counted.n * off * off;
+        let relative_error = WAVE_ERROR * counted.y / (counted.n.max(1.0) * window);
+        counted.slack = counted.n * relative_error * relative_error;
         counted
     }
 
-    /// Returns the residual standard deviation, relative to the mean.
+    /// Returns the standard deviation of the residuals divided by the mean service time. Infinite
+    /// with fewer than four calls.
     pub(super) fn unexplained(&self) -> f64 {
-        let (sxx, sxy, syy) = self.spread();
+        let (sxx, sxy, syy) = self.central_sums();
         if self.n < 4.0 || self.y <= 0.0 {
             return f64::INFINITY;
         }
@@ -131,13 +134,13 @@ impl ServiceTime {
         (left.max(0.0) / (self.n - 2.0)).sqrt() * self.n / self.y
     }
 
-    /// Returns `true` if the output length predicts the duration of a call.
+    /// Returns `true` if the output length predicts the duration of a call well.
     pub(super) fn is_regular(&self) -> bool {
         self.unexplained() <= REGULAR_RESIDUAL
     }
 
-    /// Returns the sums of both.
-    pub(super) fn and(mut self, other: &Self) -> Self {
+    /// Returns the sums over the calls of both steps.
+    pub(super) fn merge(mut self, other: &Self) -> Self {
         self.n += other.n;
         self.x += other.x;
         self.y += other.y;
@@ -152,28 +155,28 @@ impl ServiceTime {
         self.n as usize
     }
 
-    /// Returns the mean work of the added calls.
+    /// Returns the mean work of the calls in output tokens, or `None` without calls.
     pub(super) fn work(&self) -> Option<f64> {
         (self.n > 0.0).then(|| self.x / self.n)
     }
 
-    /// Returns the share of the variance in time that the work explains (r squared), or 0 without a
-    /// regression.
+    /// Returns the share of the variance that the regression explains (r squared, 0 to 1). Returns
+    /// 0 with too few calls or equal lengths.
     pub(super) fn explained(&self) -> f64 {
-        let (sxx, sxy, syy) = self.spread();
+        let (sxx, sxy, syy) = self.central_sums();
         if self.n < MIN_LINE_SAMPLES || sxx <= 1e-9 * self.xx || syy <= 0.0 {
             return 0.0;
         }
         (sxy * sxy / (sxx * syy)).clamp(0.0, 1.0)
     }
 
-    /// Returns the mean time of a call of `work` output tokens, in seconds, or `None` below two
-    /// samples.
+    /// Returns the mean service time in seconds of a call with `work` output tokens. Returns `None`
+    /// with fewer than two calls.
     pub(super) fn at(&self, work: f64) -> Option<MeanEstimate> {
         if self.n < 2.0 {
             return None;
         }
-        let (sxx, sxy, syy) = self.spread();
+        let (sxx, sxy, syy) = self.central_sums();
         let (mean_x, mean_y) = (self.x / self.n, self.y / self.n);
         let mean = |value: f64, variance: f64| MeanEstimate {
             value,
@@ -184,19 +187,19 @@ impl ServiceTime {
         }
         let slope = sxy / sxx;
         let residual = (syy - slope * sxy).max(0.0) / (self.n - 2.0);
-        let off = work - mean_x;
-        let value = mean_y + slope * off;
+        let work_offset = work - mean_x;
+        let value = mean_y + slope * work_offset;
         if value <= 0.0 {
             return Some(mean(mean_y, syy / (self.n - 1.0) / self.n));
         }
-        Some(mean(value, residual * (1.0 / self.n + off * off / sxx)))
+        Some(mean(value, residual * (1.0 / self.n + work_offset * work_offset / sxx)))
     }
 
     fn slack_share(&self) -> f64 {
         (self.slack / self.n.max(1.0)).sqrt()
     }
 
-    fn spread(&self) -> (f64, f64, f64) {
+    fn central_sums(&self) -> (f64, f64, f64) {
         let n = self.n.max(1.0);
         (
             (self.xx - self.x * self.x / n).max(0.0),
@@ -206,8 +209,9 @@ impl ServiceTime {
     }
 }
 
-/// Returns the mean call time, as the larger of both estimates, because unseen calls are longer.
-fn occupied_by_one(seen: &ServiceTime, all: &ServiceTime) -> f64 {
+/// Returns the mean service time in seconds: the larger of both estimates, because unobserved calls
+/// are longer.
+fn mean_call_time(seen: &ServiceTime, all: &ServiceTime) -> f64 {
     let mean = |service: &ServiceTime| if service.n > 0.0 { service.y / service.n } else { 0.0 };
     mean(seen).max(mean(all))
 }

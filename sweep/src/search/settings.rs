@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of a search. The defaults are those of the command line.
+/// Caps, thresholds and objectives of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
@@ -12,21 +12,24 @@ pub struct SearchSettings {
     pub start: usize,
     /// Highest cap to measure. Default 512.
     pub max_cap: usize,
-    /// Maximum relative loss of goodput at the answer, compared with the best. Default 0.02.
+    /// Maximum share of the best goodput that the answer may lose, above 0 and below 1. Default
+    /// 0.02.
     pub tolerance: f64,
-    /// Acceptable share of failed attempts. Default 0.005.
+    /// Share of failed attempts that is acceptable at a cap, above 0 and below `too_many`. Default
+    /// 0.005.
     pub fine: f64,
-    /// Share of failed attempts that rejects a cap. Default 0.03.
+    /// Share of failed attempts at which a cap is rejected, below 1. Default 0.03.
     pub too_many: f64,
-    /// Error probability of the test that separates the two shares, per step and direction. Default
-    /// 0.05.
+    /// Maximum probability that a step is accepted although `too_many` attempts fail, or rejected
+    /// although only `fine` fail. Default 0.05.
     pub error_rate: f64,
-    /// Confidence level of intervals. Default 0.95.
+    /// Confidence level of all intervals, above 0 and below 1. Default 0.95.
     pub confidence: f64,
-    /// Objective for the time from admission to the first token, in seconds. Without it, every
-    /// completed call is good.
+    /// Objective for the time from admission to the first token, in seconds. Slower calls do not
+    /// count as goodput. Default `None`: no objective.
     pub ttft: Option<f64>,
-    /// Objective for the mean time between tokens of a call, in seconds.
+    /// Objective for the mean time between the tokens of a call, in seconds. Slower calls do not
+    /// count as goodput. Default `None`: no objective.
     pub tpot: Option<f64>,
 }
 

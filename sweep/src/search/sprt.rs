@@ -1,12 +1,13 @@
-//! A sequential test of the share of failures.
+//! A sequential test of the share of failed attempts.
 //!
 //! Wald's sequential probability ratio test (A. Wald, *Sequential Tests of Statistical Hypotheses*,
-//! 1945). If the true share is `fine`, the test returns *too many* with a probability of about at
-//! most `false_alarm`. If the true share is `too_many`, the test returns *fine* with a probability
-//! of about at most `miss`. Between the two, either result is possible and the test takes longest.
-//! The test is a function of two counts, so evidence from several steps can be added.
+//! 1945). If the true share is `fine`, the test returns `TooMany` with a probability of at most
+//! about `false_alarm`. If the true share is `too_many`, it returns `Fine` with a probability of at
+//! most about `miss`. Between the two shares it may return either. The test depends on two counts
+//! only, so the counts of several steps can be added.
 
-/// The parameters of the test: the log-likelihood ratios and the two thresholds.
+/// The test: log-likelihood ratio of one failed and of one successful attempt, and the two
+/// thresholds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sprt {
     per_failure: f64,
@@ -15,19 +16,20 @@ pub(super) struct Sprt {
     accept: f64,
 }
 
-/// Result of the test.
+/// What the test has decided about the share of failed attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShareVerdict {
-    /// The share of failures is acceptable.
+    /// The share is acceptable.
     Fine,
-    /// The share of failures is too high.
+    /// The share is too high.
     TooMany,
-    /// Undecided.
+    /// Nothing yet; the test needs more attempts.
     Open,
 }
 
 impl Sprt {
-    /// Returns a test. Shares are forced apart and into (0, 1), error probabilities into (0, 0.5).
+    /// Returns a test that separates the shares `fine` and `too_many`. Clamps the shares into (0,
+    /// 1) with `too_many` above `fine`, and the error probabilities into (0, 0.5).
     pub(super) fn new(fine: f64, too_many: f64, false_alarm: f64, miss: f64) -> Self {
         let fine = fine.clamp(1e-6, 0.9);
         let too_many = too_many.clamp(fine * 1.01, 0.99);
@@ -40,8 +42,8 @@ impl Sprt {
         }
     }
 
-    /// Evaluates the test.
-    pub(super) fn of(&self, failures: usize, successes: usize) -> ShareVerdict {
+    /// Returns the verdict for these numbers of failed and successful attempts.
+    pub(super) fn evaluate(&self, failures: usize, successes: usize) -> ShareVerdict {
         let ratio = failures as f64 * self.per_failure + successes as f64 * self.per_success;
         if ratio >= self.reject {
             ShareVerdict::TooMany
@@ -60,9 +62,9 @@ mod tests {
     #[test]
     fn acceptance_without_failures_takes_116_attempts() {
         let test = Sprt::new(0.005, 0.03, 0.05, 0.05);
-        assert_eq!(test.of(0, 115), ShareVerdict::Open);
-        assert_eq!(test.of(0, 116), ShareVerdict::Fine);
-        assert_eq!(test.of(2, 0), ShareVerdict::TooMany);
+        assert_eq!(test.evaluate(0, 115), ShareVerdict::Open);
+        assert_eq!(test.evaluate(0, 116), ShareVerdict::Fine);
+        assert_eq!(test.evaluate(2, 0), ShareVerdict::TooMany);
     }
 
     #[test]
@@ -78,7 +80,7 @@ mod tests {
                     } else {
                         good += 1
                     }
-                    match test.of(bad, good) {
+                    match test.evaluate(bad, good) {
                         ShareVerdict::Open => {}
                         told => break told == wrong,
                     }

@@ -1,12 +1,12 @@
 //! Collects the observations of the current step, and decides when the step is complete.
 //!
-//! - A step is evaluated by attempts *sent* in it, and by calls *admitted* in it after the cap was
-//!   full, because earlier ones experienced another load.
-//! - A rejected attempt ends at once, an accepted one much later. In a young step, failures are
-//!   known before successes. Held slots therefore count as accepted when deciding on a rejection,
-//!   and never when deciding on an acceptance.
-//! - A rejection ends a step at once. An acceptance requires that the throughput is known as well
-//!   as the purpose of the step needs.
+//! - A step is evaluated by the attempts *sent* in it, and by the calls *admitted* in it after the
+//!   cap was first in full use. Earlier ones ran under another load.
+//! - Failures are known before successes, because a rejected attempt ends at once and an accepted
+//!   one much later. Open exchanges therefore count as accepted when the step may be rejected, but
+//!   not when it may be accepted.
+//! - A step ends at once when it is rejected. It is accepted only when the throughput is known as
+//!   precisely as its [`StoppingRule`] requires.
 
 mod results;
 #[cfg(test)]
@@ -22,81 +22,87 @@ use crate::observation::{
 };
 use crate::result::Purpose;
 
-/// Minimum share of the cap in use for the cap to count as held.
+/// Minimum share of the cap in use for the cap to count as in full use.
 const MIN_HELD_SHARE: f64 = 0.95;
-/// CPU usage above which, and timer delay in seconds above which, the client cannot be trusted to
-/// send in time.
+/// CPU usage, 0 to 1, above which this client may be too slow for the cap.
 const MAX_CPU: f64 = 0.93;
+/// Timer delay in seconds above which this client may be too slow for the cap.
 const MAX_LAG_S: f64 = 0.1;
-/// A step is invalid if the client is late or leaves slots free for this share of the time.
+/// Minimum share of the time with late timers or with several free slots at which a step is
+/// invalid.
 const CLIENT_SHARE: f64 = 0.2;
-/// A step is also invalid if a single slot is free for this share of the time.
+/// Minimum share of the time with a free slot at which a step is invalid.
 const SINGLE_SLOT_SHARE: f64 = 0.5;
-/// A step is rate limited if a rate limit holds calls back for this share of the time.
+/// Minimum share of the time in which a rate limit keeps calls waiting at which the step is rate
+/// limited.
 const RATE_LIMITED_SHARE: f64 = 0.1;
-/// Length of a window for counting completions, in call times.
+/// Minimum length of a step, in mean call times, if the output length does not predict the duration
+/// of a call.
 const WINDOW_CALL_TIMES: f64 = 2.0;
-/// Number of 429s, or seconds in which the gate held calls back for a rate, that show that no
-/// credit is left.
+/// Minimum number of 429s that show that a rate limit has no credit left.
 const MIN_429S: usize = 3;
+/// Time in seconds for which the gate keeps calls waiting for a rate that shows that no credit is
+/// left.
 const MIN_HELD_BACK_S: f64 = 1.0;
-/// Minimum number of answered calls for reporting the throughput of a step.
+/// Minimum number of answered calls for a reported throughput.
 const MIN_REPORTED_CALLS: usize = 8;
-/// Maximum number of calls of a drain that meets no limit.
+/// Number of calls after which a drain step ends even without a rate limit.
 const MAX_DRAIN_CALLS: usize = 300;
-/// Maximum share of rejected attempts at a cap that the rate sustains, and the number of attempts
-/// required.
+/// Maximum share of rejected attempts at a cap that the rate limit should sustain.
 const MAX_REJECTED_SHARE: f64 = 0.3;
-/// Minimum number of attempts for that share.
+/// A share of rejected attempts above [`MAX_REJECTED_SHARE`] counts only if there are more attempts
+/// than this number.
 const MIN_REJECTION_ATTEMPTS: usize = 10;
-/// Minimum number of calls accepted at the full cap before a rejection there shows that something
-/// was used up.
-const MIN_TURNED_OVER: usize = 5;
-/// Number of attempts after which an undecided step ends.
+/// Minimum number of attempts accepted after the cap was first full for a later 429 to show that
+/// credit was used up.
+const MIN_ACCEPTED_AFTER_FILL: usize = 5;
+/// Number of attempts after which a step ends even if it is undecided.
 const MAX_ATTEMPTS: usize = 800;
-/// Number of rejected requests, without any answered call, that show that the requests themselves
-/// are invalid.
+/// Number of rejected requests (4xx) without an answered call after which the step ends.
 const MIN_REJECTED_REQUESTS: usize = 12;
 
-/// What a step must establish before it ends, unless it is rejected.
+/// Conditions under which a step ends, unless it is rejected before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StoppingRule {
-    /// Minimum number of calls.
+    /// Minimum number of calls that have ended.
     pub(super) calls: usize,
-    /// Maximum relative error of the service time,
+    /// Maximum relative error of the mean service time.
     pub(super) error: f64,
-    /// unless this many calls were observed.
+    /// Number of calls at which the step ends even if the error is larger.
     pub(super) most: usize,
     /// Whether the share of failures must be known to be acceptable.
     pub(super) accept: bool,
 }
 
-/// How a step is evaluated.
+/// The purpose of a step, which determines how it is evaluated and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepMode {
-    /// Evaluates whether the cap is usable, and its throughput.
+    /// Determines whether the cap is usable, and its throughput.
     Plain,
-    /// Uses up the saved credit of a rate limit. Ends when no credit is left and `calls` more calls
-    /// were accepted.
+    /// Uses up the saved credit of a rate limit. The step ends when no credit is left and `calls`
+    /// more calls have ended.
     Drain { calls: usize },
-    /// Runs at a rate limit, which may hold calls back now and then.
+    /// Runs at a cap that a rate limit should sustain. A few rejected attempts are accepted.
     Paced,
 }
 
-/// Inputs of a step.
+/// What the policy asks of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StepTask {
     pub(super) step: usize,
     pub(super) cap: usize,
     pub(super) purpose: Purpose,
-    pub(super) need: StoppingRule,
-    pub(super) way: StepMode,
-    /// Highest position known to be accepted.
+    pub(super) stopping_rule: StoppingRule,
+    pub(super) mode: StepMode,
+    /// Highest position known to be accepted, or 0. Attempts up to it are not evidence about this
+    /// cap.
     pub(super) floor: usize,
     pub(super) test: Sprt,
-    /// Attempts failed and accepted at this cap before.
-    pub(super) prior: (usize, usize),
-    /// Objectives for the time to first token and between tokens, in seconds.
+    /// Numbers of failed and of successful attempts in earlier steps at this cap. They count for
+    /// the acceptance.
+    pub(super) prior_attempts: (usize, usize),
+    /// Objectives in seconds for the time to first token and for the time between tokens. `None`:
+    /// no objective.
     pub(super) objective: (Option<f64>, Option<f64>),
 }
 
@@ -104,30 +110,37 @@ pub(super) struct StepTask {
 pub(super) struct StepMonitor {
     pub(super) task: StepTask,
     pub(super) began: f64,
-    ready: Option<f64>,
+    /// Time from which calls are evaluated, in seconds since the sweep began. `None` during the
+    /// warm-up.
+    evaluated_from: Option<f64>,
     last: Option<LoadSample>,
-    /// Seconds since the step was ready, and slot-seconds held since.
-    span: f64,
-    occupied: f64,
+    /// Duration of the evaluation so far, in seconds.
+    evaluated_seconds: f64,
+    /// Sum over the slots of the seconds for which each was in use since `evaluated_from`.
+    slot_seconds_held: f64,
+    /// Seconds in which slots were free although nothing limited the calls.
     gap: f64,
+    /// Seconds in which a rate limit or a cool-down kept slots free.
     forbidden: f64,
+    /// Seconds in which timers were late.
     lagging: f64,
-    /// Sum and count of the CPU usage samples.
-    busy: (f64, usize),
-    rates: BTreeMap<&'static str, f64>,
+    /// Sum and number of the CPU usage samples.
+    cpu_samples: (f64, usize),
+    blocked_seconds: BTreeMap<&'static str, f64>,
     marks: Vec<AttemptMark>,
     above_floor: (usize, usize),
-    all: (usize, usize),
-    refused: usize,
-    /// Number of 429s.
-    limited: usize,
-    first_limited: Option<f64>,
-    /// Time since which the cap is full, and attempts that ended well from then until the first
-    /// 429, whose slots were reused.
-    full: Option<f64>,
-    turned_over: usize,
-    after_asked: bool,
-    since_empty: usize,
+    attempt_counts: (usize, usize),
+    rejected_requests: usize,
+    /// Number of attempts that ended with a 429.
+    count_429: usize,
+    first_429_at: Option<f64>,
+    /// Time at which all slots of the cap were first in use, in seconds since the sweep began.
+    /// `None` before that.
+    filled_at: Option<f64>,
+    /// Number of attempts answered between `filled_at` and the first 429.
+    accepted_after_fill: usize,
+    saw_retry_after: bool,
+    calls_since_exhaustion: usize,
     failures: BTreeMap<FailureCause, usize>,
     hints: Vec<LimitHint>,
     last_failure: Option<AttemptFailure>,
@@ -135,9 +148,9 @@ pub(super) struct StepMonitor {
     ended: usize,
     calls: Vec<CallObservation>,
     samples: Vec<Sample>,
-    /// All calls that ended since the step was ready, whenever they began.
+    /// Sums over all calls that ended since `evaluated_from`, whenever they started.
     completed: ServiceTime,
-    met: usize,
+    within_objective: usize,
     answered: usize,
     preemptions: (Option<u64>, Option<u64>),
 }
@@ -147,25 +160,25 @@ impl StepMonitor {
         Self {
             task,
             began,
-            ready: None,
+            evaluated_from: None,
             last: None,
-            span: 0.0,
-            occupied: 0.0,
+            evaluated_seconds: 0.0,
+            slot_seconds_held: 0.0,
             gap: 0.0,
             forbidden: 0.0,
             lagging: 0.0,
-            busy: (0.0, 0),
-            rates: BTreeMap::new(),
+            cpu_samples: (0.0, 0),
+            blocked_seconds: BTreeMap::new(),
             marks: Vec::new(),
             above_floor: (0, 0),
-            all: (0, 0),
-            refused: 0,
-            limited: 0,
-            first_limited: None,
-            full: None,
-            turned_over: 0,
-            after_asked: false,
-            since_empty: 0,
+            attempt_counts: (0, 0),
+            rejected_requests: 0,
+            count_429: 0,
+            first_429_at: None,
+            filled_at: None,
+            accepted_after_fill: 0,
+            saw_retry_after: false,
+            calls_since_exhaustion: 0,
             failures: BTreeMap::new(),
             hints: Vec::new(),
             last_failure: None,
@@ -174,15 +187,15 @@ impl StepMonitor {
             calls: Vec::new(),
             samples: Vec::new(),
             completed: ServiceTime::default(),
-            met: 0,
+            within_objective: 0,
             answered: 0,
             preemptions: (None, None),
         }
     }
 
-    pub(super) fn attempt(&mut self, seen: &AttemptObservation) {
-        if seen.failure.is_none() && self.first_limited.is_none() && self.full.is_some() {
-            self.turned_over += 1;
+    pub(super) fn on_attempt(&mut self, seen: &AttemptObservation) {
+        if seen.failure.is_none() && self.first_429_at.is_none() && self.filled_at.is_some() {
+            self.accepted_after_fill += 1;
         }
         if seen.sent_at < self.began {
             return;
@@ -193,14 +206,14 @@ impl StepMonitor {
                 self.last_failure = Some(failure.clone());
                 // The request itself is invalid; another request could be accepted.
                 if failure.cause == FailureCause::Request {
-                    self.refused += 1;
+                    self.rejected_requests += 1;
                     return;
                 }
                 self.hints.extend(failure.hint);
                 if failure.cause == FailureCause::Limited {
-                    self.limited += 1;
-                    self.first_limited.get_or_insert(seen.sent_at);
-                    self.after_asked |= failure.retry_after.is_some();
+                    self.count_429 += 1;
+                    self.first_429_at.get_or_insert(seen.sent_at);
+                    self.saw_retry_after |= failure.retry_after.is_some();
                 }
                 true
             }
@@ -208,36 +221,38 @@ impl StepMonitor {
         };
         self.marks.push(AttemptMark { sent_at: seen.sent_at, position: seen.position, failed });
         let count = |tally: &mut (usize, usize)| if failed { tally.0 += 1 } else { tally.1 += 1 };
-        count(&mut self.all);
+        count(&mut self.attempt_counts);
         if seen.position > self.task.floor {
             count(&mut self.above_floor);
         }
     }
 
-    pub(super) fn call(&mut self, seen: &CallObservation) {
+    pub(super) fn on_call(&mut self, seen: &CallObservation) {
         let work = seen.output_tokens as f64;
-        if seen.failure.is_none() && self.ready.is_some_and(|ready| seen.ended_at > ready) {
+        if seen.failure.is_none()
+            && self.evaluated_from.is_some_and(|evaluated_from| seen.ended_at > evaluated_from)
+        {
             self.completed.add(work, seen.slot_seconds);
         }
         if seen.step != self.task.step {
             return;
         }
         self.ended += 1;
-        self.since_empty += usize::from(self.is_empty());
+        self.calls_since_exhaustion += usize::from(self.is_credit_exhausted());
         // A client that never fills the cap is evaluated from the end of its first calls.
-        if self.ready.is_none() {
-            let held = self.last.map_or(0, |pulse| pulse.in_flight);
+        if self.evaluated_from.is_none() {
+            let held = self.last.map_or(0, |sample| sample.in_flight);
             if self.ended >= held.max(4) {
-                self.ready = Some(seen.ended_at);
+                self.evaluated_from = Some(seen.ended_at);
             }
         }
-        if self.ready.is_none_or(|ready| seen.admitted_at <= ready) {
+        if self.evaluated_from.is_none_or(|evaluated_from| seen.admitted_at <= evaluated_from) {
             self.warm_up += 1;
             return;
         }
         if seen.failure.is_none() {
-            let took = seen.ended_at - seen.admitted_at;
-            self.samples.push(Sample { work, seconds: seen.slot_seconds, took });
+            let duration = seen.ended_at - seen.admitted_at;
+            self.samples.push(Sample { work, seconds: seen.slot_seconds, duration });
             self.answered += 1;
             let meets = |bound: Option<f64>, value: Option<f64>| match (bound, value) {
                 (Some(bound), Some(value)) => value <= bound,
@@ -247,114 +262,126 @@ impl StepMonitor {
             let (ttft, tpot) = self.task.objective;
             // A call with one token has no time between tokens.
             let met = meets(ttft, seen.ttft) && (seen.output_tokens <= 1 || meets(tpot, seen.tpot));
-            self.met += usize::from(met);
+            self.within_objective += usize::from(met);
         }
         self.calls.push(seen.clone());
     }
 
-    pub(super) fn pulse(&mut self, pulse: &LoadSample) {
-        if pulse.at < self.began || pulse.cap != self.task.cap {
+    pub(super) fn on_load_sample(&mut self, sample: &LoadSample) {
+        if sample.at < self.began || sample.cap != self.task.cap {
             return;
         }
-        if let (Some(last), Some(ready)) = (self.last, self.ready) {
-            let passed = (pulse.at - last.at.max(ready)).max(0.0);
-            self.span += passed;
-            self.occupied += passed * last.in_flight.min(self.task.cap) as f64;
+        if let (Some(last), Some(evaluated_from)) = (self.last, self.evaluated_from) {
+            let passed = (sample.at - last.at.max(evaluated_from)).max(0.0);
+            self.evaluated_seconds += passed;
+            self.slot_seconds_held += passed * last.in_flight.min(self.task.cap) as f64;
             if last.in_flight < self.task.cap {
                 match last.held_by {
-                    Some(BlockedBy::Requests) => self.forbid("requests", passed),
-                    Some(BlockedBy::Tokens) => self.forbid("tokens", passed),
-                    Some(BlockedBy::Kv) => self.forbid("kv", passed),
-                    Some(BlockedBy::CoolDown) => self.forbid("cool_down", passed),
+                    Some(BlockedBy::Requests) => self.add_blocked_time("requests", passed),
+                    Some(BlockedBy::Tokens) => self.add_blocked_time("tokens", passed),
+                    Some(BlockedBy::Kv) => self.add_blocked_time("kv", passed),
+                    Some(BlockedBy::CoolDown) => self.add_blocked_time("cool_down", passed),
                     Some(BlockedBy::Nothing) | None => self.gap += passed,
                 }
             }
             if last.client_lag > MAX_LAG_S {
                 self.lagging += passed;
             }
-            if let Some(cpu) = pulse.client_cpu {
-                self.busy = (self.busy.0 + cpu, self.busy.1 + 1);
+            if let Some(cpu) = sample.client_cpu {
+                self.cpu_samples = (self.cpu_samples.0 + cpu, self.cpu_samples.1 + 1);
             }
         }
-        let fills = pulse.in_flight as f64 >= MIN_HELD_SHARE * self.task.cap as f64
-            && pulse.in_flight <= self.task.cap;
-        if self.full.is_none() && pulse.in_flight == self.task.cap {
-            self.full = Some(pulse.at);
+        let fills = sample.in_flight as f64 >= MIN_HELD_SHARE * self.task.cap as f64
+            && sample.in_flight <= self.task.cap;
+        if self.filled_at.is_none() && sample.in_flight == self.task.cap {
+            self.filled_at = Some(sample.at);
         }
-        if self.ready.is_none() && fills {
-            self.ready = Some(pulse.at);
+        if self.evaluated_from.is_none() && fills {
+            self.evaluated_from = Some(sample.at);
         }
-        if let Some(thrown_out) = pulse.engine.and_then(|engine| engine.preemptions) {
-            self.preemptions.0.get_or_insert(thrown_out);
-            self.preemptions.1 = Some(thrown_out);
+        if let Some(preemptions) = sample.engine.and_then(|engine| engine.preemptions) {
+            self.preemptions.0.get_or_insert(preemptions);
+            self.preemptions.1 = Some(preemptions);
         }
-        self.last = Some(*pulse);
+        self.last = Some(*sample);
     }
 
-    fn forbid(&mut self, by: &'static str, seconds: f64) {
+    fn add_blocked_time(&mut self, by: &'static str, seconds: f64) {
         self.forbidden += seconds;
-        *self.rates.entry(by).or_default() += seconds;
+        *self.blocked_seconds.entry(by).or_default() += seconds;
     }
 
     fn share_of(&self, seconds: f64) -> f64 {
-        if self.span > 0.0 { seconds / self.span } else { 0.0 }
+        if self.evaluated_seconds > 0.0 { seconds / self.evaluated_seconds } else { 0.0 }
     }
 
-    /// Returns the rate that holds calls back, if any. A cool-down does not count.
-    fn held_by_rate(&self) -> Option<BlockedBy> {
-        let of = |name: &str| self.rates.get(name).copied().unwrap_or_default();
+    /// Returns the rate limit that kept calls waiting for much of the step, or `None`. A cool-down
+    /// does not count.
+    fn limiting_rate(&self) -> Option<BlockedBy> {
+        let of = |name: &str| self.blocked_seconds.get(name).copied().unwrap_or_default();
         let (requests, tokens) = (of("requests"), of("tokens"));
         (self.share_of(requests + tokens) > RATE_LIMITED_SHARE && requests + tokens > 1.0)
             .then_some(if requests > tokens { BlockedBy::Requests } else { BlockedBy::Tokens })
     }
 
-    /// Returns `true` if a rate limit has no credit left.
-    fn is_empty(&self) -> bool {
-        let by_rate = self.rates.get("requests").into_iter().chain(self.rates.get("tokens")).sum::<f64>();
-        self.limited >= if self.after_asked { 1 } else { MIN_429S } || by_rate > MIN_HELD_BACK_S
+    /// Returns `true` if the observations show that a rate limit has no credit left.
+    fn is_credit_exhausted(&self) -> bool {
+        let by_rate = self
+            .blocked_seconds
+            .get("requests")
+            .into_iter()
+            .chain(self.blocked_seconds.get("tokens"))
+            .sum::<f64>();
+        self.count_429 >= if self.saw_retry_after { 1 } else { MIN_429S } || by_rate > MIN_HELD_BACK_S
     }
 
     fn is_rejected(&self) -> bool {
-        if self.task.way != StepMode::Plain {
-            let (bad, good) = self.all;
-            return self.task.way == StepMode::Paced
-                && bad >= MIN_429S
-                && bad as f64 > MAX_REJECTED_SHARE * (bad + good) as f64
-                && bad + good > MIN_REJECTION_ATTEMPTS;
+        if self.task.mode != StepMode::Plain {
+            let (failed, accepted) = self.attempt_counts;
+            return self.task.mode == StepMode::Paced
+                && failed >= MIN_429S
+                && failed as f64 > MAX_REJECTED_SHARE * (failed + accepted) as f64
+                && failed + accepted > MIN_REJECTION_ATTEMPTS;
         }
-        let held = self.last.filter(|pulse| pulse.cap == self.task.cap).map_or(0, |pulse| pulse.in_flight);
-        let (bad, good) = self.above_floor;
+        let held =
+            self.last.filter(|sample| sample.cap == self.task.cap).map_or(0, |sample| sample.in_flight);
+        let (failed, accepted) = self.above_floor;
         let taken = held.saturating_sub(self.task.floor.min(self.task.cap));
-        let (all_bad, all_good) = self.all;
+        let (all_bad, all_good) = self.attempt_counts;
         let test = &self.task.test;
-        test.of(bad, good + taken) == ShareVerdict::TooMany
-            || test.of(all_bad, all_good + held) == ShareVerdict::TooMany
+        test.evaluate(failed, accepted + taken) == ShareVerdict::TooMany
+            || test.evaluate(all_bad, all_good + held) == ShareVerdict::TooMany
     }
 
     fn service(&self) -> ServiceTime {
-        ServiceTime::from_window(self.span, self.occupied, &self.samples, &self.completed)
+        ServiceTime::from_window(
+            self.evaluated_seconds,
+            self.slot_seconds_held,
+            &self.samples,
+            &self.completed,
+        )
     }
 
-    fn share(&self) -> ShareVerdict {
-        let ((bad, good), (bad_before, good_before)) = (self.above_floor, self.task.prior);
-        self.task.test.of(bad + bad_before, good + good_before)
+    fn share_verdict(&self) -> ShareVerdict {
+        let ((failed, accepted), (bad_before, good_before)) = (self.above_floor, self.task.prior_attempts);
+        self.task.test.evaluate(failed + bad_before, accepted + good_before)
     }
 
-    /// Returns `true` if failures are known to be acceptable where required, and otherwise not
-    /// known to be too many.
+    /// Returns `true` if the share of failures allows the step to be accepted: known to be
+    /// acceptable if the stopping rule requires that, and otherwise not known to be too high.
     fn is_fine_enough(&self) -> bool {
-        match self.share() {
+        match self.share_verdict() {
             ShareVerdict::Fine => true,
-            ShareVerdict::Open => !self.task.need.accept,
+            ShareVerdict::Open => !self.task.stopping_rule.accept,
             ShareVerdict::TooMany => false,
         }
     }
 
-    fn is_client(&self) -> bool {
+    fn is_client_limited(&self) -> bool {
         let free = self.task.cap as f64 - self.in_flight();
         let slack = free > (1.0 - MIN_HELD_SHARE) * self.task.cap as f64 && free >= 0.5;
         let gap = self.share_of(self.gap);
-        let is_busy = self.busy.0 > MAX_CPU * self.busy.1 as f64;
+        let is_busy = self.cpu_samples.0 > MAX_CPU * self.cpu_samples.1 as f64;
         (slack && gap > CLIENT_SHARE)
             || (free >= 0.5 && gap > SINGLE_SLOT_SHARE)
             || self.share_of(self.lagging) > CLIENT_SHARE
@@ -362,39 +389,46 @@ impl StepMonitor {
     }
 
     pub(super) fn in_flight(&self) -> f64 {
-        if self.span > 0.0 { self.occupied / self.span } else { 0.0 }
+        if self.evaluated_seconds > 0.0 { self.slot_seconds_held / self.evaluated_seconds } else { 0.0 }
     }
 
-    /// Returns `true` if the step is complete. `work` is the mean work of the mix.
+    /// Returns `true` if the step is complete. `work` is the mean work of the mix, in output
+    /// tokens.
     pub(super) fn is_settled(&self, work: f64) -> bool {
         if self.is_rejected() || self.marks.len() >= MAX_ATTEMPTS {
             return true;
         }
-        if self.refused >= MIN_REJECTED_REQUESTS && self.answered == 0 {
+        if self.rejected_requests >= MIN_REJECTED_REQUESTS && self.answered == 0 {
             return true;
         }
-        match self.task.way {
+        match self.task.mode {
             StepMode::Drain { calls } => {
-                return (self.is_empty() && self.since_empty >= calls) || self.ended >= MAX_DRAIN_CALLS;
+                return (self.is_credit_exhausted() && self.calls_since_exhaustion >= calls)
+                    || self.ended >= MAX_DRAIN_CALLS;
             }
-            StepMode::Plain if self.held_by_rate().is_some() => return true,
+            StepMode::Plain if self.limiting_rate().is_some() => return true,
             StepMode::Plain | StepMode::Paced => {}
         }
-        let need = &self.task.need;
-        if self.calls.len() < need.calls {
+        let stopping_rule = &self.task.stopping_rule;
+        if self.calls.len() < stopping_rule.calls {
             return false;
         }
         // Failures keep the step open until the test decides.
-        let told = need.accept || (self.above_floor.0 > 0 && self.calls.len() < need.most);
-        if self.task.way == StepMode::Plain && told && self.share() == ShareVerdict::Open && !self.is_client()
+        let awaits_verdict =
+            stopping_rule.accept || (self.above_floor.0 > 0 && self.calls.len() < stopping_rule.most);
+        if self.task.mode == StepMode::Plain
+            && awaits_verdict
+            && self.share_verdict() == ShareVerdict::Open
+            && !self.is_client_limited()
         {
             return false;
         }
         let service = self.service();
-        let Some(mean) = service.at(work) else { return self.calls.len() >= need.most };
+        let Some(mean) = service.at(work) else { return self.calls.len() >= stopping_rule.most };
         // If the work does not predict the duration of a call, completions are counted, over more
         // than one wave.
         let window = if service.is_regular() { 0.0 } else { WINDOW_CALL_TIMES * mean.value };
-        self.span >= window && (mean.relative() <= need.error || self.calls.len() >= need.most)
+        self.evaluated_seconds >= window
+            && (mean.relative() <= stopping_rule.error || self.calls.len() >= stopping_rule.most)
     }
 }

@@ -1,19 +1,19 @@
-//! The summary of a completed step.
+//! The summary of a completed step, as the policy uses it.
 
 use super::positions::Edge;
 use super::service_time::{MeanEstimate, ServiceTime};
 use super::step_monitor::StepMode;
 use crate::observation::{AttemptFailure, BlockedBy, LimitHint};
 
-/// How a step ended.
+/// What a step that has ended says about its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepEnd {
     Accepted,
-    /// Too many attempts failed.
+    /// Too large a share of the attempts failed.
     Rejected,
-    /// A rate limit kept the cap from being reached.
+    /// A rate limit kept slots free or used up its credit.
     Rate,
-    /// The client did not keep the cap busy.
+    /// This client did not keep the cap in use.
     Client,
     Undecided,
 }
@@ -24,29 +24,32 @@ pub(super) struct StepSummary {
     pub(super) began: f64,
     pub(super) ended_at: f64,
     pub(super) ended: StepEnd,
-    pub(super) way: StepMode,
-    /// Time of the first 429 at a position that had been accepted earlier in the same step, if any.
-    pub(super) spent: Option<f64>,
+    pub(super) mode: StepMode,
+    /// Time in seconds of the first 429 after the full cap had been accepted for a while, or `None`
+    /// if failures are not mostly such 429s.
+    pub(super) credit_exhausted_at: Option<f64>,
     pub(super) service: ServiceTime,
     pub(super) in_flight: f64,
-    /// Number of answered calls that met the objective.
+    /// Number of answered calls that met the latency objectives.
     pub(super) met: usize,
     pub(super) answered: usize,
     pub(super) attempts: usize,
     pub(super) failed: usize,
-    /// Failed and accepted attempts above the highest known good position.
+    /// Numbers of failed and of accepted attempts above the highest position that was known to be
+    /// accepted.
     pub(super) above_floor: (usize, usize),
     pub(super) edge: Option<Edge>,
     pub(super) held_by: Option<BlockedBy>,
     pub(super) hint: Option<LimitHint>,
     pub(super) failure: Option<AttemptFailure>,
-    /// The longest pause of each call in seconds, ascending.
+    /// Longest pause of each call's stream in seconds, ascending.
     pub(super) pauses: Vec<f64>,
     pub(super) preemptions: u64,
 }
 
 impl StepSummary {
-    /// Returns the throughput in calls per second by Little's law, or `None` with too few calls.
+    /// Returns the throughput in calls per second, by Little's law, for a mix with a mean of `work`
+    /// output tokens. Returns `None` with fewer than two calls.
     pub(super) fn throughput(&self, work: f64) -> Option<MeanEstimate> {
         let service = self.service.at(work)?;
         if service.value <= 0.0 || self.in_flight <= 0.0 {
@@ -56,8 +59,9 @@ impl StepSummary {
         Some(MeanEstimate { value, error: value * service.relative() })
     }
 
-    /// Returns the calls per second that met the objective. The error of the share is that of
-    /// Agresti and Coull, so that 0 of 30 is not certain.
+    /// Returns the goodput: the calls per second that met the latency objectives. Its error
+    /// includes that of the share of such calls (Agresti and Coull). Returns `None` with fewer than
+    /// two calls.
     pub(super) fn goodput(&self, work: f64) -> Option<MeanEstimate> {
         let throughput = self.throughput(work)?;
         if self.met == self.answered {

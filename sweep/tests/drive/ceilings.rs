@@ -1,4 +1,4 @@
-//! No request is sent that could exceed a ceiling, as counted by the server.
+//! Tests that no request is sent that could exceed a ceiling.
 
 use serde_json::Value;
 use tidegate_sim::Faults;
@@ -6,7 +6,7 @@ use tidegate_sweep::spend::{Ceiling, TokenPrices};
 use tidegate_sweep::{Sweep, SweepCeilings, SweepEnd, SweepOptions};
 
 use crate::upstream::Upstream;
-use crate::{options, play, run, sweep};
+use crate::{options, run, run_paused_seeded, sweep};
 
 fn limited() -> Upstream {
     Upstream::new(Faults { concurrency_limit: Some(10), ..Faults::default() })
@@ -16,11 +16,11 @@ fn within(ceilings: SweepCeilings) -> SweepOptions {
     SweepOptions { ceilings, prices: Some(TokenPrices { input: 2.0, output: 10.0 }), ..options() }
 }
 
-/// Returns the tokens that the server counted: four prompt bytes per token, and answers of maximum
-/// length.
+/// Returns the input and output tokens that the server counted: one per four bytes of the prompts,
+/// and the maximum length of each answer.
 fn counted(upstream: &Upstream) -> (u64, u64) {
     let (mut input, mut output) = (0, 0);
-    for body in upstream.books.bodies.lock().iter() {
+    for body in upstream.log.bodies.lock().iter() {
         let body: Value = serde_json::from_slice(body).unwrap();
         input += body["messages"][0]["content"].as_str().unwrap().len().div_ceil(4) as u64;
         output += body["max_tokens"].as_u64().unwrap();
@@ -30,26 +30,26 @@ fn counted(upstream: &Upstream) -> (u64, u64) {
 
 #[test]
 fn request_ceiling_ends_the_sweep() {
-    for most in [1, 2, 50, 151] {
+    for max in [1, 2, 50, 151] {
         let upstream = limited();
         let outcome =
-            sweep(within(SweepCeilings { calls: Some(most), ..SweepCeilings::default() }), &upstream);
+            sweep(within(SweepCeilings { calls: Some(max), ..SweepCeilings::default() }), &upstream);
         assert_eq!(outcome.ended, SweepEnd::Ceiling(Ceiling::Calls));
-        assert!(upstream.books.requests() <= most, "{} of {most}", upstream.books.requests());
-        assert!(upstream.books.requests() + 12 >= most, "{} of {most}", upstream.books.requests());
+        assert!(upstream.log.requests() <= max, "{} of {max}", upstream.log.requests());
+        assert!(upstream.log.requests() + 12 >= max, "{} of {max}", upstream.log.requests());
     }
 }
 
 #[test]
 fn token_and_cost_ceilings_are_not_exceeded() {
-    for most in [500, 5_000, 20_000] {
+    for max in [500, 5_000, 20_000] {
         let upstream = limited();
         let outcome =
-            sweep(within(SweepCeilings { tokens: Some(most), ..SweepCeilings::default() }), &upstream);
+            sweep(within(SweepCeilings { tokens: Some(max), ..SweepCeilings::default() }), &upstream);
         let (input, output) = counted(&upstream);
         assert_eq!(outcome.ended, SweepEnd::Ceiling(Ceiling::Tokens));
-        assert!(input + output <= most, "{input} + {output} of {most}");
-        assert!(outcome.spend.input_tokens + outcome.spend.output_tokens <= most, "{:?}", outcome.spend);
+        assert!(input + output <= max, "{input} + {output} of {max}");
+        assert!(outcome.spend.input_tokens + outcome.spend.output_tokens <= max, "{:?}", outcome.spend);
     }
     let upstream = limited();
     let outcome = sweep(within(SweepCeilings { cost: Some(0.02), ..SweepCeilings::default() }), &upstream);
@@ -63,7 +63,7 @@ fn token_and_cost_ceilings_are_not_exceeded() {
 #[test]
 fn time_ceiling_ends_the_sweep() {
     let upstream = limited();
-    let (outcome, took) = play(async {
+    let (outcome, took) = run_paused_seeded(async {
         let began = tokio::time::Instant::now();
         let sweep =
             Sweep::new(within(SweepCeilings { seconds: Some(3.0), ..SweepCeilings::default() })).unwrap();
@@ -71,14 +71,14 @@ fn time_ceiling_ends_the_sweep() {
     });
     assert_eq!(outcome.ended, SweepEnd::Ceiling(Ceiling::Time));
     assert!(took.as_secs_f64() <= 3.01, "{took:?}");
-    assert_eq!(upstream.books.open(), 0);
+    assert_eq!(upstream.log.open(), 0);
 }
 
 #[test]
 fn ceiling_below_one_call_sends_nothing() {
     let upstream = limited();
     let sweep = Sweep::new(within(SweepCeilings { tokens: Some(20), ..SweepCeilings::default() })).unwrap();
-    let error = play(run(sweep, &upstream)).unwrap_err().to_string();
+    let error = run_paused_seeded(run(sweep, &upstream)).unwrap_err().to_string();
     assert!(error.contains("--max-tokens"), "{error}");
-    assert_eq!(upstream.books.requests(), 0);
+    assert_eq!(upstream.log.requests(), 0);
 }

@@ -1,4 +1,4 @@
-//! Sweeps in virtual time, through the whole gate, against in-process servers.
+//! Tests of whole sweeps in virtual time, through a gate, against in-process servers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ fn options() -> SweepOptions {
     }
 }
 
-/// Runs a future on one thread, with tokio's clock paused.
-fn play<T>(what: impl Future<Output = T>) -> T {
+/// Runs a future on this thread with tokio's clock paused, and the jitter of retries seeded.
+fn run_paused_seeded<T>(what: impl Future<Output = T>) -> T {
     fastrand::seed(7);
     run_paused(what).unwrap()
 }
@@ -43,10 +43,10 @@ async fn run(sweep: Sweep, upstream: &Upstream) -> Result<SweepOutcome, SweepErr
 }
 
 fn sweep(options: SweepOptions, upstream: &Upstream) -> SweepOutcome {
-    play(run(Sweep::new(options).unwrap(), upstream)).unwrap()
+    run_paused_seeded(run(Sweep::new(options).unwrap(), upstream)).unwrap()
 }
 
-/// A temporary directory, removed on drop.
+/// A temporary directory, which is removed on drop.
 struct Directory(std::path::PathBuf);
 
 impl Directory {

@@ -1,4 +1,4 @@
-//! Results of sweeps, and what sweeps respect meanwhile.
+//! Tests of the answers of sweeps, and of the rules that a sweep follows.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use tidegate_sweep::outcome::CheckResult;
 use tidegate_sweep::{Binding, Lengths, MixOptions, StepVerdict, SweepEnd, SweepOptions};
 
 use crate::upstream::Upstream;
-use crate::{Directory, options, play, run, sweep};
+use crate::{Directory, options, run, run_paused_seeded, sweep};
 
 fn limited(limit: usize) -> Upstream {
     Upstream::new(Faults { concurrency_limit: Some(limit), ..Faults::default() })
@@ -23,8 +23,8 @@ fn finds_a_limit_of_ten_and_leaves_nothing_in_flight() {
     assert_eq!(outcome.answer.binding, Some(Binding::ConcurrencyLimit));
     assert!(outcome.lines.contains("cap = 10"), "{}", outcome.lines);
     let stats = upstream.simulator().stats();
-    assert_eq!((upstream.books.open(), stats.in_flight), (0, 0));
-    assert_eq!(outcome.spend.attempts, upstream.books.requests());
+    assert_eq!((upstream.log.open(), stats.in_flight), (0, 0));
+    assert_eq!(outcome.spend.attempts, upstream.log.requests());
     assert!(
         outcome.spend.calls <= outcome.spend.attempts && outcome.spend.calls < 1_500,
         "{:?}",
@@ -55,7 +55,7 @@ fn sweeps_are_deterministic() {
 fn cap_is_respected_and_filled() {
     let upstream = limited(1_000);
     let outcome = sweep(options(), &upstream);
-    assert_eq!(upstream.books.most_open.load(Ordering::SeqCst), 32);
+    assert_eq!(upstream.log.max_open.load(Ordering::SeqCst), 32);
     assert_eq!(outcome.answer.binding, Some(Binding::NotReached), "{:?}", outcome.answer);
     for check in &outcome.checks {
         assert_ne!(check.passed, CheckResult::No, "{check:?}");
@@ -71,7 +71,7 @@ fn every_step_sends_the_same_work() {
     sweep(options(), &upstream);
     // Prompt texts after the nonce, by the step and the index in the nonce.
     let mut asked: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    for body in upstream.books.bodies.lock().iter().skip(1) {
+    for body in upstream.log.bodies.lock().iter().skip(1) {
         let body: Value = serde_json::from_slice(body).unwrap();
         let prompt = body["messages"][0]["content"].as_str().unwrap();
         let (nonce, rest) = prompt.split_once(']').unwrap();
@@ -88,7 +88,7 @@ fn token_rate_is_recognized_by_the_gates_reason() {
     let upstream = Upstream::new(serde_json::from_value(faults).unwrap());
     let directory = Directory::new("rate");
     let sweep = tidegate_sweep::Sweep::new(options()).unwrap().keep(&directory.0);
-    play(run(sweep, &upstream)).unwrap();
+    run_paused_seeded(run(sweep, &upstream)).unwrap();
     let journal = std::fs::read_to_string(directory.0.join("journal.jsonl")).unwrap();
     // The server's headers make the gate hold calls back, and the search observes that.
     assert!(journal.contains(r#""held_by":"tokens""#));
@@ -100,7 +100,7 @@ fn every_call_is_logged_with_timestamps() {
     let directory = Directory::new("log");
     let upstream = limited(10);
     let sweep = tidegate_sweep::Sweep::new(options()).unwrap().keep(&directory.0);
-    let outcome = play(run(sweep, &upstream)).unwrap();
+    let outcome = run_paused_seeded(run(sweep, &upstream)).unwrap();
     let log = std::fs::read_to_string(directory.0.join(tidegate_sweep::CALL_LOG_FILE)).unwrap();
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     // All calls except the preflight call.

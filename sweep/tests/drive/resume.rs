@@ -1,10 +1,10 @@
-//! A resumed sweep gives the same result as an uninterrupted one.
+//! Tests that a resumed sweep has the same result as an uninterrupted one.
 
 use tidegate_sim::Faults;
 use tidegate_sweep::{StepVerdict, Sweep, SweepCeilings, SweepEnd, SweepOptions, SweepOutcome};
 
 use crate::upstream::Upstream;
-use crate::{Directory, options, play, run, sweep};
+use crate::{Directory, options, run, run_paused_seeded, sweep};
 
 fn limited() -> Upstream {
     Upstream::new(Faults { concurrency_limit: Some(10), ..Faults::default() })
@@ -19,18 +19,18 @@ fn steps(outcome: &SweepOutcome) -> Vec<(usize, std::mem::Discriminant<StepVerdi
 fn repeatedly_resumed_sweep_gives_the_same_result() {
     let whole = sweep(options(), &limited());
     let directory = Directory::new("resume");
-    let ceilings = |most| SweepCeilings { calls: Some(most), ..SweepCeilings::default() };
+    let ceilings = |max| SweepCeilings { calls: Some(max), ..SweepCeilings::default() };
     let mut outcome = {
         let first =
             Sweep::new(SweepOptions { ceilings: ceilings(40), ..options() }).unwrap().keep(&directory.0);
-        play(run(first, &limited())).unwrap()
+        run_paused_seeded(run(first, &limited())).unwrap()
     };
-    let mut most = 40;
+    let mut max = 40;
     while outcome.ended != SweepEnd::Found {
-        most += 97;
-        let sweep = Sweep::resume(&directory.0, |options| options.ceilings = ceilings(most)).unwrap();
-        outcome = play(run(sweep, &limited())).unwrap();
-        assert!(outcome.spend.attempts <= most && most < 5_000, "what was spent before counts");
+        max += 97;
+        let sweep = Sweep::resume(&directory.0, |options| options.ceilings = ceilings(max)).unwrap();
+        outcome = run_paused_seeded(run(sweep, &limited())).unwrap();
+        assert!(outcome.spend.attempts <= max && max < 5_000, "what was spent before counts");
     }
     assert_eq!(outcome.answer.cap, whole.answer.cap);
     assert_eq!(outcome.answer.binding, whole.answer.binding);
@@ -41,22 +41,25 @@ fn repeatedly_resumed_sweep_gives_the_same_result() {
 #[test]
 fn finished_sweep_resumes_without_a_call() {
     let directory = Directory::new("done");
-    let first = play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    let first =
+        run_paused_seeded(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
     let upstream = limited();
-    let again = play(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &upstream)).unwrap();
-    assert_eq!((again.ended, upstream.books.requests()), (SweepEnd::Found, 0));
+    let again = run_paused_seeded(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &upstream)).unwrap();
+    assert_eq!((again.ended, upstream.log.requests()), (SweepEnd::Found, 0));
     assert_eq!((&again.answer, &again.steps), (&first.answer, &first.steps));
 }
 
 #[test]
 fn crash_within_a_line_loses_only_its_step() {
     let directory = Directory::new("crash");
-    let first = play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    let first =
+        run_paused_seeded(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
     let path = directory.0.join("journal.jsonl");
     let text = std::fs::read(&path).unwrap();
     for part in [0.2, 0.5, 0.9] {
         std::fs::write(&path, &text[..(text.len() as f64 * part) as usize]).unwrap();
-        let outcome = play(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &limited())).unwrap();
+        let outcome =
+            run_paused_seeded(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &limited())).unwrap();
         assert_eq!((outcome.ended, outcome.answer.cap), (SweepEnd::Found, first.answer.cap));
     }
 }
@@ -64,13 +67,13 @@ fn crash_within_a_line_loses_only_its_step() {
 #[test]
 fn resume_rejects_changed_settings_by_name() {
     let directory = Directory::new("settings");
-    play(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    run_paused_seeded(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
     let error = Sweep::resume(&directory.0, |options| options.seed = 9).unwrap_err().to_string();
     assert!(error.contains("seed"), "{error}");
     let nothing = Directory::new("nothing");
     assert!(Sweep::resume(&nothing.0, |_| {}).is_err());
     // Nothing is overwritten.
     let again = Sweep::new(options()).unwrap().keep(&directory.0);
-    let error = play(run(again, &limited())).unwrap_err().to_string();
+    let error = run_paused_seeded(run(again, &limited())).unwrap_err().to_string();
     assert!(error.contains("--resume"), "{error}");
 }

@@ -1,11 +1,12 @@
-//! After every kind of end, nothing is in flight and the partial result is returned.
+//! Tests that nothing is in flight after a sweep, however it ended, and that a partial result is
+//! returned.
 
 use tidegate_sim::Faults;
 use tidegate_sweep::{Sweep, SweepEnd, SweepState};
 use tokio::sync::watch;
 
-use crate::upstream::{Upstream, says};
-use crate::{options, play, sweep};
+use crate::upstream::{Upstream, json_response};
+use crate::{options, run_paused_seeded, sweep};
 
 fn limited() -> Upstream {
     Upstream::new(Faults { concurrency_limit: Some(10), ..Faults::default() })
@@ -14,7 +15,7 @@ fn limited() -> Upstream {
 #[test]
 fn interrupted_sweep_returns_a_partial_result() {
     let upstream = limited();
-    let outcome = play(async {
+    let outcome = run_paused_seeded(async {
         let (stop, stopped) = watch::channel(false);
         let sweep = Sweep::new(options()).unwrap();
         let mut seen = 0;
@@ -28,36 +29,37 @@ fn interrupted_sweep_returns_a_partial_result() {
     });
     assert_eq!(outcome.ended, SweepEnd::Interrupted);
     assert!(outcome.steps.len() >= 2);
-    assert_eq!((upstream.books.open(), upstream.simulator().stats().in_flight), (0, 0));
+    assert_eq!((upstream.log.open(), upstream.simulator().stats().in_flight), (0, 0));
 }
 
 #[test]
 fn dropped_sweep_leaves_nothing_in_flight() {
     let upstream = limited();
-    play(async {
+    run_paused_seeded(async {
         let (_stop, stopped) = watch::channel(false);
-        let (tell, mut told) = watch::channel(false);
+        let (sender, mut receiver) = watch::channel(false);
         let progress = move |progress: &tidegate_sweep::SweepProgress| {
-            tell.send_replace(matches!(progress.state, SweepState::Holding { .. }) && progress.in_flight > 0);
+            sender
+                .send_replace(matches!(progress.state, SweepState::Holding { .. }) && progress.in_flight > 0);
         };
         let sweep = Sweep::new(options()).unwrap().run(upstream.transport(), progress, stopped);
         tokio::select! {
             _ = sweep => unreachable!(),
-            _ = told.wait_for(|holding| *holding) => {}
+            _ = receiver.wait_for(|holding| *holding) => {}
         }
         // Aborted tasks end when they are polled next.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     });
-    assert_eq!((upstream.books.open(), upstream.simulator().stats().in_flight), (0, 0));
+    assert_eq!((upstream.log.open(), upstream.simulator().stats().in_flight), (0, 0));
 }
 
 #[test]
 fn revoked_key_ends_the_sweep_without_a_limit() {
     let upstream = Upstream::scripted(Faults::default(), |number, _| {
-        if number < 200 { None } else { says(401, r#"{"error": {"code": "invalid_api_key"}}"#) }
+        if number < 200 { None } else { json_response(401, r#"{"error": {"code": "invalid_api_key"}}"#) }
     });
     let outcome = sweep(options(), &upstream);
     assert_eq!(outcome.ended, SweepEnd::Refused);
     assert!(outcome.answer.notes.iter().any(|note| note.contains("401")), "{:?}", outcome.answer);
-    assert!(upstream.books.requests() < 300);
+    assert!(upstream.log.requests() < 300);
 }

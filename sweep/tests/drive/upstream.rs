@@ -1,4 +1,4 @@
-//! Servers in process: the simulator, and what keeps books of what it was sent.
+//! An in-process server that records the requests it receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,36 +13,37 @@ use tidegate_sim::{Faults, Simulator};
 use tidegate_test_servers::{constant_steps, respond};
 use tower::service_fn;
 
-/// Tokens of an answer.
+/// Output tokens of each answer.
 pub(crate) const OUTPUT: u64 = 8;
 
-/// Returns a simulator that answers each call in about 80 ms, however many calls there are.
+/// Returns a simulator that answers each call in about 80 ms, at any load.
 pub(crate) fn steady(faults: Faults) -> Simulator {
     Simulator::new(constant_steps(10.0, faults)).unwrap()
 }
 
-/// Turns requests away, where it says something.
+/// Returns the response to a request, given its number from 0, or `None` to let the simulator
+/// answer.
 type Script = dyn Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send + Sync;
 
-/// A server, and what it was sent.
+/// A simulator behind a script, with a log of the requests.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     simulator: Simulator,
     script: Arc<Script>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) log: Arc<UpstreamLog>,
 }
 
 #[derive(Default)]
-pub(crate) struct Books {
-    /// Requests of calls.
+pub(crate) struct UpstreamLog {
+    /// Number of POST requests received.
     pub(crate) requests: AtomicUsize,
-    /// Bodies of those that were answered.
+    /// Bodies of the POST requests that the simulator answered with success.
     pub(crate) bodies: Mutex<Vec<Bytes>>,
     open: AtomicUsize,
-    pub(crate) most_open: AtomicUsize,
+    pub(crate) max_open: AtomicUsize,
 }
 
-impl Books {
+impl UpstreamLog {
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -52,10 +53,10 @@ impl Books {
     }
 }
 
-/// An exchange that is open as long as it lives.
-struct Open(Arc<Books>);
+/// Counts an exchange as open until it is dropped.
+struct OpenExchange(Arc<UpstreamLog>);
 
-impl Drop for Open {
+impl Drop for OpenExchange {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
@@ -70,7 +71,7 @@ impl Upstream {
         faults: Faults,
         script: impl Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send + Sync + 'static,
     ) -> Self {
-        Self { simulator: steady(faults), script: Arc::new(script), books: Arc::default() }
+        Self { simulator: steady(faults), script: Arc::new(script), log: Arc::default() }
     }
 
     pub(crate) fn transport(&self) -> Transport {
@@ -81,7 +82,7 @@ impl Upstream {
     async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         let mut number = 0;
         if request.method() == http::Method::POST {
-            number = self.books.requests.fetch_add(1, Ordering::SeqCst);
+            number = self.log.requests.fetch_add(1, Ordering::SeqCst);
         }
         let body = request.body().bytes().cloned().unwrap_or_default();
         let (head, _) = request.into_parts();
@@ -90,12 +91,12 @@ impl Upstream {
             tokio::time::sleep(Duration::from_millis(5)).await;
             return Ok(answer.map(ResponseBody::full));
         }
-        let in_flight = self.books.open.fetch_add(1, Ordering::SeqCst) + 1;
-        self.books.most_open.fetch_max(in_flight, Ordering::SeqCst);
-        let open = Open(self.books.clone());
+        let in_flight = self.log.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.log.max_open.fetch_max(in_flight, Ordering::SeqCst);
+        let open = OpenExchange(self.log.clone());
         let response = respond(&self.simulator, Request::from_parts(head, body.clone().into())).await?;
         if response.status().is_success() {
-            self.books.bodies.lock().push(body);
+            self.log.bodies.lock().push(body);
         }
         Ok(response.map(|body| {
             ResponseBody::new(body.map_frame(move |frame| {
@@ -110,7 +111,7 @@ impl Upstream {
     }
 }
 
-pub(crate) fn says(status: u16, body: &'static str) -> Option<Response<Bytes>> {
-    let said = Response::builder().status(status).header("content-type", "application/json");
-    Some(said.body(Bytes::from_static(body.as_bytes())).unwrap())
+pub(crate) fn json_response(status: u16, body: &'static str) -> Option<Response<Bytes>> {
+    let response = Response::builder().status(status).header("content-type", "application/json");
+    Some(response.body(Bytes::from_static(body.as_bytes())).unwrap())
 }

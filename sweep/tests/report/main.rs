@@ -1,4 +1,4 @@
-//! The content of reports, and the pages for the browser test.
+//! Tests of the reports. Also writes the pages for the browser test.
 
 mod samples;
 
@@ -10,7 +10,7 @@ use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html, json};
 use tidegate_sweep::result::{Estimate, LatencyQuantiles};
 
-/// Writes the page of every sample for the browser test.
+/// Writes the page of each sample for the browser test.
 #[test]
 fn writes_pages_for_the_browser_test() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sweep-report");
@@ -23,19 +23,19 @@ fn writes_pages_for_the_browser_test() {
 #[test]
 fn page_starts_with_the_answer() {
     let page = html(&samples::limit());
-    let said =
+    let texts =
         ["Hold the cap at <strong>24</strong>", "exactly 24", "confirmed", "concurrency limit", "cap = 24"];
-    let places: Vec<_> = said.iter().map(|text| page.find(text)).collect();
-    assert!(places.iter().all(Option::is_some), "{said:?} at {places:?}");
-    assert!(places.iter().max() < Some(&page.find("<svg")), "the plots come after it");
+    let positions: Vec<_> = texts.iter().map(|text| page.find(text)).collect();
+    assert!(positions.iter().all(Option::is_some), "{texts:?} at {positions:?}");
+    assert!(positions.iter().max() < Some(&page.find("<svg")), "the plots come after it");
 }
 
 #[test]
 fn outside_text_is_escaped() {
-    for made in [html(&samples::hostile()), card(&samples::hostile())] {
-        assert!(!made.contains("<img"));
-        assert!(!made.contains("<script>document"));
-        assert_eq!(made.matches("</style>").count(), made.matches("<style>").count());
+    for rendered in [html(&samples::hostile()), card(&samples::hostile())] {
+        assert!(!rendered.contains("<img"));
+        assert!(!rendered.contains("<script>document"));
+        assert_eq!(rendered.matches("</style>").count(), rendered.matches("<style>").count());
     }
 }
 
@@ -55,8 +55,8 @@ fn every_figure_is_a_standalone_document() {
             let parsed = parsed.unwrap_or_else(|e| panic!("{name}, {which:?}: {e}"));
             let root = parsed.root_element();
             assert_eq!(root.tag_name().namespace(), Some("http://www.w3.org/2000/svg"));
-            let told: Vec<_> = root.children().take(2).map(|child| child.tag_name().name()).collect();
-            assert_eq!(told, ["title", "desc"], "{name}, {which:?}");
+            let actual: Vec<_> = root.children().take(2).map(|child| child.tag_name().name()).collect();
+            assert_eq!(actual, ["title", "desc"], "{name}, {which:?}");
         }
     }
 }
@@ -74,8 +74,8 @@ fn csv_has_one_line_per_step_and_reads_back() {
         for (line, step) in lines.iter().zip(&outcome.steps) {
             assert_eq!(line.get(column("cap")), Some(step.cap.to_string().as_str()));
             let failed: usize = step.failures.values().sum();
-            let told = header.iter().zip(line).filter(|(name, _)| name.starts_with("failed_"));
-            assert_eq!(told.map(|(_, n)| n.parse::<usize>().expect("a count")).sum::<usize>(), failed);
+            let actual = header.iter().zip(line).filter(|(name, _)| name.starts_with("failed_"));
+            assert_eq!(actual.map(|(_, n)| n.parse::<usize>().expect("a count")).sum::<usize>(), failed);
             assert!(
                 !line.iter().any(|cell| cell == "NaN" || cell == "inf"),
                 "{name}: what is no number is empty"
@@ -84,15 +84,15 @@ fn csv_has_one_line_per_step_and_reads_back() {
     }
 }
 
-/// Readers depend on these keys. Removing or renaming one requires a new `FORMAT`; adding keys does
+/// Readers depend on these keys. Removing or renaming one requires a new `FORMAT`; adding one does
 /// not.
 #[test]
 fn json_keeps_its_keys() {
-    let told: serde_json::Value = serde_json::from_str(&json(&samples::limit())).expect("JSON");
+    let actual: serde_json::Value = serde_json::from_str(&json(&samples::limit())).expect("JSON");
     let keys = |of: &serde_json::Value| -> BTreeSet<String> {
         of.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
     };
-    assert_eq!(told["format"], FORMAT);
+    assert_eq!(actual["format"], FORMAT);
     for (place, expected) in [
         ("", "answer calls checks ended format lines provenance series spend steps"),
         ("/answer", "because binding cap confirmed goodput interval notes open_above rpm throughput tpm"),
@@ -103,17 +103,18 @@ fn json_keeps_its_keys() {
         ("/answer/throughput", "high low value"),
         ("/steps/0/ttft", "n p50 p95 p99"),
     ] {
-        let keys = keys(told.pointer(place).expect(place));
+        let keys = keys(actual.pointer(place).expect(place));
         let missing: Vec<_> = expected.split(' ').filter(|key| !keys.contains(*key)).collect();
         assert!(missing.is_empty(), "{place} lost {missing:?}");
     }
-    let step = keys(&told["steps"][0]);
+    let step = keys(&actual["steps"][0]);
     for key in "step cap purpose verdict began ended warm_up calls attempts failures throughput goodput latency ttft tpot in_flight gap_fraction forbidden".split(' ') {
         assert!(step.contains(key), "a step lost {key}");
     }
 }
 
-/// A saved result gives the same report. Numbers that are read back may differ in their last digit.
+/// A result that is read back gives the same page. Only its numbers may differ, in their last
+/// digit.
 #[test]
 fn json_reads_back() {
     for (name, outcome) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
@@ -123,7 +124,7 @@ fn json_reads_back() {
 }
 
 proptest! {
-    /// Marks stay within their plot for any values of a step.
+    /// Marks stay inside their plot for any values of a step.
     #[test]
     fn marks_stay_within_their_plot(
         values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, 1_usize..100_000, 0_usize..50), 14),

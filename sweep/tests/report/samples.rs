@@ -1,4 +1,4 @@
-//! Hand-made outcomes that a report must be able to show.
+//! Hand-made outcomes that the reports must be able to show.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tidegate_sweep::result::{
 use tidegate_sweep::search::SearchSettings;
 use tidegate_sweep::spend::{Ceiling, SweepSpend, TokenPrices};
 
-/// Returns every outcome with the name of its page.
+/// Returns all outcomes with the names of their pages.
 pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {
     vec![
         ("limit", limit()),
@@ -23,7 +23,7 @@ pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {
     ]
 }
 
-/// A server that accepts 24 concurrent calls.
+/// Returns the outcome for a server that accepts 24 concurrent calls.
 pub(crate) fn limit() -> SweepOutcome {
     let bad = || StepVerdict::Rejected("48 of 1,000 attempts failed".to_owned());
     let mut plan: Vec<(usize, Purpose, StepVerdict, usize)> = [
@@ -66,8 +66,8 @@ pub(crate) fn limit() -> SweepOutcome {
     outcome
 }
 
-/// A server that saturates at about 97 concurrent calls: many caps, an objective that the highest
-/// caps miss, and no p99 at the lowest caps.
+/// Returns the outcome for a server that saturates at about 97 concurrent calls. It has many caps,
+/// an objective that the highest caps miss, and no p99 at the lowest caps.
 fn saturation() -> SweepOutcome {
     let usl = |n: f64| n * 1.6 / (1.0 + 0.012 * (n - 1.0) + 0.000_104 * n * (n - 1.0));
     let caps = [4, 8, 16, 32, 64, 128, 256, 90, 181, 108, 97, 118, 102, 92, 512];
@@ -89,7 +89,8 @@ fn saturation() -> SweepOutcome {
     outcome
 }
 
-/// A server with a token rate limit. The sweep ended at a ceiling, unconfirmed and open above.
+/// Returns the outcome for a server with a token rate limit. The sweep reached a ceiling, so the
+/// answer is not confirmed.
 fn rate() -> SweepOutcome {
     let slow = || StepVerdict::Invalid("a rate limit held calls back, so the cap was not reached".to_owned());
     let plan = [
@@ -117,7 +118,7 @@ fn rate() -> SweepOutcome {
     outcome
 }
 
-/// A sweep that was stopped before the first observation.
+/// Returns the outcome of a sweep that was stopped before the first observation.
 fn nothing() -> SweepOutcome {
     let mut outcome = outcome(Vec::new(), 1, (1, 1), Binding::Client);
     outcome.answer = SweepAnswer {
@@ -138,7 +139,7 @@ fn nothing() -> SweepOutcome {
     outcome
 }
 
-/// Malicious texts, and numbers that are not finite or far too large.
+/// Returns an outcome with malicious texts, and with numbers that are not finite or far too large.
 pub(crate) fn hostile() -> SweepOutcome {
     let evil = "</style></script><script>document.title='owned'</script><img src=https://example.com/x onerror=alert(1)>\"'&]]>".to_owned();
     let mut outcome = limit();
@@ -168,14 +169,14 @@ pub(crate) fn hostile() -> SweepOutcome {
     outcome.answer.because = evil.clone();
     outcome.answer.notes = vec![evil.clone(), "a".repeat(400)];
     outcome.lines = format!("{evil}\n{}\n", "x".repeat(300));
-    outcome.checks.push(Check { name: evil.clone(), passed: CheckResult::No, told: evil });
+    outcome.checks.push(Check { name: evil.clone(), passed: CheckResult::No, finding: evil });
     outcome
 }
 
 type Server = (f64, f64, f64, f64);
 
-/// Returns the steps of a plan against a server, which gives the calls per second, latency, TTFT
-/// and share of failures at a cap.
+/// Returns the results of the planned steps. `server` returns the calls per second, latency, time
+/// to first token (both in seconds) and share of failures at a cap.
 fn played(
     plan: &[(usize, Purpose, StepVerdict, usize)],
     server: impl Fn(usize) -> Server,
@@ -229,12 +230,17 @@ fn played(
 }
 
 fn quantiles(n: usize, median: f64) -> LatencyQuantiles {
-    let told = |least: usize, value: f64| (n >= least).then_some(value);
-    LatencyQuantiles { n, p50: told(1, median), p95: told(59, median * 1.7), p99: told(299, median * 2.4) }
+    let quantile = |least: usize, value: f64| (n >= least).then_some(value);
+    LatencyQuantiles {
+        n,
+        p50: quantile(1, median),
+        p95: quantile(59, median * 1.7),
+        p99: quantile(299, median * 2.4),
+    }
 }
 
-/// Returns the outcomes of calls, most of which succeed after retries.
-fn ends(step: &StepResult) -> CallOutcomes {
+/// Returns outcomes of calls in which most failed attempts were retried with success.
+fn call_outcomes(step: &StepResult) -> CallOutcomes {
     let failures: usize = step.failures.values().sum();
     let failed: BTreeMap<_, _> = step.failures.iter().map(|(cause, n)| (*cause, n.div_ceil(4))).collect();
     let lost: usize = failed.values().sum();
@@ -243,14 +249,14 @@ fn ends(step: &StepResult) -> CallOutcomes {
 }
 
 fn series(steps: &[StepResult]) -> Vec<SeriesPoint> {
-    let mut moments = Vec::new();
+    let mut points = Vec::new();
     let (mut completed, mut failed) = (0, 0);
     for step in steps {
         for i in 0..24_u32 {
             let part = f64::from(i) / 24.0;
             // Sometimes two calls fewer are in flight, and none at first.
             let held = (step.in_flight * (part * 12.0).min(1.0)).round() as usize;
-            moments.push(SeriesPoint {
+            points.push(SeriesPoint {
                 at: step.began + part * (step.ended - step.began),
                 cap: step.cap,
                 in_flight: held.saturating_sub((i % 7 == 3).into()),
@@ -262,14 +268,17 @@ fn series(steps: &[StepResult]) -> Vec<SeriesPoint> {
         completed += step.calls;
         failed += step.failures.values().sum::<usize>();
     }
-    moments
+    points
 }
 
 fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding: Binding) -> SweepOutcome {
     let at = steps.iter().rev().find(|step| step.cap == cap);
     let (throughput, goodput) = (at.and_then(|s| s.throughput), at.and_then(|s| s.goodput));
-    let check =
-        |name: &str, passed, told: &str| Check { name: name.to_owned(), passed, told: told.to_owned() };
+    let check = |name: &str, passed, finding: &str| Check {
+        name: name.to_owned(),
+        passed,
+        finding: finding.to_owned(),
+    };
     SweepOutcome {
         format: FORMAT,
         answer: SweepAnswer {
@@ -337,7 +346,7 @@ fn outcome(steps: Vec<StepResult>, cap: usize, interval: (usize, usize), binding
             began: Some("2026-11-22T01:30:00Z".to_owned()),
             resumed: 0,
         },
-        calls: steps.iter().map(ends).collect(),
+        calls: steps.iter().map(call_outcomes).collect(),
         series: series(&steps),
         steps,
     }

@@ -6,7 +6,7 @@ use super::request_shape::{Piece, RequestShape, has_tools, text, tools};
 use super::{Events, sse};
 use crate::script::ToolCall;
 
-/// Any constant date, so that runs are deterministic.
+/// Creation date in answers, in seconds since 1970. It is constant, so that runs are deterministic.
 pub(super) const CREATED: u64 = 1_700_000_000;
 
 pub(super) fn usage(shape: &RequestShape, pieces: &[Piece<'_>]) -> Value {
@@ -39,12 +39,12 @@ fn tool(shape: &RequestShape, index: usize, tool: &ToolCall) -> Value {
 pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let delta = |piece: &Piece<'_>| match piece {
         Piece::Text(text) => json!({"content": text}),
-        Piece::Tool(index, called) => {
-            let mut called = tool(shape, *index, called);
-            if let Some(fields) = called.as_object_mut() {
+        Piece::Tool(index, tool_call) => {
+            let mut tool_call = tool(shape, *index, tool_call);
+            if let Some(fields) = tool_call.as_object_mut() {
                 fields.insert(String::from("index"), json!(index));
             }
-            json!({"tool_calls": [called]})
+            json!({"tool_calls": [tool_call]})
         }
     };
     let mut events: Vec<String> =
@@ -73,7 +73,7 @@ pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     if has_tools(pieces)
         && let Some(fields) = message.as_object_mut()
     {
-        let calls = tools(pieces).map(|(index, called)| tool(shape, index, called)).collect();
+        let calls = tools(pieces).map(|(index, tool_call)| tool(shape, index, tool_call)).collect();
         fields.insert(String::from("tool_calls"), Value::Array(calls));
     }
     json!({

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::request_shape::RequestShape;
 
-/// Tests do not depend on the meaning of the vector.
+/// The embedding of every text. Its value does not matter to tests.
 const VECTOR: [f32; 3] = [0.0, 0.5, 1.0];
-/// The same vector as little-endian floats in base64, which the official clients request.
+/// [`VECTOR`] as little-endian floats in base64, the encoding that the official clients request.
 const BASE64: &str = "AAAAAAAAAD8AAIA/";
 
 pub(super) fn whole(shape: &RequestShape) -> Value {

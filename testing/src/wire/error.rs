@@ -1,4 +1,4 @@
-//! Error bodies in the format of each API.
+//! Errors in the format of the request's API.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::request_shape::{Api, RequestShape};
 use super::{gemini, sse};
 
-/// Returns the body of an error response.
+/// Returns the JSON body of an error response with this status.
 pub(super) fn body(status: StatusCode, shape: &RequestShape) -> Value {
     let message = match status.as_u16() {
         429 => "Rate limit reached.",
@@ -31,7 +31,7 @@ pub(super) fn body(status: StatusCode, shape: &RequestShape) -> Value {
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
-/// Returns an error event within a stream, under status 200.
+/// Returns the event that ends a stream with status 200 with an error.
 pub(super) fn event(shape: &RequestShape) -> String {
     let body = body(StatusCode::INTERNAL_SERVER_ERROR, shape);
     match shape.api {

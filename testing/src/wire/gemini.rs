@@ -1,5 +1,5 @@
-//! Answers of `models/MODEL:generateContent` and `:streamGenerateContent`. Streams are server-sent
-//! events (`?alt=sse`), as Google's clients request them.
+//! Answers of `models/MODEL:generateContent` and `:streamGenerateContent`. A stream consists of
+//! server-sent events, which Google's clients request with `?alt=sse`.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use super::{Events, sse};
 fn answer(shape: &RequestShape, pieces: &[Piece<'_>], tokens: usize, finish: Option<&str>) -> Value {
     let part = |piece: &Piece<'_>| match piece {
         Piece::Text(text) => json!({"text": text}),
-        Piece::Tool(_, called) => {
-            json!({"functionCall": {"name": called.name, "args": called.argument_value()}})
+        Piece::Tool(_, tool_call) => {
+            json!({"functionCall": {"name": tool_call.name, "args": tool_call.argument_value()}})
         }
     };
     let parts: Vec<Value> = pieces.iter().map(part).collect();

@@ -54,12 +54,12 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
                     event.push_str(&stop(0));
                 }
             }
-            Piece::Tool(index, called) => {
+            Piece::Tool(index, tool_call) => {
                 let block = usize::from(texts > 0) + index;
-                event.push_str(&start(block, tool(shape, *index, called, json!({}))));
+                event.push_str(&start(block, tool(shape, *index, tool_call, json!({}))));
                 event.push_str(&delta(
                     block,
-                    json!({"type": "input_json_delta", "partial_json": called.argument_text()}),
+                    json!({"type": "input_json_delta", "partial_json": tool_call.argument_text()}),
                 ));
                 event.push_str(&stop(block));
             }
@@ -79,6 +79,8 @@ pub(super) fn whole(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     if !text.is_empty() || !has_tools(pieces) {
         content.push(json!({"type": "text", "text": text}));
     }
-    content.extend(tools(pieces).map(|(index, called)| tool(shape, index, called, called.argument_value())));
+    content.extend(
+        tools(pieces).map(|(index, tool_call)| tool(shape, index, tool_call, tool_call.argument_value())),
+    );
     message(shape, Value::Array(content), Some(stop_reason(pieces)), pieces.len())
 }

@@ -1,4 +1,4 @@
-//! Builds answers in the format of the API that a request uses, with one module per format.
+//! Builds responses in the format of the API that a request uses. Each API has a module.
 
 mod chat;
 mod completions;
@@ -24,15 +24,16 @@ use self::request_shape::{Api, Piece};
 use crate::response::{BodyEvent, BodyStep, ResponseHead, ScriptedResponse};
 use crate::script::{ModelReply, ReplyEnd, ScriptedAnswer, StatusAnswer};
 
-/// The events of a stream.
+/// The events of a streamed answer.
 struct Events {
-    /// Events of each piece. The first one includes the events that open the stream.
+    /// The events of each piece of the answer. Those of the first piece include the events that
+    /// begin the stream.
     pieces: Vec<String>,
-    /// Events after the last piece.
+    /// The events that follow the last piece of a complete answer.
     close: String,
 }
 
-/// Builds the response for an answer of a script.
+/// Builds the response for an answer of the script.
 pub(crate) fn scripted(answer: &ScriptedAnswer, shape: &RequestShape) -> ScriptedResponse {
     match answer {
         ScriptedAnswer::Reply(answer) => reply(answer, shape),
@@ -47,7 +48,8 @@ pub(crate) fn scripted(answer: &ScriptedAnswer, shape: &RequestShape) -> Scripte
     }
 }
 
-/// Builds the 429 of a route that is at its capacity or rate.
+/// Builds the 429 of a route that has reached its capacity or rate. `answer` is the kind that
+/// [`RecordedAttempt::answer`](crate::RecordedAttempt::answer) shows.
 pub(crate) fn limited(
     answer: &'static str,
     retry_after: Option<Duration>,
@@ -56,13 +58,13 @@ pub(crate) fn limited(
     failure(answer, StatusCode::TOO_MANY_REQUESTS, retry_after, shape)
 }
 
-/// Builds the answer of a model.
+/// Builds the response with a model's answer. Embeddings are never streamed.
 fn reply(reply: &ModelReply, shape: &RequestShape) -> ScriptedResponse {
     let pieces = request_shape::pieces(reply);
     if shape.stream && shape.api != Api::Embeddings {
         streamed(reply, &pieces, shape)
     } else {
-        at_once(reply, &pieces, shape)
+        whole_reply(reply, &pieces, shape)
     }
 }
 
@@ -85,20 +87,20 @@ fn streamed(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> S
         .into_iter()
         .take(last)
         .enumerate()
-        .map(|(index, text)| BodyStep { at: at(index), what: BodyEvent::Chunk(text.into()) })
+        .map(|(index, text)| BodyStep { at: at(index), event: BodyEvent::Chunk(text.into()) })
         .collect();
     let end = steps.back().map_or(reply.after, |step| step.at);
     match reply.end {
         ReplyEnd::Complete => {
-            steps.push_back(BodyStep { at: end, what: BodyEvent::Chunk(events.close.into()) })
+            steps.push_back(BodyStep { at: end, event: BodyEvent::Chunk(events.close.into()) })
         }
         ReplyEnd::Truncate => {}
-        ReplyEnd::Stall => steps.push_back(BodyStep { at: end, what: BodyEvent::Silence }),
+        ReplyEnd::Stall => steps.push_back(BodyStep { at: end, event: BodyEvent::Silence }),
         ReplyEnd::Error => steps.push_back(BodyStep {
             at: end + reply.every,
-            what: BodyEvent::Chunk(error::event(shape).into()),
+            event: BodyEvent::Chunk(error::event(shape).into()),
         }),
-        ReplyEnd::Break => steps.push_back(BodyStep { at: end + reply.every, what: BROKEN }),
+        ReplyEnd::Break => steps.push_back(BodyStep { at: end + reply.every, event: BROKEN }),
     }
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
@@ -113,7 +115,7 @@ fn streamed(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> S
 const BROKEN: BodyEvent =
     BodyEvent::Fail(ErrorKind::Transport, "the exchange failed: the fake target breaks the connection");
 
-fn at_once(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> ScriptedResponse {
+fn whole_reply(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> ScriptedResponse {
     let value = match shape.api {
         Api::Chat => chat::whole(pieces, shape),
         Api::Completions => completions::whole(pieces, shape),
@@ -131,7 +133,7 @@ fn at_once(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> Sc
             ..failure("reply", StatusCode::INTERNAL_SERVER_ERROR, None, shape)
         };
     }
-    let played = ScriptedResponse::whole(StatusCode::OK, json_headers(), text.into());
+    let response = ScriptedResponse::whole(StatusCode::OK, json_headers(), text.into());
     let broken = match reply.end {
         ReplyEnd::Complete | ReplyEnd::Error => None,
         ReplyEnd::Truncate => Some(BodyEvent::Fail(
@@ -142,24 +144,24 @@ fn at_once(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> Sc
         ReplyEnd::Break => Some(BROKEN),
     };
     let steps = match broken {
-        None => played.steps,
-        Some(what) => halved(played.steps, what),
+        None => response.steps,
+        Some(event) => first_half_then(response.steps, event),
     };
-    ScriptedResponse { answer: "reply", after, steps, ..played }
+    ScriptedResponse { answer: "reply", after, steps, ..response }
 }
 
-/// Returns the first half of a body, followed by `instead`.
-fn halved(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
+/// Returns the first half of each chunk of a body, followed by `instead`.
+fn first_half_then(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
     let half = |step| match step {
-        BodyStep { at, what: BodyEvent::Chunk(bytes) } => {
-            BodyStep { at, what: BodyEvent::Chunk(bytes.slice(..bytes.len() / 2)) }
+        BodyStep { at, event: BodyEvent::Chunk(bytes) } => {
+            BodyStep { at, event: BodyEvent::Chunk(bytes.slice(..bytes.len() / 2)) }
         }
         other => other,
     };
-    steps.into_iter().map(half).chain([BodyStep { at: Duration::ZERO, what: instead }]).collect()
+    steps.into_iter().map(half).chain([BodyStep { at: Duration::ZERO, event: instead }]).collect()
 }
 
-/// Builds a response with any status and body.
+/// Builds the response with the status and the body that the script gives.
 fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut headers, body) = match &status.body {
@@ -179,7 +181,7 @@ fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     ScriptedResponse { after: status.after, ..ScriptedResponse::whole(code, headers, Bytes::from(body)) }
 }
 
-/// Builds an error response in the format of the API.
+/// Builds an error response in the format of the request's API.
 fn failure(
     answer: &'static str,
     code: StatusCode,
@@ -194,8 +196,8 @@ fn failure(
     }
 }
 
-/// Adds the retry delay in whole seconds, and also in milliseconds if it is fractional, as Azure
-/// does.
+/// Adds `retry-after` in seconds, rounded up. If the delay is not whole, also adds
+/// `retry-after-ms`, as Azure does. Adds nothing for `None`.
 fn insert_retry_after(headers: &mut HeaderMap, after: Option<Duration>) {
     let Some(after) = after else { return };
     let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);

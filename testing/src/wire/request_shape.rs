@@ -7,10 +7,10 @@ use tidegate::protocol::request::RequestFacts;
 
 use crate::script::{ModelReply, ToolCall};
 
-/// The API of a request.
+/// The API that a request uses, given by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
-    /// Also used for unknown APIs, because it is the most common one.
+    /// Chat completions. Also used for a path of no known API.
     Chat,
     Completions,
     Responses,
@@ -24,17 +24,18 @@ pub(crate) struct RequestShape {
     pub(crate) api: Api,
     pub(crate) stream: bool,
     pub(super) model: String,
-    /// Number of the attempt, for identifiers that are unique and deterministic.
+    /// Number of the attempt. Identifiers in the answer contain it, so they are unique and
+    /// deterministic.
     pub(super) number: usize,
     pub(super) include_usage: bool,
     pub(super) input_tokens: usize,
-    /// Number of texts to embed.
+    /// Number of texts in an embeddings request.
     pub(super) inputs: usize,
     pub(super) base64: bool,
 }
 
 impl RequestShape {
-    pub(crate) fn of(path: &str, facts: &RequestFacts, body: &[u8], number: usize) -> Self {
+    pub(crate) fn from_request(path: &str, facts: &RequestFacts, body: &[u8], number: usize) -> Self {
         let api = match facts.dialect {
             Dialect::OpenAiCompletions => Api::Completions,
             Dialect::OpenAiResponses => Api::Responses,
@@ -56,22 +57,23 @@ impl RequestShape {
         }
     }
 
-    /// Returns the status of an overload error in this API.
+    /// Returns the status with which this API reports an overload: 529 for Anthropic's, 503 for the
+    /// others.
     pub(crate) fn overloaded_status(&self) -> StatusCode {
         let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         if self.api == Api::Messages { overloaded } else { StatusCode::SERVICE_UNAVAILABLE }
     }
 }
 
-/// A piece of an answer.
+/// A part of a model's answer that is streamed at once: a chunk of text, or a tool call with its
+/// index among the tool calls.
 #[derive(Clone, Copy)]
 pub(super) enum Piece<'a> {
     Text(&'a str),
     Tool(usize, &'a ToolCall),
 }
 
-/// Returns the pieces in which an answer is streamed: the given chunks or the words of the text,
-/// followed by tool calls.
+/// Returns the pieces of an answer: the chunks or words of its text, then its tool calls.
 pub(super) fn pieces(reply: &ModelReply) -> Vec<Piece<'_>> {
     let text: Vec<&str> = if !reply.chunks.is_empty() {
         reply.chunks.iter().map(String::as_str).collect()
@@ -99,7 +101,7 @@ pub(super) fn has_tools(pieces: &[Piece<'_>]) -> bool {
 }
 
 impl ToolCall {
-    /// Returns the arguments as the JSON text that APIs use.
+    /// Returns the arguments as JSON text, in which most APIs represent them.
     pub(super) fn argument_text(&self) -> String {
         match &self.arguments {
             Value::Null => String::from("{}"),
@@ -108,7 +110,7 @@ impl ToolCall {
         }
     }
 
-    /// Returns the arguments as a JSON value, or null if they are not valid JSON.
+    /// Returns the arguments as a JSON value, or null if the script's text is not valid JSON.
     pub(super) fn argument_value(&self) -> Value {
         serde_json::from_str(&self.argument_text()).unwrap_or_default()
     }

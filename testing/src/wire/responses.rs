@@ -49,13 +49,14 @@ fn output(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     if !text.is_empty() || !has_tools(pieces) {
         items.push(message(shape, "completed", json!([part(&text)])));
     }
-    items.extend(
-        tools(pieces).map(|(index, called)| tool(shape, index, called, "completed", &called.argument_text())),
-    );
+    items
+        .extend(tools(pieces).map(|(index, tool_call)| {
+            tool(shape, index, tool_call, "completed", &tool_call.argument_text())
+        }));
     Value::Array(items)
 }
 
-/// Numbers events in order.
+/// Encodes events, and numbers them from 0.
 #[derive(Default)]
 struct Writer(u64);
 
@@ -76,11 +77,11 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
     let mut events = Vec::new();
     for (number, piece) in pieces.iter().enumerate() {
         let mut event = String::new();
-        let mut say = |value| event.push_str(&writer.write(value));
+        let mut emit = |value| event.push_str(&writer.write(value));
         if number == 0 {
             let begun = response(shape, "in_progress", json!([]), Value::Null);
-            say(json!({"type": "response.created", "response": begun}));
-            say(json!({"type": "response.in_progress", "response": begun}));
+            emit(json!({"type": "response.created", "response": begun}));
+            emit(json!({"type": "response.in_progress", "response": begun}));
         }
         match piece {
             Piece::Text(delta) => {
@@ -95,31 +96,35 @@ pub(super) fn events(pieces: &[Piece<'_>], shape: &RequestShape) -> Events {
                 };
                 if number == 0 {
                     let item = message(shape, "in_progress", json!([]));
-                    say(json!({"type": "response.output_item.added", "output_index": 0, "item": item}));
-                    say(with("response.content_part.added", "part", part("")));
+                    emit(json!({"type": "response.output_item.added", "output_index": 0, "item": item}));
+                    emit(with("response.content_part.added", "part", part("")));
                 }
-                say(with("response.output_text.delta", "delta", json!(delta)));
+                emit(with("response.output_text.delta", "delta", json!(delta)));
                 if number + 1 == texts {
-                    say(with("response.output_text.done", "text", json!(text)));
-                    say(with("response.content_part.done", "part", part(&text)));
+                    emit(with("response.output_text.done", "text", json!(text)));
+                    emit(with("response.content_part.done", "part", part(&text)));
                     let item = message(shape, "completed", json!([part(&text)]));
-                    say(json!({"type": "response.output_item.done", "output_index": 0, "item": item}));
+                    emit(json!({"type": "response.output_item.done", "output_index": 0, "item": item}));
                 }
             }
-            Piece::Tool(index, called) => {
-                let (place, arguments) = (usize::from(texts > 0) + index, called.argument_text());
-                let item = tool(shape, *index, called, "in_progress", "");
+            Piece::Tool(index, tool_call) => {
+                let (output_index, arguments) = (usize::from(texts > 0) + index, tool_call.argument_text());
+                let item = tool(shape, *index, tool_call, "in_progress", "");
                 let id = format!("fc_{}_{index}", shape.number);
-                say(json!({"type": "response.output_item.added", "output_index": place, "item": item}));
-                say(json!({
-                    "type": "response.function_call_arguments.delta", "output_index": place, "item_id": id, "delta": arguments,
+                emit(
+                    json!({"type": "response.output_item.added", "output_index": output_index, "item": item}),
+                );
+                emit(json!({
+                    "type": "response.function_call_arguments.delta", "output_index": output_index, "item_id": id, "delta": arguments,
                 }));
-                say(json!({
-                    "type": "response.function_call_arguments.done", "output_index": place, "item_id": id,
-                    "name": called.name, "arguments": arguments,
+                emit(json!({
+                    "type": "response.function_call_arguments.done", "output_index": output_index, "item_id": id,
+                    "name": tool_call.name, "arguments": arguments,
                 }));
-                let item = tool(shape, *index, called, "completed", &arguments);
-                say(json!({"type": "response.output_item.done", "output_index": place, "item": item}));
+                let item = tool(shape, *index, tool_call, "completed", &arguments);
+                emit(
+                    json!({"type": "response.output_item.done", "output_index": output_index, "item": item}),
+                );
             }
         }
         events.push(event);

@@ -1,4 +1,4 @@
-//! Compares the pool with a naive model that stores every block and scans all of them.
+//! Compares [`BlockPool`] with a naive model that stores every block and scans all of them.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,8 @@ const SEQUENCES: usize = 5;
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// A path in a binary tree: sequences share the blocks of their common prefix.
+    /// Opens a sequence whose tokens follow a path in a binary tree, so that sequences share the
+    /// blocks of their common prefix.
     Open {
         path: Vec<bool>,
         tokens: u32,
@@ -47,7 +48,7 @@ struct Block {
     returned: u64,
 }
 
-/// A naive pool that stores every block and scans all of them.
+/// The naive model of a [`BlockPool`].
 struct Naive {
     blocks: Vec<Block>,
     size: u32,
@@ -84,14 +85,14 @@ impl Naive {
             let at = self.take();
             own.push(at);
         }
-        for (model_path, hash) in hashes.iter().enumerate().take((tokens / self.size) as usize) {
-            let at = own[model_path];
+        for (index, hash) in hashes.iter().enumerate().take((tokens / self.size) as usize) {
+            let at = own[index];
             match self.with_hash(*hash) {
                 Some(known) if known == at => {}
                 Some(known) => {
                     self.blocks[at] = Block::default();
                     self.blocks[known].held_by += 1;
-                    own[model_path] = known;
+                    own[index] = known;
                 }
                 None => self.blocks[at].hash = Some(*hash),
             }
@@ -99,7 +100,7 @@ impl Naive {
         true
     }
 
-    fn close(&mut self, own: &mut Vec<usize>) {
+    fn release(&mut self, own: &mut Vec<usize>) {
         while let Some(at) = own.pop() {
             self.clock += 1;
             self.blocks[at].held_by -= 1;
@@ -121,13 +122,13 @@ proptest! {
                 Act::Open { path, tokens } if open.len() < SEQUENCES => {
                     let hashes = hashes(&path);
                     let mut table = BlockTable::new(&hashes);
-                    let found = pool.find(&table, tokens - 1);
+                    let found = pool.cached_tokens(&table, tokens - 1);
                     let known = naive.find(&hashes, tokens - 1);
                     prop_assert_eq!(found as usize, known.len() * size as usize);
                     prop_assert_eq!(found, pool.prefix(&hashes, tokens));
                     known.iter().for_each(|at| naive.blocks[*at].held_by += 1);
                     let mut own = known.clone();
-                    let opened = pool.open(&mut table, found, tokens);
+                    let opened = pool.allocate(&mut table, found, tokens);
                     prop_assert_eq!(opened, naive.grow(&mut own, &hashes, tokens));
                     if opened {
                         open.push((table, hashes, own, tokens));
@@ -143,8 +144,8 @@ proptest! {
                 }
                 Act::Close { which } if which < open.len() => {
                     let (mut table, _, mut own, _) = open.remove(which);
-                    pool.close(&mut table);
-                    naive.close(&mut own);
+                    pool.release(&mut table);
+                    naive.release(&mut own);
                 }
                 _ => {}
             }
@@ -153,7 +154,7 @@ proptest! {
             prop_assert_eq!((pool.used() as usize, pool.idle() as usize), (held, idle));
         }
         for (mut table, ..) in open {
-            pool.close(&mut table);
+            pool.release(&mut table);
         }
         prop_assert_eq!(pool.used(), 0, "something was left");
     }

@@ -1,20 +1,20 @@
-//! The answer panel: the cap, its confidence, the limit that determines it, and the configuration
-//! to paste.
+//! The first panel of the page: the recommended cap, its interval, the limit that determines it,
+//! and the configuration.
 
 use maud::{Markup, html};
 
 use crate::outcome::SweepOutcome;
 use crate::report::format::{
-    UNKNOWN, binding, binding_means, count, cut_short, money, number, or_unknown, seconds, share,
+    UNKNOWN, binding, binding_description, count, early_end_text, money, number, or_unknown, seconds, share,
 };
 use crate::result::{Estimate, StepResult, StepVerdict, SweepAnswer};
 
-/// Returns the answer in a few words.
+/// Returns the recommended cap in two words, for the title of the page.
 pub(super) fn headline(answer: &SweepAnswer) -> String {
     answer.cap.map_or_else(|| "No answer".to_owned(), |cap| format!("Cap {cap}"))
 }
 
-/// Renders the first panel of the report.
+/// Renders the panel.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     let (answer, from) = (&outcome.answer, &outcome.provenance);
     html! {
@@ -26,11 +26,11 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
             p class="sure" { (confidence(outcome)) }
             p class="because" {
                 @if let Some(limit) = answer.binding {
-                    "Limited by: " b { (binding(limit)) } ". " span class="why" { (binding_means(limit)) } " "
+                    "Limited by: " b { (binding(limit)) } ". " span class="why" { (binding_description(limit)) } " "
                 }
                 (answer.because)
             }
-            @if let Some(cut) = cut_short(outcome.ended) { p class="cut" { (cut) } }
+            @if let Some(reason) = early_end_text(outcome.ended) { p class="cut" { (reason) } }
             (key_figures(outcome))
             @if !outcome.lines.is_empty() {
                 section class="paste" {
@@ -51,7 +51,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// Renders the confidence of the answer.
+/// Renders the confidence interval of the cap, and whether the cap was confirmed.
 fn confidence(outcome: &SweepOutcome) -> Markup {
     let answer = &outcome.answer;
     let confidence = share(outcome.provenance.settings.confidence);
@@ -77,10 +77,10 @@ fn confidence(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// Renders the figures at the answer.
+/// Renders the throughput and the latencies at the recommended cap, and what the sweep used.
 fn key_figures(outcome: &SweepOutcome) -> Markup {
     let (answer, spend) = (&outcome.answer, &outcome.spend);
-    let at = chosen(outcome);
+    let at = step_at_answer(outcome);
     let objective = outcome.provenance.settings.ttft.is_some() || outcome.provenance.settings.tpot.is_some();
     html! {
         dl class="key" {
@@ -89,8 +89,8 @@ fn key_figures(outcome: &SweepOutcome) -> Markup {
             @if answer.rpm.is_some() { (rate("Accepted requests", answer.rpm, "per minute")) }
             @if answer.tpm.is_some() { (rate("Accepted tokens", answer.tpm, "per minute")) }
             @if let Some(step) = at {
-                div { dt { "TTFT at the answer" } dd { (or_unknown(step.ttft.p50, seconds)) small { "p50; " (tail(step.ttft.p99, step.ttft.n)) } } }
-                div { dt { "Latency at the answer" } dd { (or_unknown(step.latency.p50, seconds)) small { "p50; " (tail(step.latency.p99, step.latency.n)) } } }
+                div { dt { "TTFT at the answer" } dd { (or_unknown(step.ttft.p50, seconds)) small { "p50; " (p99_text(step.ttft.p99, step.ttft.n)) } } }
+                div { dt { "Latency at the answer" } dd { (or_unknown(step.latency.p50, seconds)) small { "p50; " (p99_text(step.latency.p99, step.latency.n)) } } }
             }
             div { dt { "Used" } dd {
                 (count(spend.calls as u64)) " calls"
@@ -114,12 +114,13 @@ fn rate(name: &str, known: Option<Estimate>, unit: &str) -> Markup {
     }
 }
 
-fn tail(p99: Option<f64>, n: usize) -> String {
+fn p99_text(p99: Option<f64>, n: usize) -> String {
     p99.map_or_else(|| format!("too few samples for p99 ({n} of 299)"), |p99| format!("p99 {}", seconds(p99)))
 }
 
-/// Returns the accepted step at the answer with the most samples.
-fn chosen(outcome: &SweepOutcome) -> Option<&StepResult> {
+/// Returns the accepted step at the recommended cap that has the most samples, or `None` without
+/// one.
+fn step_at_answer(outcome: &SweepOutcome) -> Option<&StepResult> {
     let cap = outcome.answer.cap?;
     let good = outcome.steps.iter().filter(|step| step.cap == cap && step.verdict == StepVerdict::Accepted);
     good.max_by_key(|step| step.ttft.n.max(step.latency.n))

@@ -5,30 +5,35 @@ use maud::{Markup, html};
 use crate::outcome::SweepOutcome;
 use crate::report::plot::{Figure, Plot, plot};
 
-/// Widths of the plots in pixels. Text has a fixed size, so each plot is drawn for the width at
-/// which it is shown.
-const BROAD: f64 = 1000.0;
-const HALF: f64 = 480.0;
-const NARROW: f64 = 380.0;
-const CARD: f64 = 840.0;
+/// Width of a plot over the whole page, in pixels. Text has a fixed size, so each plot is drawn for
+/// the width at which it is shown.
+const FULL_WIDTH: f64 = 1000.0;
+/// Width of a plot that shares its row with another one, in pixels.
+const HALF_WIDTH: f64 = 480.0;
+/// Width of a plot on a narrow screen, in pixels.
+const NARROW_WIDTH: f64 = 380.0;
+/// Width of the plot in a card, in pixels.
+const CARD_WIDTH: f64 = 840.0;
 
-/// Renders every plot with data, two per row. With an odd number, the first plot has its own row.
+/// Renders all plots that have data, two per row. If one remains, the first has a row of its own.
 pub(super) fn all(outcome: &SweepOutcome) -> Markup {
-    let figures: Vec<(Figure, Plot)> =
-        Figure::ALL.into_iter().filter_map(|figure| Some((figure, plot(outcome, figure, HALF)?))).collect();
-    let halves = || figures.iter().map(|(figure, _)| *figure).filter(|figure| !is_broad(*figure));
-    let over = if halves().count() % 2 == 1 { halves().next() } else { None };
+    let figures: Vec<(Figure, Plot)> = Figure::ALL
+        .into_iter()
+        .filter_map(|figure| Some((figure, plot(outcome, figure, HALF_WIDTH)?)))
+        .collect();
+    let halves = || figures.iter().map(|(figure, _)| *figure).filter(|figure| !is_full_width(*figure));
+    let unpaired = if halves().count() % 2 == 1 { halves().next() } else { None };
     html! {
         @if !figures.is_empty() {
             section class="figures" aria-label="Plots" {
                 @for (figure, half) in &figures {
-                    @if is_broad(*figure) || over == Some(*figure) {
-                        (broad(outcome, *figure, half.note.as_deref()))
+                    @if is_full_width(*figure) || unpaired == Some(*figure) {
+                        (full_width(outcome, *figure, half.note.as_deref()))
                     } @else {
                         figure class="panel" id=(figure.name()) {
                             h2 { (figure.title()) }
                             (half.svg(*figure, figure.name(), None))
-                            (below(*figure, half.note.as_deref()))
+                            (figure_caption(*figure, half.note.as_deref()))
                         }
                     }
                 }
@@ -37,9 +42,9 @@ pub(super) fn all(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// Renders the plot of the answer, for a card.
-pub(super) fn first(outcome: &SweepOutcome) -> Markup {
-    let (figure, width) = (Figure::Throughput, CARD);
+/// Renders the plot of the throughput against the cap, for [`card`](super::card).
+pub(super) fn answer_plot(outcome: &SweepOutcome) -> Markup {
+    let (figure, width) = (Figure::Throughput, CARD_WIDTH);
     html! {
         @if let Some(plot) = plot(outcome, figure, width) {
             section class="panel" { h2 { (figure.title()) } (plot.svg(figure, "card", None)) }
@@ -47,26 +52,26 @@ pub(super) fn first(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-fn is_broad(figure: Figure) -> bool {
+fn is_full_width(figure: Figure) -> bool {
     matches!(figure, Figure::Throughput | Figure::Timeline)
 }
 
-/// Renders a plot over the full width, and a second version for narrow screens.
-fn broad(outcome: &SweepOutcome, figure: Figure, note: Option<&str>) -> Markup {
+/// Renders a plot twice, for wide and for narrow screens. The style sheet shows one of them.
+fn full_width(outcome: &SweepOutcome, figure: Figure, note: Option<&str>) -> Markup {
     html! {
         figure class="panel broad" id=(figure.name()) {
             h2 { (figure.title()) }
-            @for (name, width) in [("wide", BROAD), ("narrow", NARROW)] {
+            @for (name, width) in [("wide", FULL_WIDTH), ("narrow", NARROW_WIDTH)] {
                 @if let Some(plot) = plot(outcome, figure, width) {
                     div class=(name) { (plot.svg(figure, &format!("{}-{name}", figure.name()), None)) }
                 }
             }
-            (below(figure, note))
+            (figure_caption(figure, note))
         }
     }
 }
 
-fn below(figure: Figure, note: Option<&str>) -> Markup {
+fn figure_caption(figure: Figure, note: Option<&str>) -> Markup {
     html! { figcaption { (caption(figure)) @if let Some(note) = note { " " (note) } } }
 }
 

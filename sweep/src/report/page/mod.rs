@@ -13,8 +13,8 @@ use crate::outcome::SweepOutcome;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Returns the whole report as one HTML file that loads nothing else and works offline, in light,
-/// dark and print.
+/// Returns the whole report as an HTML page in one file. It loads nothing else, works offline, and
+/// is readable in light mode, in dark mode and in print.
 pub fn html(outcome: &SweepOutcome) -> String {
     let title =
         format!("{} · {} · Tidegate sweep", answer::headline(&outcome.answer), outcome.provenance.model);
@@ -49,13 +49,14 @@ pub fn html(outcome: &SweepOutcome) -> String {
     .into_string()
 }
 
-/// Returns the answer and its plot as an HTML fragment with its own style, for a notebook.
+/// Returns the answer and the plot of the throughput as an HTML fragment with its style, for a
+/// notebook.
 pub fn card(outcome: &SweepOutcome) -> String {
     let card: Markup = html! {
         div class="tg card" {
             style { (PreEscaped(STYLE)) (PreEscaped(PLOTS)) }
             (answer::panel(outcome))
-            (figures::first(outcome))
+            (figures::answer_plot(outcome))
         }
     };
     card.into_string()

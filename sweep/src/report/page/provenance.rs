@@ -1,17 +1,17 @@
-//! What was measured, with which settings, and the resources used.
+//! The panel of the page with the server, the requests, the settings and the cost of the sweep.
 
 use maud::{Markup, html};
 
 use crate::outcome::SweepOutcome;
 use crate::report::format::{count, money, seconds, share};
 
-/// Renders the facts of a sweep. An outcome contains neither keys nor prompts.
+/// Renders the panel.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     html! {
         section class="panel" id="provenance" {
             h2 { "Measurement" }
             dl class="facts" {
-                @for (name, value) in measured(outcome).into_iter().chain(spent(outcome)).chain(settings(outcome)) {
+                @for (name, value) in measurement_facts(outcome).into_iter().chain(resource_facts(outcome)).chain(setting_facts(outcome)) {
                     dt { (name) } dd { (value) }
                 }
             }
@@ -21,7 +21,7 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
 
 type Fact = (&'static str, String);
 
-fn measured(outcome: &SweepOutcome) -> Vec<Fact> {
+fn measurement_facts(outcome: &SweepOutcome) -> Vec<Fact> {
     let from = &outcome.provenance;
     let mut facts = vec![
         ("Target", format!("{} at {}", from.target, from.url)),
@@ -38,7 +38,7 @@ fn measured(outcome: &SweepOutcome) -> Vec<Fact> {
     facts
 }
 
-fn spent(outcome: &SweepOutcome) -> Vec<Fact> {
+fn resource_facts(outcome: &SweepOutcome) -> Vec<Fact> {
     let spend = &outcome.spend;
     let cached = if spend.cached_tokens > 0 {
         let of = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
@@ -55,18 +55,18 @@ fn spent(outcome: &SweepOutcome) -> Vec<Fact> {
         ("Time", seconds(spend.seconds)),
     ];
     if let (Some(cost), Some(prices)) = (spend.money, outcome.provenance.prices) {
-        let told = format!(
+        let text = format!(
             "{}, at {} per million input tokens and {} per million output tokens",
             money(cost),
             money(prices.input),
             money(prices.output)
         );
-        facts.push(("Cost", told));
+        facts.push(("Cost", text));
     }
     facts
 }
 
-fn settings(outcome: &SweepOutcome) -> Vec<Fact> {
+fn setting_facts(outcome: &SweepOutcome) -> Vec<Fact> {
     let settings = &outcome.provenance.settings;
     let objective = match (settings.ttft, settings.tpot) {
         (None, None) => "none: every completed call counts".to_owned(),

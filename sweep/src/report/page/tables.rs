@@ -1,4 +1,4 @@
-//! The tables of checks and of steps.
+//! The tables of the page: the checks and the steps.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use crate::outcome::{CheckResult, SweepOutcome};
 use crate::report::format::{UNKNOWN, cause, count, number, or_unknown, purpose, seconds, share, verdict};
 use crate::result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
 
-/// Renders the checks with their figures.
+/// Renders the checks with their results and figures, or nothing without checks.
 pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
     html! {
         @if !outcome.checks.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
                                             CheckResult::Unknown => span class="badge dim" { "too little data" },
                                         }
                                     }
-                                    td class="text" { (check.told) }
+                                    td class="text" { (check.finding) }
                                 }
                             }
                         }
@@ -38,7 +38,7 @@ pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// Renders the steps in order of time.
+/// Renders the steps in order of time, or nothing without steps.
 pub(super) fn steps(outcome: &SweepOutcome) -> Markup {
     html! {
         @if !outcome.steps.is_empty() { section class="panel long" id="steps" {

@@ -1,21 +1,21 @@
-//! Plot of the outcomes of calls per cap, as stacked shares.
+//! Plot of how calls ended, as stacked shares per cap.
 
 use maud::{Markup, html};
 
 use super::Plot;
-use super::frame::{Area, Entry, Sample, left_axis, line, px, text, text_width};
+use super::frame::{Area, Entry, Swatch, left_axis, line, px, text, text_width};
 use super::scale::Scale;
 use crate::observation::FailureCause;
 use crate::outcome::{CallOutcomes, SweepOutcome};
-use crate::report::by_cap::Pooled;
+use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{CAUSES, cause, count, share, short};
 
-/// One part of a stack: its CSS class, its name, and its count.
+/// A part of a stack: CSS class, name, and number of calls.
 type Part = (&'static str, &'static str, usize);
 
-pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     let stacks: Vec<(usize, Vec<Part>)> =
-        caps.iter().map(|pooled| (pooled.cap, parts(&pooled.ends(outcome)))).collect();
+        caps.iter().map(|pooled| (pooled.cap, parts(&pooled.call_outcomes(outcome)))).collect();
     let stacks: Vec<_> = stacks.into_iter().filter(|(_, parts)| total(parts) > 0).collect();
     if stacks.is_empty() {
         return None;
@@ -23,7 +23,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
     let mut legend: Vec<Entry> = Vec::new();
     for (class, name, _) in stacks.iter().flat_map(|(_, parts)| parts).filter(|part| part.2 > 0) {
         if !legend.iter().any(|(_, known, _)| known == class) {
-            legend.push((Sample::Box, class, (*name).to_owned()));
+            legend.push((Swatch::Box, class, (*name).to_owned()));
         }
     }
     let area = Area::below(&legend, width, 300.0);
@@ -71,12 +71,12 @@ fn total(parts: &[Part]) -> usize {
     parts.iter().map(|part| part.2).sum()
 }
 
-fn parts(ends: &CallOutcomes) -> Vec<Part> {
+fn parts(outcomes: &CallOutcomes) -> Vec<Part> {
     let mut parts = vec![
-        ("tg-completed", "completed at once", ends.first_try),
-        ("tg-retried", "after retries", ends.retried),
+        ("tg-completed", "completed at once", outcomes.first_try),
+        ("tg-retried", "after retries", outcomes.retried),
     ];
-    parts.extend(CAUSES.map(|why| (class(why), cause(why), ends.failed.get(&why).copied().unwrap_or(0))));
+    parts.extend(CAUSES.map(|why| (class(why), cause(why), outcomes.failed.get(&why).copied().unwrap_or(0))));
     parts
 }
 

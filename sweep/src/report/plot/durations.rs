@@ -1,25 +1,25 @@
-//! Plots of the time to first token and the time per output token against the cap.
+//! Plots of the time to first token and of the time per output token against the cap.
 
 use maud::html;
 
-use super::frame::{Area, Entry, Sample, answer, curve, left_axis, line};
+use super::frame::{Area, Entry, Swatch, answer, curve, left_axis, line};
 use super::scale::Scale;
-use super::step_marks::{beside, mark};
+use super::step_marks::{mark, side_by_side};
 use super::{Plot, cap_axis};
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::{Pooled, is_valid};
+use crate::report::by_cap::{StepsAtCap, is_valid};
 use crate::report::format::seconds;
 use crate::result::{LatencyQuantiles, StepResult};
 
-/// Number of samples from which a p99 is reported: the largest of them bounds it from above at 95
-/// %.
-const ENOUGH: usize = 299;
+/// Minimum number of samples for a p99: their maximum exceeds the 99th percentile with 95 %
+/// probability.
+const MIN_P99_SAMPLES: usize = 299;
 
-pub(super) fn ttft(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn ttft(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     plot(outcome, caps, width, "TTFT", |step| step.ttft, outcome.provenance.settings.ttft)
 }
 
-pub(super) fn tpot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn tpot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     plot(outcome, caps, width, "TPOT", |step| step.tpot, outcome.provenance.settings.tpot)
 }
 
@@ -29,7 +29,7 @@ const CURVES: [(&str, &str, Get); 3] =
 
 fn plot(
     outcome: &SweepOutcome,
-    caps: &[Pooled<'_>],
+    caps: &[StepsAtCap<'_>],
     width: f64,
     name: &str,
     of: fn(&StepResult) -> LatencyQuantiles,
@@ -42,12 +42,12 @@ fn plot(
         return None;
     }
     values.extend(objective);
-    let told: Vec<_> =
+    let shown_curves: Vec<_> =
         CURVES.iter().filter(|(_, _, get)| steps().any(|step| get(&of(step)).is_some())).collect();
     let mut legend: Vec<Entry> =
-        told.iter().map(|(class, name, _)| (Sample::RequestLine, *class, (*name).to_owned())).collect();
+        shown_curves.iter().map(|(class, name, _)| (Swatch::Line, *class, (*name).to_owned())).collect();
     if let Some(objective) = objective {
-        legend.push((Sample::Dash, "tg-objective", format!("objective {}", seconds(objective))));
+        legend.push((Swatch::Dash, "tg-objective", format!("objective {}", seconds(objective))));
     }
     let area = Area::below(&legend, width, 300.0);
     let (x, axis) = cap_axis(outcome, caps, &area);
@@ -59,13 +59,13 @@ fn plot(
         @if let Some(objective) = objective {
             (line("tg-curve tg-dash tg-objective", (area.left, y.at(objective)), (area.right, y.at(objective))))
         }
-        @for (class, quantile, get) in &told {
+        @for (class, quantile, get) in &shown_curves {
             @let means: Vec<_> = caps.iter().filter_map(|p| {
                 Some((x.at(p.cap as f64), y.at(p.mean(|step| get(&of(step)))?)))
             }).collect();
             (curve(&format!("tg-curve {class}"), &means))
             @for pooled in caps {
-                @for (step, at) in beside(pooled, &x) {
+                @for (step, at) in side_by_side(pooled, &x) {
                     @if let Some(value) = get(&of(step)) {
                         (mark(step, class, (at, y.at(value)), &format!("{name} {quantile} {} of {}", seconds(value), of(step).n)))
                     }
@@ -73,8 +73,8 @@ fn plot(
             }
         }
     };
-    let spoken = format!("{name} against cap: {}.", spread(&values));
-    Some(Plot { entries: legend, area, marks, description: spoken, note: too_few(caps, of) })
+    let description = format!("{name} against cap: {}.", spread(&values));
+    Some(Plot { entries: legend, area, marks, description, note: missing_p99_note(caps, of) })
 }
 
 fn spread(values: &[f64]) -> String {
@@ -82,13 +82,14 @@ fn spread(values: &[f64]) -> String {
     format!("from {} to {}", seconds(low), seconds(high))
 }
 
-/// Returns the caps without a p99, with their number of samples.
-fn too_few(caps: &[Pooled<'_>], of: fn(&StepResult) -> LatencyQuantiles) -> Option<String> {
+/// Returns a sentence that lists the caps without a p99 and their numbers of samples. Returns
+/// `None` if all caps have a p99.
+fn missing_p99_note(caps: &[StepsAtCap<'_>], of: fn(&StepResult) -> LatencyQuantiles) -> Option<String> {
     let short: Vec<String> = caps
         .iter()
         .filter_map(|pooled| {
             let most = pooled.steps.iter().filter(|s| is_valid(s)).map(|s| of(s).n).max()?;
-            (most < ENOUGH).then(|| format!("cap {} ({most} of {ENOUGH})", pooled.cap))
+            (most < MIN_P99_SAMPLES).then(|| format!("cap {} ({most} of {MIN_P99_SAMPLES})", pooled.cap))
         })
         .collect();
     (!short.is_empty()).then(|| format!("No p99 because of too few samples: {}.", short.join(", ")))

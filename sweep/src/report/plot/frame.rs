@@ -1,22 +1,24 @@
-//! Elements that all plots share: the area, axes, legend and description.
+//! Elements that the plots share: plot area, axes and legend.
 
 use maud::{Markup, html};
 
 use super::scale::Scale;
 use crate::result::SweepAnswer;
 
-/// Text height in pixels, and mean width of a letter relative to it. Rather too wide, so that two
-/// texts never overlap.
-pub(super) const TEXT: f64 = 12.0;
-const LETTER: f64 = 0.58;
-const ROW: f64 = 18.0;
+/// Height of text, in pixels.
+pub(super) const TEXT_HEIGHT: f64 = 12.0;
+/// Assumed mean width of a letter relative to [`TEXT_HEIGHT`]. Too wide for most texts, so that two
+/// labels never overlap.
+const LETTER_WIDTH: f64 = 0.58;
+/// Height of a row of the legend, in pixels.
+const ROW_HEIGHT: f64 = 18.0;
 
-/// Returns the maximum width of a text, in pixels.
+/// Returns an upper estimate of the width of a text, in pixels.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * TEXT * LETTER
+    text.chars().count() as f64 * TEXT_HEIGHT * LETTER_WIDTH
 }
 
-/// Formats a length in pixels.
+/// Formats a length in pixels with at most one decimal.
 pub(super) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -24,8 +26,8 @@ pub(super) fn px(value: f64) -> String {
 
 /// Appearance of a legend entry.
 #[derive(Clone, Copy)]
-pub(super) enum Sample {
-    RequestLine,
+pub(super) enum Swatch {
+    Line,
     Dash,
     Dot,
     Box,
@@ -33,10 +35,11 @@ pub(super) enum Sample {
     Hollow,
 }
 
-/// A legend entry: its appearance, the CSS class of its colour, and its name.
-pub(super) type Entry = (Sample, &'static str, String);
+/// Legend entry: its appearance, the CSS class of its colour, and its name.
+pub(super) type Entry = (Swatch, &'static str, String);
 
-/// The area of a plot within its margins, in pixels.
+/// Size of a plot, and the area of its marks within it. All values are in pixels from the top left
+/// corner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Area {
     pub(super) width: f64,
@@ -45,28 +48,29 @@ pub(super) struct Area {
     pub(super) right: f64,
     pub(super) top: f64,
     pub(super) bottom: f64,
-    /// Distance of the axis unit above the area.
+    /// Distance of the axis unit above `top`.
     pub(super) above: f64,
 }
 
 impl Area {
-    /// Returns the area below a legend, with margins for the numbers on the left and at the bottom.
+    /// Returns the area below `legend` in a plot of this size. Leaves margins for the numbers on
+    /// the left and at the bottom.
     pub(super) fn below(legend: &[Entry], width: f64, height: f64) -> Self {
-        let rows = placed(legend, width).last().map_or(0.0, |(_, y)| y + ROW);
+        let rows = legend_positions(legend, width).last().map_or(0.0, |(_, y)| y + ROW_HEIGHT);
         Self {
             width,
             height,
             left: 52.0,
             right: width - 14.0,
-            top: rows + 2.0 * ROW,
+            top: rows + 2.0 * ROW_HEIGHT,
             bottom: height - 42.0,
             above: 13.0,
         }
     }
 
-    /// Adds a row above the area for the name of the answer.
+    /// Moves the top of the area down by a line of text, for the label of the recommended cap.
     pub(super) fn with_name(self) -> Self {
-        Self { top: self.top + 0.8 * ROW, above: self.above + 0.8 * ROW, ..self }
+        Self { top: self.top + 0.8 * ROW_HEIGHT, above: self.above + 0.8 * ROW_HEIGHT, ..self }
     }
 
     pub(super) fn x(&self) -> (f64, f64) {
@@ -77,53 +81,54 @@ impl Area {
         (self.bottom, self.top)
     }
 
-    /// Returns how many numbers fit on the bottom axis.
-    pub(super) fn room(&self) -> usize {
+    /// Returns the maximum number of labels on the bottom axis, at least 2.
+    pub(super) fn max_labels(&self) -> usize {
         ((self.right - self.left) / 58.0).floor().max(2.0) as usize
     }
 }
 
-/// Returns the position of each legend entry, in rows.
-fn placed(legend: &[Entry], width: f64) -> Vec<(f64, f64)> {
+/// Returns the position of the top left corner of each legend entry. Entries that do not fit into a
+/// row start a new one.
+fn legend_positions(legend: &[Entry], width: f64) -> Vec<(f64, f64)> {
     let (mut x, mut y) = (2.0, 0.0);
-    let mut places = Vec::with_capacity(legend.len());
+    let mut positions = Vec::with_capacity(legend.len());
     for (_, _, name) in legend {
         let take = 24.0 + text_width(name) + 10.0;
         if x > 2.0 && x + take > width {
-            (x, y) = (2.0, y + ROW);
+            (x, y) = (2.0, y + ROW_HEIGHT);
         }
-        places.push((x, y));
+        positions.push((x, y));
         x += take;
     }
-    places
+    positions
 }
 
-/// Renders the legend at the top.
+/// Renders the legend at the top of a plot.
 pub(super) fn legend(entries: &[Entry], width: f64) -> Markup {
     html! {
         g class="tg-legend" {
-            @for ((sample, class, name), (x, y)) in entries.iter().zip(placed(entries, width)) {
-                (swatch(*sample, class, x, y + ROW / 2.0))
-                (text("tg-text", x + 24.0, y + ROW / 2.0 + 4.0, "start", name))
+            @for ((sample, class, name), (x, y)) in entries.iter().zip(legend_positions(entries, width)) {
+                (swatch(*sample, class, x, y + ROW_HEIGHT / 2.0))
+                (text("tg-text", x + 24.0, y + ROW_HEIGHT / 2.0 + 4.0, "start", name))
             }
         }
     }
 }
 
-fn swatch(sample: Sample, class: &str, x: f64, y: f64) -> Markup {
+fn swatch(sample: Swatch, class: &str, x: f64, y: f64) -> Markup {
     match sample {
-        Sample::RequestLine => line(&format!("tg-curve {class}"), (x, y), (x + 18.0, y)),
-        Sample::Dash => line(&format!("tg-curve tg-dash {class}"), (x, y), (x + 18.0, y)),
-        Sample::Dot => dot(&format!("tg-dot {class}"), (x + 9.0, y), 4.0),
-        Sample::Hollow => dot(&format!("tg-hollow {class}"), (x + 9.0, y), 4.0),
-        Sample::Cross => cross(class, (x + 9.0, y)),
-        Sample::Box => html! {
+        Swatch::Line => line(&format!("tg-curve {class}"), (x, y), (x + 18.0, y)),
+        Swatch::Dash => line(&format!("tg-curve tg-dash {class}"), (x, y), (x + 18.0, y)),
+        Swatch::Dot => dot(&format!("tg-dot {class}"), (x + 9.0, y), 4.0),
+        Swatch::Hollow => dot(&format!("tg-hollow {class}"), (x + 9.0, y), 4.0),
+        Swatch::Cross => cross(class, (x + 9.0, y)),
+        Swatch::Box => html! {
             rect class={ "tg-fill " (class) } x=(px(x + 3.0)) y=(px(y - 6.0)) width="12" height="12" {}
         },
     }
 }
 
-/// Renders the left axis with grid lines, and its unit above.
+/// Renders the left axis: a grid line and a formatted number per tick, and `unit` above.
 pub(super) fn left_axis(area: &Area, scale: &Scale, unit: &str, number: impl Fn(f64) -> String) -> Markup {
     html! {
         g class="tg-axis" {
@@ -137,7 +142,8 @@ pub(super) fn left_axis(area: &Area, scale: &Scale, unit: &str, number: impl Fn(
     }
 }
 
-/// Renders the bottom axis with its name. If not all numbers fit, those of `first` have priority.
+/// Renders the bottom axis: a tick and a formatted number per tick of `scale`, and `name` below.
+/// Numbers that would overlap are left out; those in `first` have priority.
 pub(super) fn bottom_axis(
     area: &Area,
     scale: &Scale,
@@ -167,7 +173,8 @@ pub(super) fn bottom_axis(
     }
 }
 
-/// Renders the answer on an axis of caps: a line, with its interval as a band.
+/// Renders the recommended cap as a vertical line and its confidence interval as a band, with a
+/// label if `named`. Renders nothing if no cap is recommended.
 pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: bool) -> Markup {
     let Some(cap) = answer.cap else { return html! {} };
     let x = caps.at(cap as f64);
@@ -188,7 +195,7 @@ pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: boo
     }
 }
 
-/// Returns the answer and its interval as text.
+/// Returns the recommended cap and its interval as text, for screen readers.
 fn answer_text(answer: &SweepAnswer) -> String {
     match (answer.cap, answer.interval) {
         (None, _) => "no answer".to_owned(),
@@ -211,7 +218,7 @@ pub(super) fn cross(class: &str, (x, y): (f64, f64)) -> Markup {
     html! { path class={ "tg-cross " (class) } d={ "M" (l) " " (t) "L" (r) " " (b) "M" (r) " " (t) "L" (l) " " (b) } {} }
 }
 
-/// Renders a line through points, or nothing for a single point.
+/// Renders a line through points, or nothing for fewer than two points.
 pub(super) fn curve(class: &str, points: &[(f64, f64)]) -> Markup {
     let through: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", px(*x), px(*y))).collect();
     html! { @if points.len() > 1 { polyline class=(class) points=(through.join(" ")) {} } }

@@ -1,6 +1,8 @@
-//! The plots, as SVG. They are rendered without a plotting library, because such libraries put
-//! colours into each mark. These plots use CSS classes, so that one page works in light, dark and
-//! print, and each mark has a text description.
+//! The plots of the report, as SVG.
+//!
+//! They are rendered without a plotting library, because such libraries write colours into each
+//! mark. These plots use CSS classes, so that the same SVG works in light mode, in dark mode and in
+//! print. Each mark has a text description.
 
 mod call_outcomes;
 mod durations;
@@ -15,30 +17,31 @@ mod tradeoff;
 use maud::{Markup, PreEscaped, html};
 
 use self::frame::{Area, Entry, legend, px};
-use super::by_cap::{Pooled, by_cap};
+use super::by_cap::{StepsAtCap, by_cap};
 use crate::outcome::SweepOutcome;
 
-/// Style sheet of the plots, for the page and for standalone documents.
+/// Style sheet of the plots.
 pub(super) const STYLE: &str = include_str!("plot.css");
 
-/// The figures of a report.
+/// Figure of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// Throughput and goodput against the cap, with intervals.
+    /// Throughput and goodput against the cap, with confidence intervals.
     Throughput,
-    /// Throughput and goodput against the cap, for caps near the answer.
+    /// Throughput and goodput against the cap, for caps within a factor of 1.4 of the answer.
     Around,
-    /// Latency against throughput.
+    /// Latency (p50 and p95) against throughput.
     Tradeoff,
     /// Time to first token against the cap.
     Ttft,
-    /// Time between tokens against the cap.
+    /// Time between output tokens against the cap.
     Tpot,
-    /// Outcomes of calls per cap.
+    /// Shares of answered, retried and failed calls per cap.
     Calls,
-    /// Slots held, as a share of the cap, and the gap fraction.
+    /// Slots in use as a share of the cap, and the share of time in which calls waited although
+    /// slots were free.
     Held,
-    /// Slots and queue over time.
+    /// Calls in flight and waiting over time.
     Timeline,
 }
 
@@ -55,7 +58,7 @@ impl Figure {
         Self::Timeline,
     ];
 
-    /// Returns the stable name.
+    /// Returns the name of the figure in HTML identifiers and in the Python package.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -69,7 +72,7 @@ impl Figure {
         }
     }
 
-    /// Returns the title.
+    /// Returns the title of the figure.
     pub fn title(self) -> &'static str {
         match self {
             Self::Throughput => "Throughput and goodput against cap",
@@ -84,19 +87,20 @@ impl Figure {
     }
 }
 
-/// A plot before it is rendered.
+/// Content of a plot, from which [`Plot::svg`] renders it.
 pub(super) struct Plot {
     entries: Vec<Entry>,
     area: Area,
     marks: Markup,
-    /// Text description of the content.
+    /// Description of the content for screen readers.
     description: String,
-    /// Additional text for the caption.
+    /// Sentence for the caption, or `None` if nothing has to be added.
     pub(super) note: Option<String>,
 }
 
 impl Plot {
-    /// Renders the `svg` element. `id` must be unique on the page.
+    /// Renders the plot as an `svg` element. `id` must be unique on the page. `style` is included
+    /// if given.
     pub(super) fn svg(&self, figure: Figure, id: &str, style: Option<&str>) -> Markup {
         let Area { width, height, .. } = self.area;
         html! {
@@ -112,7 +116,7 @@ impl Plot {
     }
 }
 
-/// Returns a plot of the given width in pixels, or `None` without data.
+/// Returns the plot of a figure, `width` pixels wide, or `None` if the outcome has no data for it.
 pub(super) fn plot(outcome: &SweepOutcome, figure: Figure, width: f64) -> Option<Plot> {
     let caps = by_cap(outcome);
     if caps.is_empty() {
@@ -130,22 +134,24 @@ pub(super) fn plot(outcome: &SweepOutcome, figure: Figure, width: f64) -> Option
     }
 }
 
-/// Returns one figure as a document. Without data, the document says so.
+/// Returns a figure as a standalone SVG document. Without data, the document contains a sentence
+/// instead of a plot.
 pub(super) fn document(outcome: &SweepOutcome, figure: Figure) -> String {
     let width = if matches!(figure, Figure::Throughput | Figure::Timeline) { 760.0 } else { 520.0 };
-    let plot = plot(outcome, figure, width).unwrap_or_else(|| nothing(width));
+    let plot = plot(outcome, figure, width).unwrap_or_else(|| empty_plot(width));
     plot.svg(figure, figure.name(), Some(STYLE)).into_string()
 }
 
-fn nothing(width: f64) -> Plot {
+fn empty_plot(width: f64) -> Plot {
     let area = Area { width, height: 60.0, left: 0.0, right: width, top: 0.0, bottom: 60.0, above: 0.0 };
     let description = "Nothing was measured.".to_owned();
     let marks = frame::text("tg-text", 12.0, 34.0, "start", &description);
     Plot { entries: Vec::new(), area, marks, description, note: None }
 }
 
-/// Returns an axis of caps with a tick at each measured cap. The number of the answer has priority.
-fn cap_axis(outcome: &SweepOutcome, caps: &[Pooled<'_>], area: &Area) -> (scale::Scale, Markup) {
+/// Returns a bottom axis with a tick at each measured cap, and its scale. The numbers of the
+/// recommended, the lowest and the highest cap have priority.
+fn cap_axis(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], area: &Area) -> (scale::Scale, Markup) {
     let tried: Vec<usize> = caps.iter().map(|pooled| pooled.cap).collect();
     let scale = scale::Scale::caps(&tried, area.x());
     let first: Vec<f64> = [outcome.answer.cap.as_ref(), tried.first(), tried.last()]

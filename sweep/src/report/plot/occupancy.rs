@@ -1,29 +1,29 @@
-//! Plot of the slots in flight as a share of the cap, with the gap fraction below.
+//! Plot of the slots in use as a share of the cap, with the gap fraction below.
 
 use maud::html;
 
-use super::frame::{Area, Entry, Sample, answer, left_axis, line};
+use super::frame::{Area, Entry, Swatch, answer, left_axis, line};
 use super::scale::Scale;
-use super::step_marks::{beside, entries, mark};
+use super::step_marks::{entries, mark, side_by_side};
 use super::{Plot, cap_axis};
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::Pooled;
+use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{number, share};
 use crate::result::StepResult;
 
-/// Minimum share of the cap for a step to show something about the server.
-const ENOUGH: f64 = 0.95;
+/// Minimum share of the cap in use, which the plot marks with a line.
+const MIN_CAP_SHARE: f64 = 0.95;
 
-pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     let steps = || caps.iter().flat_map(|p| p.steps.iter().copied());
     let forbidden = steps().any(|step| step.forbidden > 0.0005);
     let mut legend: Vec<Entry> = vec![
-        (Sample::Dot, "tg-throughput", "in flight".to_owned()),
-        (Sample::Dash, "tg-objective", "95 %".to_owned()),
-        (Sample::Dot, "tg-queue", "gap fraction".to_owned()),
+        (Swatch::Dot, "tg-throughput", "in flight".to_owned()),
+        (Swatch::Dash, "tg-objective", "95 %".to_owned()),
+        (Swatch::Dot, "tg-queue", "gap fraction".to_owned()),
     ];
     if forbidden {
-        legend.push((Sample::Dot, "tg-limited", "rate limited or cooling down".to_owned()));
+        legend.push((Swatch::Dot, "tg-limited", "rate limited or cooling down".to_owned()));
     }
     legend.extend(entries(outcome, caps).into_iter().filter(|(_, class, _)| *class != "tg-band"));
     let whole = Area::below(&legend, width, 360.0);
@@ -37,12 +37,12 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
     let marks = html! {
         (left_axis(&slots, &above, "mean in flight, share of the cap", share))
         (answer(&slots, &x, &outcome.answer, false))
-        (line("tg-curve tg-dash tg-objective", (slots.left, above.at(ENOUGH)), (slots.right, above.at(ENOUGH))))
+        (line("tg-curve tg-dash tg-objective", (slots.left, above.at(MIN_CAP_SHARE)), (slots.right, above.at(MIN_CAP_SHARE))))
         (left_axis(&gaps, &below, "gap fraction, share of time", share))
         (answer(&gaps, &x, &outcome.answer, false))
         (axis)
         @for pooled in caps {
-            @for (step, at) in beside(pooled, &x) {
+            @for (step, at) in side_by_side(pooled, &x) {
                 @let held = format!("on average {} slots held, {} of the cap", number(step.in_flight), share(of(step)));
                 (mark(step, "tg-throughput", (at, above.at(of(step))), &held))
                 @if forbidden {

@@ -1,6 +1,6 @@
-//! Scales: map values to positions and choose ticks.
+//! Scales, which map values to positions and choose ticks.
 
-/// Maps values to a range of positions in pixels.
+/// Scale that maps values to positions in pixels.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     from: f64,
@@ -8,24 +8,24 @@ pub(super) struct Scale {
     start: f64,
     end: f64,
     log: bool,
-    /// Values with a tick and, if there is space, a number.
+    /// Values at which the axis has a tick and, if there is space, a number.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Scale {
-    /// Returns a linear scale from zero to at least `most`, with round steps.
+    /// Returns a linear scale from 0 to at least `most`, with about `ticks` ticks at round numbers.
     pub(super) fn from_zero(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
-        let most = sane(most);
+        let most = clamp_to_plausible(most);
         let step = round_step(most / ticks.max(1) as f64);
         let to = (most / step - 1e-9).ceil() * step;
         let ticks = (0..=(to / step).round() as usize).map(|i| i as f64 * step).collect();
         Self { from: 0.0, to, start, end, log: false, ticks }
     }
 
-    /// Returns a linear scale that covers `least` to `most`, with round steps, for values that
-    /// differ little.
+    /// Returns a linear scale that covers `least` to `most`, with about `ticks` ticks at round
+    /// numbers. It starts at 0 if the values are too close or out of order.
     pub(super) fn between(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
-        let most = sane(most);
+        let most = clamp_to_plausible(most);
         // The values are too close for their precision, or out of order.
         if !(least.is_finite() && most - least > 1e-6 * most && least > -most) {
             return Self::from_zero(most, (start, end), ticks);
@@ -36,56 +36,59 @@ impl Scale {
         Self { from, to, start, end, log: false, ticks }
     }
 
-    /// Returns a scale of shares, from 0 to 1.
-    pub(super) fn shares(place: (f64, f64)) -> Self {
-        Self { ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], ..Self::from_zero(1.0, place, 4) }
+    /// Returns a scale from 0 to 1 with five ticks.
+    pub(super) fn shares(range: (f64, f64)) -> Self {
+        Self { ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], ..Self::from_zero(1.0, range, 4) }
     }
 
-    /// Returns a scale of time in seconds, with steps that clocks use.
+    /// Returns a scale of seconds from 0 to `most`, with about `ticks` ticks at round seconds,
+    /// minutes or hours.
     pub(super) fn time(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         const STEPS: [f64; 16] = [
             1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
             14400.0, 43200.0,
         ];
-        let most = sane(most);
+        let most = clamp_to_plausible(most);
         let wanted = most / ticks.max(1) as f64;
         let step = STEPS.into_iter().find(|step| *step >= wanted).unwrap_or_else(|| round_step(wanted));
         let ticks = (0..=(most / step).floor() as usize).map(|i| i as f64 * step).collect();
         Self { from: 0.0, to: most, start, end, log: false, ticks }
     }
 
-    /// Returns a logarithmic scale with a margin at both ends, because caps are tried in ratios.
+    /// Returns a logarithmic scale that covers `least` to `most` with a margin at both ends, and
+    /// about `ticks` ticks.
     pub(super) fn ratios(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
-        let least = sane(least);
-        let most = sane(most).max(least);
+        let least = clamp_to_plausible(least);
+        let most = clamp_to_plausible(most).max(least);
         let room = (most / least).powf(0.04).max(1.02);
         let (from, to) = (least / room, most * room);
         let ticks = round_ratios(from, to, ticks);
         Self { from, to, start, end, log: true, ticks }
     }
 
-    /// Returns a logarithmic scale of caps with a tick at each measured cap.
-    pub(super) fn caps(tried: &[usize], place: (f64, f64)) -> Self {
+    /// Returns a logarithmic scale with a tick at each measured cap.
+    pub(super) fn caps(tried: &[usize], range: (f64, f64)) -> Self {
         let (low, high) =
             (tried.iter().min().copied().unwrap_or(1), tried.iter().max().copied().unwrap_or(1));
         let ticks = tried.iter().map(|cap| *cap as f64).collect();
-        Self { ticks, ..Self::ratios(low as f64, high as f64, place, 1) }
+        Self { ticks, ..Self::ratios(low as f64, high as f64, range, 1) }
     }
 
-    /// Returns a linear scale from zero if the values are similar, and a logarithmic scale
-    /// otherwise.
-    pub(super) fn for_durations(values: &[f64], place: (f64, f64), ticks: usize) -> Self {
+    /// Returns a linear scale from 0 if the largest value is at most 20 times the smallest, and a
+    /// logarithmic scale otherwise.
+    pub(super) fn for_durations(values: &[f64], range: (f64, f64), ticks: usize) -> Self {
         let known = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
         let most = known.clone().fold(0.0, f64::max);
         let least = known.fold(f64::INFINITY, f64::min);
         if most > 20.0 * least {
-            Self::ratios(least, most, place, ticks)
+            Self::ratios(least, most, range, ticks)
         } else {
-            Self::from_zero(most * 1.04, place, ticks)
+            Self::from_zero(most * 1.04, range, ticks)
         }
     }
 
-    /// Returns the position of a value. Values beyond an end map to that end.
+    /// Returns the position of a value in pixels. Values outside the scale have the position of the
+    /// nearer end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -96,26 +99,28 @@ impl Scale {
         self.start + share * (self.end - self.start)
     }
 
-    /// Returns the first and the last position.
+    /// Returns the positions of both ends, in pixels.
     pub(super) fn ends(&self) -> (f64, f64) {
         (self.start, self.end)
     }
 }
 
-/// Clamps a value to a plausible range, which bounds the number of ticks.
-fn sane(value: f64) -> f64 {
+/// Clamps a value to 1e-9 to 1e15, which bounds the number of ticks. Values that are not positive
+/// become 1.
+fn clamp_to_plausible(value: f64) -> f64 {
     if value > 0.0 { value.clamp(1e-9, 1e15) } else { 1.0 }
 }
 
-/// Returns the next number of the series 1, 2, 5, 10, ...
+/// Returns the smallest number of the series 1, 2, 5, 10, 20, ... (and 0.5, 0.2, ...) that is at
+/// least `wanted`.
 fn round_step(wanted: f64) -> f64 {
     let decade = 10_f64.powf(wanted.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * decade >= wanted * 0.999);
     step.unwrap_or(10.0) * decade
 }
 
-/// Returns round ticks for a logarithmic scale, from the series that is closest to the wanted
-/// number of ticks.
+/// Returns the ticks of a logarithmic scale, from the series of round numbers that has closest to
+/// `wanted` members between `from` and `to`.
 fn round_ratios(from: f64, to: f64, wanted: usize) -> Vec<f64> {
     let inside = |value: &f64| (from..=to).contains(value);
     let decades = |marks: &[f64]| -> Vec<f64> {

@@ -2,34 +2,35 @@
 
 use maud::html;
 
-use super::frame::{Area, Entry, Sample, answer, curve, left_axis};
+use super::frame::{Area, Entry, Swatch, answer, curve, left_axis};
 use super::scale::Scale;
-use super::step_marks::{beside, entries, mark, whisker};
+use super::step_marks::{entries, mark, side_by_side, whisker};
 use super::{Plot, cap_axis};
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::Pooled;
+use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{estimate, number, short};
 use crate::result::{Estimate, StepResult};
 
-/// Maximum ratio between the answer and a cap near it.
-const AROUND: f64 = 1.4;
+/// Maximum ratio between the recommended cap and another cap in the plot of its surroundings.
+const MAX_RATIO: f64 = 1.4;
 
-/// Plots the caps near the answer, if they are at least three and not all caps.
-pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<Pooled<'_>>, width: f64) -> Option<Plot> {
+/// Plots the caps near the recommended one. Returns `None` if these are fewer than three caps or
+/// all caps.
+pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<StepsAtCap<'_>>, width: f64) -> Option<Plot> {
     let (answer, all) = (outcome.answer.cap? as f64, caps.len());
-    caps.retain(|pooled| (answer / AROUND..=answer * AROUND).contains(&(pooled.cap as f64)));
+    caps.retain(|pooled| (answer / MAX_RATIO..=answer * MAX_RATIO).contains(&(pooled.cap as f64)));
     if caps.len() < 3 || caps.len() == all { None } else { draw_plot(outcome, &caps, width, true) }
 }
 
 type Of = fn(&StepResult) -> Option<Estimate>;
 
-/// Plots all caps.
-pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+/// Plots all caps. Returns `None` if no step has a throughput.
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     draw_plot(outcome, caps, width, false)
 }
 
-/// Draws the plot. With `close`, the axis starts near the values instead of at zero.
-fn draw_plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: bool) -> Option<Plot> {
+/// Draws the plot. If `close`, the vertical axis starts near the lowest value instead of at 0.
+fn draw_plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64, close: bool) -> Option<Plot> {
     let all = || caps.iter().flat_map(|p| p.steps.iter().copied());
     let known: Vec<Estimate> = all().filter_map(|step| step.throughput).collect();
     if known.is_empty() {
@@ -43,32 +44,35 @@ fn draw_plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64, close: boo
         curves.push(("tg-goodput", "goodput", |s| s.goodput));
     }
     let mut legend: Vec<Entry> =
-        curves.iter().map(|(class, name, _)| (Sample::RequestLine, *class, (*name).to_owned())).collect();
+        curves.iter().map(|(class, name, _)| (Swatch::Line, *class, (*name).to_owned())).collect();
     legend.extend(entries(outcome, caps));
     let area = Area::below(&legend, width, if width > 600.0 { 380.0 } else { 340.0 }).with_name();
     let (x, axis) = cap_axis(outcome, caps, &area);
     // The interval of a few calls may be very large, and must not compress the rest.
     let value = known.iter().map(|e| e.value).fold(0.0, f64::max);
-    let reach = known.iter().map(|e| e.high).fold(0.0, f64::max).min(1.3 * value);
+    let axis_end = known.iter().map(|e| e.high).fold(0.0, f64::max).min(1.3 * value);
     let all = || curves.iter().flat_map(|(_, _, of)| all().filter_map(of));
     let least = all().map(|e| e.low.max(0.6 * e.value)).fold(f64::INFINITY, f64::min);
-    let y =
-        if close { Scale::between(least, reach, area.y(), 5) } else { Scale::from_zero(reach, area.y(), 5) };
+    let y = if close {
+        Scale::between(least, axis_end, area.y(), 5)
+    } else {
+        Scale::from_zero(axis_end, area.y(), 5)
+    };
     let marks = html! {
         (left_axis(&area, &y, "calls per second", short))
         (answer(&area, &x, &outcome.answer, true))
         (axis)
         @for (i, (class, name, of)) in curves.iter().enumerate() {
             // Intervals of coinciding curves are drawn side by side.
-            @let aside = if differs { i as f64 * 5.0 - 2.5 } else { 0.0 };
+            @let offset = if differs { i as f64 * 5.0 - 2.5 } else { 0.0 };
             @let means: Vec<_> = caps.iter().filter_map(|p| {
                 Some((x.at(p.cap as f64), y.at(p.mean(|step| of(step).map(|e| e.value))?)))
             }).collect();
             (curve(&format!("tg-curve {class}"), &means))
             @for pooled in caps {
-                @for (step, at) in beside(pooled, &x) {
+                @for (step, at) in side_by_side(pooled, &x) {
                     @if let Some(known) = of(step) {
-                        @let at = (at + aside).clamp(area.left, area.right);
+                        @let at = (at + offset).clamp(area.left, area.right);
                         (whisker(class, at, &y, known))
                         (mark(step, class, (at, y.at(known.value)), &format!("{name} {}", estimate(known, "calls/s"))))
                     }

@@ -1,11 +1,11 @@
-//! Plot of slots and queue over time, with the steps in the background.
+//! Plot of calls in flight and waiting over time, with the steps in the background.
 
 use maud::{Markup, html};
 
 use super::Plot;
-use super::frame::{Area, Entry, Sample, bottom_axis, curve, left_axis, px, text, text_width};
+use super::frame::{Area, Entry, Swatch, bottom_axis, curve, left_axis, px, text, text_width};
 use super::scale::Scale;
-use super::step_marks::heading;
+use super::step_marks::describe_step;
 use crate::outcome::{SeriesPoint, SweepOutcome};
 use crate::report::format::{seconds, short};
 use crate::result::{StepResult, StepVerdict};
@@ -17,17 +17,17 @@ pub(super) fn plot(outcome: &SweepOutcome, width: f64) -> Option<Plot> {
         return None;
     }
     let legend: Vec<Entry> = vec![
-        (Sample::RequestLine, "tg-throughput", "in flight".to_owned()),
-        (Sample::Dash, "tg-cap", "cap".to_owned()),
-        (Sample::RequestLine, "tg-queue", "waiting".to_owned()),
-        (Sample::Box, "tg-behind tg-accepted", "accepted".to_owned()),
-        (Sample::Box, "tg-behind tg-rejected", "rejected".to_owned()),
-        (Sample::Box, "tg-behind tg-invalid", "invalid or undecided".to_owned()),
+        (Swatch::Line, "tg-throughput", "in flight".to_owned()),
+        (Swatch::Dash, "tg-cap", "cap".to_owned()),
+        (Swatch::Line, "tg-queue", "waiting".to_owned()),
+        (Swatch::Box, "tg-behind tg-accepted", "accepted".to_owned()),
+        (Swatch::Box, "tg-behind tg-rejected", "rejected".to_owned()),
+        (Swatch::Box, "tg-behind tg-invalid", "invalid or undecided".to_owned()),
     ];
     let whole = Area::below(&legend, width, 420.0);
     let split = whole.top + 0.64 * (whole.bottom - whole.top);
     let (slots, queue) = (Area { bottom: split, ..whole }, Area { top: split + 34.0, ..whole });
-    let x = Scale::time(end, whole.x(), whole.room());
+    let x = Scale::time(end, whole.x(), whole.max_labels());
     let most = |of: fn(&SeriesPoint) -> usize| series.iter().map(of).max().unwrap_or(0) as f64;
     let above = Scale::from_zero(most(|m| m.cap.max(m.in_flight)), slots.y(), 4);
     let below = Scale::from_zero(most(|m| m.waiting), queue.y(), 2);
@@ -50,7 +50,7 @@ fn line(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Sc
     series.iter().map(|moment| (x.at(moment.at), y.at(of(moment) as f64))).collect()
 }
 
-/// Returns the points of a value that changes abruptly, with corners.
+/// Returns the points of a line that changes only in vertical steps, such as the cap.
 fn stairs(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (place, height) in line(series, of, x, y) {
@@ -69,7 +69,8 @@ fn stairs(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &
     points
 }
 
-/// Renders a step in the background, coloured by its verdict, with its cap if there is space.
+/// Renders a step as a band in the background, coloured by its verdict, with its cap if there is
+/// space.
 fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     let (from, to) = (x.at(step.began), x.at(step.ended));
     let class = match step.verdict {
@@ -80,7 +81,7 @@ fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     let name = step.cap.to_string();
     html! {
         g class="tg-step" {
-            title { (heading(step)) ", from " (seconds(step.began)) " to " (seconds(step.ended)) }
+            title { (describe_step(step)) ", from " (seconds(step.began)) " to " (seconds(step.ended)) }
             rect class={ "tg-fill tg-behind " (class) } x=(px(from)) y=(px(area.top)) width=(px((to - from - 1.0).max(0.5)))
                 height=(px(area.bottom - area.top)) {}
             @if to - from > text_width(&name) + 4.0 {
@@ -90,7 +91,7 @@ fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     }
 }
 
-/// Formats a time as minutes and seconds.
+/// Formats a time given in seconds as `MINUTES:SECONDS`, or as `HOURS:MINUTES h` from one hour on.
 fn clock(at: f64) -> String {
     let whole = at.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {

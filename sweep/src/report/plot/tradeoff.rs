@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::Plot;
-use super::frame::{Area, Entry, Sample, TEXT, bottom_axis, curve, dot, left_axis, text, text_width};
+use super::frame::{Area, Entry, Swatch, TEXT_HEIGHT, bottom_axis, curve, dot, left_axis, text, text_width};
 use super::scale::Scale;
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::Pooled;
+use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{number, seconds, short};
 
-/// One cap.
+/// Mean throughput (calls per second) and latencies (seconds) at one cap.
 struct Point {
     cap: usize,
     throughput: f64,
@@ -17,17 +17,17 @@ struct Point {
     p95: Option<f64>,
 }
 
-pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> Option<Plot> {
+pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     let points: Vec<Point> = caps.iter().filter_map(point).collect();
     if points.is_empty() {
         return None;
     }
-    let mut legend: Vec<Entry> = vec![(Sample::RequestLine, "tg-p50", "p50, each cap named".to_owned())];
+    let mut legend: Vec<Entry> = vec![(Swatch::Line, "tg-p50", "p50, each cap named".to_owned())];
     if points.iter().any(|point| point.p95.is_some()) {
-        legend.push((Sample::RequestLine, "tg-p95", "p95".to_owned()));
+        legend.push((Swatch::Line, "tg-p95", "p95".to_owned()));
     }
     if outcome.answer.cap.is_some() {
-        legend.push((Sample::Hollow, "tg-chosen", "answer".to_owned()));
+        legend.push((Swatch::Hollow, "tg-chosen", "answer".to_owned()));
     }
     let area = Area::below(&legend, width, 300.0);
     let values: Vec<f64> = points.iter().flat_map(|point| [Some(point.p50), point.p95]).flatten().collect();
@@ -35,7 +35,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
     let x = Scale::from_zero(
         points.iter().map(|p| p.throughput).fold(0.0, f64::max),
         area.x(),
-        area.room().min(6),
+        area.max_labels().min(6),
     );
     let at = |point: &Point| (x.at(point.throughput), y.at(point.p50));
     let upper: Vec<_> = points.iter().filter_map(|p| Some((x.at(p.throughput), y.at(p.p95?)))).collect();
@@ -53,13 +53,13 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[Pooled<'_>], width: f64) -> O
                 @if outcome.answer.cap == Some(point.cap) { (dot("tg-hollow tg-chosen", at(point), 8.0)) }
             }
         }
-        (names(outcome, &points, &lower, &upper, &area))
+        (cap_labels(outcome, &points, &lower, &upper, &area))
     };
     let description = format!("Median latency against throughput at {} caps.", points.len());
     Some(Plot { entries: legend, area, marks, description, note: None })
 }
 
-fn point(pooled: &Pooled<'_>) -> Option<Point> {
+fn point(pooled: &StepsAtCap<'_>) -> Option<Point> {
     Some(Point {
         cap: pooled.cap,
         throughput: pooled.mean(|step| step.throughput.map(|e| e.value))?,
@@ -68,9 +68,9 @@ fn point(pooled: &Pooled<'_>) -> Option<Point> {
     })
 }
 
-/// Renders the caps beside their points. A label that would overlap another label or a point is
-/// left out. The label of the answer has priority.
-fn names(
+/// Renders the caps next to their points. A label that would overlap another label or a point is
+/// left out. The recommended cap has priority.
+fn cap_labels(
     outcome: &SweepOutcome,
     points: &[Point],
     lower: &[(f64, f64)],
@@ -88,11 +88,11 @@ fn names(
             @let half = text_width(&name) / 2.0;
             // Candidate positions: below, above, right, left.
             @let tries = [(*x, y + 22.0), (*x, y - 12.0), (x + 14.0 + half, y + 4.0), (x - 14.0 - half, y + 4.0)];
-            @let free = tries.into_iter().map(|(x, y)| ((x, y), [x - half, y - TEXT, x + half, y + 3.0]))
-                .find(|(_, own)| inside(own, area) && !taken.iter().any(|other| overlap(own, other)));
-            @if let Some(((x, y), own)) = free {
+            @let free = tries.into_iter().map(|(x, y)| ((x, y), [x - half, y - TEXT_HEIGHT, x + half, y + 3.0]))
+                .find(|(_, label_box)| inside(label_box, area) && !taken.iter().any(|other| overlap(label_box, other)));
+            @if let Some(((x, y), label_box)) = free {
                 (text(if chosen(point) { "tg-text tg-strong" } else { "tg-text" }, x, y, "middle", &name))
-                @let () = taken.push(own);
+                @let () = taken.push(label_box);
             }
         }
     }

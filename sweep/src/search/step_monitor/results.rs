@@ -1,6 +1,6 @@
-//! The summary of a completed step for the search, and its result for the report.
+//! Converts a completed step into a summary for the policy and a result for the report.
 
-use super::{MIN_REPORTED_CALLS, MIN_TURNED_OVER, StepMode, StepMonitor};
+use super::{MIN_ACCEPTED_AFTER_FILL, MIN_REPORTED_CALLS, StepMode, StepMonitor};
 use crate::result::{Estimate, StepResult, StepVerdict};
 use crate::search::positions::{self, Edge};
 use crate::search::quantiles;
@@ -8,16 +8,16 @@ use crate::search::service_time::MeanEstimate;
 use crate::search::step_summary::{StepEnd, StepSummary};
 
 impl StepMonitor {
-    /// Returns the summary for the search.
+    /// Returns the summary of the step, which ends at `now` (in seconds).
     pub(in crate::search) fn summary(&self, now: f64) -> StepSummary {
         let ended = if self.is_rejected() {
             StepEnd::Rejected
-        } else if self.task.way != StepMode::Plain {
-            let drained = self.task.way != StepMode::Paced && self.is_empty();
+        } else if self.task.mode != StepMode::Plain {
+            let drained = self.task.mode != StepMode::Paced && self.is_credit_exhausted();
             if drained { StepEnd::Rate } else { StepEnd::Accepted }
-        } else if self.held_by_rate().is_some() {
+        } else if self.limiting_rate().is_some() {
             StepEnd::Rate
-        } else if self.is_client() {
+        } else if self.is_client_limited() {
             StepEnd::Client
         } else if self.answered < 2 || !self.is_fine_enough() {
             StepEnd::Undecided
@@ -31,17 +31,17 @@ impl StepMonitor {
             began: self.began,
             ended_at: now,
             ended,
-            way: self.task.way,
-            spent: self.spent(),
+            mode: self.task.mode,
+            credit_exhausted_at: self.credit_exhausted_at(),
             service: self.service(),
             in_flight: self.in_flight(),
-            met: self.met,
+            met: self.within_objective,
             answered: self.answered,
-            attempts: self.all.0 + self.all.1,
-            failed: self.all.0,
+            attempts: self.attempt_counts.0 + self.attempt_counts.1,
+            failed: self.attempt_counts.0,
             above_floor: self.above_floor,
             edge: self.edge(),
-            held_by: self.held_by_rate(),
+            held_by: self.limiting_rate(),
             hint: self.hints.last().copied(),
             failure: self.last_failure.clone(),
             pauses,
@@ -53,24 +53,26 @@ impl StepMonitor {
         }
     }
 
-    /// Returns [`StepSummary::spent`].
-    fn spent(&self) -> Option<f64> {
-        let limited = 2 * self.limited > self.all.0;
-        self.first_limited.filter(|_| limited && self.turned_over >= MIN_TURNED_OVER)
+    /// Returns the value of [`StepSummary::credit_exhausted_at`], which is `None` if no saved
+    /// credit was used up.
+    fn credit_exhausted_at(&self) -> Option<f64> {
+        let are_mostly_429 = 2 * self.count_429 > self.attempt_counts.0;
+        self.first_429_at.filter(|_| are_mostly_429 && self.accepted_after_fill >= MIN_ACCEPTED_AFTER_FILL)
     }
 
     fn edge(&self) -> Option<Edge> {
         positions::edge(&self.marks)
     }
 
-    /// Returns the result for the report.
+    /// Returns the result of the step for the report. `work` is the mean work of the mix in output
+    /// tokens, and `z` the standard normal quantile of the confidence level.
     pub(in crate::search) fn result(&self, summary: &StepSummary, work: f64, z: f64) -> StepResult {
         let answered = || self.calls.iter().filter(|call| call.failure.is_none());
         // A rejection may precede the first answers, and the slot times of a few calls give no
         // throughput.
-        let told = answered().count() >= MIN_REPORTED_CALLS;
-        let throughput = summary.throughput(work).filter(|_| told);
-        let goodput = summary.goodput(work).filter(|_| told);
+        let reportable = answered().count() >= MIN_REPORTED_CALLS;
+        let throughput = summary.throughput(work).filter(|_| reportable);
+        let goodput = summary.goodput(work).filter(|_| reportable);
         let estimate = |mean: Option<MeanEstimate>| {
             mean.map(|mean| Estimate {
                 value: mean.value,
@@ -86,7 +88,7 @@ impl StepMonitor {
             ended: summary.ended_at,
             warm_up: self.warm_up,
             calls: self.calls.len(),
-            attempts: self.marks.len() + self.refused,
+            attempts: self.marks.len() + self.rejected_requests,
             failures: self.failures.clone(),
             verdict: self.verdict(summary),
             throughput: estimate(throughput),
@@ -101,11 +103,15 @@ impl StepMonitor {
     }
 
     fn verdict(&self, summary: &StepSummary) -> StepVerdict {
-        let (bad, good) = self.above_floor;
+        let (failed, accepted) = self.above_floor;
         match summary.ended {
             StepEnd::Accepted => StepVerdict::Accepted,
-            StepEnd::Rejected => StepVerdict::Rejected(if self.task.floor > 0 && bad > 0 {
-                format!("{bad} of {} attempts above {} concurrent calls failed", bad + good, self.task.floor)
+            StepEnd::Rejected => StepVerdict::Rejected(if self.task.floor > 0 && failed > 0 {
+                format!(
+                    "{failed} of {} attempts above {} concurrent calls failed",
+                    failed + accepted,
+                    self.task.floor
+                )
             } else {
                 format!("{} of {} attempts failed", summary.failed, summary.attempts)
             }),

@@ -9,17 +9,17 @@ fn monitor(cap: usize, floor: usize) -> StepMonitor {
         step: 0,
         cap,
         purpose: Purpose::Ramp,
-        need: crate::search::stopping_rules::RAMP,
-        way: StepMode::Plain,
+        stopping_rule: crate::search::stopping_rules::RAMP,
+        mode: StepMode::Plain,
         floor,
         test: Sprt::new(0.005, 0.03, 0.0125, 0.05),
-        prior: (0, 0),
+        prior_attempts: (0, 0),
         objective: (None, None),
     };
     StepMonitor::new(task, 0.0)
 }
 
-fn pulse(at: f64, cap: usize, in_flight: usize, held_by: Option<BlockedBy>) -> LoadSample {
+fn sample(at: f64, cap: usize, in_flight: usize, held_by: Option<BlockedBy>) -> LoadSample {
     LoadSample { at, cap, in_flight, waiting: 8, held_by, client_cpu: None, client_lag: 0.0, engine: None }
 }
 
@@ -58,14 +58,14 @@ fn call(admitted_at: f64, seconds: f64) -> CallObservation {
     }
 }
 
-/// Holds `in_flight` of `cap` slots for 100 s while calls end.
+/// Returns a monitor after 100 s in which `in_flight` of `cap` slots were in use and calls ended.
 fn held(cap: usize, in_flight: usize, by: Option<BlockedBy>) -> StepMonitor {
     let mut monitor = monitor(cap, 0);
     for tick in 0..1_000 {
         let at = f64::from(tick) / 10.0;
-        monitor.pulse(&pulse(at, cap, in_flight, by));
-        monitor.attempt(&attempt(at, in_flight, false));
-        monitor.call(&call(at - 1.0 - 0.1 * f64::from(tick % 7), 1.0 + 0.1 * f64::from(tick % 7)));
+        monitor.on_load_sample(&sample(at, cap, in_flight, by));
+        monitor.on_attempt(&attempt(at, in_flight, false));
+        monitor.on_call(&call(at - 1.0 - 0.1 * f64::from(tick % 7), 1.0 + 0.1 * f64::from(tick % 7)));
     }
     monitor
 }
@@ -73,12 +73,12 @@ fn held(cap: usize, in_flight: usize, by: Option<BlockedBy>) -> StepMonitor {
 #[test]
 fn early_failures_with_open_calls_do_not_reject_a_step() {
     let mut monitor = monitor(128, 64);
-    monitor.pulse(&pulse(0.0, 128, 128, None));
-    monitor.attempt(&attempt(0.0, 100, true));
-    monitor.attempt(&attempt(0.0, 101, true));
+    monitor.on_load_sample(&sample(0.0, 128, 128, None));
+    monitor.on_attempt(&attempt(0.0, 100, true));
+    monitor.on_attempt(&attempt(0.0, 101, true));
     assert!(!monitor.is_rejected());
     for position in 102..110 {
-        monitor.attempt(&attempt(0.0, position, true));
+        monitor.on_attempt(&attempt(0.0, position, true));
     }
     assert!(monitor.is_rejected() && monitor.is_settled(100.0));
 }
@@ -87,18 +87,18 @@ fn early_failures_with_open_calls_do_not_reject_a_step() {
 fn earlier_steps_do_not_count() {
     let mut monitor = monitor(4, 0);
     for _ in 0..10 {
-        monitor.attempt(&attempt(-1.0, 8, true));
+        monitor.on_attempt(&attempt(-1.0, 8, true));
     }
-    monitor.call(&CallObservation { step: 7, ..call(1.0, 1.0) });
-    assert_eq!((monitor.all, monitor.ended), ((0, 0), 0));
+    monitor.on_call(&CallObservation { step: 7, ..call(1.0, 1.0) });
+    assert_eq!((monitor.attempt_counts, monitor.ended), ((0, 0), 0));
 }
 
 #[test]
 fn calls_before_the_cap_is_full_are_warm_up() {
     let mut monitor = monitor(4, 0);
-    monitor.pulse(&pulse(0.0, 4, 4, None));
-    monitor.call(&call(0.0, 1.0));
-    monitor.call(&call(0.5, 1.0));
+    monitor.on_load_sample(&sample(0.0, 4, 4, None));
+    monitor.on_call(&call(0.0, 1.0));
+    monitor.on_call(&call(0.5, 1.0));
     assert_eq!((monitor.warm_up, monitor.calls.len()), (1, 1));
 }
 
@@ -127,15 +127,15 @@ fn rate_limited_step_is_not_a_rejection() {
 
 #[test]
 fn spent_credit_shows_at_positions_accepted_earlier() {
-    let mut spent = held(32, 32, None);
+    let mut bucket = held(32, 32, None);
     for _ in 0..60 {
-        spent.attempt(&attempt(101.0, 30, true));
+        bucket.on_attempt(&attempt(101.0, 30, true));
     }
-    assert_eq!(spent.summary(102.0).spent, Some(101.0));
+    assert_eq!(bucket.summary(102.0).credit_exhausted_at, Some(101.0));
     let mut limit = monitor(32, 16);
-    limit.pulse(&pulse(0.0, 32, 32, None));
-    (25..33).for_each(|position| limit.attempt(&attempt(0.0, position, true)));
-    assert_eq!(limit.summary(1.0).spent, None);
+    limit.on_load_sample(&sample(0.0, 32, 32, None));
+    (25..33).for_each(|position| limit.on_attempt(&attempt(0.0, position, true)));
+    assert_eq!(limit.summary(1.0).credit_exhausted_at, None);
     assert_eq!(limit.summary(1.0).edge.map(|edge| edge.at), Some(24));
 }
 
@@ -143,9 +143,9 @@ fn spent_credit_shows_at_positions_accepted_earlier() {
 fn rejected_requests_end_a_step() {
     let mut monitor = monitor(4, 0);
     for _ in 0..MIN_REJECTED_REQUESTS {
-        let refused =
+        let rejection =
             AttemptFailure { cause: FailureCause::Request, status: Some(404), retry_after: None, hint: None };
-        monitor.attempt(&AttemptObservation { failure: Some(refused), ..attempt(0.0, 1, false) });
+        monitor.on_attempt(&AttemptObservation { failure: Some(rejection), ..attempt(0.0, 1, false) });
     }
     assert!(monitor.is_settled(0.0) && !monitor.is_rejected());
 }

@@ -1,4 +1,4 @@
-//! Unusual servers and events that a search has to handle.
+//! Tests of the search with unusual servers and events.
 
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn rejected_requests_end_the_search_at_once() {
             hint: None,
         });
         let at = f64::from(i);
-        search.attempt(&AttemptObservation {
+        search.on_attempt(&AttemptObservation {
             sent_at: at,
             ended_at: at,
             position: 1,
@@ -94,8 +94,8 @@ fn rejected_requests_end_the_search_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Arbitrary observations in any order cause no panic, keep caps within their range, and end
-    /// the search.
+    /// For arbitrary observations in any order, the search does not panic, keeps caps within their
+    /// range, and ends.
     #[test]
     fn arbitrary_events_never_break_the_search(seed in any::<u64>(), failing in 0.0..1.0_f64, settings in settings()) {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -162,7 +162,7 @@ fn see(search: &mut Search, rng: &mut fastrand::Rng, now: f64, step: usize, cap:
         hint: hints[rng.usize(0..hints.len())],
     });
     let seconds = 5.0 * rng.f64();
-    search.pulse(&LoadSample {
+    search.on_load_sample(&LoadSample {
         at: now,
         cap,
         in_flight: rng.usize(0..=cap),
@@ -172,14 +172,14 @@ fn see(search: &mut Search, rng: &mut fastrand::Rng, now: f64, step: usize, cap:
         client_lag: 0.2 * rng.f64(),
         engine: None,
     });
-    search.attempt(&AttemptObservation {
+    search.on_attempt(&AttemptObservation {
         sent_at: now - seconds,
         ended_at: now,
         position: rng.usize(0..=cap + 1),
         failure: failure.clone(),
         rates: ReportedRates::default(),
     });
-    search.call(&CallObservation {
+    search.on_call(&CallObservation {
         work: rng.usize(0..100),
         step: step.saturating_sub(rng.usize(0..2)),
         queued_at: now - seconds,

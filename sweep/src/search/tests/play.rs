@@ -1,8 +1,8 @@
-//! A fast model of a server, a gate with retries and a closed-loop client. No clock, no I/O, and
-//! deterministic for a seed.
+//! A fast model of a server, of a gate with retries, and of a client that keeps calls waiting.
+//! Pure, and deterministic for a seed.
 //!
-//! The server uses processor sharing with a load-dependent rate, so each call ends when the
-//! server's virtual time reaches the end of the call.
+//! The server shares its speed among all calls, depending on their number. A call ends when the
+//! server's virtual time has advanced by the duration of the call.
 
 mod server;
 
@@ -15,9 +15,11 @@ use crate::normal;
 use crate::observation::{AttemptFailure, AttemptObservation, BlockedBy, CallObservation, LoadSample};
 use crate::search::{Search, SearchAction};
 
-/// Time to first token in seconds, and tokens per second, of a call that is alone.
+/// Time to first token of a call that is alone on the server, in seconds.
 const FIRST: f64 = 0.4;
+/// Output tokens per second of a call that is alone on the server.
 const SPEED: f64 = 60.0;
+/// Prompt tokens of every call.
 const PROMPT: f64 = 300.0;
 
 struct Call {
@@ -56,7 +58,7 @@ impl Ord for Open {
     }
 }
 
-/// One simulated sweep.
+/// A simulated sweep.
 pub(crate) struct Play {
     world: World,
     search: Search,
@@ -79,7 +81,8 @@ pub(crate) struct Play {
     recent_calls: VecDeque<f64>,
     level: f64,
     level_at: f64,
-    /// State of [`World::growth`]: the current level and the time of its last update.
+    /// State of [`World::growth`]: the accepted number of calls, and the time of its last update in
+    /// seconds.
     grown: (f64, f64),
     overloaded_until: f64,
     most: VecDeque<(f64, usize)>,
@@ -89,7 +92,7 @@ pub(crate) struct Play {
     pub(crate) trace: bool,
 }
 
-/// The result of a simulated sweep.
+/// Result of a simulated sweep.
 pub(crate) struct Played {
     pub(crate) search: Search,
     pub(crate) calls: usize,
@@ -165,7 +168,7 @@ impl Play {
         }
     }
 
-    /// Plays until the search is done, or until this many calls were made.
+    /// Runs the sweep until the search is done, or until `most_calls` calls were started.
     pub(crate) fn play(mut self, most_calls: usize) -> Played {
         loop {
             match self.search.next(self.now) {
@@ -219,7 +222,7 @@ impl Play {
         Played { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
     }
 
-    /// Sends what can be sent, and advances to the next event.
+    /// Starts and sends as many calls as possible, and advances to the next event.
     fn advance(&mut self) {
         if self.sending {
             let total = self.cap + (self.cap / 4).max(8);
@@ -230,7 +233,7 @@ impl Play {
             }
         }
         let held_by = self.dispatch();
-        let pulse = LoadSample {
+        let sample = LoadSample {
             at: self.now,
             cap: self.cap,
             in_flight: self.in_flight(),
@@ -240,7 +243,7 @@ impl Play {
             client_lag: 0.0,
             engine: None,
         };
-        self.search.pulse(&pulse);
+        self.search.on_load_sample(&sample);
         let speed = self.world.speed(self.open.len().max(1)) * self.slowness();
         let done = self.open.peek().map(|open| self.now + (open.ends - self.virtual_time).max(0.0) / speed);
         let refused = self.refused.front().map(|refused| refused.0);
@@ -275,7 +278,8 @@ impl Play {
             * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
     }
 
-    /// Admits what fits. Returns what holds the rest back.
+    /// Sends as many waiting calls as possible. Returns what keeps the next one waiting although a
+    /// slot is free, or `None`.
     fn dispatch(&mut self) -> Option<BlockedBy> {
         while self.in_flight() < self.cap && !self.waiting.is_empty() {
             if self.now < self.closed_until {
@@ -328,7 +332,7 @@ impl Play {
             failure: Some(failure.clone()),
             rates: self.told(),
         };
-        self.search.attempt(&seen);
+        self.search.on_attempt(&seen);
         open.call.slot += self.now - open.sent;
         if let Some(after) = failure.retry_after {
             self.closed_until = self.closed_until.max(self.now + after * (1.0 + 0.1 * self.rng.f64()));
@@ -368,7 +372,7 @@ impl Play {
             failure: None,
             rates: self.told(),
         };
-        self.search.attempt(&seen);
+        self.search.on_attempt(&seen);
         let pause = open.pause;
         self.ended(open.call, Some(pause), None);
     }
@@ -392,6 +396,6 @@ impl Play {
             counted: true,
             failure,
         };
-        self.search.call(&seen);
+        self.search.on_call(&seen);
     }
 }

@@ -1,5 +1,5 @@
-//! Each scenario on a few seeds: the limit, a cap that is neither too high nor far too low, and an
-//! interval that contains the true cap. `table` prints the figures over many seeds.
+//! Runs each scenario on a few seeds, and checks the binding limit, the cap and its interval.
+//! `table` prints the figures over many seeds.
 
 use super::play::Play;
 use super::table::scenarios;
@@ -78,7 +78,7 @@ fn same_events_give_the_same_answer() {
     }
 }
 
-/// A single step that contradicts the others is not believed, wherever it occurs.
+/// A single slow step is measured again, whenever it occurs.
 #[test]
 fn momentary_slowdown_is_not_a_change_of_the_server() {
     for from in (20..300).step_by(20) {

@@ -1,11 +1,11 @@
-//! Figures of the search over many seeds, printed by an ignored test.
+//! Prints figures of the search over many seeds, from a test that is ignored by default.
 
 use super::play::Play;
 use super::world::{Bucket, Hysteresis, World};
 use crate::result::Binding;
 use crate::search::SearchSettings;
 
-/// The scenarios: name, server and limit.
+/// Returns the main scenarios: name, server, and the limit that the search should find.
 pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
     use Binding::*;
     let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };
@@ -52,7 +52,7 @@ pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
     ]
 }
 
-/// Further scenarios.
+/// Returns further scenarios, in the same form as [`scenarios`].
 pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
     use Binding::*;
     let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };

@@ -1,21 +1,21 @@
-//! Models of servers, with the properties that a sweep can distinguish.
+//! Models of servers with the properties that a sweep should distinguish.
 
 use crate::search::SearchSettings;
 
-/// The effects of an overload.
+/// What an overload changes at the server, and for how long.
 #[derive(Clone, Copy)]
 pub(crate) struct Hysteresis {
-    /// Number of concurrent calls that causes the overload.
+    /// Number of concurrent calls at which the overload occurs.
     pub(crate) above: usize,
-    /// Duration of the effects, in seconds.
+    /// Duration of the effects in seconds.
     pub(crate) seconds: f64,
-    /// Number of calls accepted meanwhile.
+    /// Concurrency limit during the effects.
     pub(crate) limit: usize,
-    /// Factor on the duration of calls meanwhile.
+    /// Factor on the duration of calls during the effects.
     pub(crate) slower: f64,
 }
 
-/// A token bucket with a capacity of one minute, described by the cap that uses it up.
+/// A token bucket. Its rate is given by the number of concurrent calls that use it up.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) cap: f64,
@@ -25,39 +25,43 @@ pub(crate) struct Bucket {
     pub(crate) by_tokens: bool,
 }
 
-/// A model of a server.
+/// A model of a server. Each field that is `None` is a property that the server does not have.
 #[derive(Clone)]
 pub(crate) struct World {
-    /// Contention and coherence: with n concurrent calls, the speed of a call is `1 / (1 + s (n -
-    /// 1) + k n (n - 1))`.
+    /// Contention of the universal scalability law. With n concurrent calls, the speed of each is
+    /// `1 / (1 + s (n - 1) + k n (n - 1))`.
     pub(crate) s: f64,
+    /// Coherence of the universal scalability law.
     pub(crate) k: f64,
-    /// Number of calls that run at once; the rest queue in the server.
+    /// Number of calls that run at once. Further calls wait in the server. `None`: all calls run.
     pub(crate) running: Option<usize>,
     pub(crate) limit: Option<usize>,
     pub(crate) retry_after: Option<f64>,
-    /// Seconds in which the limit grows from 4 to `limit`.
+    /// Time in seconds in which the limit grows from 4 to `limit`. `None`: the limit is constant.
     pub(crate) grows: Option<f64>,
-    /// A rise of the calls in flight above this multiple of the maximum over the last ten seconds
-    /// is rejected.
+    /// Calls are rejected if they raise the number of calls in flight above this multiple of its
+    /// maximum in the last 10 s.
     pub(crate) rise: Option<f64>,
-    /// Number of calls above the current load that are accepted at once, and per second.
+    /// Number of calls above the current load that are accepted at once, and its growth per second.
+    /// `None`: the load may rise at any speed.
     pub(crate) growth: Option<(f64, f64)>,
     pub(crate) bucket: Option<Bucket>,
-    /// Number of concurrent calls above which sequences are preempted.
+    /// Number of concurrent calls above which sequences are preempted. `None`: never.
     pub(crate) kv: Option<usize>,
     pub(crate) hysteresis: Option<Hysteresis>,
-    /// A period with a factor on the duration of calls, independent of load.
+    /// Start and end of a period in seconds, and the factor on the duration of calls in it. `None`:
+    /// there is no such period.
     pub(crate) stumble: Option<(f64, f64, f64)>,
-    /// The server after this number of calls.
+    /// Number of calls after which the server changes, and the changed server. `None`: it never
+    /// changes.
     pub(crate) drift: Option<(usize, Box<World>)>,
-    /// Maximum number of calls that the client can keep in flight.
+    /// Maximum number of calls that the client can keep in flight. `None`: any number.
     pub(crate) client: Option<usize>,
-    /// Share of attempts that fail, independent of load.
+    /// Share of attempts that fail at any load, 0 to 1.
     pub(crate) background: f64,
-    /// Standard deviation of the logarithm of the lengths, and of the time of calls of equal
-    /// length.
+    /// Standard deviation of the natural logarithm of the output lengths.
     pub(crate) lengths: f64,
+    /// Standard deviation of the natural logarithm of the durations of equally long calls.
     pub(crate) noise: f64,
     /// Time until a rejection is returned, in seconds.
     pub(crate) round_trip: f64,
@@ -94,7 +98,7 @@ impl World {
         Self::usl(s, (1.0 - s) / (peak * peak))
     }
 
-    /// Returns the speed of each of n concurrent calls.
+    /// Returns the speed of each of `n` concurrent calls, relative to a single call.
     pub(crate) fn speed(&self, n: usize) -> f64 {
         let usl = |n: f64| 1.0 / (1.0 + self.s * (n - 1.0) + self.k * n * (n - 1.0));
         let running = self.running.map_or(n, |most| n.min(most)) as f64;
@@ -110,8 +114,8 @@ impl World {
         self.drift.as_ref().map_or(self, |(_, then)| then.last())
     }
 
-    /// Returns the smallest stable cap within the tolerance of the best, the relative throughput at
-    /// each cap, and the highest stable cap.
+    /// Returns the smallest usable cap within 2 % of the best throughput, the relative throughput
+    /// by cap, and the highest usable cap. Refers to the server after its last change.
     pub(crate) fn truth(&self) -> (usize, impl Fn(usize) -> f64, usize) {
         let last = self.last().clone();
         let highest = [
